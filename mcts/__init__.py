@@ -1,0 +1,54 @@
+"""Monte Carlo tree search that never waits: a tree says what it wants, and is told.
+
+The search is generic over a step payload `P` and does no I/O. A driver runs the loop
+
+    while work := search.ask():
+        for item in work:                      # in any order, in parallel if it likes
+            search.tell(item.id, result_of(item))
+
+and the finished tree is a pure function of (config, results told), whatever the order of telling.
+This package knows nothing of retrieval, language models, networks or clocks.
+"""
+
+from mcts.recipes import RECIPES, Recipe, RecipeName
+from mcts.rewards import shortest_path_reward, spre_rewards, visit_weighted_rewards
+from mcts.search import (
+    Continue,
+    Continued,
+    Expand,
+    Expanded,
+    Result,
+    Score,
+    Scored,
+    Search,
+    SearchConfig,
+    Work,
+)
+from mcts.selection import puct_score, uct_score
+from mcts.tree import ROOT_ID, Node, Rollout, Step, Tree
+
+__all__ = [
+    "RECIPES",
+    "ROOT_ID",
+    "Continue",
+    "Continued",
+    "Expand",
+    "Expanded",
+    "Node",
+    "Recipe",
+    "RecipeName",
+    "Result",
+    "Rollout",
+    "Score",
+    "Scored",
+    "Search",
+    "SearchConfig",
+    "Step",
+    "Tree",
+    "Work",
+    "puct_score",
+    "shortest_path_reward",
+    "spre_rewards",
+    "uct_score",
+    "visit_weighted_rewards",
+]

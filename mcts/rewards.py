@@ -1,0 +1,69 @@
+"""What labels are made of: the reward of every step of a finished tree.
+
+`spre_rewards` is the paper's estimate, `visit_weighted_rewards` what the published code computes instead.
+Neither looks at the values that guided the search.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from mcts.tree import Tree
+
+
+def shortest_path_reward(outcome: float, *, steps: int, alpha: float) -> float:
+    """Answer quality discounted by path length: ``outcome * alpha**steps``.
+
+    outcome: quality of the answer (token F1 by default), in [0, 1].
+    steps: edges from the root to the answer, at least 1.
+    alpha: discount per step, in (0, 1].
+    Source: SPRE, arXiv 2505.14069, Eq. 1 (one term of the mean).
+    """
+    return outcome * float(alpha**steps)
+
+
+def spre_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
+    """Reward of each node by id: the mean discounted outcome over the real continuations through it.
+
+    A terminal's is exact, because the only path through it is its own. None where no continuation counts.
+    Source: arXiv 2505.14069, Eq. 1.
+    """
+    rewards: list[float | None] = []
+    for node in tree.nodes:
+        terms = [
+            shortest_path_reward(rollout.outcome, steps=rollout.steps, alpha=alpha)
+            for rollout in node.rollouts
+        ]
+        rewards.append(sum(terms) / len(terms) if terms else None)
+    return rewards
+
+
+def visit_weighted_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
+    """Reward of each node by id, bottom up: leaves ``outcome * alpha**depth``, others the mean of their
+    children's rewards weighted by visits. None for unfinished leaves and what stands only on them.
+
+    Source: the published ReasonRAG pair builder (alpha .9), not its paper.
+    """
+    rewards: list[float | None] = [None] * len(tree)
+    for node in reversed(tree.nodes):  # children have higher ids than their parents
+        if node.step is not None and node.step.terminal:
+            rewards[node.id] = shortest_path_reward(
+                node.step.outcome, steps=node.depth, alpha=alpha
+            )
+            continue
+        weighted = [(rewards[child.id], child.visits) for child in tree.children(node)]
+        counted = [(reward, visits) for reward, visits in weighted if reward is not None]
+        total = sum(visits for _, visits in counted)
+        if total:
+            rewards[node.id] = sum(reward * visits for reward, visits in counted) / total
+    return rewards
+
+
+class RewardRule(Protocol):
+    def __call__(self, tree: Tree[Any], *, alpha: float) -> list[float | None]: ...
+
+
+REWARDS: dict[str, RewardRule] = {
+    "spre": spre_rewards,
+    "visit_weighted": visit_weighted_rewards,
+}

@@ -1,0 +1,48 @@
+"""Scores by which a simulation walks down the tree. Pure functions of visit counts and values.
+
+`pending` simulations of the wave in flight are added to the counts but not to the values
+("watch the unobserved", arXiv 1810.11755, Eq. 4), so that a wave spreads without a made-up loss.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+UNVISITED = math.inf
+"""Score of a child nobody has visited: it goes before every visited one, in order of creation."""
+
+
+def uct_score(
+    value: float, *, visits: int, parent_visits: int, prior: float, exploration: float
+) -> float:
+    """``value + c * sqrt(ln N / n)`` (UCB1 applied to trees, Kocsis and Szepesvari 2006).
+
+    value: mean of the backed-up values, in [0, 1].
+    visits, parent_visits: n and N, with pending simulations included.
+    prior: not used by this rule.
+    exploration: c; the published ReasonRAG code has 1.414.
+    """
+    if visits == 0:
+        return UNVISITED
+    return value + exploration * math.sqrt(math.log(max(parent_visits, 1)) / visits)
+
+
+def puct_score(
+    value: float, *, visits: int, parent_visits: int, prior: float, exploration: float
+) -> float:
+    """``value + c * P * sqrt(N) / (1 + n)`` (PUCT as in AlphaZero, arXiv 1712.01815).
+
+    prior: P, probability of the step under the policy; uniform over siblings for sampled ones.
+    exploration: c; ProRAG has 2.5.
+    """
+    return value + exploration * prior * math.sqrt(parent_visits) / (1 + visits)
+
+
+class ScoreRule(Protocol):
+    def __call__(
+        self, value: float, *, visits: int, parent_visits: int, prior: float, exploration: float
+    ) -> float: ...
+
+
+SCORES: dict[str, ScoreRule] = {"uct": uct_score, "puct": puct_score}

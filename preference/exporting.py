@@ -1,0 +1,194 @@
+"""Pairs as files: RAG_ProGuide rows, the `dataset_info.json` that LLaMA-Factory reads, and a summary.
+
+Rows are written while rollouts are read, so that memory does not grow with the run. Every file appears whole or not
+at all. Knows the formats, not the rules by which pairs were made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+from pydantic import BaseModel
+
+from preference.pairing import DROP_REASONS, Candidate, PairingRules, candidates
+from preference.records import ActionType, Message, Rollout
+
+PAIRS_FILE = "RAG_ProGuide.json"
+
+ACTION_TYPE_NAMES: dict[ActionType | None, str] = {
+    "query": "Query Generation",
+    "evidence": "Evidence Extraction",
+    "answer": "Answer Generation",
+    None: "Other",
+}
+"""RAG_ProGuide's spelling of action types; `Other` is a reply that did not parse."""
+
+DATASET_INFO: dict[str, Any] = {
+    "rag_proguide": {
+        "file_name": PAIRS_FILE,
+        "ranking": True,
+        "columns": {
+            "system": "instruction",
+            "prompt": "input",
+            "chosen": "chosen",
+            "rejected": "rejected",
+        },
+    }
+}
+"""LLaMA-Factory's description of the pairs. Its default columns would glue the instruction into the user turn."""
+
+
+class PairSummary(BaseModel):
+    """What an export wrote and what it left out; the content of its `summary.json`."""
+
+    out: str = ""
+    questions: int = 0
+    failed_questions: int = 0
+    questions_with_a_pair: int = 0
+    candidates: int = 0
+    pairs: int = 0
+    pairs_by_action_type: dict[str, int] = {}
+    pairs_by_layer: dict[str, int] = {}
+    pairs_by_tag: dict[str, int] = {}
+    same_type_pairs: int = 0
+    dropped: dict[str, int] = {}
+    recipes: list[str] = []
+    splits: list[str] = []
+    rules: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+
+
+def proguide_row(candidate: Candidate) -> dict[str, Any]:
+    """One row: the ten fields of RAG_ProGuide in its order, then ours."""
+    chosen, rejected, rollout = candidate.chosen, candidate.rejected, candidate.rollout
+    system, user = _turns(chosen.prompt)
+    return {
+        "instruction": system,
+        "input": user,
+        "prompt": f"System: {system}\nUser: {user}",
+        "chosen": chosen.response,
+        "rejected": rejected.response,
+        "chosen_action_type": ACTION_TYPE_NAMES[chosen.action_type],
+        "chosen_content": chosen.content,
+        "rejected_action_type": ACTION_TYPE_NAMES[rejected.action_type],
+        "rejected_content": rejected.content or "",
+        "layer": candidate.layer,
+        "question_id": rollout.question_id,
+        "dataset": rollout.dataset,
+        "split": rollout.split,
+        "recipe": rollout.recipe.name,
+        "chosen_id": chosen.id,
+        "rejected_id": rejected.id,
+        "chosen_reward": chosen.reward,
+        "rejected_reward": rejected.reward,
+        "margin": candidate.margin,
+        "tags": list(candidate.tags),
+        "chosen_grounded": chosen.grounded,
+        "rejected_grounded": rejected.grounded,
+        "chosen_rollouts": len(chosen.rollouts),
+        "rejected_rollouts": len(rejected.rollouts),
+        "config_hash": rollout.config_hash,
+    }
+
+
+def export_pairs(
+    rollouts: Iterable[Rollout], out: Path, rules: PairingRules, *, versions: dict[str, str]
+) -> PairSummary:
+    """Write `RAG_ProGuide.json`, `dataset_info.json` and, last, `summary.json` below `out`.
+
+    Raises OSError if `out` cannot be written, and whatever reading `rollouts` raises; files of an earlier export then
+    stay as they were.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    tally = _Tally()
+    with replacing(out / PAIRS_FILE) as file:
+        write_json_list(file, map(proguide_row, tally.kept(rollouts, rules)))
+    summary = tally.summary(rules, versions).model_copy(update={"out": str(out)})
+    for name, content in (("dataset_info.json", DATASET_INFO), ("summary.json", summary.model_dump())):
+        with replacing(out / name) as file:
+            file.write(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return summary
+
+
+class _Tally:
+    """Counts what passes through on its way to the file."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.types: Counter[str] = Counter()
+        self.layers: Counter[int] = Counter()
+        self.tags: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.recipes: set[str] = set()
+        self.splits: set[str] = set()
+
+    def kept(self, rollouts: Iterable[Rollout], rules: PairingRules) -> Iterator[Candidate]:
+        for rollout in rollouts:
+            self.counts["questions"] += 1
+            self.counts["failed_questions"] += rollout.error is not None
+            self.recipes.add(rollout.recipe.name)
+            self.splits.add(f"{rollout.dataset}/{rollout.split}")
+            before = self.counts["pairs"]
+            for candidate in candidates(rollout, rules):
+                self.counts["candidates"] += 1
+                if candidate.dropped is not None:
+                    self.dropped[candidate.dropped] += 1
+                    continue
+                self._count(candidate)
+                yield candidate
+            self.counts["questions_with_a_pair"] += self.counts["pairs"] > before
+
+    def _count(self, candidate: Candidate) -> None:
+        self.counts["pairs"] += 1
+        self.counts["same_type_pairs"] += candidate.types[0] == candidate.types[1]
+        self.types[ACTION_TYPE_NAMES[candidate.chosen.action_type]] += 1
+        self.layers[candidate.layer] += 1
+        self.tags.update(candidate.tags)
+
+    def summary(self, rules: PairingRules, versions: dict[str, str]) -> PairSummary:
+        return PairSummary(
+            **self.counts,
+            pairs_by_action_type=dict(sorted(self.types.items())),
+            pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
+            pairs_by_tag=dict(sorted(self.tags.items())),
+            dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
+            recipes=sorted(self.recipes),
+            splits=sorted(self.splits),
+            rules={name: getattr(rules, name) for name in rules.__slots__},
+            versions=versions,
+        )
+
+
+def write_json_list(file: BinaryIO, rows: Iterable[dict[str, Any]]) -> None:
+    """A JSON list with one row a line, written row by row."""
+    separator = b"[\n"
+    for row in rows:
+        file.write(separator + orjson.dumps(row))
+        separator = b",\n"
+    file.write(b"[]\n" if separator == b"[\n" else b"\n]\n")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` when the block ends well, and leaves no trace otherwise."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _turns(prompt: list[Message] | None) -> tuple[str, str]:
+    if prompt is None or [message.role for message in prompt] != ["system", "user"]:
+        raise ValueError("a step's prompt must be one system turn and one user turn")
+    return prompt[0].content, prompt[1].content

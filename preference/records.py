@@ -1,0 +1,199 @@
+"""The rollout record: one line of `rollouts.jsonl`, everything explored for one question.
+
+Decides the file's fields, their meaning and how lines are read back. `docs/formats.md` describes the same, for people.
+Optional fields may be added; a change of meaning needs a new SCHEMA_VERSION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+SCHEMA_VERSION = "reasonrag.rollouts/1"
+
+ActionType = Literal["query", "evidence", "answer"]
+AgentAction = Literal["think", "read", "conclude"]
+
+
+class MalformedRollouts(ValueError):
+    """A line of a rollouts file is not a rollout record; the message has file, line and cause."""
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Message(Record):
+    """One turn of a chat prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class PassageRef(Record):
+    """A passage as a read turn saw it, without its text."""
+
+    id: str
+    title: str
+    score: float
+
+
+class ParseFailure(Record):
+    """Why a reply is no step. `repair`: the reply to the repair turn, which did not parse either."""
+
+    cause: str
+    detail: str
+    repair: str | None = None
+
+
+class FinalScore(Record):
+    """An answer reached by one real continuation. `steps`: edges from the root to it."""
+
+    f1: float
+    em: float
+    steps: int
+
+
+class Outcome(Record):
+    """The number that search and labels take as the quality of an answer, in [0, 1]."""
+
+    name: str
+    value: float
+
+
+class Usage(Record):
+    """What the answers in this record cost. Retries and cache hits are not in it.
+
+    calls: sampled replies; requests: HTTP requests that delivered them (several replies may share one).
+    """
+
+    calls: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    repairs: int = 0
+    """Repair turns among the calls."""
+    cached_calls: int = 0
+    cost_usd: float | None = None
+
+
+class QuestionError(Record):
+    """Why a question has no tree."""
+
+    cause: str
+    message: str
+
+
+class RolloutNode(Record):
+    """A step: `prompt` produced `response`. The root (id 0) is no step and has none of that."""
+
+    id: int
+    parent_id: int | None
+    children_ids: list[int]
+    layer: int | None
+    """Layer of the state the step was taken in; root state 0, null at the root node."""
+    action: AgentAction | None = None
+    prompt: list[Message] | None = None
+    """The state's own prompt, byte-identical to what training and evaluation use."""
+    response: str | None = None
+    action_type: ActionType | None = None
+    content: str | None = None
+    """Text inside the tag."""
+    passages: list[PassageRef] | None = None
+    """What a read turn was shown, best first; null for other turns."""
+    terminal: bool = False
+    parse_error: ParseFailure | None = None
+    repaired: bool = False
+    f1: float | None = None
+    em: float | None = None
+    outcome: Outcome | None = None
+    grounded: bool | None = None
+    """Whether the content is supported by passages read so far; null where that has no meaning."""
+    sampled_with: list[Message] | None = None
+    """What was really sent, where it was not `prompt`."""
+    visits: int = 0
+    value: float = 0.0
+    """What search used."""
+    reward: float | None = None
+    """What labels use; null if no counted continuation runs through the step."""
+    rollouts: list[FinalScore] = []
+
+
+class FailedContinuation(Record):
+    """The failed step at the end of a continuation whose steps are not nodes of the tree.
+
+    node_id: the step it continued from.
+    """
+
+    node_id: int
+    layer: int
+    action: AgentAction
+    response: str
+    parse_error: ParseFailure
+
+
+class RecipeRef(Record):
+    """How the rewards of a record came about."""
+
+    name: str
+    alpha: float
+    margin_by_layer: bool
+
+
+class Rollout(Record):
+    """Everything explored for one question, or why nothing was."""
+
+    schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
+    question_id: str
+    question: str
+    golden_answers: list[str]
+    dataset: str
+    split: str
+    config_hash: str
+    seed: int
+    recipe: RecipeRef
+    usage: Usage
+    nodes: list[RolloutNode]
+    failed_continuations: list[FailedContinuation] = []
+    error: QuestionError | None = None
+
+    @model_validator(mode="after")
+    def _nodes_are_a_tree(self) -> Rollout:
+        for position, node in enumerate(self.nodes):
+            if node.id != position:
+                raise ValueError(f"node {position} has id {node.id}: nodes stand in order of their ids")
+            if any(not position < child < len(self.nodes) for child in node.children_ids):
+                raise ValueError(f"node {position} has children that do not exist or come before it")
+        return self
+
+    def to_line(self) -> bytes:
+        """The record as one JSON line, newline included; the same bytes for the same record."""
+        return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def parse_rollout(line: bytes, *, where: str) -> Rollout:
+    """One line of a rollouts file. Raises MalformedRollouts naming `where`."""
+    try:
+        return Rollout.model_validate(orjson.loads(line))
+    except orjson.JSONDecodeError as error:
+        raise MalformedRollouts(f"{where} is not JSON: {error}") from error
+    except ValidationError as error:
+        raise MalformedRollouts(f"{where} is not a rollout record: {first_error(error)}") from error
+
+
+def read_rollouts(path: Path) -> Iterator[Rollout]:
+    """All records of a file, one at a time. Raises MalformedRollouts at the first line that is none."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            yield parse_rollout(line, where=f"{path}, line {number}")
+
+
+def first_error(error: ValidationError) -> str:
+    """The first complaint of a validation error as `field: message`."""
+    first: Any = error.errors(include_url=False)[0]
+    location = ".".join(str(part) for part in first["loc"]) or "record"
+    return f"{location}: {first['msg']}"

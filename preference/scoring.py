@@ -1,0 +1,51 @@
+"""How an answer is scored against golden answers: SQuAD normalisation with FlashRAG's yes/no rule.
+
+Each score is the best over all golden answers. Knows nothing of where the answer came from.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_VERDICTS = frozenset({"yes", "no", "noanswer"})
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, without ASCII punctuation, English articles and extra white space (SQuAD 1.1)."""
+    without_punctuation = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", without_punctuation).split())
+
+
+def exact_match(answer: str, golden_answers: Iterable[str]) -> float:
+    """1.0 if the normalised answer equals a normalised golden answer, else 0.0."""
+    normalized = normalize_answer(answer)
+    return float(any(normalized == normalize_answer(gold) for gold in golden_answers))
+
+
+def cover_em(answer: str, golden_answers: Iterable[str]) -> float:
+    """1.0 if a normalised golden answer occurs, as whole words, in the normalised answer, else 0.0."""
+    padded = f" {normalize_answer(answer)} "
+    normalized_golds = (normalize_answer(gold) for gold in golden_answers)
+    return float(any(gold and f" {gold} " in padded for gold in normalized_golds))
+
+
+def f1_score(answer: str, golden_answers: Iterable[str]) -> float:
+    """Token F1 in [0, 1]. A yes, no or noanswer on either side scores only if both sides are the same."""
+    return max((_pair_f1(answer, gold) for gold in golden_answers), default=0.0)
+
+
+def _pair_f1(answer: str, gold: str) -> float:
+    left, right = normalize_answer(answer), normalize_answer(gold)
+    if left != right and (left in _VERDICTS or right in _VERDICTS):
+        return 0.0
+    left_tokens, right_tokens = left.split(), right.split()
+    common = (Counter(left_tokens) & Counter(right_tokens)).total()
+    if not common:
+        return 0.0
+    precision, recall = common / len(left_tokens), common / len(right_tokens)
+    return 2 * precision * recall / (precision + recall)

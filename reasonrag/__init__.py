@@ -1,0 +1,33 @@
+"""From questions and a corpus to step-level preference data for agentic RAG.
+
+The two calls of the main job have the names of the commands:
+
+    reasonrag.generate(dataset="atlas", model="offline", limit=20, run="runs/first")
+    reasonrag.pairs("runs/first", out="data/first")
+
+Importing this package loads nothing heavy and fetches nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "generate", "pairs"]
+
+if TYPE_CHECKING:
+    from reasonrag.generation import generate
+    from reasonrag.pairing import pairs
+
+
+def __getattr__(name: str) -> Any:
+    if name == "generate":
+        from reasonrag.generation import generate
+
+        return generate
+    if name == "pairs":
+        from reasonrag.pairing import pairs
+
+        return pairs
+    raise AttributeError(f"module 'reasonrag' has no attribute {name!r}")

@@ -1,0 +1,113 @@
+"""The seam to language models: one protocol, its request and its answer.
+
+Decides what determines an answer: model, messages, sampling parameters, seed and number of the sample. Knows no endpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from preference import Message
+
+FinishReason = Literal["stop", "length"]
+"""`stop`: the model ended by itself or at a stop string. `length`: the reply was cut at max_tokens."""
+
+
+class Sampling(BaseModel):
+    """Parameters of a draw that endpoints know. Frozen, part of every answer's key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    temperature: float = Field(ge=0, le=2)
+    top_p: float = Field(gt=0, le=1)
+    max_tokens: int = Field(ge=1)
+    stop: tuple[str, ...] = ()
+
+
+class ChatRequest(BaseModel):
+    """`len(samples)` draws of a reply to the same messages.
+
+    samples: number of each draw within its question; draws with different numbers are independent.
+    seeds: one seed per draw, for endpoints that honour it.
+    priority: of this request where requests wait for each other, smaller first; no part of what determines the answer.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    samples: tuple[int, ...]
+    seeds: tuple[int, ...]
+    priority: int = 0
+
+    def draws(self, start: int, stop: int) -> ChatRequest:
+        """The same request for some of its draws."""
+        return self.model_copy(
+            update={"samples": self.samples[start:stop], "seeds": self.seeds[start:stop]}
+        )
+
+    def wire_messages(self) -> list[dict[str, str]]:
+        return [{"role": message.role, "content": message.content} for message in self.messages]
+
+    def key(self, position: int, *, model: str) -> str:
+        """Name of one draw's answer: a hash of everything that determines it, apart from which others shared its
+        request."""
+        identity = [
+            model,
+            self.wire_messages(),
+            self.sampling.model_dump(mode="json"),
+            self.samples[position],
+            self.seeds[position],
+        ]
+        return hashlib.sha256(orjson.dumps(identity)).hexdigest()
+
+
+class Completion(BaseModel):
+    """One reply, and what its request cost.
+
+    requests, prompt_tokens, completion_tokens: those of the whole request ride on its first reply and are 0 on the
+    others, so that sums are right whichever replies share a request.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    finish_reason: FinishReason
+    requests: int = 1
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @field_validator("text", mode="before")
+    @classmethod
+    def _encodable(cls, text: object) -> object:
+        """Lone surrogates, which no file can hold, become question marks."""
+        if isinstance(text, str):
+            return text.encode("utf-8", "replace").decode("utf-8")
+        return text
+
+
+class ChatModel(Protocol):
+    """Anything that answers chat requests."""
+
+    name: str
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        """One completion per sample, in order. Raises ModelError if any cannot be had."""
+        ...
+
+    async def check(self) -> None:
+        """Raises InputError if no work should be started with this model (unreachable, unauthorised, unknown)."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def sample_seed(run_seed: int, question_id: str, messages: Sequence[Message], sample: int) -> int:
+    """Seed of one draw, a pure function of run, question, state and sample number; fits 31 bits."""
+    identity = [run_seed, question_id, [(m.role, m.content) for m in messages], sample]
+    return int.from_bytes(hashlib.sha256(orjson.dumps(identity)).digest()[:4]) >> 1

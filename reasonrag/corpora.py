@@ -1,0 +1,112 @@
+"""Passages: FlashRAG's corpus format, read by offset and never whole.
+
+A corpus is JSONL, one `{"id", "contents": "title\\ntext"}` per line (`title` and `text` fields are taken too). Scanning it once
+finds every broken line and duplicate id before anything is built on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from reasonrag.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A unit of text that can be retrieved. `score`: the retriever's, higher is better; 0 outside a search."""
+
+    id: str
+    title: str
+    text: str
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusScan:
+    """What one pass over a corpus found. `offsets`: byte position of each passage's line, in file order."""
+
+    sha256: str
+    offsets: npt.NDArray[np.int64]
+
+
+def scan_corpus(path: Path) -> CorpusScan:
+    """Check a corpus line by line.
+
+    Raises InputError for a file that cannot be read, is empty, or has a broken line or an id twice.
+    """
+    digest = hashlib.sha256()
+    offsets = array("q")
+    first_seen: dict[str, int] = {}
+    try:
+        with path.open("rb") as lines:
+            position = 0
+            for number, line in enumerate(lines, start=1):
+                passage = parse_passage(line, where=f"{path}, line {number}")
+                if first_seen.setdefault(passage.id, number) != number:
+                    raise InputError(
+                        f"{path}, line {number}: passage id {passage.id!r} was already used in line "
+                        f"{first_seen[passage.id]}. Ids must be unique"
+                    )
+                digest.update(line)
+                offsets.append(position)
+                position += len(line)
+    except OSError as error:
+        raise InputError(f"cannot read the corpus {path}: {error.strerror}") from error
+    if not offsets:
+        raise InputError(f"the corpus {path} is empty; it needs one passage per line")
+    return CorpusScan(digest.hexdigest(), np.frombuffer(offsets, dtype=np.int64))
+
+
+class Corpus:
+    """Random access to the passages of a scanned file, by row."""
+
+    def __init__(self, path: Path, offsets: npt.NDArray[np.int64]) -> None:
+        self.path = path
+        self._offsets = offsets
+        with path.open("rb") as file:
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __getitem__(self, row: int) -> Passage:
+        start = int(self._offsets[row])
+        stop = int(self._offsets[row + 1]) if row + 1 < len(self) else len(self._bytes)
+        return parse_passage(self._bytes[start:stop], where=f"{self.path}, passage {row}")
+
+    def __iter__(self) -> Iterator[Passage]:
+        return (self[row] for row in range(len(self)))
+
+
+def parse_passage(line: bytes, *, where: str) -> Passage:
+    """One line of a corpus. Raises InputError naming `where`."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{where} is not JSON ({error}); each line must be one passage") from error
+    passage = _as_passage(record) if isinstance(record, dict) else None
+    if passage is None:
+        raise InputError(f'{where} is no passage: it needs "id" and "contents" ("title\\ntext")')
+    return passage
+
+
+def _as_passage(record: dict[str, Any]) -> Passage | None:
+    passage_id, contents = record.get("id"), record.get("contents")
+    title, text = record.get("title") or "", record.get("text")
+    if isinstance(contents, str):
+        title, _, text = contents.partition("\n")
+    if not (isinstance(passage_id, str | int) and isinstance(title, str) and isinstance(text, str)):
+        return None
+    if not (title.strip() or text.strip()):
+        return None
+    return Passage(id=str(passage_id), title=title.strip(), text=text.strip())

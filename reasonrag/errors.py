@@ -1,0 +1,48 @@
+"""What can go wrong, and who is told.
+
+    ReasonragError            shown without a traceback
+    ├── InputError            the user's input is wrong; nothing was started; exit status 2
+    ├── ModelError            an endpoint gave no answer; recorded as the question's error
+    └── RetrievalError        passages could not be searched; recorded as the question's error
+
+Every message says what is wrong, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ReasonragError(Exception):
+    """Base of all errors that are meant to be read by a user. `cause` is one word for counting."""
+
+    cause = "error"
+
+
+class InputError(ReasonragError):
+    """Wrong flag, file, data set or run directory; raised before any work is started."""
+
+    cause = "input"
+
+
+class ModelError(ReasonragError):
+    """A request that stayed without an answer after all retries, or can never have one."""
+
+    def __init__(self, message: str, *, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class RetrievalError(ReasonragError):
+    """A search over passages that could not be done."""
+
+    cause = "retrieval"
+
+
+def choices(wrong: str, valid: Iterable[str]) -> str:
+    """` (did you mean x?)`-style help for a wrong name: the nearest valid one first, then all of them."""
+    names = sorted(valid)
+    nearest = difflib.get_close_matches(wrong, names, n=1)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"{hint}choose from {', '.join(names)}"

@@ -1,0 +1,40 @@
+"""Whether what a step says is supported by the passages read so far: by string match, no model asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from preference import ActionType, normalize_answer
+from reasonrag.corpora import Passage
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_LITTLE_WORDS = frozenset(
+    "of in on at to for from by with and or as is are was were be been it its this that these those he she his her they their "
+    "who which has have had also".split()
+)
+
+
+def is_grounded(
+    action_type: ActionType, content: str, passages: Iterable[Passage]
+) -> bool | None:
+    """Support of a step's content by passages (their titles included), after SQuAD normalisation.
+
+    An answer is grounded if it occurs in a passage as whole words; evidence if for each of its sentences some passage
+    holds the sentence, or all of its words apart from little ones. None where the question has no meaning: queries,
+    yes and no, and evidence that reports nothing.
+    """
+    said = normalize_answer(content)
+    if action_type == "query" or said in ("yes", "no", "none", ""):
+        return None
+    sources = [f" {normalize_answer(f'{each.title} {each.text}')} " for each in passages]
+    if action_type == "answer":
+        return any(f" {said} " in source for source in sources)
+    sentences = [normalize_answer(each) for each in _SENTENCE_END.split(content)]
+    return all(any(_holds(source, sentence) for source in sources) for sentence in sentences)
+
+
+def _holds(source: str, sentence: str) -> bool:
+    if sentence in source:
+        return True
+    return set(sentence.split()) - _LITTLE_WORDS <= set(source.split())

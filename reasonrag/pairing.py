@@ -1,0 +1,42 @@
+"""`reasonrag pairs`: the preference pairs of a finished or half-finished run, as a folder that trains.
+
+Finds the rollouts, leaves the rules to `preference`, and never spends anything: run it as often as you like.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from preference import MalformedRollouts, PairingRules, PairSummary, export_pairs, read_rollouts
+from reasonrag.errors import InputError
+from reasonrag.generation import versions
+from reasonrag.runs import ROLLOUTS
+from reasonrag.settings import PairsSettings, resolve
+
+
+def pairs(run: str | Path, **flags: Any) -> PairSummary:
+    """Write the pairs of `run`; the keyword arguments are the command's flags (`min_margin` for `--min-margin`).
+
+    run: a run directory or a rollouts file. Raises InputError where it cannot be read or `out` cannot be written.
+    """
+    settings = resolve(PairsSettings, "pairs", flags)
+    path = Path(run)
+    rollouts = path / ROLLOUTS if path.is_dir() else path
+    if not rollouts.is_file():
+        raise InputError(
+            f"there is no {rollouts}; give a run directory. Make one with: reasonrag generate --run {run}"
+        )
+    rules = PairingRules(
+        min_margin=settings.min_margin,
+        allow_malformed=settings.allow_malformed,
+        all_pairs=settings.all_pairs,
+    )
+    try:
+        return export_pairs(read_rollouts(rollouts), settings.out, rules, versions=versions())
+    except MalformedRollouts as error:
+        raise InputError(
+            f"{error}. If a run was stopped there, run the same generate command again: it mends the file"
+        ) from error
+    except OSError as error:
+        raise InputError(f"cannot write {settings.out}: {error.strerror}") from error

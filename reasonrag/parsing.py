@@ -1,0 +1,83 @@
+"""From a reply to a typed step, or to the reason why it is none.
+
+The reply is cut at the first closing tag, whether or not the endpoint honoured the stop string. An endpoint that did
+drops the string: an open tag then gets its closing tag back. Knows the tags of each turn and nothing of prompts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from preference import ActionType, AgentAction
+from reasonrag.chat import FinishReason
+
+TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
+    "think": ("query", "answer"),
+    "read": ("evidence",),
+    "conclude": ("answer",),
+}
+"""The tags that each turn may produce; the contract with RAG_ProGuide."""
+
+_TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
+
+ParseCause = Literal["cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
+"""cut_off: the reply hit max_tokens before its tag was closed. no_tag: no tag at all. wrong_tag: a tag this turn may not
+use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened inside another. empty: nothing inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReply:
+    """`response`: the reply up to and with its closing tag, tags in canonical spelling. `content`: inside the tag."""
+
+    response: str
+    action_type: ActionType
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParseError:
+    cause: ParseCause
+    detail: str
+
+
+def stop_strings(action: AgentAction) -> tuple[str, ...]:
+    """What an endpoint is asked to stop at in this turn."""
+    return tuple(f"</{tag}>" for tag in TURN_TAGS[action])
+
+
+def parse_reply(
+    text: str, *, action: AgentAction, finish_reason: FinishReason
+) -> ParsedReply | ParseError:
+    """The step that a reply takes in a turn, or why it takes none."""
+    tags = list(_TAG.finditer(text))
+    closing = next((tag for tag in tags if tag[1]), None)
+    opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
+    if closing is None and not opened:
+        cause: ParseCause = "cut_off" if finish_reason == "length" else "no_tag"
+        return ParseError(cause, f"{_expected(action)}; found no tag")
+    name = (closing or opened[-1])[2].lower()
+    if name not in TURN_TAGS[action]:
+        return ParseError("wrong_tag", f"{_expected(action)}; found <{name}>")
+    if closing is None and finish_reason == "length":
+        return ParseError("cut_off", f"<{name}> is still open at the token limit")
+    opening = opened[-1] if opened else None
+    if opening is None:
+        return ParseError("not_opened", f"</{name}> closes nothing")
+    if len(opened) > 1 or opening[2].lower() != name:
+        found = " ".join(f"<{tag[2].lower()}>" for tag in opened)
+        return ParseError("mixed_tags", f"{found} opened where only <{name}> is closed")
+    content = text[opening.end() : closing.start() if closing else None].strip()
+    if not content:
+        return ParseError("empty", f"nothing stands inside <{name}>")
+    lead = text[: opening.start()].lstrip()
+    return ParsedReply(f"{lead}<{name}>{content}</{name}>", _as_type(name), content)
+
+
+def _as_type(name: str) -> ActionType:
+    return next(tag for tags in TURN_TAGS.values() for tag in tags if tag == name)
+
+
+def _expected(action: AgentAction) -> str:
+    return "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in TURN_TAGS[action])

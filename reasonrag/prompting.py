@@ -1,0 +1,128 @@
+"""The one renderer: what a state looks like to a model, in search, in training data and at evaluation.
+
+The user turn's layout is the contract with RAG_ProGuide. System prompts are files, `<turn>.txt`, which a directory of
+the user's may override one by one. Text from outside is made harmless here: what a passage or question says can open no
+tag of ours, and no text at all can spell a special token of a chat template.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import orjson
+
+from preference import AgentAction, Message
+from reasonrag.corpora import Passage
+from reasonrag.errors import InputError, choices
+
+PROMPT_NAMES = ("think", "read", "conclude", "repair", "judge")
+
+_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference)\s*>", re.IGNORECASE)
+_SPECIAL_TOKEN = re.compile(r"<\|([^|<>]{1,64})\|>")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """System prompts by turn, the repair turn's text, and the judge's system prompt (recipe `released`)."""
+
+    think: str
+    read: str
+    conclude: str
+    repair: str
+    judge: str
+
+    @property
+    def hash(self) -> str:
+        """Names these exact prompts, in 16 hexadecimal digits."""
+        texts = [getattr(self, name) for name in PROMPT_NAMES]
+        return hashlib.sha256(orjson.dumps(texts)).hexdigest()[:16]
+
+
+def load_prompts(directory: Path | None = None) -> Prompts:
+    """The package's prompts, each replaced by `directory/<name>.txt` where that file exists.
+
+    Raises InputError for a directory that is missing, holds none of the names or holds text files of other names.
+    """
+    texts = {
+        name: resources.files("reasonrag").joinpath("prompts", f"{name}.txt").read_text("utf-8")
+        for name in PROMPT_NAMES
+    }
+    if directory is not None:
+        texts |= _own_prompts(directory)
+    if "{detail}" not in texts["repair"]:
+        raise InputError("repair.txt must contain {detail}, the place for what was wrong with the reply")
+    return Prompts(**{name: text.strip() for name, text in texts.items()})
+
+
+def _own_prompts(directory: Path) -> dict[str, str]:
+    files = sorted(directory.glob("*.txt"))
+    if not files:
+        names = ", ".join(f"{name}.txt" for name in PROMPT_NAMES)
+        raise InputError(f"--prompts {directory} holds no prompt file; it may hold any of {names}")
+    for file in files:
+        if file.stem not in PROMPT_NAMES:
+            raise InputError(f"{file} is no prompt's name: {choices(file.stem, PROMPT_NAMES)}")
+    try:
+        return {file.stem: file.read_text("utf-8") for file in files}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the prompts in {directory}: {error}") from error
+
+
+def render_prompt(
+    prompts: Prompts,
+    action: AgentAction,
+    *,
+    question: str,
+    thoughts: Sequence[str],
+    passages: Sequence[Passage] = (),
+) -> tuple[Message, Message]:
+    """System and user turn of a state. `passages`, best first, are for read turns only."""
+    user = f"Question: {_inert(question)}"
+    if thoughts:
+        user += "\nPrevious Thoughts: " + " ".join(_without_specials(each) for each in thoughts)
+    if action == "read":
+        references = "".join(
+            f"Wikipedia Title: {_inert(passage.title)}\n{_inert(passage.text)}\n\n"
+            for passage in passages
+        )
+        user += f". Reference: <reference>{references}</reference>"
+    system: str = getattr(prompts, action)
+    return Message(role="system", content=system), Message(role="user", content=user)
+
+
+def render_repair(
+    prompts: Prompts, prompt: Sequence[Message], *, reply: str, detail: str
+) -> tuple[Message, ...]:
+    """The repair turn: the prompt, the reply that did not parse, and what was wrong with it."""
+    request = prompts.repair.replace("{detail}", detail)
+    return (
+        *prompt,
+        Message(role="assistant", content=_without_specials(reply)),
+        Message(role="user", content=request),
+    )
+
+
+def render_judgement(
+    prompts: Prompts, *, question: str, golden_answers: Sequence[str], thoughts: Sequence[str]
+) -> tuple[Message, Message]:
+    """What the judge of recipe `released` sees: the only prompt that holds golden answers."""
+    user = (
+        f"Question: {_inert(question)}\nCorrect answer: {' or '.join(map(_inert, golden_answers))}\n"
+        f"Reasoning: {' '.join(_without_specials(each) for each in thoughts)}"
+    )
+    return Message(role="system", content=prompts.judge), Message(role="user", content=user)
+
+
+def _inert(text: str) -> str:
+    """Text from outside that can open or close none of our tags."""
+    return _without_specials(_OUR_TAGS.sub(r"(\1\2)", text))
+
+
+def _without_specials(text: str) -> str:
+    return _UNPRINTABLE.sub(" ", _SPECIAL_TOKEN.sub(r"(\1)", text))

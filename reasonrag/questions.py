@@ -1,0 +1,130 @@
+"""Questions: FlashRAG's format, and where the named data sets are found.
+
+A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`. A named data set comes from a directory
+(`<data-dir>/<dataset>/<split>.jsonl` beside `corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the
+project itself. What is decided here: which files those are, and that a bad line is found before any work is started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from preference.records import first_error
+from reasonrag.errors import InputError, choices
+
+HUB_SPLITS: dict[str, tuple[str, ...]] = {
+    "2wikimultihopqa": ("train", "dev"),
+    "bamboogle": ("test",),
+    "hotpotqa": ("train", "dev"),
+    "musique": ("train", "dev"),
+    "nq": ("train", "dev", "test"),
+    "popqa": ("test",),
+    "triviaqa": ("train", "dev", "test"),
+}
+"""Data sets and splits of FlashRAG's collection that reasonrag names."""
+
+ATLAS = "atlas"
+DATASETS = (ATLAS, *sorted(HUB_SPLITS))
+
+
+class Question(BaseModel):
+    """One question. `golden_answers` are for scoring only and reach no prompt of the agent."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+
+    id: str = Field(min_length=1)
+    question: str = Field(min_length=1)
+    golden_answers: list[str] = Field(min_length=1)
+    metadata: dict[str, Any] = {}
+
+    @field_validator("metadata", mode="before")
+    @classmethod
+    def _null_is_nothing(cls, metadata: object) -> object:
+        return {} if metadata is None else metadata
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSource:
+    """Where the questions of a run are: a checked file, and what names it in the configuration.
+
+    revision: commit of the Hub's repository, where the file came from there.
+    sha256: of the whole file, so that a larger `--limit` is the same source.
+    """
+
+    dataset: str
+    split: str
+    path: Path
+    sha256: str
+    total: int
+    revision: str | None = None
+
+    def read(self, limit: int | None = None) -> Iterator[Question]:
+        """The first `limit` questions in file order."""
+        with self.path.open("rb") as lines:
+            for number, line in enumerate(islice(lines, limit), start=1):
+                yield parse_question(line, where=f"{self.path}, line {number}")
+
+
+def open_questions(
+    path: Path, *, dataset: str, split: str, revision: str | None = None
+) -> QuestionSource:
+    """Check a question file whole. Raises InputError naming the first bad line."""
+    digest = hashlib.sha256()
+    first_seen: dict[str, int] = {}
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                question = parse_question(line, where=f"{path}, line {number}")
+                if first_seen.setdefault(question.id, number) != number:
+                    raise InputError(
+                        f"{path}, line {number}: question id {question.id!r} was already used in line "
+                        f"{first_seen[question.id]}. Ids must be unique"
+                    )
+                digest.update(line)
+    except OSError as error:
+        raise InputError(f"cannot read the questions {path}: {error.strerror}") from error
+    if not first_seen:
+        raise InputError(f"the question file {path} is empty; it needs one question per line")
+    return QuestionSource(dataset, split, path, digest.hexdigest(), len(first_seen), revision)
+
+
+def parse_question(line: bytes, *, where: str) -> Question:
+    """One line of a question file. Raises InputError naming `where`."""
+    try:
+        return Question.model_validate(orjson.loads(line))
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
+    except ValidationError as error:
+        raise InputError(
+            f'{where} is no question ({first_error(error)}); it needs "id", "question" and a list "golden_answers"'
+        ) from error
+
+
+def find_questions(dataset: str, split: str, data_dir: Path | None) -> QuestionSource:
+    """The questions of a named data set, from `data_dir` or else from the Hub.
+
+    Raises InputError for names that do not exist, saying which do.
+    """
+    if data_dir is None:
+        from reasonrag.hub import download_questions
+
+        return download_questions(dataset, split)
+    folder = data_dir / dataset
+    if not folder.is_dir():
+        if not data_dir.is_dir():
+            raise InputError(f"there is no data directory {data_dir}")
+        present = [each.name for each in data_dir.iterdir() if (each / "corpus.jsonl").exists()]
+        raise InputError(f"{data_dir} has no data set {dataset!r}; {choices(dataset, present)}")
+    path = folder / f"{split}.jsonl"
+    if not path.is_file():
+        splits = [each.stem for each in folder.glob("*.jsonl") if each.stem != "corpus"]
+        raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
+    return open_questions(path, dataset=dataset, split=split)

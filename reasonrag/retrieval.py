@@ -1,0 +1,199 @@
+"""The seam to search over passages, and its first implementation: BM25 on disk.
+
+Decides how an index directory looks (`manifest.json` is written last, so that its existence means a finished build), when one is
+reused and when it is built again. Does not know who asks or what for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from preference.exporting import replacing
+from reasonrag.corpora import Corpus, Passage, scan_corpus
+from reasonrag.errors import InputError
+
+MANIFEST = "manifest.json"
+OFFSETS = "offsets.npy"
+BM25_K1 = 1.2
+BM25_B = 0.75
+"""Robertson's usual k1 and b; the figures in the tests and benchmarks were measured with them."""
+
+
+class Retriever(Protocol):
+    """Anything that finds passages for a query."""
+
+    identity: str
+    """Changes whenever the same query could find other passages: a part of every run's configuration hash."""
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        """At most `top_k` passages, best first, equal scores in corpus order. Raises RetrievalError."""
+        ...
+
+
+class IndexManifest(BaseModel):
+    """What an index was built from and how."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal["reasonrag.index/1"] = "reasonrag.index/1"
+    kind: Literal["bm25"]
+    corpus: str
+    """Absolute path of the corpus; passages are read from there."""
+    corpus_sha256: str
+    corpus_bytes: int
+    corpus_mtime_ns: int
+    passages: int
+    k1: float
+    b: float
+    stemmer: str
+    stopwords: str
+    versions: dict[str, str]
+
+
+class BM25Retriever:
+    """BM25 over title and text, memory-mapped, with English stemming and stop words."""
+
+    def __init__(self, directory: Path, manifest: IndexManifest) -> None:
+        import bm25s
+
+        self.identity = f"bm25:{manifest.corpus_sha256[:16]}:k1={manifest.k1}:b={manifest.b}"
+        self.manifest = manifest
+        self._corpus = Corpus(Path(manifest.corpus), np.load(directory / OFFSETS))
+        self._index = bm25s.BM25.load(directory, mmap=True, load_corpus=False)
+        self._tokens = _Tokenizer()
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        return await asyncio.to_thread(self.search, query, top_k)
+
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        """The same without an event loop. Passages that share no word with the query are never found."""
+        tokens = [token for token in self._tokens([query])[0] if token in self._index.vocab_dict]
+        if not tokens:
+            return []
+        scores = self._index.get_scores(tokens)
+        count = min(top_k, len(scores))
+        threshold = np.partition(scores, len(scores) - count)[len(scores) - count]
+        rows = np.flatnonzero((scores >= threshold) & (scores > 0))
+        best = rows[np.argsort(-scores[rows], kind="stable")][:count]
+        return [self._passage(int(row), float(scores[row])) for row in best]
+
+    def _passage(self, row: int, score: float) -> Passage:
+        passage = self._corpus[row]
+        return Passage(id=passage.id, title=passage.title, text=passage.text, score=round(score, 6))
+
+
+def build_bm25(corpus: Path, directory: Path) -> IndexManifest:
+    """Build a BM25 index of `corpus` in `directory`, over an older one if there is one.
+
+    Raises InputError for a bad corpus (see `scan_corpus`) and where `directory` cannot be written.
+    """
+    import bm25s
+
+    if not corpus.is_file():
+        raise InputError(f"there is no corpus {corpus}")
+    stat = corpus.stat()  # before reading: a change while reading must make the index stale
+    scan = scan_corpus(corpus)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / MANIFEST).unlink(missing_ok=True)
+        texts = [f"{each.title}\n{each.text}" for each in Corpus(corpus, scan.offsets)]
+        index = bm25s.BM25(k1=BM25_K1, b=BM25_B)
+        index.index(_Tokenizer()(texts), show_progress=False)
+        index.save(directory)
+        np.save(directory / OFFSETS, scan.offsets)
+        manifest = IndexManifest(
+            kind="bm25",
+            corpus=str(corpus.resolve()),
+            corpus_sha256=scan.sha256,
+            corpus_bytes=stat.st_size,
+            corpus_mtime_ns=stat.st_mtime_ns,
+            passages=len(texts),
+            k1=BM25_K1,
+            b=BM25_B,
+            stemmer="snowball-english",
+            stopwords="bm25s-english",
+            versions={name: version(name) for name in ("bm25s", "PyStemmer")},
+        )
+        with replacing(directory / MANIFEST) as file:
+            file.write(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2))
+    except OSError as error:
+        raise InputError(
+            f"cannot write the index {directory}: {error.strerror}. Choose another place with --index DIR"
+        ) from error
+    return manifest
+
+
+def read_manifest(directory: Path) -> IndexManifest:
+    """The manifest of a finished index. Raises InputError if there is none."""
+    path = directory / MANIFEST
+    try:
+        return IndexManifest.model_validate(orjson.loads(path.read_bytes()))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{directory} has no {MANIFEST}: its build did not finish. "
+            f"Run: reasonrag index build --corpus FILE --out {directory}"
+        ) from error
+    except (OSError, orjson.JSONDecodeError, ValidationError) as error:
+        raise InputError(f"{path} cannot be read as an index manifest: {error}") from error
+
+
+def open_index(directory: Path) -> BM25Retriever:
+    """A finished index. Raises InputError if there is none, or its corpus is missing or has changed."""
+    manifest = read_manifest(directory)
+    if not _is_current(manifest, Path(manifest.corpus)):
+        raise InputError(
+            f"the corpus {manifest.corpus} of the index {directory} is missing or has changed. "
+            f"Run: reasonrag index build --corpus FILE --out {directory}"
+        )
+    return BM25Retriever(directory, manifest)
+
+
+def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> BM25Retriever:
+    """The index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
+    if (directory / MANIFEST).exists():
+        manifest = read_manifest(directory)
+        if _is_current(manifest, corpus):
+            return BM25Retriever(directory, manifest)
+        say(f"{corpus} is not what {directory} was built from; building the index again")
+    else:
+        say(f"no index of {corpus} yet; building {directory}")
+    return BM25Retriever(directory, build_bm25(corpus, directory))
+
+
+def _is_current(manifest: IndexManifest, corpus: Path) -> bool:
+    """Whether the corpus is the file that was indexed, judged by path, size and time of change."""
+    if not corpus.is_file() or str(corpus.resolve()) != manifest.corpus:
+        return False
+    stat = corpus.stat()
+    return (stat.st_size, stat.st_mtime_ns) == (manifest.corpus_bytes, manifest.corpus_mtime_ns)
+
+
+class _Tokenizer:
+    """English stemming without stop words. The stemmer keeps state, so one thread at a time."""
+
+    def __init__(self) -> None:
+        import Stemmer
+
+        self._stemmer = Stemmer.Stemmer("english")
+        self._lock = threading.Lock()
+
+    def __call__(self, texts: list[str]) -> Any:
+        import bm25s
+
+        with self._lock:
+            return bm25s.tokenize(
+                texts,
+                stopwords="en",
+                stemmer=self._stemmer,
+                return_ids=False,
+                show_progress=False,
+            )

@@ -1,0 +1,181 @@
+"""A run directory: what is in it, who may write to it, and how a run goes on where it ended.
+
+    config.json     resolved settings and their hash; no secrets
+    rollouts.jsonl  one line per question, appended as trees finish, put in question order at a clean end
+    failures.jsonl  every failed question and call, with its cause
+    summary.json    what the last run did
+
+Decides what a changed configuration is and how a torn line is mended. Does not know how a rollout is made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from preference import MalformedRollouts, Rollout
+from preference.exporting import replacing
+from preference.records import parse_rollout
+from reasonrag.errors import InputError
+
+CONFIG, ROLLOUTS, FAILURES, SUMMARY = "config.json", "rollouts.jsonl", "failures.jsonl", "summary.json"
+_INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+
+
+class RunDirectory:
+    """One run's files, locked against a second writer while open. Use as a context manager.
+
+    Raises InputError where the directory cannot be written, is in use, or holds another configuration.
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any], *, say: Callable[[str], None]) -> None:
+        self.path = path
+        self._config = config
+        self._say = say
+        self._lines: dict[str, tuple[int, int]] = {}
+        self._failed: set[str] = set()
+
+    def __enter__(self) -> RunDirectory:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / ".lock").open("wb")
+        except OSError as error:
+            raise InputError(f"cannot write the run directory {self.path}: {error.strerror}") from error
+        try:
+            self._take_lock()
+            self._rollouts = (self.path / ROLLOUTS).open("a+b")
+            self._read_back()
+            self._check_config()
+            self._failures = (self.path / FAILURES).open("ab")
+        except OSError as error:
+            self._lock.close()
+            raise InputError(f"cannot write the run directory {self.path}: {error.strerror}") from error
+        except InputError:
+            self._lock.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in (self._rollouts, self._failures, self._lock):
+            file.close()
+
+    @property
+    def rollouts_path(self) -> Path:
+        return self.path / ROLLOUTS
+
+    def is_done(self, question_id: str) -> bool:
+        """Whether the question has a tree; one that only has an error is owed again."""
+        return question_id in self._lines and question_id not in self._failed
+
+    def append(self, rollout: Rollout) -> None:
+        """Write a finished tree, or why there is none, to disk."""
+        line = rollout.to_line()
+        self._index(rollout, self._end_of(self._rollouts), len(line))
+        self._rollouts.write(line)
+        self._rollouts.flush()
+        os.fsync(self._rollouts.fileno())
+
+    def record_failure(self, failure: dict[str, Any]) -> None:
+        self._failures.write(orjson.dumps(failure, option=orjson.OPT_APPEND_NEWLINE))
+        self._failures.flush()
+
+    def put_in_order(self, question_ids: Iterable[str]) -> None:
+        """Rewrite rollouts.jsonl in question order, superseded error lines left out; atomic.
+
+        Trees of questions that are not among these (a smaller --limit) are kept behind them.
+        """
+        order = dict.fromkeys(question_ids)
+        behind = (each for each in self._lines if each not in order)
+        with replacing(self.rollouts_path) as ordered:
+            for question_id in [*order, *behind]:
+                if question_id in self._lines:
+                    start, length = self._lines[question_id]
+                    self._rollouts.seek(start)
+                    ordered.write(self._rollouts.read(length))
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        with replacing(self.path / SUMMARY) as file:
+            file.write(orjson.dumps(summary, option=_INDENTED))
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{self.path} is being written by another reasonrag; wait for it or choose another --run"
+            ) from error
+
+    def _check_config(self) -> None:
+        """Refuse to mix configurations; a directory without any rollout takes every one."""
+        path = self.path / CONFIG
+        if self._lines:
+            changed = changed_keys(
+                _read_config(path)["decides_answers"], self._config["decides_answers"]
+            )
+            if changed:
+                raise InputError(
+                    f"{self.path} holds a run with another configuration; its trees would not be comparable. "
+                    f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
+                )
+        with replacing(path) as file:
+            file.write(orjson.dumps(self._config, option=_INDENTED))
+
+    def _read_back(self) -> None:
+        """Index the lines that are there; cut off a last one that a crash left half-written."""
+        self._rollouts.seek(0)
+        start = 0
+        for number, line in enumerate(self._rollouts, start=1):
+            if not line.endswith(b"\n"):
+                self._rollouts.truncate(start)
+                self._say(
+                    f"{self.rollouts_path}: line {number} was cut off by an earlier stop; removed its {len(line):,} bytes, "
+                    "its question is owed again"
+                )
+                break
+            try:
+                rollout = parse_rollout(line, where=f"{self.rollouts_path}, line {number}")
+            except MalformedRollouts as error:
+                raise InputError(f"{error}. Remove the line to have its question explored again") from error
+            self._index(rollout, start, len(line))
+            start += len(line)
+
+    def _index(self, rollout: Rollout, start: int, length: int) -> None:
+        self._lines[rollout.question_id] = (start, length)
+        if rollout.error:
+            self._failed.add(rollout.question_id)
+        else:
+            self._failed.discard(rollout.question_id)
+
+    @staticmethod
+    def _end_of(file: BinaryIO) -> int:
+        return file.seek(0, os.SEEK_END)
+
+
+def changed_keys(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """`key was x, is y` for every key whose values differ."""
+    return [
+        f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    ]
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = orjson.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{path.parent} has {ROLLOUTS} but no {CONFIG}, so nobody knows how it was made. Choose another --run"
+        ) from error
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON: {error}. Choose another --run") from error
+    if not isinstance(config, dict) or not isinstance(config.get("decides_answers"), dict):
+        raise InputError(f"{path} is not a configuration of reasonrag. Choose another --run")
+    return config
