@@ -30,10 +30,7 @@ def spre_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
     """
     rewards: list[float | None] = []
     for node in tree.nodes:
-        terms = [
-            shortest_path_reward(rollout.outcome, steps=rollout.steps, alpha=alpha)
-            for rollout in node.rollouts
-        ]
+        terms = [shortest_path_reward(rollout.outcome, steps=rollout.steps, alpha=alpha) for rollout in node.rollouts]
         rewards.append(sum(terms) / len(terms) if terms else None)
     return rewards
 
@@ -47,9 +44,7 @@ def visit_weighted_rewards(tree: Tree[Any], *, alpha: float) -> list[float | Non
     rewards: list[float | None] = [None] * len(tree)
     for node in reversed(tree.nodes):  # children have higher ids than their parents
         if node.step is not None and node.step.terminal:
-            rewards[node.id] = shortest_path_reward(
-                node.step.outcome, steps=node.depth, alpha=alpha
-            )
+            rewards[node.id] = shortest_path_reward(node.step.outcome, steps=node.depth, alpha=alpha)
             continue
         weighted = [(rewards[child.id], child.visits) for child in tree.children(node)]
         counted = [(reward, visits) for reward, visits in weighted if reward is not None]

@@ -50,7 +50,8 @@ class SearchConfig(BaseModel):
     """Selections of a state before the search ends."""
     max_calls: int | None = Field(default=None, ge=1)
     """Replies the search may use, however many of them one request carried. Work is handed out only while one
-    reply for each of its draws would fit; continuations may overrun by their length."""
+    reply for each of its draws would fit (two for a new sibling, which also wants a value); continuations may overrun
+    by their length."""
     wave: int = Field(default=1, ge=1)
     """Simulations in flight at once in one tree."""
 
@@ -192,7 +193,8 @@ class Search(Generic[P]):
         """The `Expand` that a selected state wants; none if only its children are still to be valued."""
         self._unvalued.extend(node.children_ids)
         missing = self.config.siblings - len(node.children_ids)
-        count = int(min(missing, self.config.siblings_at_once or missing, calls_left))
+        affordable = calls_left // 2  # a step that cannot be valued as well is worth nothing
+        count = int(min(missing, self.config.siblings_at_once or missing, affordable))
         return [Expand(self._work_id(), node.id, count, self._draw(count))] if count else []
 
     def _valuations(self) -> list[Work]:

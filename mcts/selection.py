@@ -13,9 +13,7 @@ UNVISITED = math.inf
 """Score of a child nobody has visited: it goes before every visited one, in order of creation."""
 
 
-def uct_score(
-    value: float, *, visits: int, parent_visits: int, prior: float, exploration: float
-) -> float:
+def uct_score(value: float, *, visits: int, parent_visits: int, prior: float, exploration: float) -> float:
     """``value + c * sqrt(ln N / n)`` (UCB1 applied to trees, Kocsis and Szepesvari 2006).
 
     value: mean of the backed-up values, in [0, 1].
@@ -28,9 +26,7 @@ def uct_score(
     return value + exploration * math.sqrt(math.log(max(parent_visits, 1)) / visits)
 
 
-def puct_score(
-    value: float, *, visits: int, parent_visits: int, prior: float, exploration: float
-) -> float:
+def puct_score(value: float, *, visits: int, parent_visits: int, prior: float, exploration: float) -> float:
     """``value + c * P * sqrt(N) / (1 + n)`` (PUCT as in AlphaZero, arXiv 1712.01815).
 
     prior: P, probability of the step under the policy; uniform over siblings for sampled ones.
@@ -40,9 +36,7 @@ def puct_score(
 
 
 class ScoreRule(Protocol):
-    def __call__(
-        self, value: float, *, visits: int, parent_visits: int, prior: float, exploration: float
-    ) -> float: ...
+    def __call__(self, value: float, *, visits: int, parent_visits: int, prior: float, exploration: float) -> float: ...
 
 
 SCORES: dict[str, ScoreRule] = {"uct": uct_score, "puct": puct_score}

@@ -1,8 +1,9 @@
 """Which sibling steps become a preference pair, and why the others do not.
 
 Every two siblings of a state are a candidate. A candidate is kept, or dropped under exactly one reason: the first in
-the order of `DropReason`. Source of the basic rule (siblings, reward margin .01, different content): the pair builder of
-ReasonRAG, arXiv 2505.14069; best against worst per state and action-type combination, tags and reasons are ours.
+the order of `DropReason`. Source of the basic rule (siblings, reward margin .01, different content): the pair
+builder of ReasonRAG, arXiv 2505.14069; best against worst per state and action-type combination, tags and reasons
+are ours.
 """
 
 from __future__ import annotations
@@ -76,9 +77,7 @@ def candidates(rollout: Rollout, rules: PairingRules) -> Iterator[Candidate]:
         yield from in_state if rules.all_pairs else _extremes(in_state)
 
 
-def _judge(
-    rollout: Rollout, pair: tuple[RolloutNode, RolloutNode], rules: PairingRules
-) -> Candidate:
+def _judge(rollout: Rollout, pair: tuple[RolloutNode, RolloutNode], rules: PairingRules) -> Candidate:
     first, second = pair
     chosen, rejected = (first, second) if _rank(first) >= _rank(second) else (second, first)
     margin = _margin(rollout, chosen, rejected)

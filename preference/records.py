@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-SCHEMA_VERSION = "reasonrag.rollouts/1"
+SCHEMA_VERSION: Final = "reasonrag.rollouts/1"
 
 ActionType = Literal["query", "evidence", "answer"]
 AgentAction = Literal["think", "read", "conclude"]
 
 
-class MalformedRollouts(ValueError):
+class MalformedRolloutsError(ValueError):
     """A line of a rollouts file is not a rollout record; the message has file, line and cause."""
 
 
@@ -176,17 +176,17 @@ class Rollout(Record):
 
 
 def parse_rollout(line: bytes, *, where: str) -> Rollout:
-    """One line of a rollouts file. Raises MalformedRollouts naming `where`."""
+    """One line of a rollouts file. Raises MalformedRolloutsError naming `where`."""
     try:
         return Rollout.model_validate(orjson.loads(line))
     except orjson.JSONDecodeError as error:
-        raise MalformedRollouts(f"{where} is not JSON: {error}") from error
+        raise MalformedRolloutsError(f"{where} is not JSON: {error}") from error
     except ValidationError as error:
-        raise MalformedRollouts(f"{where} is not a rollout record: {first_error(error)}") from error
+        raise MalformedRolloutsError(f"{where} is not a rollout record: {first_error(error)}") from error
 
 
 def read_rollouts(path: Path) -> Iterator[Rollout]:
-    """All records of a file, one at a time. Raises MalformedRollouts at the first line that is none."""
+    """All records of a file, one at a time. Raises MalformedRolloutsError at the first line that is none."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             yield parse_rollout(line, where=f"{path}, line {number}")

@@ -161,9 +161,7 @@ class Agent:
             *(self._finish(first, sample) for first, sample in zip(firsts, samples, strict=True))
         )
 
-    async def judge(
-        self, question: Question, thoughts: Sequence[str], sample: int
-    ) -> tuple[float, int]:
+    async def judge(self, question: Question, thoughts: Sequence[str], sample: int) -> tuple[float, int]:
         """A judge's view of some reasoning, in [0, 1], and the replies used; it sees the golden answers.
 
         Only recipe `released` asks for it. Raises ModelError with cause `unreadable_score` where the reply and its
@@ -222,14 +220,10 @@ class Agent:
         self, state: State, prompt: tuple[Message, ...], completion: Completion, sample: int
     ) -> AgentStep:
         """The step a reply takes; a reply that takes none gets one repair turn, then is a failed step."""
-        parsed = parse_reply(
-            completion.text, action=state.action, finish_reason=completion.finish_reason
-        )
+        parsed = parse_reply(completion.text, action=state.action, finish_reason=completion.finish_reason)
         if isinstance(parsed, ParsedReply):
             return self._parsed_step(state, prompt, parsed)
-        messages = render_repair(
-            self.prompts, prompt, reply=completion.text, detail=parsed.detail
-        )
+        messages = render_repair(self.prompts, prompt, reply=completion.text, detail=parsed.detail)
         self.spending.repairs += 1
         [repair] = await self._complete(state.question, messages, state.action, [sample])
         repaired = parse_reply(repair.text, action=state.action, finish_reason=repair.finish_reason)
@@ -267,9 +261,7 @@ def _read_score(text: str) -> float | None:
     return scores[-1] if scores and 0 <= scores[-1] <= 1 else None
 
 
-def _failed_step(
-    state: State, prompt: tuple[Message, ...], reply: str, error: ParseError, repair: str
-) -> AgentStep:
+def _failed_step(state: State, prompt: tuple[Message, ...], reply: str, error: ParseError, repair: str) -> AgentStep:
     """A reply that is no step: terminal, worth nothing, kept with its text and cause."""
     return AgentStep(
         state=state,

@@ -1,8 +1,8 @@
 """Atlas: a fictional encyclopedia with questions whose answers and gold passages are known, made from a seed.
 
-The world is a row of counties, each a pure function of (seed, number), so that any size streams in constant memory and a
-larger world contains a smaller one. Questions stay inside their county and a county belongs to one split: splits share
-neither question nor gold passage. Nothing here is copied from anywhere; it ships as code, not as text.
+The world is a row of counties, each a pure function of (seed, number), so that any size streams in constant memory
+and a larger world contains a smaller one. Questions stay inside their county and a county belongs to one split:
+splits share neither question nor gold passage. Nothing here is copied from anywhere; it ships as code, not as text.
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ def county(number: int, *, seed: int = DEFAULT_SEED) -> County:
         for i in range(3)
     )
     births = dice.sample(range(1700, 1900), 4)
-    people = tuple(
-        _person(4 * number + i, born, towns, dice, seed) for i, born in enumerate(births)
-    )
+    people = tuple(_person(4 * number + i, born, towns, dice, seed) for i, born in enumerate(births))
     works: list[Work] = []
     for i, author in enumerate(people[:3]):
         year = author.born + dice.randrange(22, 60)
@@ -139,9 +137,7 @@ def passages(counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED) -> I
             yield {"id": _passage_id(number, position), "contents": f"{title}\n{text}"}
 
 
-def questions(
-    split: Split, counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED
-) -> Iterator[dict[str, Any]]:
+def questions(split: Split, counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED) -> Iterator[dict[str, Any]]:
     """The questions of a split in FlashRAG's format, eight per county of that split."""
     for number in range(counties):
         place = county(number, seed=seed)
@@ -215,9 +211,7 @@ def _work_title(number: int, seed: int) -> str:
     return _numbered(title, rounds)
 
 
-def _person(
-    number: int, born: int, towns: tuple[Town, ...], dice: random.Random, seed: int
-) -> Person:
+def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random, seed: int) -> Person:
     given = _SYLLABLES[number % 97].capitalize() + _pick(dice, _CODAS)
     family = _word(number // 2, dice_seed=seed + 4, syllables=2)  # two people share a family name
     birthplace, home = dice.sample(towns, 2)

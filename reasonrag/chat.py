@@ -1,6 +1,7 @@
 """The seam to language models: one protocol, its request and its answer.
 
-Decides what determines an answer: model, messages, sampling parameters, seed and number of the sample. Knows no endpoint.
+Decides what determines an answer: model, messages, sampling parameters, seed and number of the sample. Knows no
+endpoint.
 """
 
 from __future__ import annotations
@@ -47,9 +48,7 @@ class ChatRequest(BaseModel):
 
     def draws(self, start: int, stop: int) -> ChatRequest:
         """The same request for some of its draws."""
-        return self.model_copy(
-            update={"samples": self.samples[start:stop], "seeds": self.seeds[start:stop]}
-        )
+        return self.model_copy(update={"samples": self.samples[start:stop], "seeds": self.seeds[start:stop]})
 
     def wire_messages(self) -> list[dict[str, str]]:
         return [{"role": message.role, "content": message.content} for message in self.messages]

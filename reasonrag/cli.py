@@ -84,9 +84,7 @@ def generate(
     siblings: Annotated[Optional[int], _generate_flag("siblings", SEARCH)] = None,
     continuations: Annotated[Optional[int], _generate_flag("continuations", SEARCH)] = None,
     simulations: Annotated[Optional[int], _generate_flag("simulations", SEARCH)] = None,
-    max_calls_per_question: Annotated[
-        Optional[int], _generate_flag("max_calls_per_question", SEARCH)
-    ] = None,
+    max_calls_per_question: Annotated[Optional[int], _generate_flag("max_calls_per_question", SEARCH)] = None,
     max_steps: Annotated[Optional[int], _generate_flag("max_steps", SEARCH)] = None,
     seed: Annotated[Optional[int], _generate_flag("seed", SEARCH)] = None,
     concurrency: Annotated[Optional[int], _generate_flag("concurrency", MACHINE)] = None,
@@ -112,7 +110,8 @@ def pairs(
     out: Annotated[Optional[Path], _flag(PairsSettings, "out")] = None,
     min_margin: Annotated[Optional[float], _flag(PairsSettings, "min_margin")] = None,
     allow_malformed: Annotated[
-        Optional[bool], typer.Option("--allow-malformed", help=PairsSettings.model_fields["allow_malformed"].description)
+        Optional[bool],
+        typer.Option("--allow-malformed", help=PairsSettings.model_fields["allow_malformed"].description),
     ] = None,
     all_pairs: Annotated[
         Optional[bool], typer.Option("--all-pairs", help=PairsSettings.model_fields["all_pairs"].description)
@@ -123,9 +122,7 @@ def pairs(
     from reasonrag.display import show_pairs
     from reasonrag.pairing import pairs as make_pairs
 
-    summary = make_pairs(
-        run, out=out, min_margin=min_margin, allow_malformed=allow_malformed, all_pairs=all_pairs
-    )
+    summary = make_pairs(run, out=out, min_margin=min_margin, allow_malformed=allow_malformed, all_pairs=all_pairs)
     if as_json:
         print(summary.model_dump_json())
     else:
@@ -158,18 +155,12 @@ def simulate_endpoint(
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one")] = 8765,
     latency: Annotated[float, typer.Option(min=0, help="Seconds every answer takes")] = 0.0,
-    ignore_n: Annotated[
-        bool, typer.Option("--ignore-n", help="Give one choice whatever is asked")
-    ] = False,
-    ignore_stop: Annotated[
-        bool, typer.Option("--ignore-stop", help="Run on past the stop string")
-    ] = False,
+    ignore_n: Annotated[bool, typer.Option("--ignore-n", help="Give one choice whatever is asked")] = False,
+    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Run on past the stop string")] = False,
     fail_every: Annotated[
         int, typer.Option(min=0, help="Answer every so-manieth request with status 503; 0 never")
     ] = 0,
-    api_key: Annotated[
-        Optional[str], typer.Option(help="Let in only this key [default: everybody]")
-    ] = None,
+    api_key: Annotated[Optional[str], typer.Option(help="Let in only this key [default: everybody]")] = None,
 ) -> None:
     """Serve the offline teacher as an OpenAI-compatible endpoint, for rehearsals that cost nothing."""
     import asyncio

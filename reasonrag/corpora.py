@@ -1,7 +1,7 @@
 """Passages: FlashRAG's corpus format, read by offset and never whole.
 
-A corpus is JSONL, one `{"id", "contents": "title\\ntext"}` per line (`title` and `text` fields are taken too). Scanning it once
-finds every broken line and duplicate id before anything is built on it.
+A corpus is JSONL, one `{"id", "contents": "title\\ntext"}` per line (`title` and `text` fields are taken too).
+Scanning it once finds every broken line and duplicate id before anything is built on it.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class TerminalWatcher:
 
 def show_run(summary: RunSummary) -> None:
     """The summary of `generate`, then where things are and what comes next."""
-    run = Path(summary.run)
+    run, attempts = Path(summary.run), f"{summary.session_failed_calls:,}"
     rows = [
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, of {summary.questions:,}"),
         ("failed because of", _counts(summary.failures_by_cause)),
@@ -78,8 +78,7 @@ def show_run(summary: RunSummary) -> None:
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out"),
         (
             "this session",
-            f"{summary.session_questions:,} questions in {summary.session_seconds:.1f} s, "
-            f"{summary.session_failed_calls:,} failed attempts",
+            f"{summary.session_questions:,} questions in {summary.session_seconds:.1f} s, {attempts} failed attempts",
         ),
     ]
     title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}"

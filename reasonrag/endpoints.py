@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -29,7 +30,7 @@ REQUEST_TIMEOUT_S = 300.0
 MAX_ATTEMPTS = 6
 """With waits of 1, 2, 4, .. seconds a request is given up after about a minute of trouble."""
 MAX_WAIT_S = 60.0
-_RETRIED_STATUSES = frozenset({408, 409, 429})
+_RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 _SUBSTITUTES: dict[str, str | None] = {
     "max_tokens": "max_completion_tokens",
     "seed": None,
@@ -60,7 +61,7 @@ class EndpointModel:
         *,
         base_url: str | None,
         slots: Slots,
-        on_failure: Callable[[CallFailure], None] = lambda failure: None,
+        on_failure: Callable[[CallFailure], None] = lambda _: None,
     ) -> None:
         self.name = model
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL
@@ -89,7 +90,7 @@ class EndpointModel:
                 "Check --base-url and that the server runs"
             ) from error
         except APIStatusError as error:
-            if error.status_code == 401:  # 403 may only mean that this key must not list models
+            if error.status_code == HTTPStatus.UNAUTHORIZED:  # 403 may only mean that this key must not list models
                 self._raise_if_unauthorised(error)
             served = None
         if self.name in _model_ids(served):
@@ -147,7 +148,7 @@ class EndpointModel:
         )
         try:
             return await retrying(self._send, request)
-        except (APIError, _BadAnswer) as error:
+        except (APIError, _BadAnswerError) as error:
             attempts = int(retrying.statistics.get("attempt_number", 1))
             failure = self._failure(error, attempt=attempts, final=True)
             self._on_failure(failure)
@@ -164,9 +165,7 @@ class EndpointModel:
         async with self._slots.slot(request.priority):
             while True:
                 try:
-                    answer = await self._client.post(
-                        "/chat/completions", body=self._body(request), cast_to=object
-                    )
+                    answer = await self._client.post("/chat/completions", body=self._body(request), cast_to=object)
                     break
                 except BadRequestError as error:
                     if _named_parameter(error) == "n" and len(request.samples) > 1:
@@ -212,7 +211,7 @@ class EndpointModel:
         return CallFailure(_cause(error), self._clean(_reason(error)), attempt, final)
 
     def _raise_if_unauthorised(self, error: APIStatusError) -> None:
-        if error.status_code in (401, 403):
+        if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise InputError(
                 f"{shown_url(self.base_url)} refuses the API key (status {error.status_code}: "
                 f"{self._clean(_reason(error))}). Check OPENAI_API_KEY"
@@ -223,11 +222,11 @@ class EndpointModel:
         return text.replace(self._key, "[key]") if self._key else text
 
 
-class _BadAnswer(Exception):
+class _BadAnswerError(Exception):
     """A successful status with a body that is no chat completion."""
 
 
-class _Withheld(_BadAnswer):
+class _WithheldError(_BadAnswerError):
     """A reply that the endpoint's content filter took back; asking again would not help."""
 
 
@@ -252,19 +251,19 @@ def _client(base_url: str, key: str) -> AsyncOpenAI:
 
 
 def _completions(answer: object) -> list[Completion]:
-    """The choices of a response body; the request's usage rides on the first. Raises _BadAnswer."""
+    """The choices of a response body; the request's usage rides on the first. Raises _BadAnswerError."""
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
-        raise _BadAnswer(f"the body is no chat completion: {str(answer)[:200]!r}")
+        raise _BadAnswerError(f"the body is no chat completion: {str(answer)[:200]!r}")
     usage = answer.get("usage")
     tokens = usage if isinstance(usage, dict) else {}
     completions = []
     for position, choice in enumerate(choices):
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(message, dict):
-            raise _BadAnswer(f"choice {position} has no message: {str(choice)[:200]!r}")
+            raise _BadAnswerError(f"choice {position} has no message: {str(choice)[:200]!r}")
         if choice.get("finish_reason") == "content_filter":
-            raise _Withheld("the reply was withheld by the endpoint's content filter")
+            raise _WithheldError("the reply was withheld by the endpoint's content filter")
         first = position == 0
         completions.append(
             Completion(
@@ -301,8 +300,8 @@ def _may_pass(error: BaseException) -> bool:
     if isinstance(error, APIStatusError):
         if error.code == "insufficient_quota":
             return False
-        return error.status_code in _RETRIED_STATUSES or error.status_code >= 500
-    return isinstance(error, APIConnectionError | _BadAnswer) and not isinstance(error, _Withheld)
+        return error.status_code in _RETRIED_STATUSES or error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return isinstance(error, APIConnectionError | _BadAnswerError) and not isinstance(error, _WithheldError)
 
 
 def _wait(state: RetryCallState) -> float:
@@ -329,7 +328,7 @@ def _cause(error: Exception) -> str:
         return "timeout" if "connect" not in _reason(error).lower() else "connection"
     if isinstance(error, APIConnectionError):
         return "connection"
-    return "content_filter" if isinstance(error, _Withheld) else "bad_answer"
+    return "content_filter" if isinstance(error, _WithheldError) else "bad_answer"
 
 
 def _reason(error: Exception) -> str:

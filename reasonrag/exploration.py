@@ -91,10 +91,7 @@ class Explorer:
     def record(self, run: RunIdentity) -> Rollout:
         """The finished tree as its line of rollouts.jsonl."""
         rewards = REWARDS[run.recipe.reward](self.search.tree, alpha=run.recipe.search.alpha)
-        nodes = [
-            _as_record(node, reward)
-            for node, reward in zip(self.search.tree.nodes, rewards, strict=True)
-        ]
+        nodes = [_as_record(node, reward) for node, reward in zip(self.search.tree.nodes, rewards, strict=True)]
         failed = [each for work_id in sorted(self._failed) for each in self._failed[work_id]]
         return _record(self.agent, self.question, run, nodes=nodes, failed_continuations=failed)
 
@@ -142,8 +139,7 @@ def _as_record(node: Node[AgentStep], reward: float | None) -> RolloutNode:
         "value": node.value,
         "reward": reward,
         "rollouts": [
-            FinalScore(f1=each.final.f1 or 0.0, em=each.final.em or 0.0, steps=each.steps)
-            for each in node.rollouts
+            FinalScore(f1=each.final.f1 or 0.0, em=each.final.em or 0.0, steps=each.steps) for each in node.rollouts
         ],
     }
     if node.step is None:

@@ -1,8 +1,8 @@
 """`reasonrag generate`: many questions explored at once, written to a run directory as they finish.
 
-Resolves settings into parts (questions, retriever, prompts, model, recipe), says what the run's configuration is, keeps as
-many trees open as requests may be in flight, and survives the failure of any question. What a tree is, how a file looks and
-how an endpoint is asked are decided elsewhere.
+Resolves settings into parts (questions, retriever, prompts, model, recipe), says what the run's configuration is,
+keeps as many trees open as requests may be in flight, and survives the failure of any question. What a tree is, how
+a file looks and how an endpoint is asked are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +32,7 @@ from reasonrag.errors import InputError, ReasonragError, choices
 from reasonrag.exploration import Explorer, RunIdentity
 from reasonrag.offline import NAME as OFFLINE
 from reasonrag.offline import OfflineTeacher
-from reasonrag.prompting import Prompts, load_prompts
+from reasonrag.prompting import load_prompts
 from reasonrag.questions import (
     ATLAS,
     DATASETS,
@@ -137,7 +137,8 @@ def generate(
     watcher: Watcher | None = None,
     **flags: Any,
 ) -> RunSummary:
-    """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir` for `--data-dir`).
+    """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir` for
+    `--data-dir`).
 
     chat_model, retriever: used instead of what the settings would build. Works inside a running event loop too.
     Raises InputError before anything is started; failed questions are counted in the summary, not raised.
@@ -162,7 +163,7 @@ def run_to_end(coroutine: Awaitable[T]) -> T:
     def in_thread() -> None:
         try:
             outcome.append(asyncio.run(awaited()))
-        except BaseException as error:  # handed to the caller's thread below
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread below
             outcome.append(error)
 
     thread = threading.Thread(target=in_thread, name="reasonrag")
@@ -185,9 +186,7 @@ async def _generate(
     prompts = load_prompts(settings.prompts)
     recipe = resolve_recipe(settings)
     max_steps = settings.max_steps or MAX_STEPS[recipe.name]
-    sampling = Sampling(
-        temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_tokens
-    )
+    sampling = Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_tokens)
     model_name = chat_model.name if chat_model else _model_name(settings)
     decides_answers = {
         "dataset": source.dataset,
@@ -249,9 +248,7 @@ class _Session:
     tally: SessionTally = field(default_factory=SessionTally)
     began: float = field(default_factory=time.monotonic)
 
-    async def explore_all(
-        self, agent: Agent, source: QuestionSource, settings: GenerateSettings
-    ) -> None:
+    async def explore_all(self, agent: Agent, source: QuestionSource, settings: GenerateSettings) -> None:
         """Explore every owed question, oldest first, with as many trees open as requests may be in flight.
 
         A tree has a request in flight almost always, so that fills the endpoint; older trees' requests go first.
@@ -268,9 +265,7 @@ class _Session:
 
         async def explore_in_turn() -> None:
             for position, question in queue:
-                await self._explore(
-                    replace(agent, priority=position, spending=Spending()), question
-                )
+                await self._explore(replace(agent, priority=position, spending=Spending()), question)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -290,15 +285,13 @@ class _Session:
             rollout = explorer.record(self.identity)
         except ReasonragError as error:
             rollout = self._failed(explorer, error.cause, str(error), details=None)
-        except Exception as error:  # a fault of ours must cost one question, not the run; told with its traceback
+        except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
             message = f"{type(error).__name__}: {error}"
             rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
         self.run.append(rollout)
         self._count(rollout)
 
-    def _failed(
-        self, explorer: Explorer, cause: str, message: str, *, details: str | None
-    ) -> Rollout:
+    def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> Rollout:
         self.run.record_failure(
             {
                 "kind": "question",
@@ -345,9 +338,7 @@ def _find_data(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]
     if settings.questions:
         if settings.dataset:
             raise InputError("give --questions or --dataset, not both")
-        source = open_questions(
-            settings.questions, dataset=settings.questions.stem, split=settings.split
-        )
+        source = open_questions(settings.questions, dataset=settings.questions.stem, split=settings.split)
         return source, _own_corpus(settings, "--questions")
     dataset = settings.dataset or ATLAS
     if dataset not in DATASETS and settings.data_dir is None:
@@ -373,22 +364,16 @@ def _atlas(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
     from reasonrag.atlas import SPLITS, write_world
 
     if settings.split not in SPLITS:
-        raise InputError(
-            f"atlas has no split {settings.split!r}; {choices(settings.split, SPLITS)}"
-        )
+        raise InputError(f"atlas has no split {settings.split!r}; {choices(settings.split, SPLITS)}")
     try:
         world = write_world(settings.index_home)
     except OSError as error:
         raise InputError(f"cannot write atlas below {settings.index_home}: {error.strerror}") from error
-    source = open_questions(
-        world / f"{settings.split}.jsonl", dataset=ATLAS, split=settings.split
-    )
+    source = open_questions(world / f"{settings.split}.jsonl", dataset=ATLAS, split=settings.split)
     return source, settings.corpus or world / "corpus.jsonl"
 
 
-def _open_retriever(
-    settings: GenerateSettings, corpus: Path | None, watcher: Watcher
-) -> BM25Retriever:
+def _open_retriever(settings: GenerateSettings, corpus: Path | None, watcher: Watcher) -> BM25Retriever:
     place = settings.index
     if place is not None and (place / MANIFEST).exists():
         found = open_index(place)  # never built over: it may have taken hours
@@ -547,11 +532,9 @@ class _RunCounts:
         self.em += sum(each.em for each in finals)
         self.mixed += len({each.f1 for each in finals}) > 1
         self.repair_turns += rollout.usage.repairs
-        self.parse_failures.update(
-            step.parse_error.cause
-            for step in (*rollout.nodes, *rollout.failed_continuations)
-            if step.parse_error
-        )
+        in_tree = [node.parse_error for node in rollout.nodes]
+        outside = [each.parse_error for each in rollout.failed_continuations]
+        self.parse_failures.update(error.cause for error in in_tree + outside if error)
 
     def warnings(self, split: str) -> list[str]:
         found = []

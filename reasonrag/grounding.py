@@ -10,14 +10,12 @@ from reasonrag.corpora import Passage
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _LITTLE_WORDS = frozenset(
-    "of in on at to for from by with and or as is are was were be been it its this that these those he she his her they their "
-    "who which has have had also".split()
+    "of in on at to for from by with and or as is are was were be been it its this that these those he she his her "
+    "they their who which has have had also".split()
 )
 
 
-def is_grounded(
-    action_type: ActionType, content: str, passages: Iterable[Passage]
-) -> bool | None:
+def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passage]) -> bool | None:
     """Support of a step's content by passages (their titles included), after SQuAD normalisation.
 
     An answer is grounded if it occurs in a passage as whole words; evidence if for each of its sentences some passage

@@ -30,9 +30,7 @@ def download_questions(dataset: str, split: str, *, revision: str = "main") -> Q
         ) from error
     try:
         commit = HfApi().dataset_info(REPOSITORY, revision=revision).sha
-        file = hf_hub_download(
-            REPOSITORY, f"{dataset}/{split}.jsonl", repo_type="dataset", revision=commit
-        )
+        file = hf_hub_download(REPOSITORY, f"{dataset}/{split}.jsonl", repo_type="dataset", revision=commit)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise InputError(
             f"cannot fetch {dataset}/{split}.jsonl of {REPOSITORY} from the Hub: {error}. "

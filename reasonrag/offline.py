@@ -28,27 +28,25 @@ _USER_TURN = re.compile(
     r"(?:\. Reference: <reference>(?P<reference>.*)</reference>)?",
     re.DOTALL,
 )
-_TAGGED = {
-    tag: re.compile(rf"<{tag}>(.*?)</{tag}>", re.DOTALL) for tag in ("query", "evidence", "answer")
-}
+_TAGGED = {tag: re.compile(rf"<{tag}>(.*?)</{tag}>", re.DOTALL) for tag in ("query", "evidence", "answer")}
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(0-9])")
 _WORD = re.compile(r"\w+")
-_NAME = re.compile(
-    r"\b[A-Z][\w'’.-]*(?:(?: (?:of|the|and|de|von|van|for|&))* [A-Z0-9][\w'’.-]*)*", re.UNICODE
-)
+_NAME = re.compile(r"\b[A-Z][\w'\u2019.-]*(?:(?: (?:of|the|and|de|von|van|for|&))* [A-Z0-9][\w'\u2019.-]*)*")
 _DATE = re.compile(
     r"\b(?:\d{1,2} )?(?:January|February|March|April|May|June|July|August|September|October|November|December)"
     r"(?: \d{1,2},)? \d{4}\b|\b1\d{3}\b|\b20\d{2}\b"
 )
 _NUMBER = re.compile(r"\b\d[\d,.]*\d\b|\b\d\b")
-_NOUN = re.compile(r"\b(?:is|was|are|were) (?:an?|the) ([a-z][\w -]{2,40}?)(?=[.,;(]| (?:who|that|which|from|in|by|of|with)\b)")
+_NOUN = re.compile(
+    r"\b(?:is|was|are|were) (?:an?|the) ([a-z][\w -]{2,40}?)(?=[.,;(]| (?:who|that|which|from|in|by|of|with)\b)"
+)
 _VERDICT_QUESTION = re.compile(r"(?:is|are|was|were|do|does|did|has|have|had|can|could)\b", re.IGNORECASE)
 _EITHER_OR = re.compile(r"(?:,|:|between|\bor both\b)?\s*([^,:?]+?),? or ([^,?]+)\?")
 _SUPERLATIVE_LOW = re.compile(r"\b(?:first|earlier|earliest|older|oldest)\b", re.IGNORECASE)
 _STOP_WORDS = frozenset(
-    "a an the of in on at to for from by with and or as is are was were be been being do does did has have had it its this "
-    "that these those he she his her him they their them who whom whose which what when where why how many much both same "
-    "also not no yes than then there here into about between first later".split()
+    "a an the of in on at to for from by with and or as is are was were be been being do does did has have had it "
+    "its this that these those he she his her him they their them who whom whose which what when where why how many "
+    "much both same also not no yes than then there here into about between first later".split()
 )
 
 
@@ -94,7 +92,9 @@ class OfflineTeacher:
         ]
         spent = sum(estimate_tokens(text) for text in replies)
         return [
-            Completion(text=text, finish_reason="stop", requests=1, prompt_tokens=prompt_tokens, completion_tokens=spent)
+            Completion(
+                text=text, finish_reason="stop", requests=1, prompt_tokens=prompt_tokens, completion_tokens=spent
+            )
             if choice == 0
             else Completion(text=text, finish_reason="stop", requests=0)
             for choice, text in enumerate(replies)
@@ -155,7 +155,7 @@ def _think(prompt: _Prompt, temperature: float, dice: random.Random) -> str:
     """Search on, or answer: the more has been read and the fewer leads are left, the likelier an answer."""
     queries, answers = _queries(prompt), _answers(prompt)
     searched, found = len(prompt.said("query")), len(prompt.evidence)
-    eagerness = -1.2 + 1.1 * found + 0.35 * max(0, searched - found)
+    eagerness = -2.2 + 1.1 * found + 0.35 * max(0, searched - found)
     answers = [_Option(each.text, each.logit + eagerness) for each in answers]
     drawn = _draw(queries + answers, temperature, dice)
     if drawn in answers:
@@ -252,7 +252,9 @@ def _answers(prompt: _Prompt) -> list[_Option]:
 
 
 def _verdicts(prompt: _Prompt) -> list[_Option]:
-    """Yes if the things asked about share a telling word in the evidence, no if they do not; unsure without evidence."""
+    """Yes if the things asked about share a telling word in the evidence, no if they do not; unsure without
+    evidence.
+    """
     evidence = prompt.evidence
     if len(evidence) < 2:
         return [_Option("yes", 0.0), _Option("no", 0.0)]
@@ -318,7 +320,7 @@ def _without_opening_word(name: str) -> str:
 
 
 def _trim(text: str) -> str:
-    return text.strip(" .,;:'\"’-")
+    return text.strip(" .,;:'\"\u2019-")
 
 
 def _stems(text: str) -> frozenset[str]:

@@ -23,8 +23,9 @@ TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
 ParseCause = Literal["cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
-"""cut_off: the reply hit max_tokens before its tag was closed. no_tag: no tag at all. wrong_tag: a tag this turn may not
-use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened inside another. empty: nothing inside."""
+"""cut_off: the reply hit max_tokens before its tag was closed. no_tag: no tag at all. wrong_tag: a tag this turn may
+not use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened inside another. empty: nothing
+inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,7 @@ def stop_strings(action: AgentAction) -> tuple[str, ...]:
     return tuple(f"</{tag}>" for tag in TURN_TAGS[action])
 
 
-def parse_reply(
-    text: str, *, action: AgentAction, finish_reason: FinishReason
-) -> ParsedReply | ParseError:
+def parse_reply(text: str, *, action: AgentAction, finish_reason: FinishReason) -> ParsedReply | ParseError:
     """The step that a reply takes in a turn, or why it takes none."""
     tags = list(_TAG.finditer(text))
     closing = next((tag for tag in tags if tag[1]), None)

@@ -88,17 +88,14 @@ def render_prompt(
         user += "\nPrevious Thoughts: " + " ".join(_without_specials(each) for each in thoughts)
     if action == "read":
         references = "".join(
-            f"Wikipedia Title: {_inert(passage.title)}\n{_inert(passage.text)}\n\n"
-            for passage in passages
+            f"Wikipedia Title: {_inert(passage.title)}\n{_inert(passage.text)}\n\n" for passage in passages
         )
         user += f". Reference: <reference>{references}</reference>"
     system: str = getattr(prompts, action)
     return Message(role="system", content=system), Message(role="user", content=user)
 
 
-def render_repair(
-    prompts: Prompts, prompt: Sequence[Message], *, reply: str, detail: str
-) -> tuple[Message, ...]:
+def render_repair(prompts: Prompts, prompt: Sequence[Message], *, reply: str, detail: str) -> tuple[Message, ...]:
     """The repair turn: the prompt, the reply that did not parse, and what was wrong with it."""
     request = prompts.repair.replace("{detail}", detail)
     return (

@@ -1,8 +1,9 @@
 """Questions: FlashRAG's format, and where the named data sets are found.
 
-A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`. A named data set comes from a directory
-(`<data-dir>/<dataset>/<split>.jsonl` beside `corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the
-project itself. What is decided here: which files those are, and that a bad line is found before any work is started.
+A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`. A named data set comes from a
+directory (`<data-dir>/<dataset>/<split>.jsonl` beside `corpus.jsonl`), from FlashRAG's collection on the Hub, or,
+for atlas, from the project itself. What is decided here: which files those are, and that a bad line is found before
+any work is started.
 """
 
 from __future__ import annotations
@@ -73,9 +74,7 @@ class QuestionSource:
                 yield parse_question(line, where=f"{self.path}, line {number}")
 
 
-def open_questions(
-    path: Path, *, dataset: str, split: str, revision: str | None = None
-) -> QuestionSource:
+def open_questions(path: Path, *, dataset: str, split: str, revision: str | None = None) -> QuestionSource:
     """Check a question file whole. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """Answers kept in a file, and played back with the network off.
 
-A recording is JSONL: `{"key", "sample", "completion"}`, one line per reply. The key is `ChatRequest.key`, so the same draw
-is found whatever order or grouping it was asked in.
+A recording is JSONL: `{"key", "sample", "completion"}`, one line per reply. The key is `ChatRequest.key`, so the
+same draw is found whatever order or grouping it was asked in.
 """
 
 from __future__ import annotations

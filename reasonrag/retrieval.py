@@ -1,7 +1,7 @@
 """The seam to search over passages, and its first implementation: BM25 on disk.
 
-Decides how an index directory looks (`manifest.json` is written last, so that its existence means a finished build), when one is
-reused and when it is built again. Does not know who asks or what for.
+Decides how an index directory looks (`manifest.json` is written last, so that its existence means a finished build),
+when one is reused and when it is built again. Does not know who asks or what for.
 """
 
 from __future__ import annotations

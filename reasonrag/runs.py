@@ -14,11 +14,11 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import orjson
 
-from preference import MalformedRollouts, Rollout
+from preference import MalformedRolloutsError, Rollout
 from preference.exporting import replacing
 from preference.records import parse_rollout
 from reasonrag.errors import InputError
@@ -40,7 +40,7 @@ class RunDirectory:
         self._lines: dict[str, tuple[int, int]] = {}
         self._failed: set[str] = set()
 
-    def __enter__(self) -> RunDirectory:
+    def __enter__(self) -> Self:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("wb")
@@ -116,9 +116,7 @@ class RunDirectory:
         """Refuse to mix configurations; a directory without any rollout takes every one."""
         path = self.path / CONFIG
         if self._lines:
-            changed = changed_keys(
-                _read_config(path)["decides_answers"], self._config["decides_answers"]
-            )
+            changed = changed_keys(_read_config(path)["decides_answers"], self._config["decides_answers"])
             if changed:
                 raise InputError(
                     f"{self.path} holds a run with another configuration; its trees would not be comparable. "
@@ -135,13 +133,13 @@ class RunDirectory:
             if not line.endswith(b"\n"):
                 self._rollouts.truncate(start)
                 self._say(
-                    f"{self.rollouts_path}: line {number} was cut off by an earlier stop; removed its {len(line):,} bytes, "
-                    "its question is owed again"
+                    f"{self.rollouts_path}: line {number} was cut off by an earlier stop; "
+                    f"removed its {len(line):,} bytes, its question is owed again"
                 )
                 break
             try:
                 rollout = parse_rollout(line, where=f"{self.rollouts_path}, line {number}")
-            except MalformedRollouts as error:
+            except MalformedRolloutsError as error:
                 raise InputError(f"{error}. Remove the line to have its question explored again") from error
             self._index(rollout, start, len(line))
             start += len(line)

@@ -44,7 +44,7 @@ class ScriptedModel:
 def _in_order(replies: Iterable[Completion | str]) -> Script:
     remaining = iter(replies)
 
-    def next_reply(request: ChatRequest, position: int) -> Completion | str:
+    def next_reply(_request: ChatRequest, _position: int) -> Completion | str:
         for reply in remaining:
             return reply
         raise ModelError("the script has no reply left", cause="script_ended")

@@ -1,7 +1,7 @@
 """Settings of the commands: their defaults, and where values come from.
 
-Flags > environment (REASONRAG_<NAME>) > `reasonrag.toml` (a table per command) > defaults. This is the only place of the
-defaults that are not a recipe's (`mcts.recipes`) or an algorithm's.
+Flags > environment (REASONRAG_<NAME>) > `reasonrag.toml` (a table per command) > defaults. This is the only place of
+the defaults that are not a recipe's (`mcts.recipes`) or an algorithm's.
 """
 
 from __future__ import annotations
@@ -28,28 +28,50 @@ class Settings(BaseModel):
 class GenerateSettings(Settings):
     """Settings of `generate`. The docstring under a field is its help text."""
 
-    dataset: str | None = Field(default=None, description="atlas, or a named set: hotpotqa, 2wikimultihopqa, musique, popqa, bamboogle, nq, triviaqa [default: atlas]")
+    dataset: str | None = Field(
+        default=None,
+        description="atlas (the default), hotpotqa, 2wikimultihopqa, musique, popqa, bamboogle, nq or triviaqa",
+    )
     split: str = Field(default="train", description="Split of the data set")
     limit: int | None = Field(default=None, ge=1, description="First questions only; may grow between runs")
-    data_dir: Path | None = Field(default=None, description="Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl")
+    data_dir: Path | None = Field(
+        default=None, description="Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl"
+    )
     questions: Path | None = Field(default=None, description="Your own questions (JSONL) instead of --dataset")
     corpus: Path | None = Field(default=None, description="Your own corpus (JSONL)")
     index: Path | None = Field(default=None, description="A built index, or where to keep the one that is built")
     index_home: Path = Field(default=Path("indexes"), description="Where indexes go that have no --index")
     run: Path = Field(description="Run directory; an interrupted run in it is continued")
-    model: str | None = Field(default=None, description="Teacher: a model name of the endpoint, or offline [default for atlas: offline]")
-    base_url: str | None = Field(default=None, description="OpenAI-compatible endpoint [default: OPENAI_BASE_URL, else OpenAI's]")
+    model: str | None = Field(
+        default=None, description="Teacher: a model name of the endpoint, or offline [default for atlas: offline]"
+    )
+    base_url: str | None = Field(
+        default=None, description="OpenAI-compatible endpoint [default: OPENAI_BASE_URL, else OpenAI's]"
+    )
     recipe: RecipeName = Field(default="paper", description="paper, economy or released")
-    prompts: Path | None = Field(default=None, description="Directory of your own prompts, any of think.txt read.txt conclude.txt repair.txt judge.txt")
+    prompts: Path | None = Field(
+        default=None,
+        description="Directory of your own prompts, any of think.txt read.txt conclude.txt repair.txt judge.txt",
+    )
     siblings: int | None = Field(default=None, ge=1, description="Steps sampled per state [default: the recipe's]")
-    continuations: int | None = Field(default=None, ge=1, description="Real continuations per step [default: the recipe's]")
+    continuations: int | None = Field(
+        default=None, ge=1, description="Real continuations per step [default: the recipe's]"
+    )
     simulations: int | None = Field(default=None, ge=1, description="Simulations per question [default: the recipe's]")
-    max_calls_per_question: int | None = Field(default=None, ge=1, description="Replies used per question at most [default: the recipe's]")
-    max_steps: int | None = Field(default=None, ge=1, description="Steps to an answer at most, the last is always a conclusion [default: 7; released: 8]")
+    max_calls_per_question: int | None = Field(
+        default=None, ge=1, description="Replies used per question at most [default: the recipe's]"
+    )
+    max_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="Steps to an answer at most, the last is always a conclusion [default: 7; released: 8]",
+    )
     top_k: int = Field(default=3, ge=1, description="Passages per search")  # ReasonRAG
     concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight")
     seed: int = Field(default=0, ge=0, description="Seed of the run")
-    temperature: float = Field(default=1.0, ge=0, le=2, description="Sampling temperature of the teacher")  # ReasonRAG: the API's own
+    temperature: float = Field(
+        default=1.0, ge=0, le=2, description="Sampling temperature of the teacher"
+    )  # ReasonRAG: the API's own
     top_p: float = Field(default=1.0, gt=0, le=1, description="Nucleus sampling of the teacher")
     max_tokens: int = Field(default=512, ge=1, description="Longest reply in tokens")
 
@@ -62,9 +84,14 @@ class PairsSettings(Settings):
     """Settings of `pairs`."""
 
     out: Path = Field(description="Directory for RAG_ProGuide.json, dataset_info.json and summary.json")
-    min_margin: float = Field(default=0.01, ge=0, description="Smallest difference of rewards that makes a pair")  # ReasonRAG
+    min_margin: float = Field(
+        default=0.01, ge=0, description="Smallest difference of rewards that makes a pair"
+    )  # ReasonRAG
     allow_malformed: bool = Field(default=False, description="Let replies that did not parse be the rejected side")
-    all_pairs: bool = Field(default=False, description="Every valid pair of siblings, not only best against worst per action-type combination")
+    all_pairs: bool = Field(
+        default=False,
+        description="Every valid pair of siblings, not only best against worst per action-type combination",
+    )
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)

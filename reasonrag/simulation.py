@@ -1,7 +1,7 @@
 """The offline teacher behind HTTP: an OpenAI-compatible endpoint for tests, rehearsals and load measurements.
 
-Answers are a pure function of messages, temperature, seed and choice index. Bad habits of real endpoints can be switched on.
-Listens on loopback unless told otherwise.
+Answers are a pure function of messages, temperature, seed and choice index. Bad habits of real endpoints can be
+switched on. Listens on loopback unless told otherwise.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _CLOSING_TAGS = tuple(f"</{tag}>" for tags in TURN_TAGS.values() for tag in tags
 class Habits:
     """How the endpoint behaves.
 
-    latency_s: seconds every answer takes. ignore_n: gives one choice whatever is asked. ignore_stop: replies run on past
-    the stop string. fail_every: every so-manieth request is answered with status 503; 0 never. api_key: the only key that is
-    let in; None lets everybody in.
+    latency_s: seconds every answer takes. ignore_n: gives one choice whatever is asked. ignore_stop: replies run on
+    past the stop string. fail_every: every so-manieth request is answered with status 503; 0 never. api_key: the
+    only key that is let in; None lets everybody in.
     """
 
     latency_s: float = 0.0
@@ -117,15 +117,18 @@ def _answer(body: bytes, habits: Habits) -> web.Response:
         messages = _MESSAGES.validate_python(asked["messages"])
         temperature, seed = float(asked.get("temperature", 1)), int(asked.get("seed") or 0)
         count = 1 if habits.ignore_n else int(asked.get("n") or 1)
-        stop = [] if habits.ignore_stop else [asked["stop"]] if isinstance(asked.get("stop"), str) else list(asked.get("stop") or [])
+        stop = (
+            []
+            if habits.ignore_stop
+            else [asked["stop"]]
+            if isinstance(asked.get("stop"), str)
+            else list(asked.get("stop") or [])
+        )
     except ValidationError as error:
         return _error(400, first_error(error), "invalid_request")
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         return _error(400, f"not a chat completion request: {error!r}", "invalid_request")
-    replies = [
-        offline.reply(messages, temperature=temperature, seed=seed, choice=choice)
-        for choice in range(count)
-    ]
+    replies = [offline.reply(messages, temperature=temperature, seed=seed, choice=choice) for choice in range(count)]
     prompt_tokens = sum(offline.estimate_tokens(message.content) for message in messages)
     completion_tokens = sum(map(offline.estimate_tokens, replies))
     shown = [_run_on(each) if habits.ignore_stop else _cut(each, stop) for each in replies]

@@ -1,0 +1,64 @@
+"""What every test may rely on: no network but loopback, and the real data where it lies beside the project."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SHARED_DATA = Path(os.environ.get("REASONRAG_TEST_DATA", ROOT.parent / "shared" / "data"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--refresh-golden", action="store_true", help="write golden files anew instead of comparing")
+
+
+@pytest.fixture(autouse=True)
+def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in the tests may talk to another machine."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise AssertionError(f"a test tried to reach {address}")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture(autouse=True)
+def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Tests see no settings, keys or files of the person who runs them."""
+    for name in list(os.environ):
+        if name.startswith(("REASONRAG_", "OPENAI_")) and name != "REASONRAG_TEST_DATA":
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    yield
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """Real questions and passages; tests that need them are skipped, visibly, where they are absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no real data at {SHARED_DATA} (set REASONRAG_TEST_DATA)")
+    return SHARED_DATA
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Any:
+    """Compare bytes with tests/golden/<name>; `make golden` writes the files anew."""
+
+    def check(name: str, content: bytes) -> None:
+        path = ROOT / "tests" / "golden" / name
+        if request.config.getoption("--refresh-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        assert path.exists(), f"{path} is missing; make golden writes it"
+        assert content == path.read_bytes(), f"{path.name} differs; if that is meant: make golden"
+
+    return check
