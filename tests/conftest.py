@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,12 @@ def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Tests see no settings, keys or files of the person who runs them."""
     for name in list(os.environ):
         if name.startswith(("REASONRAG_", "OPENAI_")) and name != "REASONRAG_TEST_DATA":
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    yield
 
 
 @pytest.fixture
