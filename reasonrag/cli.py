@@ -27,6 +27,9 @@ index_app = typer.Typer(help="Indexes over a corpus.", no_args_is_help=True)
 app.add_typer(index_app, name="index")
 
 
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+
 def _flag(model: type[Settings], name: str, panel: str | None = None) -> Any:
     """A flag whose help and default are those of the setting."""
     field = model.model_fields[name]
@@ -95,13 +98,17 @@ def generate(
     from reasonrag.display import TerminalWatcher, show_run
     from reasonrag.generation import generate as generate_run
 
-    summary = generate_run(watcher=TerminalWatcher(), **flags)
+    try:
+        summary = generate_run(watcher=TerminalWatcher(), **flags)
+    except KeyboardInterrupt:
+        print("interrupted; what was finished is kept, the same command goes on from there", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print(summary.model_dump_json())
     else:
         show_run(summary)
     if summary.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -175,29 +182,25 @@ def simulate_endpoint(
 
     try:
         asyncio.run(serve_forever(habits, host=host, port=port, say=say))
+    except KeyboardInterrupt:
+        raise typer.Exit from None  # the way it is meant to end
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status."""
-    import click
-
     try:
-        status = app(arguments, standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        print("interrupted; what was finished is kept, the same command goes on from there", file=sys.stderr)
-        return 130
-    except ReasonragError as error:
+        app(arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except InputError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 1
-    except OSError as error:
+        return BAD_INPUT
+    except (ReasonragError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
-    return status if isinstance(status, int) else 0
+        return FAILED
+    return 0
 
 
 def main() -> None:

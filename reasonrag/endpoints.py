@@ -65,6 +65,7 @@ class EndpointModel:
     ) -> None:
         self.name = model
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL
+        _check_url(self.base_url)
         self._key = os.environ.get("OPENAI_API_KEY") or ""
         if not self._key and self.base_url == OPENAI_BASE_URL:
             raise InputError(
@@ -228,6 +229,17 @@ class _BadAnswerError(Exception):
 
 class _WithheldError(_BadAnswerError):
     """A reply that the endpoint's content filter took back; asking again would not help."""
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{shown_url(url)!r} is no address of an endpoint; it looks like http://127.0.0.1:8000/v1")
+    if parts.username or parts.password:
+        raise InputError(
+            f"the address of {shown_url(url)} holds a user or password, which does not go together with the "
+            "Authorization header of this API; put the key into OPENAI_API_KEY"
+        )
 
 
 def shown_url(url: str) -> str:

@@ -41,6 +41,7 @@ from reasonrag.questions import (
     find_questions,
     open_questions,
 )
+from reasonrag.recording import RecordingModel, ReplayModel
 from reasonrag.retrieval import MANIFEST, BM25Retriever, Retriever, open_index, open_or_build
 from reasonrag.runs import RunDirectory
 from reasonrag.settings import MAX_STEPS, GenerateSettings, resolve
@@ -135,16 +136,22 @@ def generate(
     chat_model: ChatModel | None = None,
     retriever: Retriever | None = None,
     watcher: Watcher | None = None,
+    record: str | Path | None = None,
+    replay: str | Path | None = None,
     **flags: Any,
 ) -> RunSummary:
-    """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir` for
-    `--data-dir`).
+    """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir`: `--data-dir`).
 
-    chat_model, retriever: used instead of what the settings would build. Works inside a running event loop too.
-    Raises InputError before anything is started; failed questions are counted in the summary, not raised.
+    chat_model, retriever: used instead of what the settings would build.
+    record: a file that every answer is kept in.
+    replay: a recording that answers instead of the model, with no network.
+    Works inside a running event loop too. Raises InputError before anything is started; failed questions are counted
+    in the summary, not raised.
     """
     settings = resolve(GenerateSettings, "generate", flags)
-    coroutine = _generate(settings, chat_model, retriever, watcher or SilentWatcher())
+    if replay is not None:
+        chat_model = ReplayModel(Path(replay), name=chat_model.name if chat_model else _model_name(settings))
+    coroutine = _generate(settings, chat_model, retriever, watcher or SilentWatcher(), record)
     return run_to_end(coroutine)
 
 
@@ -179,6 +186,7 @@ async def _generate(
     chat_model: ChatModel | None,
     retriever: Retriever | None,
     watcher: Watcher,
+    record: str | Path | None,
 ) -> RunSummary:
     source, corpus = _find_data(settings)
     if retriever is None:
@@ -217,6 +225,8 @@ async def _generate(
     with RunDirectory(settings.run, config, say=watcher.say) as run:
         session = _Session(run, identity, watcher)
         model = chat_model or _open_model(settings, session)
+        if record is not None:
+            model = RecordingModel(model, Path(record))
         agent = Agent(
             model=model,
             retriever=retriever,
@@ -230,7 +240,7 @@ async def _generate(
             await session.explore_all(agent, source, settings)
         finally:
             watcher.ended()
-            if chat_model is None:
+            if model is not chat_model:
                 await model.close()
         run.put_in_order(question.id for question in source.read(settings.limit))
         summary = _summarise(run, session, source, settings, model_name)

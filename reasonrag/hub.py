@@ -22,7 +22,6 @@ def download_questions(dataset: str, split: str, *, revision: str = "main") -> Q
         raise InputError(f"{dataset} has no split {split!r}; {choices(split, HUB_SPLITS[dataset])}")
     try:
         from huggingface_hub import HfApi, hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError as error:
         raise InputError(
             f"{dataset} would be fetched from the Hub, which needs the hub extra: pip install 'reasonrag[hub]'. "
@@ -31,7 +30,7 @@ def download_questions(dataset: str, split: str, *, revision: str = "main") -> Q
     try:
         commit = HfApi().dataset_info(REPOSITORY, revision=revision).sha
         file = hf_hub_download(REPOSITORY, f"{dataset}/{split}.jsonl", repo_type="dataset", revision=commit)
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except Exception as error:
         raise InputError(
             f"cannot fetch {dataset}/{split}.jsonl of {REPOSITORY} from the Hub: {error}. "
             "Check the network, or give --data-dir DIR with <dataset>/<split>.jsonl"

@@ -17,7 +17,7 @@ from reasonrag.errors import InputError, ModelError
 
 
 class RecordingModel:
-    """Passes requests on and appends every reply to `path` before it is used."""
+    """Passes requests on and appends every reply to `path` before it is used. Closes the model it was given."""
 
     def __init__(self, inner: ChatModel, path: Path) -> None:
         self.name = inner.name

@@ -1,0 +1,294 @@
+"""The client against real HTTP: a local endpoint that can be told to behave badly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import orjson
+import pytest
+from aiohttp import web
+
+from preference import Message
+from reasonrag.chat import ChatRequest, Sampling
+from reasonrag.endpoints import CallFailure, EndpointModel, shown_url
+from reasonrag.errors import InputError, ModelError
+from reasonrag.prompting import load_prompts, render_prompt
+from reasonrag.simulation import Habits, serving
+from reasonrag.slots import Slots
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def request_for(draws: int, *, question: str = "Where was the author of The Iron Bell born?") -> ChatRequest:
+    system, user = render_prompt(load_prompts(), "think", question=question, thoughts=[])
+    return ChatRequest(
+        messages=(system, user),
+        sampling=Sampling(temperature=1.0, top_p=1.0, max_tokens=64, stop=("</query>", "</answer>")),
+        samples=tuple(range(draws)),
+        seeds=tuple(100 + each for each in range(draws)),
+    )
+
+
+@asynccontextmanager
+async def endpoint_of(chat: Handler, models: Handler | None = None) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", chat)
+    if models:
+        app.router.add_get("/v1/models", models)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def client_of(
+    base_url: str, *, model: str = "offline", concurrency: int = 8
+) -> AsyncIterator[tuple[EndpointModel, list[CallFailure]]]:
+    failures: list[CallFailure] = []
+    client = EndpointModel(model, base_url=base_url, slots=Slots(concurrency), on_failure=failures.append)
+    try:
+        yield client, failures
+    finally:
+        await client.close()
+
+
+def answer(*texts: str, finish_reason: str = "stop") -> web.Response:
+    choices = [{"message": {"content": text}, "finish_reason": finish_reason} for text in texts]
+    return web.json_response({"choices": choices, "usage": {"prompt_tokens": 7, "completion_tokens": 5}})
+
+
+def refusal(status: int, message: str, **headers: str) -> web.Response:
+    return web.json_response({"error": {"message": message}}, status=status, headers=headers)
+
+
+async def test_siblings_come_in_one_request_where_the_endpoint_honours_n() -> None:
+    """Four draws cost one request, and the usage of that request is counted once."""
+    async with serving(Habits()) as (base_url, traffic), client_of(base_url) as (client, _):
+        completions = await client.complete(request_for(4))
+    assert traffic.requests == 1
+    assert [each.requests for each in completions] == [1, 0, 0, 0]
+    assert sum(each.prompt_tokens for each in completions) == completions[0].prompt_tokens > 0
+    assert len({each.text for each in completions}) > 1
+
+
+async def test_missing_siblings_are_asked_for_singly_and_that_is_remembered() -> None:
+    """An endpoint that ignores n gives one choice; the others follow one by one, from then on without trying n."""
+    asked: list[int | None] = []
+
+    async def one_choice(request: web.Request) -> web.Response:
+        asked.append(orjson.loads(await request.read()).get("n"))
+        return answer("So the answer is <answer>x</answer>")
+
+    async with endpoint_of(one_choice) as base_url, client_of(base_url) as (client, _):
+        assert len(await client.complete(request_for(3))) == 3
+        assert len(await client.complete(request_for(3))) == 3
+    assert asked == [3, None, None, None, None, None]
+
+
+async def test_an_endpoint_that_refuses_n_is_asked_without_it() -> None:
+    """A 400 about n is no failure: the draws are asked for one by one, with their own seeds."""
+    seeds: list[int] = []
+
+    async def no_n(request: web.Request) -> web.Response:
+        body = orjson.loads(await request.read())
+        if "n" in body:
+            return refusal(400, "Unsupported value: 'n' must be 1")
+        seeds.append(body["seed"])
+        return answer("So the answer is <answer>x</answer>")
+
+    async with endpoint_of(no_n) as base_url, client_of(base_url) as (client, failures):
+        assert len(await client.complete(request_for(3))) == 3
+    assert sorted(seeds) == [100, 101, 102]
+    assert failures == []
+
+
+async def test_what_was_learned_of_an_endpoint_changes_no_answer() -> None:
+    """The same draws give the same texts before and after the client knows that n is ignored."""
+    async with serving(Habits(ignore_n=True)) as (base_url, _), client_of(base_url) as (client, _):
+        fresh = [each.text for each in await client.complete(request_for(3))]
+        knowing = [each.text for each in await client.complete(request_for(3))]
+    assert fresh == knowing
+
+
+@pytest.mark.parametrize(
+    ("refused", "message", "sent_instead"),
+    [
+        ("max_tokens", "Unsupported parameter: 'max_tokens' is not supported with this model", "max_completion_tokens"),
+        ("seed", "Unknown parameter: 'seed'", None),
+        ("stop", "Unsupported parameter: 'stop'", None),
+    ],
+)
+async def test_parameters_an_endpoint_does_not_know_are_left_out(
+    refused: str, message: str, sent_instead: str | None
+) -> None:
+    """Parameters one can do without are dropped or renamed after the first refusal."""
+    bodies: list[dict[str, object]] = []
+
+    async def picky(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        return refusal(400, message) if refused in bodies[-1] else answer("<answer>x</answer>")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
+        await client.complete(request_for(1))
+        await client.complete(request_for(1))
+    assert len(bodies) == 3
+    assert sent_instead is None or sent_instead in bodies[-1]
+
+
+async def test_passing_trouble_is_survived_and_written_down() -> None:
+    """503, 429 with Retry-After, a dropped connection and a garbled body are asked again."""
+    troubles = ["503", "429", "drop", "garbled"]
+
+    async def troubled(request: web.Request) -> web.StreamResponse:
+        trouble = troubles.pop(0) if troubles else None
+        if trouble == "503":
+            return refusal(503, "overloaded", **{"Retry-After": "0"})
+        if trouble == "429":
+            return refusal(429, "slow down", **{"Retry-After": "0.01"})
+        if trouble == "drop" and request.transport:
+            request.transport.close()
+        if trouble == "garbled":
+            return web.Response(text="<html>bad gateway</html>")
+        return answer("<answer>x</answer>")
+
+    async with endpoint_of(troubled) as base_url, client_of(base_url) as (client, failures):
+        [completion] = await client.complete(request_for(1))
+    assert completion.text == "<answer>x</answer>"
+    assert [failure.cause for failure in failures] == ["http_503", "http_429", "connection", "bad_answer"]
+    assert not any(failure.final for failure in failures)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "cause"),
+    [
+        (400, {"error": {"message": "This model's maximum context length is 8192 tokens"}}, "http_400"),
+        (401, {"error": {"message": "Incorrect API key"}}, "http_401"),
+        (404, {"error": {"message": "no such model"}}, "http_404"),
+        (429, {"error": {"message": "no money left", "code": "insufficient_quota"}}, "http_429"),
+        (200, {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}, "content_filter"),
+    ],
+)
+async def test_what_asking_again_cannot_mend_is_given_up_at_once(
+    status: int, body: dict[str, object], cause: str
+) -> None:
+    """Other 4xx, an empty account and a content filter cost one request and raise with their cause."""
+    requests = 0
+
+    async def hopeless(_: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        return web.json_response(body, status=status)
+
+    async with endpoint_of(hopeless) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(ModelError) as raised:
+            await client.complete(request_for(1))
+    assert raised.value.cause == cause
+    assert requests == 1
+    assert [failure.final for failure in failures] == [True]
+
+
+async def test_never_more_requests_are_in_flight_than_allowed() -> None:
+    """--concurrency bounds HTTP requests, also where one request for siblings becomes several."""
+    async with (
+        serving(Habits(latency_s=0.01, ignore_n=True)) as (base_url, traffic),
+        client_of(base_url, concurrency=3) as (client, _),
+    ):
+        await asyncio.gather(*(client.complete(request_for(4, question=f"Who is {i}?")) for i in range(5)))
+    assert traffic.requests == 20
+    assert traffic.most_in_flight == 3
+
+
+async def test_a_key_is_sent_and_never_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key goes into the header; an endpoint that echoes it in an error does not get it into a message."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    seen: list[str | None] = []
+
+    async def echoing(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization"))
+        return refusal(400, "bad request with key sk-secret-of-mine")
+
+    async with endpoint_of(echoing) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(ModelError) as raised:
+            await client.complete(request_for(1))
+    assert seen == ["Bearer sk-secret-of-mine"]
+    assert "sk-secret" not in str(raised.value) + failures[0].message
+
+
+async def test_an_endpoint_that_serves_the_model_passes_the_check() -> None:
+    """A listed model needs no trial request."""
+    async with serving(Habits()) as (base_url, traffic), client_of(base_url) as (client, _):
+        await client.check()
+    assert traffic.requests == 0
+
+
+async def test_an_endpoint_without_a_model_list_is_tried_with_one_request() -> None:
+    """Where /models tells nothing, one short request does."""
+
+    async def fine(_: web.Request) -> web.Response:
+        return answer("yes")
+
+    async with endpoint_of(fine) as base_url, client_of(base_url) as (client, _):
+        await client.check()
+
+
+async def test_an_unreachable_endpoint_fails_the_check() -> None:
+    """Nobody listens: the message names the address and what to look at."""
+    async with client_of("http://127.0.0.1:9/v1") as (client, _):
+        with pytest.raises(InputError, match=r"cannot reach http://127.0.0.1:9/v1.*Check --base-url"):
+            await client.check()
+
+
+async def test_a_wrong_key_fails_the_check() -> None:
+    """401 names the variable to look at."""
+    async with serving(Habits(api_key="right")) as (base_url, _), client_of(base_url) as (client, _):
+        with pytest.raises(InputError, match=r"refuses the API key.*OPENAI_API_KEY"):
+            await client.check()
+
+
+async def test_an_unknown_model_fails_the_check_and_the_known_ones_are_named() -> None:
+    """A model that is neither listed nor answers for itself is refused."""
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "qwen"}, {"id": "llama"}]})
+
+    async def unknown(_: web.Request) -> web.Response:
+        return refusal(404, "The model `gpt-5o` does not exist")
+
+    async with endpoint_of(unknown, models) as base_url, client_of(base_url, model="gpt-5o") as (client, _):
+        with pytest.raises(InputError, match=r"gpt-5o.*404.*it serves llama, qwen"):
+            await client.check()
+
+
+def test_openai_without_a_key_is_refused() -> None:
+    """The default endpoint needs a key; the message says which variable, and what works without."""
+    with pytest.raises(InputError, match=r"OPENAI_API_KEY.*--model offline"):
+        EndpointModel("gpt-4o", base_url=None, slots=Slots(1))
+
+
+def test_shown_addresses_hold_no_password() -> None:
+    """User, password and query of a base URL are not written anywhere."""
+    assert shown_url("https://me:secret@host:8000/v1?token=t") == "https://host:8000/v1"
+
+
+async def test_a_request_cut_at_the_token_limit_says_so() -> None:
+    """finish_reason length is passed on; unknown ones count as stop."""
+
+    async def cut(_: web.Request) -> web.Response:
+        return answer("So the answer is <answer>half", finish_reason="length")
+
+    async with endpoint_of(cut) as base_url, client_of(base_url) as (client, _):
+        [completion] = await client.complete(request_for(1))
+    assert completion.finish_reason == "length"
+
+
+def test_messages_keep_their_roles_on_the_wire() -> None:
+    """What is sent is what was rendered."""
+    request = request_for(1)
+    assert [each["role"] for each in request.wire_messages()] == ["system", "user"]
+    assert isinstance(request.messages[0], Message)

@@ -1,0 +1,100 @@
+"""Named data sets from the Hub: the real client against a small local hub."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from reasonrag.errors import InputError
+from reasonrag.hub import REPOSITORY, download_questions
+
+pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+QUESTIONS = b'{"id": "train_0", "question": "Who wrote it?", "golden_answers": ["Ada"], "metadata": {}}\n'
+
+
+@asynccontextmanager
+async def local_hub() -> AsyncIterator[str]:
+    """A hub with one repository, one commit and one file."""
+
+    async def info(_: web.Request) -> web.Response:
+        return web.json_response({"id": REPOSITORY, "sha": COMMIT, "siblings": [], "tags": []})
+
+    async def file(request: web.Request) -> web.Response:
+        if request.match_info["path"] != "hotpotqa/train.jsonl" or request.match_info["revision"] != COMMIT:
+            return web.Response(status=404, headers={"X-Error-Code": "EntryNotFound"})
+        headers = {"ETag": '"abc"', "X-Repo-Commit": COMMIT}
+        return web.Response(body=QUESTIONS, headers=headers)
+
+    app = web.Application()
+    app.router.add_get(f"/api/datasets/{REPOSITORY}/revision/main", info)
+    app.router.add_get(f"/datasets/{REPOSITORY}/resolve/{{revision}}/{{path:.*}}", file)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def run_python(code: str, *, endpoint: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """The client reads its environment at import, so it gets a process of its own."""
+    environment = os.environ | {
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DOWNLOAD_TIMEOUT": "5",
+    }
+    return await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+async def test_questions_come_from_the_collection_at_a_recorded_commit(tmp_path: Path) -> None:
+    """The split's file is fetched at the commit `main` stands for, and the commit is known afterwards."""
+    code = (
+        "from reasonrag.hub import download_questions\n"
+        "source = download_questions('hotpotqa', 'train')\n"
+        "print(source.revision, source.total, next(source.read()).question)"
+    )
+    async with local_hub() as endpoint:
+        done = await run_python(code, endpoint=endpoint, home=tmp_path)
+    assert done.stdout.strip() == f"{COMMIT} 1 Who wrote it?", done.stderr
+
+
+async def test_an_unreachable_hub_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    """Without a network the message names the file and --data-dir; exit status 2, no traceback."""
+    code = (
+        "import sys; from reasonrag.cli import run\n"
+        "sys.exit(run(['generate', '--dataset', 'nq', '--corpus', 'c.jsonl', '--model', 'offline', '--run', 'r']))"
+    )
+    done = await run_python(code, endpoint="http://127.0.0.1:9", home=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "nq/train.jsonl" in done.stderr
+    assert "--data-dir" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "message"),
+    [
+        ("hotpotqa", "test", "hotpotqa has no split 'test'; choose from dev, train"),
+        ("popqa", "train", "popqa has no split 'train'; choose from test"),
+        ("hotpot", "train", "there is no data set 'hotpot'; did you mean 'hotpotqa'"),
+    ],
+)
+def test_unknown_names_are_refused_with_those_that_exist(dataset: str, split: str, message: str) -> None:
+    """Nothing is asked of the Hub for a name the collection does not have."""
+    with pytest.raises(InputError, match=message):
+        download_questions(dataset, split)

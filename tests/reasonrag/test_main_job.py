@@ -1,0 +1,494 @@
+"""The main job end to end, through the command line: questions in, rollouts and preference pairs out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from preference import read_rollouts
+from reasonrag.chat import ChatRequest, Completion
+from reasonrag.errors import InputError, ModelError
+from reasonrag.generation import RunSummary
+from reasonrag.offline import reply
+from reasonrag.scripted import ScriptedModel
+
+from .conftest import Done, Reasonrag
+
+PROGUIDE_FIELDS = [
+    "instruction",
+    "input",
+    "prompt",
+    "chosen",
+    "rejected",
+    "chosen_action_type",
+    "chosen_content",
+    "rejected_action_type",
+    "rejected_content",
+    "layer",
+]
+SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 6, "simulations": 3}
+
+
+def small_flags(run: str | Path = "runs/a") -> list[object]:
+    return ["generate", "--dataset", "atlas", "--limit", 6, "--simulations", 3, "--run", run]
+
+
+def pairs_of(out: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((out / "RAG_ProGuide.json").read_text())
+    return rows
+
+
+def digest(run: Path) -> str:
+    return hashlib.sha256((run / "rollouts.jsonl").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "count"),
+    [
+        ("hotpotqa", "train", 100),
+        ("2wikimultihopqa", "train", 100),
+        ("musique", "train", 100),
+        ("popqa", "dev", 100),
+        ("bamboogle", "dev", 84),
+    ],
+)
+def test_real_questions_become_rollouts_and_pairs_over_http(
+    dataset: str, split: str, count: int, shared_data: Path, endpoint: str, reasonrag: Reasonrag
+) -> None:
+    """Every question of a real data set has a rollout, and every pair the ten RAG_ProGuide fields and its origin."""
+    generated = reasonrag(
+        *("generate", "--dataset", dataset, "--data-dir", shared_data, "--split", split, "--limit", 100),
+        *("--model", "offline", "--base-url", endpoint, "--run", "runs/h", "--concurrency", 64),
+    )
+    assert generated.status == 0, generated.err
+    made = reasonrag("pairs", "runs/h", "--out", "data/h")
+    assert made.status == 0, made.err
+    rollouts = list(read_rollouts(Path("runs/h/rollouts.jsonl")))
+    assert len(rollouts) == count
+    assert all(rollout.error is None and len(rollout.nodes) > 1 for rollout in rollouts)
+    rows = pairs_of(Path("data/h"))
+    assert rows
+    for row in rows:
+        assert list(row)[:10] == PROGUIDE_FIELDS
+        assert row["chosen_reward"] > row["rejected_reward"]
+        assert row["question_id"]
+        assert isinstance(row["tags"], list)
+        assert row["prompt"] == f"System: {row['instruction']}\nUser: {row['input']}"
+    if split != "train":
+        assert f"{split} split" in generated.err
+
+
+def test_hotpotqa_gives_pairs_in_all_action_types_and_at_three_layers(shared_data: Path, reasonrag: Reasonrag) -> None:
+    """On 100 train questions all action types get chosen, three layers have pairs, a fifth of the questions too."""
+    flags = ["--dataset", "hotpotqa", "--data-dir", shared_data, "--limit", 100, "--model", "offline"]
+    assert reasonrag("generate", *flags, "--run", "runs/h").status == 0
+    summary = json.loads(reasonrag("pairs", "runs/h", "--out", "data/h", "--json").out)
+    assert set(summary["pairs_by_action_type"]) == {"Query Generation", "Evidence Extraction", "Answer Generation"}
+    assert len(summary["pairs_by_layer"]) >= 3
+    assert summary["questions_with_a_pair"] >= 20
+    assert summary["candidates"] == summary["pairs"] + sum(summary["dropped"].values())
+
+
+@pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
+def test_every_recipe_runs_and_names_itself(recipe: str, reasonrag: Reasonrag) -> None:
+    """The recipe stands in the configuration, in every rollout and in every pair."""
+    assert reasonrag("generate", "--limit", 30, "--recipe", recipe, "--run", "runs/a").status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    assert json.loads(Path("runs/a/config.json").read_text())["decides_answers"]["recipe"]["name"] == recipe
+    assert {rollout.recipe.name for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))} == {recipe}
+    assert {row["recipe"] for row in pairs_of(Path("data/a"))} == {recipe}
+
+
+# -- the same bytes, whatever happens --------------------------------------------------------------------------
+
+
+def test_concurrency_changes_no_byte_over_http(endpoint: str, reasonrag: Reasonrag) -> None:
+    """One request in flight or 64: the same rollouts.jsonl, and the same as the teacher in this process."""
+    for concurrency in (1, 64):
+        flags = ["--model", "offline", "--base-url", endpoint, "--concurrency", concurrency]
+        assert reasonrag(*small_flags(f"runs/{concurrency}"), *flags).status == 0
+    assert reasonrag(*small_flags("runs/here")).status == 0
+    assert digest(Path("runs/1")) == digest(Path("runs/64")) == digest(Path("runs/here"))
+
+
+@pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
+def test_recorded_answers_give_the_same_bytes_at_any_concurrency(recipe: str, endpoint: str, tmp_path: Path) -> None:
+    """A run over HTTP is recorded; played back with the network off at 1 and at 64 it is the same run."""
+    recording = tmp_path / "answers.jsonl"
+    flags = SMALL | {"recipe": recipe, "model": "offline"}
+    package.generate(**flags, run="recorded", base_url=endpoint, record=recording)
+    for concurrency in (1, 64):
+        package.generate(**flags, run=f"replayed-{concurrency}", concurrency=concurrency, replay=recording)
+    assert digest(Path("recorded")) == digest(Path("replayed-1")) == digest(Path("replayed-64"))
+
+
+def test_a_larger_limit_goes_on_where_the_smaller_ended(reasonrag: Reasonrag) -> None:
+    """--limit may grow: done questions stay as they are, and the result is that of one run."""
+    assert reasonrag(*small_flags(), "--limit", 3).status == 0
+    grown = reasonrag(*small_flags())
+    assert grown.status == 0
+    assert "3 of 6 questions are done" in grown.err
+    assert reasonrag(*small_flags("runs/b")).status == 0
+    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+
+
+def test_a_finished_run_is_not_run_again(reasonrag: Reasonrag) -> None:
+    """Running the same command again asks nothing and changes no byte."""
+    assert reasonrag(*small_flags()).status == 0
+    before = digest(Path("runs/a"))
+    again = reasonrag(*small_flags(), "--json")
+    assert json.loads(again.out)["session_questions"] == 0
+    assert digest(Path("runs/a")) == before
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_run_ends_like_an_undisturbed_one(stop: signal.Signals, endpoint: str, reasonrag: Reasonrag) -> None:
+    """Killed or interrupted in the middle and started again, a run ends with the same bytes."""
+    flags = ["generate", "--dataset", "atlas", "--limit", "30", "--model", "offline", "--base-url", endpoint]
+    command = [sys.executable, "-m", "reasonrag", *flags, "--run", "runs/a", "--concurrency", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        rollouts = Path("runs/a/rollouts.jsonl")
+        while running.poll() is None and not (rollouts.exists() and rollouts.stat().st_size):
+            time.sleep(0.02)
+        running.send_signal(stop)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL), errors
+    finished = rollouts.read_bytes().count(b"\n")
+    assert 0 < finished < 30
+    assert reasonrag(*flags, "--run", "runs/a").status == 0
+    assert reasonrag(*flags, "--run", "runs/b").status == 0
+    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+
+
+def test_a_torn_last_line_is_mended_and_said(reasonrag: Reasonrag) -> None:
+    """Half a line at the end of rollouts.jsonl is removed, and its question explored again."""
+    assert reasonrag(*small_flags()).status == 0
+    rollouts, before = Path("runs/a/rollouts.jsonl"), digest(Path("runs/a"))
+    rollouts.write_bytes(rollouts.read_bytes()[:-100])
+    mended = reasonrag(*small_flags())
+    assert mended.status == 0
+    assert "line 6 was cut off by an earlier stop" in mended.err
+    assert digest(Path("runs/a")) == before
+
+
+# -- failures --------------------------------------------------------------------------------------------------
+
+
+def test_one_failing_question_stops_no_other_and_is_owed_again() -> None:
+    """A question without answers from the endpoint is an error line with its cause; the next run explores it."""
+    asked: list[str] = []
+
+    def stubborn(request: ChatRequest, position: int) -> Completion:
+        question = request.messages[1].content.partition("\n")[0]
+        asked.append(question)
+        if asked and question == asked[0]:
+            raise ModelError("the endpoint has had enough", cause="http_400")
+        return teacher_says(request, position)
+
+    first = package.generate(**SMALL, run="runs/a", concurrency=1, chat_model=ScriptedModel(stubborn, name="offline"))
+    assert (first.done, first.failed, first.failures_by_cause) == (5, 1, {"http_400": 1})
+    failed = [rollout for rollout in read_rollouts(Path("runs/a/rollouts.jsonl")) if rollout.error]
+    assert [rollout.error.message for rollout in failed if rollout.error] == ["the endpoint has had enough"]
+    assert b"the endpoint has had enough" in Path("runs/a/failures.jsonl").read_bytes()
+    willing = ScriptedModel(teacher_says, name="offline")
+    second = package.generate(**SMALL, run="runs/a", chat_model=willing)
+    assert (second.done, second.failed, second.session_questions) == (6, 0, 1)
+    package.generate(**SMALL, run="runs/b", chat_model=willing)
+    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+
+
+def teacher_says(request: ChatRequest, position: int) -> Completion:
+    text = reply(request.messages, temperature=request.sampling.temperature, seed=request.seeds[0], choice=position)
+    return Completion(text=text, finish_reason="stop")
+
+
+def test_a_failed_question_makes_exit_status_1(reasonrag: Reasonrag, endpoint: str, tmp_path: Path) -> None:
+    """Status 1 says that some question has an error, and the last lines say where to read why."""
+    prompts = tmp_path / "prompts"
+    prompts.mkdir()
+    (prompts / "judge.txt").write_text("Say something without any number.")
+    flags = ["--recipe", "released", "--prompts", prompts, "--base-url", endpoint, "--model", "offline"]
+    done = reasonrag(*small_flags(), *flags)
+    assert done.status == 1
+    assert "unreadable_score" in done.out
+    assert "failures.jsonl" in done.out
+
+
+def test_unreadable_replies_are_data_with_a_cause() -> None:
+    """A teacher that forgets its tags fails steps, not questions; text and cause are in rollouts and summary."""
+
+    def forgetful(request: ChatRequest, position: int) -> Completion:
+        if request.seeds[position] % 3 == 0:
+            return Completion(text="I would rather not say.", finish_reason="stop")
+        return teacher_says(request, position)
+
+    model = ScriptedModel(forgetful, name="forgetful")
+    summary = package.generate(dataset="atlas", limit=30, run="runs/a", chat_model=model)
+    assert summary.failed == 0
+    rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
+    in_trees = [node for rollout in rollouts for node in rollout.nodes if node.parse_error]
+    outside = [step for rollout in rollouts for step in rollout.failed_continuations]
+    assert in_trees
+    assert outside
+    assert summary.parse_failures_by_cause == {"no_tag": len(in_trees) + len(outside)}
+    assert all(node.terminal and node.reward == 0 and node.response for node in in_trees)
+    assert any(node.repaired and node.sampled_with for rollout in rollouts for node in rollout.nodes)
+    package.pairs("runs/a", out="data/a")
+    assert not any(row["chosen_action_type"] == "Other" for row in pairs_of(Path("data/a")))
+    package.pairs("runs/a", out="data/b", allow_malformed=True)
+    types = Counter(row["rejected_action_type"] for row in pairs_of(Path("data/b")))
+    assert types["Other"] > 0
+
+
+def test_a_fault_of_ours_costs_one_question_and_is_told_with_its_traceback() -> None:
+    """An unexpected exception becomes an error line with cause internal; the others go on."""
+    asked: list[str] = []
+
+    def broken(request: ChatRequest, position: int) -> Completion:
+        asked.append(request.messages[1].content.partition("\n")[0])
+        if asked[-1] == asked[0]:
+            raise ZeroDivisionError("a fault")
+        return teacher_says(request, position)
+
+    summary = package.generate(**SMALL, run="runs/a", concurrency=1, chat_model=ScriptedModel(broken, name="x"))
+    assert summary.failures_by_cause == {"internal": 1}
+    failures = [orjson.loads(line) for line in Path("runs/a/failures.jsonl").read_bytes().splitlines()]
+    assert "ZeroDivisionError" in failures[0]["details"]
+
+
+# -- bad input: exit status 2, a clear message, nothing started ------------------------------------------------
+
+
+def write_data(folder: Path, *, questions: str | None = None, corpus: str | None = None) -> Path:
+    """A data directory with one data set, `hotpotqa`."""
+    home = folder / "hotpotqa"
+    home.mkdir(parents=True)
+    (home / "train.jsonl").write_text(questions if questions is not None else QUESTION)
+    (home / "corpus.jsonl").write_text(corpus if corpus is not None else PASSAGE)
+    return folder
+
+
+QUESTION = '{"id": "q", "question": "Who?", "golden_answers": ["Ada"]}\n'
+PASSAGE = '{"id": "p", "contents": "Ada\\nAda wrote it."}\n'
+FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "data", "message"),
+    [
+        (["--dataset", "hotpot"], {}, "no data set 'hotpot'; did you mean 'hotpotqa'?"),
+        (["--dataset", "musique", "--data-dir", "d"], {}, "no data set 'musique'; choose from hotpotqa"),
+        ([*FROM_DIR, "--data-dir", "nowhere"], {}, "no data directory nowhere"),
+        ([*FROM_DIR, "--split", "dev"], {}, "no split 'dev'; choose from train"),
+        (["--split", "validation"], {}, "atlas has no split 'validation'; choose from dev, test, train"),
+        (FROM_DIR, {"questions": QUESTION + '{"id": "b"\n'}, "train.jsonl, line 2 is not JSON"),
+        (FROM_DIR, {"questions": '{"id": "q", "question": "Who?"}\n'}, "line 1 is no question (golden_answers: Field"),
+        (FROM_DIR, {"questions": '{"id": "q", "question": "Who?", "golden_answers": []}\n'}, "golden_answers: List"),
+        (FROM_DIR, {"questions": QUESTION * 2}, "line 2: question id 'q' was already used in line 1"),
+        (FROM_DIR, {"questions": ""}, "train.jsonl is empty"),
+        (FROM_DIR, {"corpus": ""}, "corpus.jsonl is empty"),
+        (FROM_DIR, {"corpus": PASSAGE * 2}, "line 2: passage id 'p' was already used in line 1"),
+        (FROM_DIR, {"corpus": PASSAGE + "{}\n"}, "corpus.jsonl, line 2 is no passage"),
+        (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "--questions needs passages to search"),
+        (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
+        (["--recipe", "cheap"], {}, "--recipe: Input should be 'paper', 'economy' or 'released' (got 'cheap')"),
+        (["--siblings", "0"], {}, "--siblings: Input should be greater than or equal to 1"),
+        (["--concurrency", "many"], {}, "Invalid value for '--concurrency'"),
+        (["--no-such-flag"], {}, "No such option"),
+        (["--model", "gpt-4o"], {}, "no API key: set OPENAI_API_KEY"),
+        (["--model", "m", "--base-url", "localhost:8000"], {}, "is no address of an endpoint"),
+        (["--model", "m", "--base-url", "http://127.0.0.1:9/v1"], {}, "cannot reach http://127.0.0.1:9/v1"),
+        (["--prompts", "d"], {}, "holds no prompt file"),
+        (["--index", "d"], {"corpus": None}, None),
+        (["--run", "d/hotpotqa/train.jsonl/run"], {}, "cannot write the run directory"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_started(
+    flags: list[str], data: dict[str, str], message: str | None, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Exit status 2, one error that says what and where, no traceback and no rollouts."""
+    write_data(tmp_path / "d", **data)
+    done = reasonrag("generate", "--run", "runs/a", *flags)
+    if message is None:
+        assert done.status == 0, done.err
+        return
+    assert done.status == 2
+    assert message in done.err.replace("│ ", "").replace(" │", "")
+    assert "Traceback" not in done.err
+    assert not Path("runs/a/rollouts.jsonl").exists() or not Path("runs/a/rollouts.jsonl").stat().st_size
+
+
+def test_an_unauthorised_endpoint_is_refused_before_anything_is_started(reasonrag: Reasonrag) -> None:
+    """A wrong key is found out with no question asked."""
+    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--api-key", "right"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        base_url = server.stdout.readline().split()[2]
+        done = reasonrag(*small_flags(), "--model", "offline", "--base-url", base_url)
+        server.terminate()
+    assert done.status == 2
+    assert "refuses the API key" in done.err
+
+
+def test_another_configuration_in_the_same_directory_is_refused_naming_the_keys(reasonrag: Reasonrag) -> None:
+    """What decides answers may not change within a run; what is there stays as it was."""
+    assert reasonrag(*small_flags()).status == 0
+    before = digest(Path("runs/a"))
+    done = reasonrag(*small_flags(), "--seed", 7, "--temperature", 0.5)
+    assert done.status == 2
+    assert "seed was 0, is 7" in done.err
+    assert "'temperature': 1.0" in done.err
+    assert digest(Path("runs/a")) == before
+
+
+def test_operational_settings_may_change_between_sessions(reasonrag: Reasonrag, endpoint: str) -> None:
+    """Concurrency and endpoint address are no part of the configuration that a run is held to."""
+    assert reasonrag(*small_flags(), "--limit", 2).status == 0
+    flags = ["--concurrency", 3, "--model", "offline", "--base-url", endpoint]
+    assert reasonrag(*small_flags(), *flags).status == 0
+
+
+def test_a_run_that_never_began_does_not_hold_its_directory(reasonrag: Reasonrag) -> None:
+    """An endpoint that could not be reached leaves a directory that takes another configuration."""
+    failed = reasonrag(*small_flags(), "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
+    assert failed.status == 2
+    assert reasonrag(*small_flags()).status == 0
+
+
+def test_pairs_of_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
+    """A missing run and a file that is no rollouts file are named, with what to do."""
+    missing = reasonrag("pairs", "runs/none", "--out", "data/a")
+    assert missing.status == 2
+    assert "reasonrag generate --run runs/none" in missing.err
+    Path("rollouts.jsonl").write_text("{}\n")
+    wrong = reasonrag("pairs", "rollouts.jsonl", "--out", "data/a")
+    assert wrong.status == 2
+    assert "rollouts.jsonl, line 1 is not a rollout record" in wrong.err
+    assert not Path("data/a/RAG_ProGuide.json").exists()
+
+
+# -- what is written and shown ---------------------------------------------------------------------------------
+
+
+def test_a_key_reaches_no_file(reasonrag: Reasonrag, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API key, and a password that somebody put into the address, are in nothing that was written or shown."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-key")
+    shown = reasonrag(*small_flags(), "--model", "offline", "--base-url", endpoint)
+    assert shown.status == 0, shown.err
+    address = endpoint.replace("http://", "http://user:planted-password@")
+    refused = reasonrag(*small_flags("runs/b"), "--model", "offline", "--base-url", address)
+    assert refused.status == 2
+    written = b"".join(path.read_bytes() for path in Path().rglob("*") if path.is_file())
+    for secret in ("sk-planted-key", "planted-password"):
+        assert secret.encode() not in written
+        assert secret not in shown.out + shown.err + refused.out + refused.err
+
+
+def test_json_is_one_object_on_stdout(reasonrag: Reasonrag) -> None:
+    """--json gives the summary and nothing else on stdout; the same is in summary.json."""
+    generated = reasonrag(*small_flags(), "--json")
+    summary = RunSummary.model_validate_json(generated.out)
+    assert summary == RunSummary.model_validate_json(Path("runs/a/summary.json").read_bytes())
+    assert summary.done == 6
+    assert summary.calls >= summary.requests > 0
+    made = reasonrag("pairs", "runs/a", "--out", "data/a", "--json")
+    assert json.loads(made.out) == json.loads(Path("data/a/summary.json").read_text())
+
+
+def test_usage_adds_up_to_what_the_model_was_asked() -> None:
+    """Requests and replies in the summary are those of the model."""
+    model = ScriptedModel(teacher_says, name="counted")
+    summary = package.generate(**SMALL, run="runs/a", chat_model=model)
+    assert summary.calls == sum(len(request.samples) for request in model.requests)
+
+
+def test_pairs_load_as_a_hugging_face_data_set(reasonrag: Reasonrag) -> None:
+    """The exported list is what `datasets` reads: rows in = rows out."""
+    datasets = pytest.importorskip("datasets", reason="the hub extra is not installed")
+    assert reasonrag(*small_flags(), "--limit", 20).status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    loaded = datasets.load_dataset("json", data_files="data/a/RAG_ProGuide.json", split="train", cache_dir="cache")
+    assert loaded.num_rows == len(pairs_of(Path("data/a"))) > 0
+
+
+async def test_the_python_call_works_inside_a_running_event_loop() -> None:
+    """Notebooks run a loop of their own; the call has the same names as the flags."""
+    summary = package.generate(**SMALL, run="runs/a")
+    assert summary.done == 6
+    with pytest.raises(InputError, match="generate has no setting 'sibling'; did you mean 'siblings'"):
+        package.generate(**SMALL, run="runs/b", sibling=3)
+
+
+def test_settings_may_come_from_file_and_environment(
+    reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch, shared_data: Path
+) -> None:
+    """reasonrag.toml and REASONRAG_* stand in for flags; a flag wins."""
+    Path("reasonrag.toml").write_text('[generate]\ndataset = "hotpotqa"\nmodel = "offline"\nlimit = 9\n')
+    monkeypatch.setenv("REASONRAG_DATA_DIR", str(shared_data))
+    monkeypatch.setenv("REASONRAG_SIMULATIONS", "2")
+    done = reasonrag("generate", "--run", "runs/a", "--limit", 2, "--json")
+    summary = json.loads(done.out)
+    assert (summary["dataset"], summary["done"]) == ("hotpotqa", 2)
+    config = json.loads(Path("runs/a/config.json").read_text())
+    assert config["decides_answers"]["recipe"]["search"]["simulations"] == 2
+
+
+def test_an_index_is_built_once_and_used_again(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """`index build` makes what generate would make by itself; generate says when it builds one."""
+    write_data(tmp_path / "d")
+    corpus = tmp_path / "d" / "hotpotqa" / "corpus.jsonl"
+    built = reasonrag("index", "build", "--corpus", corpus, "--out", "ix")
+    assert built.status == 0
+    assert "1 passages" in built.out
+    used = reasonrag("generate", *FROM_DIR, "--run", "runs/a", "--index", "ix")
+    assert used.status == 0
+    assert "building" not in used.err
+    own = reasonrag("generate", *FROM_DIR, "--run", "runs/b")
+    assert "no index of d/hotpotqa/corpus.jsonl yet; building" in own.err
+    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+    other = tmp_path / "other.jsonl"
+    other.write_text(PASSAGE)
+    refused = reasonrag("generate", *FROM_DIR, "--run", "runs/c", "--index", "ix", "--corpus", other)
+    assert refused.status == 2
+    assert "ix is the index of" in refused.err
+
+
+def test_own_questions_and_corpus_need_no_data_directory(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """--questions and --corpus take the user's own files."""
+    home = write_data(tmp_path / "d") / "hotpotqa"
+    done: Done = reasonrag(
+        *("generate", "--questions", home / "train.jsonl", "--corpus", home / "corpus.jsonl"),
+        *("--model", "offline", "--run", "runs/a"),
+    )
+    assert done.status == 0, done.err
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`reasonrag --help` and every command's help import no client, no index, no array library."""
+    code = (
+        "import sys\n"
+        "from reasonrag.cli import run\n"
+        "for command in ([], ['generate'], ['pairs'], ['index', 'build'], ['simulate-endpoint']):\n"
+        "    assert run([*command, '--help']) == 0\n"
+        "heavy = {'openai', 'aiohttp', 'numpy', 'bm25s', 'Stemmer', 'orjson', 'tenacity', 'datasets', 'torch'}\n"
+        "print('loaded:', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_the_version_is_shown(reasonrag: Reasonrag) -> None:
+    """--version names the package and its version."""
+    assert reasonrag("--version").out == f"reasonrag {package.__version__}\n"
