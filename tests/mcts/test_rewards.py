@@ -1,0 +1,216 @@
+"""What labels are made of: the paper's estimate, and what the published code computes instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcts import ROOT_ID, Step, Tree, shortest_path_reward, spre_rewards, visit_weighted_rewards
+from preference import f1_score
+
+PublishedNode = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "steps", "alpha", "expected"),
+    [
+        (1.0, 1, 0.9, 0.9),
+        (1.0, 3, 0.9, 0.729),
+        (0.5, 5, 0.9, 0.295245),  # 0.5 * 0.59049
+        (0.0, 2, 0.9, 0.0),
+        (0.5, 7, 1.0, 0.5),  # alpha 1: length does not matter
+        (1.0, 2, 0.5, 0.25),
+    ],
+)
+def test_the_shortest_path_reward_is_the_outcome_discounted_per_step(
+    outcome: float, steps: int, alpha: float, expected: float
+) -> None:
+    """outcome * alpha**steps (SPRE, Eq. 1, one term)."""
+    assert shortest_path_reward(outcome, steps=steps, alpha=alpha) == pytest.approx(expected)
+
+
+@given(outcome=st.floats(0, 1), steps=st.integers(1, 20), alpha=st.floats(0.01, 1))
+def test_a_longer_way_to_the_same_answer_is_never_worth_more(outcome: float, steps: int, alpha: float) -> None:
+    """The reward lies in [0, outcome] and never rises with the number of steps."""
+    reward = shortest_path_reward(outcome, steps=steps, alpha=alpha)
+    assert 0 <= shortest_path_reward(outcome, steps=steps + 1, alpha=alpha) <= reward <= outcome
+
+
+def test_spre_is_the_mean_over_the_continuations_through_a_step() -> None:
+    """Every real path through a node is one term, whether its steps were kept or not.
+
+    root - query: answer 1.0 in 3 steps (.729), answer 0.5 in 5 (.295245), kept answer 1.0 in 2 (.81): mean .611415.
+    root - guess: 0.4 in 1 step, exact: .36.  root: (.729 + .295245 + .81 + .36) / 4 = .54856125.
+    """
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, Step("query"))
+    tree.add_continuation(query, [Step("evidence"), Step("answer", terminal=True, outcome=1.0)])
+    tree.add_continuation(query, [Step("."), Step("."), Step("."), Step("answer", terminal=True, outcome=0.5)])
+    tree.add(query, Step("answer", terminal=True, outcome=1.0))
+    tree.add(tree.root, Step("guess", terminal=True, outcome=0.4))
+    assert spre_rewards(tree, alpha=0.9) == pytest.approx([0.54856125, 0.611415, 0.81, 0.36])
+
+
+def test_a_step_without_a_continuation_has_no_reward() -> None:
+    """None is said, not 0: nothing is known."""
+    tree: Tree[str] = Tree()
+    tree.add(tree.root, Step("query"))
+    assert spre_rewards(tree, alpha=0.9) == [None, None]
+    assert visit_weighted_rewards(tree, alpha=0.9) == [None, None]
+
+
+def test_spre_leaves_repaired_steps_out_of_every_mean_above_them_but_not_out_of_their_own() -> None:
+    """root - query - {repaired - answer 1, answer 0}: the repaired step is worth .729, its parent 0."""
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, Step("query"))
+    repaired = tree.add(query, Step("evidence", plain=False))
+    tree.add(repaired, Step("answer", terminal=True, outcome=1.0))
+    tree.add(query, Step("answer", terminal=True, outcome=0.0))
+    assert spre_rewards(tree, alpha=0.9) == pytest.approx([0.0, 0.0, 0.729, 0.729, 0.0])
+
+
+def test_spre_does_not_look_at_visits_or_values() -> None:
+    """What guided the search is not what labels are made of."""
+    tree: Tree[str] = Tree()
+    good = tree.add(tree.root, Step("good", terminal=True, outcome=1.0))
+    tree.add(tree.root, Step("bad", terminal=True, outcome=0.0))
+    before = spre_rewards(tree, alpha=0.9)
+    good.visits, good.value_sum = 60, 12.0
+    assert spre_rewards(tree, alpha=0.9) == before == pytest.approx([0.45, 0.9, 0.0])
+
+
+def test_the_published_reward_weights_children_by_their_visits() -> None:
+    """root - query (4 visits) - {answer 1.0 (3 visits), answer 0.0 (1 visit)}, root - guess 0.5 (2 visits).
+
+    Leaves .81, 0 and .45; query (3 * .81 + 1 * 0) / 4 = .6075; root (4 * .6075 + 2 * .45) / 6 = .555.
+    """
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, Step("query"))
+    good = tree.add(query, Step("good", terminal=True, outcome=1.0))
+    bad = tree.add(query, Step("bad", terminal=True, outcome=0.0))
+    guess = tree.add(tree.root, Step("guess", terminal=True, outcome=0.5))
+    query.visits, good.visits, bad.visits, guess.visits = 4, 3, 1, 2
+    assert visit_weighted_rewards(tree, alpha=0.9) == pytest.approx([0.555, 0.6075, 0.81, 0.0, 0.45])
+
+
+def test_the_published_reward_leaves_unfinished_branches_out() -> None:
+    """A leaf without an answer has no reward and no weight, and neither has what stands only on it."""
+    tree: Tree[str] = Tree()
+    stuck = tree.add(tree.root, Step("query"))
+    unfinished = tree.add(stuck, Step("evidence"))
+    answer = tree.add(tree.root, Step("answer", terminal=True, outcome=1.0))
+    stuck.visits, unfinished.visits, answer.visits = 9, 8, 1
+    assert visit_weighted_rewards(tree, alpha=0.9) == pytest.approx([0.9, None, None, 0.9])
+
+
+# -- three trees that the published pipeline made with GPT-4o -----------------------------------------------------
+
+
+@pytest.fixture
+def published_trees(shared_data: Path) -> list[dict[str, Any]]:
+    content = (shared_data / "rollouts" / "reasonrag_gpt4o_mcts_trees.json").read_bytes()
+    trees: list[dict[str, Any]] = json.loads(content)
+    return trees
+
+
+def nodes_by_id(published: dict[str, Any]) -> dict[int, PublishedNode]:
+    return {int(name.rpartition("_")[2]): node for name, node in published["output"].items()}
+
+
+def rebuilt(published: dict[str, Any]) -> Tree[PublishedNode]:
+    """The tree with the published visits and our F1 of its answers; its ids are those of creation."""
+    nodes = nodes_by_id(published)
+    tree: Tree[PublishedNode] = Tree()
+    tree.root.visits = nodes[ROOT_ID]["N"]
+    for node_id in sorted(nodes)[1:]:
+        node = nodes[node_id]
+        answer = node.get("answer")
+        step = Step(
+            node,
+            terminal=answer is not None,
+            outcome=0.0 if answer is None else f1_score(answer, published["golden_answers"]),
+        )
+        added = tree.add(tree[node["parent_id"]], step)
+        added.visits = node["N"]
+        assert (added.id, added.depth) == (node_id, node["step"])
+    return tree
+
+
+def reward_by_leaf_visits(published: dict[str, Any], node_id: int) -> tuple[float, int]:
+    """Sum of published rewards over the visits of all leaves below a node, and how many visits these are."""
+    node = nodes_by_id(published)[node_id]
+    if not node["children_ids"]:
+        return node["reward"] * node["N"], node["N"]
+    below = [reward_by_leaf_visits(published, child_id) for child_id in node["children_ids"]]
+    return sum(total for total, _ in below), sum(visits for _, visits in below)
+
+
+def test_published_leaves_are_worth_our_f1_discounted_at_095(published_trees: list[dict[str, Any]]) -> None:
+    """The files' own rewards were made while searching, at .95; on all nine leaves they are F1 * .95**step."""
+    leaves = [
+        (node.step.payload["reward"], shortest_path_reward(node.step.outcome, steps=node.depth, alpha=0.95))
+        for tree in map(rebuilt, published_trees)
+        for node in tree.nodes
+        if node.step is not None and node.terminal
+    ]
+    assert len(leaves) == 9
+    assert [ours for _, ours in leaves] == pytest.approx([theirs for theirs, _ in leaves], rel=1e-12)
+
+
+def test_published_inner_rewards_are_means_over_visits_of_leaves(published_trees: list[dict[str, Any]]) -> None:
+    """The files' inner rewards weight leaves by their own visits, so the first visit of an inner node itself does
+    not count. The published pair builder computes anew, from the visits of children (next tests)."""
+    inner = [
+        (node["reward"], reward_by_leaf_visits(published, node_id))
+        for published in published_trees
+        for node_id, node in nodes_by_id(published).items()
+        if node["children_ids"]
+    ]
+    assert len(inner) == 6
+    assert [theirs for theirs, _ in inner] == pytest.approx([total / visits for _, (total, visits) in inner])
+
+
+def test_visit_weighted_rewards_repeat_the_files_where_both_rules_agree(
+    published_trees: list[dict[str, Any]],
+) -> None:
+    """Above leaves only, the rule of the files and the builder's are the same; there ours, at .95, is theirs."""
+    compared = 0
+    for published, tree in ((each, rebuilt(each)) for each in published_trees):
+        rewards = visit_weighted_rewards(tree, alpha=0.95)
+        for node_id, node in nodes_by_id(published).items():
+            if all(tree[child_id].terminal for child_id in node["children_ids"]):
+                assert rewards[node_id] == pytest.approx(node["reward"])
+                compared += 1
+    assert compared == 13  # all fifteen but two: the root and the first query of dev_1
+
+
+def test_visit_weighted_rewards_of_a_real_tree_by_hand(published_trees: list[dict[str, Any]]) -> None:
+    """dev_1 as the published builder labels it, at .9. F1 of the answers 5, 7, 8: 1/15, 2/31, 1/16; of 2 and 6: 0.
+
+    leaves at step 3: 5: .729/15 = .0486; 7: .729*2/31 = .0470322581; 8: .729/16 = .0455625
+    3: (7 * 0 + 7 * .0455625) / 14             = .02278125
+    4: (8 * .0486 + 7 * .0470322581) / 15      = .0478683871
+    1: (15 * .02278125 + 16 * .0478683871) / 31 = .0357294498
+    0: (32 * .0357294498 + 32 * 0) / 64        = .0178647249
+
+    The builder's own F1 keeps English articles, ours does not (as the search of the published code, whose rewards
+    are in the files), so its leaves would be a little lower; the rule above them is the same.
+    """
+    (dev_1,) = (each for each in published_trees if each["id"] == "dev_1")
+    rewards = visit_weighted_rewards(rebuilt(dev_1), alpha=0.9)
+    expected = [0.0178647249, 0.0357294498, 0.0, 0.02278125, 0.0478683871, 0.0486, 0.0, 0.0470322581, 0.0455625]
+    assert rewards == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("question_id", ["dev_0", "dev_3"])
+def test_a_real_tree_of_right_answers_is_worth_the_discount(
+    question_id: str, published_trees: list[dict[str, Any]]
+) -> None:
+    """Two right direct answers, visited 43 and 21 (dev_0), 22 and 42 times (dev_3): every reward is .9."""
+    (published,) = (each for each in published_trees if each["id"] == question_id)
+    assert visit_weighted_rewards(rebuilt(published), alpha=0.9) == pytest.approx([0.9, 0.9, 0.9])

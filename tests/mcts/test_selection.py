@@ -1,0 +1,78 @@
+"""The scores by which a simulation walks down, against numbers computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcts import puct_score, uct_score
+
+counts = st.integers(1, 10_000)
+values = st.floats(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "visits", "parent_visits", "exploration", "expected"),
+    [
+        (0.5, 1, 1, 1.414, 0.5),  # ln 1 = 0: nothing to explore yet
+        (0.5, 2, 8, 1.0, 1.519667),  # ln 8 = 2.079442, / 2 = 1.039721, root 1.019667
+        (0.7, 3, 4, 1.414, 1.661206),  # ln 4 = 1.386294, / 3 = 0.462098, root 0.679778, times 1.414 = 0.961206
+        (0.0, 4, 16, 2.0, 1.665109),  # ln 16 = 2.772589, / 4 = 0.693147, root 0.832555
+        (0.9, 5, 100, 0.0, 0.9),  # without exploration the value alone
+    ],
+)
+def test_uct_is_the_value_plus_what_few_visits_leave_open(
+    *, value: float, visits: int, parent_visits: int, exploration: float, expected: float
+) -> None:
+    """value + c * sqrt(ln N / n)."""
+    score = uct_score(value, visits=visits, parent_visits=parent_visits, prior=0.5, exploration=exploration)
+    assert score == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "visits", "parent_visits", "prior", "exploration", "expected"),
+    [
+        (0.0, 0, 0, 0.5, 2.5, 0.0),  # before the first visit of the parent all are equal
+        (0.0, 0, 4, 0.5, 2.5, 2.5),  # 2.5 * 0.5 * 2 / 1
+        (0.5, 1, 4, 0.5, 2.5, 1.75),  # 0.5 + 2.5 * 0.5 * 2 / 2
+        (0.25, 3, 16, 0.25, 1.0, 0.5),  # 0.25 + 0.25 * 4 / 4
+        (0.9, 5, 100, 1.0, 0.0, 0.9),
+    ],
+)
+def test_puct_is_the_value_plus_what_the_prior_promises(
+    *, value: float, visits: int, parent_visits: int, prior: float, exploration: float, expected: float
+) -> None:
+    """value + c * P * sqrt(N) / (1 + n)."""
+    score = puct_score(value, visits=visits, parent_visits=parent_visits, prior=prior, exploration=exploration)
+    assert score == pytest.approx(expected)
+
+
+@given(value=values, visits=counts, parent_visits=counts, exploration=st.floats(0, 100))
+def test_an_unvisited_child_goes_before_every_visited_one(
+    value: float, visits: int, parent_visits: int, exploration: float
+) -> None:
+    """UCT of a child nobody has visited is infinite; of any other it is finite."""
+    unvisited = uct_score(0.0, visits=0, parent_visits=parent_visits, prior=1.0, exploration=exploration)
+    visited = uct_score(value, visits=visits, parent_visits=parent_visits, prior=1.0, exploration=exploration)
+    assert unvisited == math.inf
+    assert visited < unvisited
+
+
+@given(value=values, visits=counts, parent_visits=counts)
+def test_every_visit_makes_a_child_less_worth_exploring(value: float, visits: int, parent_visits: int) -> None:
+    """With value and parent visits fixed, both scores never rise with the visits of the child."""
+    for score in (uct_score, puct_score):
+        before = score(value, visits=visits, parent_visits=parent_visits, prior=0.5, exploration=1.414)
+        after = score(value, visits=visits + 1, parent_visits=parent_visits, prior=0.5, exploration=1.414)
+        assert after <= before
+
+
+@given(value=values, visits=counts, parent_visits=counts, prior=st.floats(0.01, 1))
+def test_uct_knows_no_prior(value: float, visits: int, parent_visits: int, prior: float) -> None:
+    """The prior changes PUCT only."""
+    with_prior = uct_score(value, visits=visits, parent_visits=parent_visits, prior=prior, exploration=1.0)
+    without = uct_score(value, visits=visits, parent_visits=parent_visits, prior=1.0, exploration=1.0)
+    assert with_prior == without

@@ -1,0 +1,465 @@
+"""Which siblings become a pair, and why the others do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preference import Candidate, PairingRules, Rollout, RolloutNode, candidates
+
+Fields = dict[str, Any]
+Pair = tuple[int, int]
+
+UNPARSED: Fields = {"cause": "no_tag", "detail": "no known tag"}
+
+
+def query(content: str, reward: float | None, **fields: Any) -> Fields:
+    return {"action_type": "query", "content": content, "reward": reward} | fields
+
+
+def evidence(content: str, reward: float | None, **fields: Any) -> Fields:
+    return {"action_type": "evidence", "content": content, "reward": reward} | fields
+
+
+def answer(content: str, reward: float | None, **fields: Any) -> Fields:
+    return {"action_type": "answer", "content": content, "reward": reward, "terminal": True} | fields
+
+
+def bare(response: str, reward: float) -> Fields:
+    return {"action_type": "query", "response": response, "reward": reward}
+
+
+def malformed(response: str, reward: float | None = 0.0, **fields: Any) -> Fields:
+    return {"response": response, "reward": reward, "terminal": True, "parse_error": UNPARSED} | fields
+
+
+def rollouts_of(f1: float, *steps: int) -> list[Fields]:
+    return [{"f1": f1, "em": float(f1 == 1), "steps": each} for each in steps]
+
+
+def tree(parents: Sequence[int], steps: Sequence[Fields], *, alpha: float = 0.9, by_layer: bool = True) -> Rollout:
+    """Node i + 1 is `steps[i]`, taken in the state of node `parents[i]`."""
+    depths = [0]
+    for parent in parents:
+        depths.append(depths[parent] + 1)
+    nodes = [
+        {
+            "id": node_id,
+            "parent_id": None if node_id == 0 else parents[node_id - 1],
+            "children_ids": [child for child, parent in enumerate(parents, start=1) if parent == node_id],
+            "layer": None if node_id == 0 else depths[node_id] - 1,
+        }
+        | ({} if node_id == 0 else steps[node_id - 1])
+        for node_id in range(len(parents) + 1)
+    ]
+    return Rollout.model_validate(
+        {
+            "question_id": "q1",
+            "question": "Who wrote the first program?",
+            "golden_answers": ["Ada Lovelace"],
+            "dataset": "toy",
+            "split": "train",
+            "config_hash": "0f",
+            "seed": 7,
+            "recipe": {"name": "paper", "alpha": alpha, "margin_by_layer": by_layer},
+            "usage": {},
+            "nodes": nodes,
+        }
+    )
+
+
+def siblings(*steps: Fields) -> Rollout:
+    """All steps taken in the root's state."""
+    return tree([0] * len(steps), steps)
+
+
+def ids(each: Candidate) -> Pair:
+    return each.chosen.id, each.rejected.id
+
+
+def judged(rollout: Rollout, **rules: Any) -> dict[Pair, str | None]:
+    """What became of each candidate, by (chosen, rejected)."""
+    return {ids(each): each.dropped for each in candidates(rollout, PairingRules(**rules))}
+
+
+def what_is_said(node: RolloutNode) -> tuple[str | None, str | None]:
+    return node.action_type, node.response if node.content is None else node.content
+
+
+def only(rollout: Rollout, **rules: Any) -> Candidate:
+    (candidate,) = candidates(rollout, PairingRules(**rules))
+    return candidate
+
+
+# -- one pair -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "chosen", "rejected"),
+    [
+        (query("who", 0.9), query("what", 0.1), 1, 2),
+        (query("who", 0.1), query("what", 0.9), 2, 1),
+        (query("who", 0.1), answer("Ada", 0.9), 2, 1),
+        (evidence("she did", 0.729), evidence("None", 0.0), 1, 2),
+    ],
+)
+def test_the_sibling_with_the_higher_reward_is_chosen(
+    first: Fields, second: Fields, chosen: int, rejected: int
+) -> None:
+    """Whatever their order and types; the pair knows both steps whole, and the layer of their state."""
+    pair = only(siblings(first, second))
+    assert (pair.chosen.id, pair.rejected.id, pair.dropped) == (chosen, rejected, None)
+    assert pair.types == (pair.chosen.action_type, pair.rejected.action_type)
+    assert pair.layer == 0
+    assert pair.rollout.question_id == "q1"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pair", "reason"),
+    [
+        (query("who", 0.5), query("what", 0.5), (1, 2), "small_margin"),
+        (query("who", 0.5), query("what", 0.495), (1, 2), "small_margin"),
+        (query("who", 0.495), query("what", 0.5), (2, 1), "small_margin"),
+        (query("who", 0.9), query("who", 0.1), (1, 2), "same_content"),
+        (query("who", 0.1), query("  WHO\n", 0.9), (2, 1), "same_content"),
+        (query("who is she", 0.5), query("Who  is she", 0.5), (1, 2), "same_content"),
+        (query("who", 0.9), answer("who", 0.1), (1, 2), None),  # another type is another content
+        (answer("", 0.9, response="one"), answer("", 0.1, response="two"), (1, 2), "same_content"),
+        (bare("one", 0.9), bare("two", 0.1), (1, 2), None),  # where there is no content, the whole reply stands for it
+        (bare("one", 0.9), bare("ONE", 0.1), (1, 2), "same_content"),
+        (query("who", None), query("what", 0.1), (2, 1), "unvalued"),
+        (query("who", 0.0), query("what", None), (1, 2), "unvalued"),
+        (query("who", None), query("what", None), (1, 2), "unvalued"),
+        (query("who", None), query("who", 0.5), (2, 1), "unvalued"),
+        (query("who", 0.5), query("who", 0.5), (1, 2), "same_content"),
+        (query("who", 0.9), malformed("?!"), (1, 2), "malformed"),
+        (malformed("?!"), query("who", 0.9), (2, 1), "malformed"),
+        (malformed("?!"), query("who", 0.0), (2, 1), "malformed"),
+        (malformed("?!"), query("who", None), (2, 1), "malformed"),
+        (malformed("?!"), malformed("!?"), (1, 2), "malformed"),
+    ],
+)
+def test_a_candidate_is_dropped_for_the_first_reason_that_holds(
+    first: Fields, second: Fields, pair: Pair, reason: str | None
+) -> None:
+    """malformed before unvalued before same_content before small_margin; (chosen, rejected) is known all the same."""
+    assert judged(siblings(first, second)) == {pair: reason}
+
+
+def test_siblings_with_equal_reward_make_no_pair() -> None:
+    """Even a smallest margin of zero asks for a difference: none is kept without one, however it was computed."""
+    equal = siblings(query("who", 0.3), query("what", 0.1 + 0.2))  # .30000000000000004
+    assert judged(equal, min_margin=0.0) == {(2, 1): "small_margin"}
+    assert judged(siblings(query("who", 0.3), query("what", 0.3)), min_margin=0.0) == {(1, 2): "small_margin"}
+
+
+@pytest.mark.parametrize(
+    ("min_margin", "reason"), [(0.0, None), (0.25, None), (0.3, "small_margin"), (1.0, "small_margin")]
+)
+def test_the_smallest_margin_is_set_by_the_user(min_margin: float, reason: str | None) -> None:
+    """A margin of exactly the minimum is enough (.75 - .5 = .25)."""
+    assert only(siblings(query("who", 0.75), query("what", 0.5)), min_margin=min_margin).dropped == reason
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pair", "reason"),
+    [
+        (query("who", 0.9), malformed("?!"), (1, 2), None),
+        (malformed("?!"), query("who", 0.9), (2, 1), None),
+        (query("who", 0.0), malformed("?!"), (1, 2), "small_margin"),
+        (malformed("?!", reward=0.5), query("who", 0.1), (2, 1), "small_margin"),
+        (malformed("?!"), malformed("!?", reward=0.5), (2, 1), "malformed"),
+    ],
+)
+def test_a_malformed_step_may_be_rejected_if_the_user_says_so_but_never_chosen(
+    first: Fields, second: Fields, pair: Pair, reason: str | None
+) -> None:
+    """With `allow_malformed` the parsed sibling is chosen, where its reward is really higher."""
+    assert judged(siblings(first, second), allow_malformed=True) == {pair: reason}
+
+
+@pytest.mark.parametrize(("by_layer", "margins"), [(True, [0.09, 0.1, 0.1]), (False, [0.09, 0.09, 0.081])])
+def test_margins_are_divided_by_the_discount_of_their_layer_where_the_recipe_says_so(
+    *, by_layer: bool, margins: list[float]
+) -> None:
+    """alpha .9: differences of .09, .09 and .081 in layers 0, 1 and 2 are .09, .09 / .9 and .081 / .81 of what could
+    still be won there; without `margin_by_layer` they stand as they are."""
+    deep = tree(
+        [0, 0, 1, 1, 3, 3],
+        [
+            query("who", 0.60),
+            query("what", 0.51),
+            evidence("she", 0.60),
+            evidence("he", 0.51),
+            answer("Ada", 0.600),
+            answer("Bob", 0.519),
+        ],
+        by_layer=by_layer,
+    )
+    pairs = list(candidates(deep, PairingRules()))
+    assert [(ids(pair), pair.layer) for pair in pairs] == [((1, 2), 0), ((3, 4), 1), ((5, 6), 2)]
+    assert [pair.margin for pair in pairs] == pytest.approx(margins)
+
+
+@pytest.mark.parametrize(("by_layer", "reason"), [(True, None), (False, "small_margin")])
+def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool, reason: str | None) -> None:
+    """.009 in layer 2 is .0111 of .81: above .01 only if margins are scaled."""
+    deep = tree(
+        [0, 1, 2, 2],
+        [query("who", 0.5), evidence("she", 0.5), answer("Ada", 0.509), answer("Bob", 0.5)],
+        by_layer=by_layer,
+    )
+    assert only(deep).dropped == reason
+
+
+# -- tags ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tags"),
+    [
+        # both always right, in 1 and in 3 steps: only the length differs
+        (
+            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
+            query("who", 0.729, rollouts=rollouts_of(1, 3, 3)),
+            ("efficiency_only",),
+        ),
+        # right in 3 steps against right and wrong
+        (
+            query("who", 0.729, rollouts=rollouts_of(1, 3)),
+            query("what", 0.4, rollouts=rollouts_of(1, 3) + rollouts_of(0, 3)),
+            (),
+        ),
+        # .15 twice against .1 and .2: the same mean but for the last bit
+        (
+            query("who", 0.27, rollouts=rollouts_of(0.15, 1, 1)),
+            query("what", 0.2, rollouts=rollouts_of(0.1, 3) + rollouts_of(0.2, 3)),
+            ("efficiency_only",),
+        ),
+        # nothing known about one of them
+        (query("who", 0.9), query("what", 0.5, rollouts=rollouts_of(1, 3)), ()),
+        # two answers that hold the golden one: style
+        (
+            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
+            answer("It was Ada Lovelace", 0.7, rollouts=rollouts_of(0.8, 1)),
+            ("style_only",),
+        ),
+        # two answers that do not
+        (
+            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
+            answer("Bob", 0.0, rollouts=rollouts_of(0, 1)),
+            ("style_only",),
+        ),
+        # one that does, one that does not
+        (
+            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
+            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
+            (),
+        ),
+        # the same words in other lengths of path, both right
+        (
+            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
+            answer("Lovelace, Ada Lovelace", 0.7, rollouts=rollouts_of(1, 1)),
+            ("efficiency_only", "style_only"),
+        ),
+        # style is a matter of answers only
+        (
+            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
+            query("who", 0.0, rollouts=rollouts_of(0, 3)),
+            (),
+        ),
+        # no continuation recorded: the step's own outcome stands for it
+        (
+            answer("Ada Lovelace", 0.9, outcome={"name": "f1", "value": 1.0}),
+            answer("Ada", 0.8, outcome={"name": "f1", "value": 1.0}),
+            ("efficiency_only",),
+        ),
+    ],
+)
+def test_pairs_that_differ_only_in_length_or_style_are_tagged(
+    first: Fields, second: Fields, tags: tuple[str, ...]
+) -> None:
+    """efficiency_only: equal mean F1 before the discount. style_only: answers that cover-EM cannot tell apart.
+
+    A tag is said, not judged: the pair is kept.
+    """
+    pair = only(siblings(first, second))
+    assert pair.tags == tags
+    assert pair.dropped is None
+
+
+# -- several pairs in one state -----------------------------------------------------------------------------------
+
+
+def test_of_each_combination_of_types_the_best_is_paired_with_the_worst() -> None:
+    """Queries 1 (.8), 2 (.5), 3 (.2) and answers 4 (.9), 5 (.1): one pair for each (chosen type, rejected type)."""
+    mixed = siblings(query("a", 0.8), query("b", 0.5), query("c", 0.2), answer("d", 0.9), answer("e", 0.1))
+    assert judged(mixed) == {
+        (4, 5): None,  # answer over answer
+        (4, 3): None,  # answer over query, .7
+        (1, 5): None,  # query over answer, .7
+        (1, 3): None,  # query over query
+        (4, 1): "not_extreme",
+        (4, 2): "not_extreme",
+        (2, 5): "not_extreme",
+        (3, 5): "not_extreme",
+        (1, 2): "not_extreme",
+        (2, 3): "not_extreme",
+    }
+
+
+def test_all_pairs_keeps_every_valid_candidate() -> None:
+    """With `all_pairs` nothing is dropped for another pair's sake, and everything else as before."""
+    three = siblings(query("a", 0.8), query("b", 0.5), query("B", 0.2), query("d", None))
+    assert judged(three, all_pairs=True) == {
+        (1, 2): None,
+        (1, 3): None,
+        (2, 3): "same_content",
+        (1, 4): "unvalued",
+        (2, 4): "unvalued",
+        (3, 4): "unvalued",
+    }
+
+
+def test_the_widest_valid_pair_is_kept_where_the_widest_is_not_valid() -> None:
+    """Best and worst say the same here, so the next in margin stands for their types."""
+    three = siblings(query("who", 0.9), query("what", 0.4), query("WHO", 0.1))
+    assert judged(three) == {(1, 3): "same_content", (1, 2): None, (2, 3): "not_extreme"}
+
+
+def test_candidates_of_a_state_come_by_falling_margin_and_states_by_creation() -> None:
+    """Ties by id of chosen, then rejected; a deeper state with wider margins still comes later."""
+    two_states = tree(
+        [0, 0, 0, 0, 1, 1],
+        [query("a", 0.5), query("b", 0.9), query("c", 0.5), query("d", 0.1), evidence("e", 0.0), evidence("f", 1.0)],
+    )
+    order = [ids(each) for each in candidates(two_states, PairingRules(all_pairs=True))]
+    assert order == [(2, 4), (1, 4), (2, 1), (2, 3), (3, 4), (1, 3), (6, 5)]
+
+
+def test_each_state_has_its_own_extremes() -> None:
+    """A pair in one state does not stand for the same types in another."""
+    two_states = tree(
+        [0, 0, 1, 1, 2, 2],
+        [query("a", 0.9), query("b", 0.1)] + [evidence(text, reward) for text in "cd" for reward in (0.8, 0.2)],
+    )
+    contents = {(each.chosen.parent_id, each.dropped) for each in candidates(two_states, PairingRules())}
+    assert contents == {(0, None), (1, "same_content"), (2, "same_content")}
+
+
+@pytest.mark.parametrize("children", [0, 1])
+def test_a_state_with_fewer_than_two_steps_has_no_candidates(children: int) -> None:
+    """A pair takes two."""
+    assert judged(siblings(*[query("alone", 0.9)] * children)) == {}
+
+
+def test_a_failed_question_has_no_candidates() -> None:
+    """An error line has no nodes, hence no pairs."""
+    failed = siblings().model_copy(update={"nodes": []})
+    assert judged(failed) == {}
+
+
+# -- laws ---------------------------------------------------------------------------------------------------------
+
+random_steps = st.fixed_dictionaries(
+    {
+        "action_type": st.sampled_from(["query", "evidence", "answer", None]),
+        "content": st.sampled_from(["Ada Lovelace", "ada  lovelace", "Ada", "Bob", None]),
+        "response": st.sampled_from(["one", "two"]),
+        "reward": st.none() | st.floats(0, 1) | st.sampled_from([0.0, 0.5, 0.505, 0.9]),
+        "parse_error": st.sampled_from([None, None, None, UNPARSED]),
+        "rollouts": st.lists(st.builds(lambda f1: rollouts_of(f1, 2)[0], st.sampled_from([0.0, 0.5, 1.0])), max_size=2),
+    }
+)
+
+rules = st.builds(
+    PairingRules,
+    min_margin=st.sampled_from([0.0, 0.01, 0.3]),
+    allow_malformed=st.booleans(),
+    all_pairs=st.booleans(),
+)
+
+
+@st.composite
+def random_trees(draw: st.DrawFn) -> Rollout:
+    steps = draw(st.lists(random_steps, max_size=9))
+    parents = [draw(st.integers(0, child)) for child in range(len(steps))]
+    return tree(parents, steps, alpha=draw(st.sampled_from([0.5, 0.9, 1.0])), by_layer=draw(st.booleans()))
+
+
+@given(rollout=random_trees(), how=rules)
+def test_every_two_siblings_are_a_candidate_once(rollout: Rollout, how: PairingRules) -> None:
+    """A state with k steps has k(k - 1)/2 candidates, each kept or dropped under one reason: nothing is lost."""
+    found = Counter(frozenset(ids(each)) for each in candidates(rollout, how))
+    wanted = [frozenset(pair) for node in rollout.nodes for pair in combinations(node.children_ids, 2)]
+    assert found == Counter(wanted)
+
+
+@given(rollout=random_trees(), how=rules)
+def test_a_kept_pair_prefers_the_better_step(rollout: Rollout, how: PairingRules) -> None:
+    """Chosen reward > rejected reward, by the smallest margin at least; the chosen step parsed and says another thing.
+
+    What may be rejected besides is a step that did not parse, where the user allows it.
+    """
+    for pair in candidates(rollout, how):
+        if pair.dropped is None:
+            assert pair.chosen.reward is not None
+            assert pair.rejected.reward is not None
+            assert pair.chosen.reward > pair.rejected.reward
+            assert pair.margin >= how.min_margin
+            assert pair.chosen.parse_error is None
+            assert how.allow_malformed or pair.rejected.parse_error is None
+            assert what_is_said(pair.chosen) != what_is_said(pair.rejected)
+
+
+@given(rollout=random_trees(), how=rules)
+def test_the_margin_is_the_difference_of_rewards_over_the_discount(rollout: Rollout, how: PairingRules) -> None:
+    """Where both are valued; 0 where they are not."""
+    for pair in candidates(rollout, how):
+        expected = 0.0
+        if pair.chosen.reward is not None and pair.rejected.reward is not None:
+            scale = rollout.recipe.alpha**pair.layer if rollout.recipe.margin_by_layer else 1.0
+            expected = (pair.chosen.reward - pair.rejected.reward) / scale
+        assert pair.margin == pytest.approx(expected)
+
+
+@given(rollout=random_trees(), how=rules)
+def test_margins_fall_within_a_state(rollout: Rollout, how: PairingRules) -> None:
+    """The widest candidate of a state comes first."""
+    for before, after in pairwise(candidates(rollout, how)):
+        if before.chosen.parent_id == after.chosen.parent_id:
+            assert before.margin >= after.margin
+
+
+@given(rollout=random_trees(), how=rules)
+def test_extremes_are_all_pairs_but_one_of_each_combination(rollout: Rollout, how: PairingRules) -> None:
+    """Without `all_pairs`, every state and combination of types with a valid candidate keeps exactly its widest; the
+    other valid ones are not_extreme; nothing else changes."""
+    everything = list(candidates(rollout, PairingRules(how.min_margin, how.allow_malformed, all_pairs=True)))
+    extremes = list(candidates(rollout, PairingRules(how.min_margin, how.allow_malformed)))
+    assert [ids(each) for each in extremes] == [ids(each) for each in everything]
+    seen: set[object] = set()
+    for each, extreme in zip(everything, extremes, strict=True):
+        combination = (each.chosen.parent_id, each.types)
+        expected = "not_extreme" if each.dropped is None and combination in seen else each.dropped
+        assert extreme.dropped == expected
+        if each.dropped is None:
+            seen.add(combination)
+
+
+@given(rollout=random_trees(), how=rules, data=st.data())
+def test_rewards_alone_decide_which_sibling_is_chosen(rollout: Rollout, how: PairingRules, data: st.DataObject) -> None:
+    """Visits and values of the search, of whatever recipe, change no candidate."""
+    other = [
+        node.model_copy(update={"visits": data.draw(st.integers(0, 64)), "value": data.draw(st.floats(0, 1))})
+        for node in rollout.nodes
+    ]
+    revisited = rollout.model_copy(update={"nodes": other})
+    before = [(ids(each), each.margin, each.tags, each.dropped) for each in candidates(rollout, how)]
+    assert [(ids(each), each.margin, each.tags, each.dropped) for each in candidates(revisited, how)] == before

@@ -1,0 +1,276 @@
+"""The rollout record: what a line holds, and how lines are read back or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from preference import (
+    SCHEMA_VERSION,
+    FinalScore,
+    MalformedRolloutsError,
+    Message,
+    ParseFailure,
+    PassageRef,
+    QuestionError,
+    Rollout,
+    RolloutNode,
+    Usage,
+    read_rollouts,
+)
+from preference.records import FailedContinuation, Outcome, RecipeRef, parse_rollout
+
+
+def node(node_id: int, parent_id: int | None = 0, children_ids: tuple[int, ...] = (), **fields: Any) -> RolloutNode:
+    layer = None if parent_id is None else 0
+    return RolloutNode.model_validate(
+        {"id": node_id, "parent_id": parent_id, "children_ids": list(children_ids), "layer": layer} | fields
+    )
+
+
+def rollout(*nodes: RolloutNode, **fields: Any) -> Rollout:
+    return Rollout.model_validate(
+        {
+            "question_id": "q1",
+            "question": "Who?",
+            "golden_answers": ["Ada Lovelace"],
+            "dataset": "toy",
+            "split": "train",
+            "config_hash": "0f",
+            "seed": 7,
+            "recipe": {"name": "paper", "alpha": 0.9, "margin_by_layer": True},
+            "usage": {},
+            "nodes": list(nodes),
+        }
+        | fields
+    )
+
+
+def as_json(record: Rollout) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(record.to_line())
+    return content
+
+
+# -- round trips --------------------------------------------------------------------------------------------------
+
+texts = st.text(max_size=12)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+ints = st.integers(-(2**53), 2**53)
+messages = st.builds(Message, role=st.sampled_from(["system", "user", "assistant"]), content=texts)
+failures = st.builds(ParseFailure, cause=texts, detail=texts, repair=st.none() | texts)
+actions = st.sampled_from(["think", "read", "conclude"])
+
+
+@st.composite
+def random_rollouts(draw: st.DrawFn) -> Rollout:
+    """Any tree of up to six nodes with any content."""
+    parents = [None] + [draw(st.integers(0, child - 1)) for child in range(1, draw(st.integers(1, 6)))]
+    nodes = [
+        draw(
+            st.builds(
+                RolloutNode,
+                id=st.just(node_id),
+                parent_id=st.just(parent_id),
+                children_ids=st.just([child for child, parent in enumerate(parents) if parent == node_id]),
+                layer=st.just(None) if parent_id is None else st.integers(0, 9),
+                action=st.none() | actions,
+                prompt=st.none() | st.lists(messages, max_size=2),
+                response=st.none() | texts,
+                action_type=st.none() | st.sampled_from(["query", "evidence", "answer"]),
+                content=st.none() | texts,
+                passages=st.none() | st.lists(st.builds(PassageRef, id=texts, title=texts, score=numbers), max_size=2),
+                terminal=st.booleans(),
+                parse_error=st.none() | failures,
+                repaired=st.booleans(),
+                f1=st.none() | numbers,
+                em=st.none() | numbers,
+                outcome=st.none() | st.builds(Outcome, name=texts, value=numbers),
+                grounded=st.none() | st.booleans(),
+                sampled_with=st.none() | st.lists(messages, max_size=2),
+                visits=ints,
+                value=numbers,
+                reward=st.none() | numbers,
+                rollouts=st.lists(st.builds(FinalScore, f1=numbers, em=numbers, steps=ints), max_size=2),
+            )
+        )
+        for node_id, parent_id in enumerate(parents)
+    ]
+    failed = st.builds(
+        FailedContinuation, node_id=ints, layer=ints, action=actions, response=texts, parse_error=failures
+    )
+    return draw(
+        st.builds(
+            Rollout,
+            question_id=texts,
+            question=texts,
+            golden_answers=st.lists(texts, max_size=3),
+            dataset=texts,
+            split=texts,
+            config_hash=texts,
+            seed=ints,
+            recipe=st.builds(RecipeRef, name=texts, alpha=numbers, margin_by_layer=st.booleans()),
+            usage=st.builds(Usage, calls=ints, prompt_tokens=ints, cost_usd=st.none() | numbers),
+            nodes=st.just(nodes),
+            failed_continuations=st.lists(failed, max_size=2),
+            error=st.none() | st.builds(QuestionError, cause=texts, message=texts),
+        )
+    )
+
+
+@given(record=random_rollouts())
+def test_a_record_read_back_from_its_line_is_the_same(record: Rollout) -> None:
+    """Every field survives the file, whatever text it holds; the line is one line and gives the same bytes again."""
+    line = record.to_line()
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    again = parse_rollout(line, where="line 1")
+    assert again == record
+    assert again.to_line() == line
+
+
+def test_the_bytes_of_a_line_are_stable() -> None:
+    """Fields stand in the order of their declaration, without spaces, in UTF-8: the same record, the same bytes."""
+    record = rollout(node(0, None, (1,)), node(1, response="é\n", reward=0.1, visits=2))
+    assert (
+        record.to_line()
+        == (
+            '{"schema_version":"reasonrag.rollouts/1","question_id":"q1","question":"Who?",'
+            '"golden_answers":["Ada Lovelace"],'
+            '"dataset":"toy","split":"train","config_hash":"0f","seed":7,'
+            '"recipe":{"name":"paper","alpha":0.9,"margin_by_layer":true},'
+            '"usage":{"calls":0,"requests":0,"prompt_tokens":0,"completion_tokens":0,"repairs":0,"cached_calls":0,'
+            '"cost_usd":null},'
+            '"nodes":['
+            '{"id":0,"parent_id":null,"children_ids":[1],"layer":null,"action":null,"prompt":null,"response":null,'
+            '"action_type":null,"content":null,"passages":null,"terminal":false,"parse_error":null,"repaired":false,'
+            '"f1":null,"em":null,"outcome":null,"grounded":null,"sampled_with":null,"visits":0,"value":0.0,"reward":null,'
+            '"rollouts":[]},'
+            '{"id":1,"parent_id":0,"children_ids":[],"layer":0,"action":null,"prompt":null,"response":"é\\n",'
+            '"action_type":null,"content":null,"passages":null,"terminal":false,"parse_error":null,"repaired":false,'
+            '"f1":null,"em":null,"outcome":null,"grounded":null,"sampled_with":null,"visits":2,"value":0.0,"reward":0.1,'
+            '"rollouts":[]}],'
+            '"failed_continuations":[],"error":null}\n'
+        ).encode()
+    )
+
+
+def test_records_are_frozen() -> None:
+    """What was recorded is not changed in place."""
+    with pytest.raises(ValidationError, match="frozen"):
+        rollout(node(0, None)).question = "Another?"  # type: ignore[misc]
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def test_fields_of_later_versions_are_passed_over() -> None:
+    """Optional fields may be added to a record, a node or a usage without making old readers fail."""
+    record = rollout(node(0, None, (1,)), node(1, response="hello"))
+    content = as_json(record)
+    content["weather"] = "fine"
+    content["usage"]["joules"] = 3
+    content["nodes"][1]["mood"] = {"good": True}
+    assert parse_rollout(json.dumps(content).encode(), where="line 1") == record
+
+
+def test_optional_fields_may_be_missing() -> None:
+    """A node needs its place in the tree only; everything else has a default that says so."""
+    content = as_json(rollout(node(0, None, (1,)), node(1)))
+    content["nodes"] = [
+        {key: each[key] for key in ("id", "parent_id", "children_ids", "layer")} for each in content["nodes"]
+    ]
+    del content["failed_continuations"], content["error"]
+    assert parse_rollout(json.dumps(content).encode(), where="line 1") == rollout(node(0, None, (1,)), node(1))
+
+
+def test_a_failed_question_is_a_record_too() -> None:
+    """An error line has no nodes, and says why."""
+    failed = rollout(error={"cause": "timeout", "message": "no answer after 600 s"})
+    again = parse_rollout(failed.to_line(), where="line 1")
+    assert again.nodes == []
+    assert again.error == QuestionError(cause="timeout", message="no answer after 600 s")
+
+
+def changed(**changes: Any) -> bytes:
+    return json.dumps(as_json(rollout(node(0, None, (1,)), node(1))) | changes).encode()
+
+
+def without(field: str) -> bytes:
+    content = as_json(rollout(node(0, None)))
+    del content[field]
+    return json.dumps(content).encode()
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b"", "is not JSON"),
+        (b"   ", "is not JSON"),
+        (b'{"question_id": "q1", "ques', "is not JSON"),  # torn by a kill
+        (b"\xff\xfe", "is not JSON"),
+        (b"[]", "is not a rollout record: record"),
+        (b"null", "is not a rollout record: record"),
+        (without("question_id"), "is not a rollout record: question_id: Field required"),
+        (without("recipe"), "is not a rollout record: recipe: Field required"),
+        (changed(schema_version="reasonrag.rollouts/2"), "is not a rollout record: schema_version"),
+        (changed(golden_answers="Ada"), "is not a rollout record: golden_answers"),
+        (changed(nodes=[{"id": 0, "parent_id": None, "children_ids": []}]), "record: nodes.0.layer: Field required"),
+        (changed(recipe={"name": "paper", "alpha": "x", "margin_by_layer": True}), "record: recipe.alpha"),
+    ],
+)
+def test_a_line_that_is_no_record_is_refused_with_file_line_and_cause(
+    line: bytes, complaint: str, tmp_path: Path
+) -> None:
+    """The message says which file, which line, and what is wrong with it."""
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(rollout(node(0, None)).to_line() + line + b"\n")
+    with pytest.raises(MalformedRolloutsError, match=complaint) as caught:
+        list(read_rollouts(path))
+    assert str(caught.value).startswith(f"{path}, line 2 ")
+
+
+def test_records_before_a_malformed_line_are_read(tmp_path: Path) -> None:
+    """Reading is one record at a time: the first comes before the second is looked at."""
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(rollout(node(0, None)).to_line() + b"torn")
+    records = read_rollouts(path)
+    assert next(records) == rollout(node(0, None))
+    with pytest.raises(MalformedRolloutsError, match="line 2"):
+        next(records)
+
+
+def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+    """No lines, no records, no error."""
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(b"")
+    assert list(read_rollouts(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "complaint"),
+    [
+        ([node(1, None)], "node 0 has id 1"),
+        ([node(0, None), node(0)], "node 1 has id 0"),
+        ([node(0, None, (2, 1)), node(2), node(1)], "node 1 has id 2"),
+        ([node(0, None, (1,))], "node 0 has children that do not exist or come before it"),
+        ([node(0, None, (-1,))], "node 0 has children that do not exist or come before it"),
+        ([node(0, None, (0,))], "node 0 has children that do not exist or come before it"),
+        ([node(0, None, (1,)), node(1, 0, (0,))], "node 1 has children that do not exist or come before it"),
+        ([node(0, None, (1,)), node(1, 0, (1,))], "node 1 has children that do not exist or come before it"),
+    ],
+)
+def test_nodes_that_are_no_tree_are_refused(nodes: list[RolloutNode], complaint: str) -> None:
+    """Nodes stand in order of their ids, and children come after their parents: no gap, no cycle."""
+    with pytest.raises(ValidationError, match=complaint):
+        rollout(*nodes)
+
+
+def test_the_schema_version_is_written_into_every_line() -> None:
+    """A reader can tell what a line means without anything beside it."""
+    assert as_json(rollout(node(0, None)))["schema_version"] == SCHEMA_VERSION == "reasonrag.rollouts/1"

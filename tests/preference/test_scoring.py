@@ -1,0 +1,171 @@
+"""Answers against golden answers: SQuAD normalisation, EM, F1 with the yes/no rule, cover-EM."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preference import cover_em, exact_match, f1_score, normalize_answer
+
+words = st.sampled_from(["the", "a", "Paris", "paris!", "in", "1974", "yes", "no", "noanswer", "São", "...", ""])
+phrases = st.lists(words, max_size=6).map(" ".join) | st.text(max_size=20)
+golds = st.lists(phrases, min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Eiffel Tower", "eiffel tower"),
+        ("  U.S.  Ambassador ", "us ambassador"),
+        ("an apple a day, the end", "apple day end"),
+        ("Chief-of-Protocol", "chiefofprotocol"),  # punctuation goes without leaving a space
+        ("theatre anthem banana", "theatre anthem banana"),  # articles are whole words
+        ("t.he end", "end"),  # punctuation goes before articles
+        ("line\nbreak\ttab\u00a0nbsp", "line break tab nbsp"),
+        ("São Paulo", "são paulo"),
+        ("İstanbul ÉCOLE", "i̇stanbul école"),
+        ("1974–1976", "1974–1976"),  # noqa: RUF001  a dash that is not ASCII stays
+        ("東京", "東京"),
+        ("The", ""),
+        ("...", ""),
+        ("", ""),
+    ],
+)
+def test_answers_are_normalised_as_in_squad(text: str, expected: str) -> None:
+    """Lower case, no ASCII punctuation, no English articles, single spaces."""
+    assert normalize_answer(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "golden_answers", "expected"),
+    [
+        ("The Beatles", ["beatles"], 1.0),
+        ("Beatles!", ["The Beatles"], 1.0),
+        ("The Beatles band", ["The Beatles"], 0.0),
+        ("NYC", ["New York", "nyc"], 1.0),
+        ("yes.", ["Yes"], 1.0),
+        ("ÉCOLE", ["école"], 1.0),
+        ("ecole", ["école"], 0.0),  # accents are letters
+        ("", ["Paris"], 0.0),
+        ("", [""], 1.0),
+        ("the", ["a"], 1.0),  # both normalise to nothing
+        ("Paris", [], 0.0),
+    ],
+)
+def test_exact_match_needs_one_golden_answer_to_be_the_same(
+    answer: str, golden_answers: list[str], expected: float
+) -> None:
+    """1 if the normalised answer equals any normalised golden answer."""
+    assert exact_match(answer, golden_answers) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "golden_answers", "expected"),
+    [
+        ("Barack Obama", ["Barack Obama"], 1.0),
+        ("Obama", ["Barack Obama"], 2 / 3),  # precision 1, recall 1/2
+        ("president Barack Obama of the US", ["Barack Obama"], 4 / 7),  # precision 2/5, recall 1
+        ("New York New York", ["New York"], 2 / 3),  # repeated words count once each: precision 2/4, recall 1
+        ("Paris", ["London"], 0.0),
+        ("Paris", ["London", "Paris, France", "Paris"], 1.0),  # best over all golden answers
+        ("yes", ["yes"], 1.0),
+        ("Yes!", ["yes"], 1.0),
+        ("yes", ["no"], 0.0),
+        ("yes it is", ["yes"], 0.0),  # a verdict scores only whole
+        ("yes", ["yes it is"], 0.0),
+        ("no", ["no man's land"], 0.0),
+        ("noanswer", ["noanswer at all"], 0.0),
+        ("yes sir", ["yes madam"], 0.5),  # neither side is a verdict by itself
+        ("", ["Paris"], 0.0),
+        ("Paris", [""], 0.0),
+        ("", [""], 0.0),
+        ("Paris", [], 0.0),
+        ("São Paulo", ["são paulo"], 1.0),
+        ("東京 都", ["東京"], 2 / 3),
+    ],
+)
+def test_f1_is_the_best_token_overlap_with_a_golden_answer(
+    answer: str, golden_answers: list[str], expected: float
+) -> None:
+    """2PR / (P + R) over normalised tokens; yes, no and noanswer score only against themselves."""
+    assert f1_score(answer, golden_answers) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("answer", "golden_answers", "expected"),
+    [
+        ("It was Barack Obama in 2008.", ["Barack Obama"], 1.0),
+        ("Barack H. Obama", ["Barack Obama"], 0.0),  # the words must stand together
+        ("Obamacare", ["Obama"], 0.0),  # whole words only
+        ("a cat", ["cat"], 1.0),
+        ("concatenate", ["cat"], 0.0),
+        ("19742", ["1974"], 0.0),
+        ("no, never", ["no"], 1.0),
+        ("nobody", ["no"], 0.0),
+        ("the end", ["The End", "finish"], 1.0),
+        ("anything", [""], 0.0),  # nothing is covered by everything
+        ("anything", ["the"], 0.0),
+        ("", ["Paris"], 0.0),
+        ("Paris", [], 0.0),
+        ("in São Paulo, Brazil", ["são paulo"], 1.0),
+    ],
+)
+def test_cover_em_finds_a_golden_answer_as_whole_words(answer: str, golden_answers: list[str], expected: float) -> None:
+    """1 if the normalised words of a golden answer stand in the normalised answer, next to each other."""
+    assert cover_em(answer, golden_answers) == expected
+
+
+@given(text=phrases)
+def test_normalising_twice_is_normalising_once(text: str) -> None:
+    """A normalised text is its own normal form."""
+    once = normalize_answer(text)
+    assert normalize_answer(once) == once
+
+
+@given(answer=phrases, gold=phrases)
+def test_f1_is_symmetric(answer: str, gold: str) -> None:
+    """With one golden answer it does not matter which side is which."""
+    assert f1_score(answer, [gold]) == f1_score(gold, [answer])
+
+
+@given(answer=phrases, golden_answers=golds)
+def test_every_score_is_between_zero_and_one(answer: str, golden_answers: list[str]) -> None:
+    """F1 in [0, 1], the others 0 or 1."""
+    assert 0.0 <= f1_score(answer, golden_answers) <= 1.0
+    assert exact_match(answer, golden_answers) in {0.0, 1.0}
+    assert cover_em(answer, golden_answers) in {0.0, 1.0}
+
+
+@given(answer=phrases, golden_answers=golds)
+def test_an_exact_match_has_f1_and_cover_em_one_unless_nothing_is_left(answer: str, golden_answers: list[str]) -> None:
+    """EM 1 implies F1 1 and cover-EM 1, except where both sides normalise to nothing: no words, no overlap."""
+    if exact_match(answer, golden_answers):
+        expected = 1.0 if normalize_answer(answer) else 0.0
+        assert f1_score(answer, golden_answers) == expected
+        assert cover_em(answer, golden_answers) == expected
+
+
+@given(answer=phrases, golden_answers=golds)
+def test_f1_without_an_exact_match_is_one_only_for_the_same_words_in_another_order(
+    answer: str, golden_answers: list[str]
+) -> None:
+    """F1 sees a bag of words, so it is 1 exactly if some golden answer has the same words."""
+    bags = [sorted(normalize_answer(gold).split()) for gold in golden_answers]
+    bag = sorted(normalize_answer(answer).split())
+    assert (f1_score(answer, golden_answers) == 1.0) == (bool(bag) and bag in bags)
+
+
+@given(answer=phrases, golden_answers=golds, more=phrases)
+def test_another_golden_answer_never_lowers_a_score(answer: str, golden_answers: list[str], more: str) -> None:
+    """Every score is the best over all golden answers, in any order."""
+    for score in (exact_match, f1_score, cover_em):
+        alone, together = score(answer, golden_answers), score(answer, [*golden_answers, more])
+        assert together == max(alone, score(answer, [more])) == score(answer, [more, *golden_answers])
+
+
+@given(answer=phrases, golden_answers=golds)
+def test_scores_see_only_normalised_text(answer: str, golden_answers: list[str]) -> None:
+    """Case, punctuation, articles and white space change no score."""
+    for score in (exact_match, f1_score, cover_em):
+        assert score(normalize_answer(answer), map(normalize_answer, golden_answers)) == score(answer, golden_answers)

@@ -1,0 +1,422 @@
+"""The agent: its turns, its budget, and what becomes of replies that are no steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import orjson
+import pytest
+
+from preference import ActionType, AgentAction, PassageRef, Usage
+from reasonrag.agent import Agent, AgentStep, State
+from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
+from reasonrag.errors import ModelError
+from reasonrag.parsing import ParseCause
+from reasonrag.prompting import load_prompts, render_judgement, render_prompt, render_repair
+from reasonrag.questions import Question
+from reasonrag.retrieval import BM25Retriever, open_or_build
+from reasonrag.scripted import Script, ScriptedModel
+
+PROMPTS = load_prompts()
+QUESTION = Question(id="q1", question="Which river flows through the capital of France?", golden_answers=["Seine"])
+CORPUS = (
+    ("paris", "Paris", "Paris is the capital of France. It lies on the Seine."),
+    ("france", "France", "France is a country in Europe."),
+    ("rome", "Rome", "Rome is the capital of Italy. It lies on the Tiber."),
+    ("cats", "Cats", "Cats are animals."),
+)
+
+QUERY = "So the next query is <query>capital of France</query>"
+EVIDENCE = "<evidence>Paris is the capital of France.</evidence>"
+ANSWER = "So the answer is <answer>Seine</answer>"
+NO_TAG = "The Seine, I think."
+
+
+@pytest.fixture(scope="module")
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> BM25Retriever:
+    """A real index over four passages."""
+    home = tmp_path_factory.mktemp("corpus")
+    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
+    (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
+    return open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)
+
+
+@pytest.fixture
+def agent_of(retriever: BM25Retriever) -> Callable[..., Agent]:
+    """An agent with some model."""
+
+    def make(model: ChatModel, **changes: Any) -> Agent:
+        agent = Agent(
+            model=model,
+            retriever=retriever,
+            prompts=PROMPTS,
+            sampling=Sampling(temperature=0.7, top_p=0.9, max_tokens=64),
+            top_k=2,
+            max_steps=7,
+            seed=5,
+        )
+        return replace(agent, **changes)
+
+    return make
+
+
+def turn(request: ChatRequest) -> str:
+    """Which turn a request is, by what it stops at."""
+    return {"</query>": "think", "</evidence>": "read", "</answer>": "conclude", "</score>": "judge"}[
+        request.sampling.stop[0]
+    ]
+
+
+def by_turn(**replies: str) -> Script:
+    """The same reply in every turn of a kind."""
+    return lambda request, _: replies[turn(request)]
+
+
+def taken(state: State, response: str, action_type: ActionType, content: str) -> AgentStep:
+    """A step as if it had been sampled in this state."""
+    return AgentStep(state, (), response, action_type, content, terminal=False)
+
+
+# -- turns -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("max_steps", "action"), [(1, "conclude"), (2, "think"), (7, "think")])
+def test_a_question_starts_with_thinking_unless_the_only_step_must_answer(
+    max_steps: int, action: AgentAction, agent_of: Callable[..., Agent]
+) -> None:
+    """The root state has layer 0, no thoughts and nothing read."""
+    state = agent_of(ScriptedModel([]), max_steps=max_steps).start(QUESTION)
+    assert state == State(QUESTION, action, layer=0)
+
+
+async def test_a_query_leads_to_reading_what_it_finds(agent_of: Callable[..., Agent]) -> None:
+    """The best passages for the query, at most top_k, become the next state's."""
+    agent = agent_of(ScriptedModel([]))
+    state = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "capital of France"))
+    assert (state.action, state.layer, state.thoughts) == ("read", 1, (QUERY,))
+    assert [passage.id for passage in state.passages] == ["paris", "france"]
+    assert state.read == state.passages
+    assert state.passages[0].score > state.passages[1].score > 0
+
+
+async def test_evidence_leads_back_to_thinking(agent_of: Callable[..., Agent]) -> None:
+    """The passages are put away; that they were read is remembered."""
+    agent = agent_of(ScriptedModel([]))
+    reading = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "capital of France"))
+    state = await agent.next_state(taken(reading, EVIDENCE, "evidence", "Paris is the capital of France."))
+    assert (state.action, state.layer, state.thoughts, state.passages) == ("think", 2, (QUERY, EVIDENCE), ())
+    assert state.read == reading.passages
+
+
+async def test_a_passage_read_twice_is_remembered_once(agent_of: Callable[..., Agent]) -> None:
+    """The second turn sees it again all the same."""
+    agent = agent_of(ScriptedModel([]))
+    state = agent.start(QUESTION)
+    for query in ("capital of France", "capital of Italy"):
+        reading = await agent.next_state(taken(state, QUERY, "query", query))
+        state = await agent.next_state(taken(reading, EVIDENCE, "evidence", "Paris."))
+    assert [passage.id for passage in reading.passages] == ["rome", "paris"]
+    assert [passage.id for passage in state.read] == ["paris", "france", "rome"]
+
+
+async def test_a_query_without_results_is_read_all_the_same(agent_of: Callable[..., Agent]) -> None:
+    """Finding nothing is something the agent has to see."""
+    agent = agent_of(ScriptedModel([]))
+    state = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "zebra"))
+    assert (state.action, state.passages) == ("read", ())
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "actions"),
+    [
+        (1, "conclude"),
+        (2, "think conclude"),
+        (3, "think read conclude"),
+        (4, "think read think conclude"),
+        (6, "think read think read think conclude"),
+        (7, "think read think read think read conclude"),
+        (8, "think read think read think read think conclude"),
+    ],
+)
+async def test_the_last_step_of_the_budget_is_always_a_conclusion(
+    max_steps: int, actions: str, agent_of: Callable[..., Agent]
+) -> None:
+    """An agent that would search for ever answers in time; a query in the last step but one is not read any more."""
+    model = ScriptedModel(by_turn(think=QUERY, read=EVIDENCE, conclude=ANSWER))
+    agent = agent_of(model, max_steps=max_steps)
+    [path] = await agent.continue_from(agent.start(QUESTION), [0])
+    assert [step.state.action for step in path] == actions.split()
+    assert [step.state.layer for step in path] == list(range(max_steps))
+    assert [turn(request) for request in model.requests] == actions.split()
+    assert [step.terminal for step in path] == [False] * (max_steps - 1) + [True]
+    assert "<reference>" not in path[-1].prompt[1].content
+
+
+@pytest.mark.parametrize(
+    ("replies", "actions"),
+    [
+        ([ANSWER], "think"),
+        ([QUERY, EVIDENCE, ANSWER], "think read think"),
+        ([QUERY, EVIDENCE, QUERY, EVIDENCE, ANSWER], "think read think read think"),
+    ],
+)
+async def test_a_continuation_ends_with_its_answer(
+    replies: list[str], actions: str, agent_of: Callable[..., Agent]
+) -> None:
+    """No step is taken after an answer."""
+    agent = agent_of(ScriptedModel(replies))
+    [path] = await agent.continue_from(agent.start(QUESTION), [3])
+    assert [step.state.action for step in path] == actions.split()
+    assert [step.response for step in path] == replies
+    assert path[-1].action_type == "answer"
+
+
+async def test_continuations_from_one_state_share_their_first_request(agent_of: Callable[..., Agent]) -> None:
+    """Each goes on with the sample number it began with, to an end of its own."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "think" and len(request.messages[1].content.splitlines()) == 1:
+            return ANSWER if request.samples[position] == 1 else QUERY
+        return EVIDENCE if turn(request) == "read" else ANSWER
+
+    model = ScriptedModel(script)
+    agent = agent_of(model)
+    paths = await agent.continue_from(agent.start(QUESTION), [0, 1, 2])
+    assert [len(path) for path in paths] == [3, 1, 3]
+    assert model.requests[0].samples == (0, 1, 2)
+    assert sorted(request.samples for request in model.requests[1:]) == [(0,), (0,), (2,), (2,)]
+
+
+# -- requests --------------------------------------------------------------------------------------------------
+
+
+async def test_siblings_are_asked_for_in_one_request(agent_of: Callable[..., Agent]) -> None:
+    """With the state's own prompt, the turn's stop strings, and a seed of its own for every draw."""
+    model = ScriptedModel([QUERY, ANSWER, QUERY])
+    agent = agent_of(model, priority=9)
+    steps = await agent.sample(agent.start(QUESTION), [4, 5, 6])
+    prompt = render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
+    assert model.requests == [
+        ChatRequest(
+            messages=prompt,
+            sampling=Sampling(temperature=0.7, top_p=0.9, max_tokens=64, stop=("</query>", "</answer>")),
+            samples=(4, 5, 6),
+            seeds=tuple(sample_seed(5, "q1", prompt, sample) for sample in (4, 5, 6)),
+            priority=9,
+        )
+    ]
+    assert [step.response for step in steps] == [QUERY, ANSWER, QUERY]
+    assert {step.prompt for step in steps} == {prompt}
+
+
+async def test_a_state_is_asked_about_with_everything_it_has_seen(agent_of: Callable[..., Agent]) -> None:
+    """The prompt of a read turn has the thoughts and, best first, the passages found."""
+    model = ScriptedModel([EVIDENCE])
+    agent = agent_of(model)
+    state = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "capital of France"))
+    [step] = await agent.sample(state, [0])
+    prompt = render_prompt(PROMPTS, "read", question=QUESTION.question, thoughts=[QUERY], passages=state.passages)
+    assert model.requests[0].messages == step.prompt == prompt
+    assert step.passage_refs == [PassageRef(id=p.id, title=p.title, score=p.score) for p in state.passages]
+
+
+async def test_only_reading_has_passages(agent_of: Callable[..., Agent]) -> None:
+    """A record says null where there was nothing to read, and an empty list where nothing was found."""
+    agent = agent_of(ScriptedModel([QUERY, EVIDENCE]))
+    [thinking] = await agent.sample(agent.start(QUESTION), [0])
+    [reading] = await agent.sample(State(QUESTION, "read", 1, (QUERY,)), [0])
+    assert thinking.passage_refs is None
+    assert reading.passage_refs == []
+
+
+# -- steps -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "f1", "em"),
+    [
+        ("<answer>the Seine</answer>", 1.0, 1.0),
+        ("<answer>the river Seine</answer>", pytest.approx(2 / 3), 0.0),
+        ("<answer>Tiber</answer>", 0.0, 0.0),
+        ("<query>Seine</query>", None, None),
+    ],
+)
+async def test_answers_are_scored_and_other_steps_are_not(
+    reply: str, f1: Any, em: float | None, agent_of: Callable[..., Agent]
+) -> None:
+    """F1 and EM against the golden answers; an answer ends its path."""
+    agent = agent_of(ScriptedModel([reply]))
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert (step.f1, step.em, step.terminal) == (f1, em, f1 is not None)
+    assert (step.repaired, step.sampled_with, step.parse_error, step.calls) == (False, None, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("reply", "grounded"),
+    [("<answer>Seine</answer>", True), ("<answer>Tiber</answer>", True), ("<answer>Thames</answer>", False)],
+)
+async def test_an_answer_may_be_supported_by_anything_read_before(
+    reply: str, *, grounded: bool, agent_of: Callable[..., Agent]
+) -> None:
+    """Passages of earlier turns count, not only those of the last."""
+    agent = agent_of(ScriptedModel([QUERY, EVIDENCE, "<query>Italy</query>", EVIDENCE, reply]))
+    [path] = await agent.continue_from(agent.start(QUESTION), [0])
+    assert path[-1].grounded is grounded
+
+
+# -- replies that are no steps ---------------------------------------------------------------------------------
+
+
+async def test_a_reply_that_does_not_parse_is_repaired_once(agent_of: Callable[..., Agent]) -> None:
+    """The step is the repaired one; its prompt stays the state's own, and what was really sent is kept beside it."""
+    model = ScriptedModel([NO_TAG, ANSWER])
+    agent = agent_of(model)
+    [step] = await agent.sample(agent.start(QUESTION), [4])
+    detail = "expected <query>..</query> or <answer>..</answer>; found no tag"
+    sent = render_repair(PROMPTS, step.prompt, reply=NO_TAG, detail=detail)
+    assert step.prompt == render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
+    assert (step.response, step.content, step.f1) == (ANSWER, "Seine", 1.0)
+    assert (step.repaired, step.parse_error, step.calls) == (True, None, 2)
+    assert step.sampled_with == sent == model.requests[1].messages
+    assert model.requests[1].samples == (4,)
+    assert model.requests[1].seeds == (sample_seed(5, "q1", sent, 4),)
+    assert model.requests[1].sampling == model.requests[0].sampling
+
+
+async def test_only_the_siblings_that_do_not_parse_are_repaired(agent_of: Callable[..., Agent]) -> None:
+    """The others keep their replies, and all keep their places."""
+    broken = {5, 6}
+    model = ScriptedModel(
+        lambda request, position: (
+            NO_TAG
+            if request.samples[position] in broken and len(request.messages) == 2
+            else f"<answer>{request.samples[position]}</answer>"
+        )
+    )
+    agent = agent_of(model)
+    steps = await agent.sample(agent.start(QUESTION), [4, 5, 6, 7])
+    assert [step.content for step in steps] == ["4", "5", "6", "7"]
+    assert [step.repaired for step in steps] == [False, True, True, False]
+    assert [request.samples for request in model.requests[1:]] == [(5,), (6,)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "repair", "cause"),
+    [
+        (NO_TAG, NO_TAG, "no_tag"),
+        (NO_TAG, "<answer></answer>", "no_tag"),
+        ("<evidence>Seine</evidence>", NO_TAG, "wrong_tag"),
+        ("<answer> </answer>", "", "empty"),
+        (Completion(text="<query>capital of", finish_reason="length"), NO_TAG, "cut_off"),
+    ],
+)
+async def test_a_reply_that_does_not_parse_twice_is_a_failed_step(
+    reply: str | Completion, repair: str, cause: ParseCause, agent_of: Callable[..., Agent]
+) -> None:
+    """It ends its path, is worth nothing, and is kept with both texts and the first one's cause."""
+    agent = agent_of(ScriptedModel([reply, repair]))
+    [[step]] = await agent.continue_from(agent.start(QUESTION), [0])
+    text = reply if isinstance(reply, str) else reply.text
+    assert (step.response, step.terminal, step.f1, step.em, step.calls) == (text, True, 0.0, 0.0, 2)
+    assert (step.action_type, step.content, step.grounded, step.repaired) == (None, None, None, False)
+    assert step.parse_error is not None
+    assert (step.parse_error.cause, step.parse_error.repair) == (cause, repair)
+
+
+async def test_a_continuation_may_end_in_a_failed_step(agent_of: Callable[..., Agent]) -> None:
+    """It is data, not a crash."""
+    agent = agent_of(ScriptedModel([QUERY, NO_TAG, NO_TAG]))
+    [path] = await agent.continue_from(agent.start(QUESTION), [0])
+    assert [step.parse_error is not None for step in path] == [False, True]
+
+
+async def test_a_model_without_an_answer_is_an_error_of_whoever_asked(agent_of: Callable[..., Agent]) -> None:
+    """The agent makes no step out of nothing."""
+    agent = agent_of(ScriptedModel([NO_TAG]))
+    with pytest.raises(ModelError, match="no reply left"):
+        await agent.sample(agent.start(QUESTION), [0])
+
+
+# -- judging ---------------------------------------------------------------------------------------------------
+
+SCORES: dict[str, tuple[str, float]] = {
+    "plain": ("So the score is <score>85</score>", 0.85),
+    "closing tag dropped": ("So the score is <score>85", 0.85),
+    "white space": ("<score> 40 </score>", 0.4),
+    "fraction": ("<score>62.5</score>", 0.625),
+    "of 100": ("<score>85/100</score>", 0.85),
+    "none": ("<score>0</score>", 0.0),
+    "full": ("<score>100</score>", 1.0),
+    "last of two": ("<score>10</score> no: <score>30</score>", 0.3),
+}
+
+NO_SCORES = [
+    "85",
+    "",
+    "<score></score>",
+    "<score>high</score>",
+    "<score>-5</score>",
+    "<score>101</score>",
+    "<score>1000</score>",
+    "<score>50</score> or rather <score>200</score>",
+]
+
+
+@pytest.mark.parametrize("case", SCORES)
+async def test_a_judgement_is_its_last_score_as_a_share_of_100(case: str, agent_of: Callable[..., Agent]) -> None:
+    """One reply is used; the judge is shown question, golden answers and reasoning."""
+    text, score = SCORES[case]
+    model = ScriptedModel([text])
+    assert await agent_of(model).judge(QUESTION, [QUERY, EVIDENCE], 3) == (score, 1)
+    [request] = model.requests
+    assert request.messages == render_judgement(
+        PROMPTS, question=QUESTION.question, golden_answers=["Seine"], thoughts=[QUERY, EVIDENCE]
+    )
+    assert (request.samples, request.sampling.stop) == ((3,), ("</score>",))
+
+
+@pytest.mark.parametrize("text", NO_SCORES)
+async def test_a_judgement_without_a_score_is_repaired_once(text: str, agent_of: Callable[..., Agent]) -> None:
+    """The repair turn says what a score looks like; two replies are used."""
+    model = ScriptedModel([text, "<score>20</score>"])
+    agent = agent_of(model)
+    assert await agent.judge(QUESTION, [ANSWER], 0) == (0.2, 2)
+    assert "<score>number</score> with a number between 0 and 100" in model.requests[1].messages[-1].content
+    assert agent.spending.repairs == 1
+
+
+@pytest.mark.parametrize("text", NO_SCORES)
+async def test_a_judge_that_never_scores_is_an_error(text: str, agent_of: Callable[..., Agent]) -> None:
+    """No score is made up."""
+    with pytest.raises(ModelError, match="the judge gave no score between 0 and 100, twice") as info:
+        await agent_of(ScriptedModel(["no score", text])).judge(QUESTION, [ANSWER], 0)
+    assert info.value.cause == "unreadable_score"
+
+
+# -- spending --------------------------------------------------------------------------------------------------
+
+
+async def test_spending_is_the_sum_over_all_replies(agent_of: Callable[..., Agent]) -> None:
+    """Steps, repairs and judgements count; tokens and requests ride on the first reply of each request."""
+    numbers = count(1)
+
+    def script(request: ChatRequest, position: int) -> Completion:
+        first = position == 0
+        texts = {"think": NO_TAG if len(request.messages) == 2 and position else ANSWER, "judge": "<score>5</score>"}
+        return Completion(
+            text=texts[turn(request)],
+            finish_reason="stop",
+            requests=int(first),
+            prompt_tokens=100 * next(numbers) if first else 0,
+            completion_tokens=7 if first else 0,
+        )
+
+    agent = agent_of(ScriptedModel(script))
+    await agent.sample(agent.start(QUESTION), [0, 1, 2])  # two of three are repaired
+    await agent.judge(QUESTION, [ANSWER], 3)
+    assert agent.spending.as_usage() == Usage(
+        calls=6, requests=4, prompt_tokens=100 * (1 + 2 + 3 + 4), completion_tokens=28, repairs=2
+    )

@@ -1,0 +1,312 @@
+"""What a state looks like to a model, and what text from outside can do in it: nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcts import RECIPES
+from preference import AgentAction, Message
+from reasonrag.agent import Agent
+from reasonrag.chat import ChatRequest, Sampling
+from reasonrag.corpora import Passage
+from reasonrag.errors import InputError
+from reasonrag.exploration import Explorer
+from reasonrag.parsing import TURN_TAGS
+from reasonrag.prompting import PROMPT_NAMES, Prompts, load_prompts, render_judgement, render_prompt, render_repair
+from reasonrag.questions import Question
+from reasonrag.retrieval import BM25Retriever, open_or_build
+from reasonrag.scripted import ScriptedModel
+
+PROMPTS = load_prompts()
+QUESTION = "Which river flows through the capital of France?"
+THOUGHTS = (
+    "The capital is needed first. So the next query is <query>capital of France</query>",
+    "Based on the query, the relevant evidence is <evidence>Paris is the capital of France.</evidence>",
+)
+PASSAGES = (
+    Passage("2", "Paris", "Paris is the capital of France. It lies on the Seine.", 2.5),
+    Passage("7", "France", "France is a country in Europe.", 1.25),
+)
+
+OUR_TAG = re.compile(r"<\s*/?\s*(?:query|evidence|answer|reference)\s*>", re.IGNORECASE)
+SPECIAL_TOKENS = "<|im_start|> <|im_end|> <|endoftext|> <|eot_id|> <|start_header_id|> <|fim_prefix|>".split()
+
+
+def as_text(messages: Sequence[Message]) -> bytes:
+    """Messages as one file that a person can read."""
+    return "".join(f"=== {message.role}\n{message.content}\n" for message in messages).encode()
+
+
+def prompt_of(case: str) -> Sequence[Message]:
+    """The whole prompt of a turn in one worked example."""
+    think_first = render_prompt(PROMPTS, "think", question=QUESTION, thoughts=())
+    query_only = THOUGHTS[:1]
+    rendered: dict[str, Sequence[Message]] = {
+        "think_first": think_first,
+        "think_after_evidence": render_prompt(PROMPTS, "think", question=QUESTION, thoughts=THOUGHTS),
+        "read": render_prompt(PROMPTS, "read", question=QUESTION, thoughts=query_only, passages=PASSAGES),
+        "read_nothing_found": render_prompt(PROMPTS, "read", question=QUESTION, thoughts=query_only),
+        "conclude": render_prompt(PROMPTS, "conclude", question=QUESTION, thoughts=THOUGHTS),
+        "repair": render_repair(PROMPTS, think_first, reply="The Seine, I think.", detail="found no tag"),
+        "judge": render_judgement(
+            PROMPTS, question=QUESTION, golden_answers=["Seine", "the River Seine"], thoughts=THOUGHTS
+        ),
+    }
+    return rendered[case]
+
+
+@pytest.mark.parametrize(
+    "case", ["think_first", "think_after_evidence", "read", "read_nothing_found", "conclude", "repair", "judge"]
+)
+def test_the_whole_prompt_of_every_turn_is_on_file(case: str, golden: Callable[[str, bytes], None]) -> None:
+    """A change of any byte that a model is asked with, or trained on, shows in a golden file."""
+    golden(f"prompts/{case}.txt", as_text(prompt_of(case)))
+
+
+# -- the contract with RAG_ProGuide ----------------------------------------------------------------------------
+
+
+def test_the_user_turn_has_the_layout_of_the_published_data() -> None:
+    """Question, then thoughts joined by one space, then, in read turns, the passages in their tag."""
+    _, user = render_prompt(
+        PROMPTS, "read", question="Q?", thoughts=["one", "two"], passages=[Passage("1", "T", "text"), PASSAGES[1]]
+    )
+    assert user.role == "user"
+    assert user.content == (
+        "Question: Q?\nPrevious Thoughts: one two. Reference: <reference>"
+        "Wikipedia Title: T\ntext\n\nWikipedia Title: France\nFrance is a country in Europe.\n\n</reference>"
+    )
+
+
+def test_a_state_without_thoughts_is_its_question_only() -> None:
+    """There is no empty list of thoughts in the first prompt."""
+    system, user = render_prompt(PROMPTS, "think", question="Q?", thoughts=[])
+    assert user.content == "Question: Q?"
+    assert system == Message(role="system", content=PROMPTS.think)
+
+
+@pytest.mark.parametrize("action", ["think", "read", "conclude"])
+def test_a_system_prompt_names_exactly_the_tags_of_its_own_turn(action: AgentAction) -> None:
+    """A tag that a turn may not use would teach the model to use it."""
+    named = set(re.findall(r"</?(\w+)>", getattr(PROMPTS, action)))
+    assert named == set(TURN_TAGS[action])
+
+
+@pytest.mark.parametrize("name", PROMPT_NAMES)
+def test_no_system_prompt_speaks_of_the_reference_tag(name: str) -> None:
+    """The reference tag belongs to the user turn of reading."""
+    assert "<reference>" not in getattr(PROMPTS, name)
+    assert "</reference>" not in getattr(PROMPTS, name)
+
+
+@pytest.mark.parametrize("action", ["think", "conclude"])
+def test_only_read_turns_show_passages(action: AgentAction) -> None:
+    """Other turns know of passages only what the thoughts have kept of them."""
+    messages = render_prompt(PROMPTS, action, question=QUESTION, thoughts=THOUGHTS, passages=PASSAGES)
+    assert not any("<reference>" in message.content for message in messages)
+    assert "Wikipedia Title" not in messages[1].content
+
+
+def test_the_repair_turn_shows_the_reply_and_what_was_wrong_with_it() -> None:
+    """The prompt itself stays as it was; reply and request stand behind it."""
+    prompt = render_prompt(PROMPTS, "think", question="Q?", thoughts=())
+    messages = render_repair(PROMPTS, prompt, reply="dunno", detail="found no tag")
+    assert messages[:2] == prompt
+    assert messages[2] == Message(role="assistant", content="dunno")
+    assert messages[3].role == "user"
+    assert "found no tag" in messages[3].content
+    assert "{detail}" not in messages[3].content
+
+
+# -- text from outside -----------------------------------------------------------------------------------------
+
+HOSTILE = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [
+                *("<query>", "</query>", "<EVIDENCE>", "</evidence >", "< answer>", "</ answer>", "<reference>"),
+                *("</reference>", "<", "</", ">", "<|", "|>", "im_end", "answer", *SPECIAL_TOKENS),
+                *("Wikipedia Title: ", "\nPrevious Thoughts: ", ". Reference: ", "\n"),
+            ]
+        ),
+        st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc")), max_size=6),
+    ),
+    max_size=8,
+).map("".join)
+
+
+def tags_in(messages: Sequence[Message]) -> list[str]:
+    """All tags of ours in the turns that are not the system's, as a tolerant reader sees them."""
+    return [tag for message in messages if message.role != "system" for tag in OUR_TAG.findall(message.content)]
+
+
+@settings(deadline=None)
+@given(question=HOSTILE, title=HOSTILE, text=HOSTILE)
+def test_no_passage_or_question_can_open_or_close_a_tag(question: str, title: str, text: str) -> None:
+    """The tags in a prompt are those of the renderer and of the thoughts, whatever text came from outside."""
+    messages = render_prompt(
+        PROMPTS, "read", question=question, thoughts=THOUGHTS[:1], passages=[Passage("1", title, text), PASSAGES[0]]
+    )
+    assert tags_in(messages) == ["<query>", "</query>", "<reference>", "</reference>"]
+
+
+@settings(deadline=None)
+@given(question=HOSTILE, golden=HOSTILE)
+def test_nothing_the_judge_is_shown_can_open_a_tag(question: str, golden: str) -> None:
+    """Golden answers come from outside as well."""
+    messages = render_judgement(PROMPTS, question=question, golden_answers=[golden, "x"], thoughts=[])
+    assert tags_in(messages) == []
+
+
+@settings(deadline=None)
+@given(said=HOSTILE, title=HOSTILE, text=HOSTILE, question=HOSTILE)
+def test_no_text_can_spell_a_special_token(said: str, title: str, text: str, question: str) -> None:
+    """Not even what the model itself has said can end a turn of the chat template."""
+    prompt = render_prompt(PROMPTS, "read", question=question, thoughts=[said], passages=[Passage("1", title, text)])
+    judgement = render_judgement(PROMPTS, question=question, golden_answers=[text], thoughts=[said])
+    repair = render_repair(PROMPTS, prompt, reply=said, detail="found no tag")
+    for message in (*prompt, *judgement, *repair):
+        assert not any(token in message.content for token in SPECIAL_TOKENS)
+
+
+@settings(deadline=None)
+@given(text=st.text(alphabet=st.characters(codec="utf-8", max_codepoint=0x7F), max_size=30))
+def test_control_characters_do_not_reach_a_prompt(text: str) -> None:
+    """Only line breaks and tabs of all control characters go through; the others become spaces."""
+    messages = render_prompt(
+        PROMPTS, "read", question=text, thoughts=[text], passages=[Passage("1", text, text), PASSAGES[0]]
+    )
+    repair = render_repair(PROMPTS, messages, reply=text, detail="found no tag")
+    for message in repair:
+        assert not [sign for sign in message.content if ord(sign) < 32 and sign not in "\t\n\r"]
+        assert "\x7f" not in message.content
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a <answer>b</answer>", "a (answer)b(/answer)"),
+        ("a < / Reference > b", "a (/Reference) b"),
+        ("<|im_end|>", "(im_end)"),
+        ("nul\x00byte", "nul byte"),
+        ("a < b and b > c, <i>so</i> <answers>", "a < b and b > c, <i>so</i> <answers>"),
+        ("tab\tand\nline", "tab\tand\nline"),
+    ],
+)
+def test_hostile_text_stays_readable(text: str, shown: str) -> None:
+    """Harmless spellings replace what could do harm, and nothing else is touched."""
+    assert render_prompt(PROMPTS, "think", question=text, thoughts=())[1].content == f"Question: {shown}"
+
+
+# -- golden answers --------------------------------------------------------------------------------------------
+
+GOLDEN = "zq-golden-4711"
+
+
+def retriever(directory: Path) -> BM25Retriever:
+    """A real index over two passages."""
+    corpus = directory / "corpus.jsonl"
+    rows = [{"id": p.id, "contents": f"{p.title}\n{p.text}"} for p in PASSAGES]
+    corpus.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    return open_or_build(directory / "index", corpus, say=lambda _: None)
+
+
+def any_reply(request: ChatRequest, position: int) -> str:
+    """Every turn, every repair and every failure comes up."""
+    replies = {
+        "</query>": ["<query>capital of France</query>", "<answer>Seine</answer>", "no tag"],
+        "</evidence>": ["<evidence>Paris lies on the Seine.</evidence>", "<evidence></evidence>"],
+        "</answer>": ["<answer>Seine</answer>", "no tag"],
+        "</score>": ["<score>50</score>"],
+    }[request.sampling.stop[0]]
+    return replies[int(request.key(position, model="any"), 16) % len(replies)]
+
+
+@pytest.mark.parametrize(("recipe", "judged"), [("paper", False), ("economy", False), ("released", True)])
+async def test_golden_answers_reach_no_prompt_but_the_judges(recipe: str, *, judged: bool, tmp_path: Path) -> None:
+    """A policy that could see the answers would be trained to expect them."""
+    model = ScriptedModel(any_reply)
+    agent = Agent(
+        model, retriever(tmp_path), PROMPTS, Sampling(temperature=1, top_p=1, max_tokens=64), 2, max_steps=4, seed=0
+    )
+    question = Question(id="q", question=QUESTION, golden_answers=[GOLDEN, "Seine"], metadata={"note": GOLDEN})
+    explorer = Explorer(agent, question, {str(name): each for name, each in RECIPES.items()}[recipe])
+    await explorer.run()
+    asked = {request.sampling.stop[0] for request in model.requests}
+    shown = {request.sampling.stop[0] for request in model.requests if GOLDEN in as_text(request.messages).decode()}
+    assert asked >= {"</query>", "</evidence>"}
+    assert shown == ({"</score>"} if judged else set())
+
+
+# -- prompts of the user's own ---------------------------------------------------------------------------------
+
+
+def test_own_prompts_replace_those_of_their_names_only(tmp_path: Path) -> None:
+    """A directory may hold any of the five; the others stay the package's."""
+    (tmp_path / "think.txt").write_text("  Think for yourself, é.\n")
+    (tmp_path / "notes.md").write_text("not a prompt")
+    own = load_prompts(tmp_path)
+    assert own.think == "Think for yourself, é."
+    assert (own.read, own.conclude, own.repair, own.judge) == (
+        PROMPTS.read,
+        PROMPTS.conclude,
+        PROMPTS.repair,
+        PROMPTS.judge,
+    )
+
+
+@pytest.mark.parametrize("name", PROMPT_NAMES)
+def test_other_prompts_have_another_hash(name: str, tmp_path: Path) -> None:
+    """Each of the five decides answers, so each is in the hash, and its surrounding white space is not."""
+    text = getattr(PROMPTS, name)
+    (tmp_path / f"{name}.txt").write_text(f"\n{text}\n\n")
+    assert load_prompts(tmp_path).hash == PROMPTS.hash
+    (tmp_path / f"{name}.txt").write_text(f"{text} Please.")
+    assert load_prompts(tmp_path).hash != PROMPTS.hash
+    assert re.fullmatch(r"[0-9a-f]{16}", PROMPTS.hash)
+
+
+def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
+    """The hash names which prompt says what, not only what is said."""
+    one = Prompts(think="a", read="bc", conclude="", repair="", judge="")
+    other = Prompts(think="ab", read="c", conclude="", repair="", judge="")
+    assert one.hash != other.hash
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, r"holds no prompt file; it may hold any of think\.txt, read\.txt, conclude\.txt, repair\.txt, judge\.txt"),
+        ({"thnik.txt": b"x"}, r"thnik\.txt is no prompt's name: did you mean 'think'\? choose from conclude, judge,"),
+        ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is no prompt's name: choose from"),
+        ({"repair.txt": b"Again, please."}, r"repair\.txt must contain \{detail\}"),
+        ({"think.txt": b"\xff\xfe"}, r"cannot read the prompts in .*utf-8"),
+    ],
+)
+def test_a_prompt_directory_that_cannot_be_used_says_why(files: dict[str, bytes], message: str, tmp_path: Path) -> None:
+    """No prompt is left out in silence because of its name or its bytes."""
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        load_prompts(tmp_path)
+
+
+def test_a_prompt_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """A misspelt directory must not mean the package's prompts."""
+    with pytest.raises(InputError, match="nowhere"):
+        load_prompts(tmp_path / "nowhere")
+
+
+@settings(deadline=None, max_examples=20)
+@given(detail=st.text(max_size=20), reply=st.text(max_size=20))
+def test_the_repair_turn_takes_any_detail(detail: str, reply: str) -> None:
+    """Braces in what is quoted are no places to fill."""
+    prompt = render_prompt(PROMPTS, "think", question="Q?", thoughts=())
+    assert detail in render_repair(PROMPTS, prompt, reply=reply, detail=detail)[3].content

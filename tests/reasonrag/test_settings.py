@@ -1,0 +1,152 @@
+"""Settings: flags before environment before file before defaults, and errors that name where a value came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reasonrag.errors import InputError
+from reasonrag.settings import MAX_STEPS, GenerateSettings, PairsSettings, resolve
+
+
+def settings_of(
+    flags: dict[str, Any] | None = None, environment: dict[str, str] | None = None, file: str | None = None
+) -> GenerateSettings:
+    """Settings of generate from these places; the working directory is the test's own."""
+    if file is not None:
+        Path("reasonrag.toml").write_text(file, "utf-8")
+    return resolve(GenerateSettings, "generate", {"run": "runs/one"} | (flags or {}), environment=environment or {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "file", "seed"),
+    [
+        ({}, {}, None, 0),
+        ({}, {}, "[generate]\nseed = 1", 1),
+        ({}, {"REASONRAG_SEED": "2"}, None, 2),
+        ({}, {"REASONRAG_SEED": "2"}, "[generate]\nseed = 1", 2),
+        ({"seed": 3}, {}, "[generate]\nseed = 1", 3),
+        ({"seed": 3}, {"REASONRAG_SEED": "2"}, None, 3),
+        ({"seed": 3}, {"REASONRAG_SEED": "2"}, "[generate]\nseed = 1", 3),
+        ({"seed": 0}, {"REASONRAG_SEED": "2"}, "[generate]\nseed = 1", 0),
+        ({"seed": None}, {"REASONRAG_SEED": ""}, "[generate]\nseed = 1", 1),
+        ({}, {}, "[pairs]\nmin_margin = 0.5", 0),
+    ],
+)
+def test_flags_go_before_environment_before_file_before_defaults(
+    flags: dict[str, Any], environment: dict[str, str], file: str | None, seed: int
+) -> None:
+    """None and the empty string are no values; zero is one. Only the command's own table counts."""
+    assert settings_of(flags, environment, file).seed == seed
+
+
+def test_each_setting_may_come_from_another_place() -> None:
+    """Places are mixed setting by setting, not taken whole."""
+    found = settings_of(
+        {"limit": 5},
+        {"REASONRAG_TOP_K": "4", "REASONRAG_MODEL": "gpt-4o"},
+        '[generate]\ntop-k = 9\nrecipe = "economy"\nindex_home = "elsewhere"',
+    )
+    assert (found.limit, found.top_k, found.model, found.recipe) == (5, 4, "gpt-4o", "economy")
+    assert (found.index_home, found.split, found.run) == (Path("elsewhere"), "train", Path("runs/one"))
+
+
+@pytest.mark.parametrize("key", ["top-k", "top_k"])
+def test_a_file_may_spell_a_setting_like_the_flag_or_like_python(key: str) -> None:
+    """`--top-k` and `top_k=` are both what a user has seen."""
+    assert settings_of(file=f"[generate]\n{key} = 8").top_k == 8
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "file", "message"),
+    [
+        ({"sed": 3}, {}, None, r"--sed: generate has no setting 'sed'; did you mean 'seed'\? choose from base_url,"),
+        ({"max_callz": 3}, {}, None, r"--max-callz: generate has no setting 'max_callz'"),
+        ({}, {}, "[generate]\nsed = 3", r"reasonrag\.toml, \[generate\]: generate has no setting 'sed'; did you mean"),
+        ({}, {}, "[generate]\nout = 'x'", r"reasonrag\.toml, \[generate\]: generate has no setting 'out'"),
+        ({"seed": -1}, {}, None, r"--seed: .*greater than or equal to 0 \(got -1\)"),
+        ({"top_k": 0}, {}, None, r"--top-k: .*greater than or equal to 1 \(got 0\)"),
+        ({"top_p": 0.0}, {}, None, r"--top-p: .*greater than 0 \(got 0\.0\)"),
+        ({"temperature": 2.5}, {}, None, r"--temperature: .*less than or equal to 2"),
+        ({}, {"REASONRAG_SEED": "many"}, None, r"REASONRAG_SEED: .*valid integer.*\(got 'many'\)"),
+        (
+            {},
+            {"REASONRAG_RECIPE": "papre"},
+            None,
+            r"REASONRAG_RECIPE: .*'paper', 'economy' or 'released' \(got 'papre'",
+        ),
+        ({}, {}, "[generate]\nlimit = 'all'", r"reasonrag\.toml, \[generate\]: .*valid integer.*\(got 'all'\)"),
+        ({"limit": 0}, {"REASONRAG_LIMIT": "5"}, "[generate]\nlimit = 7", r"--limit: .*\(got 0\)"),
+        ({}, {}, "generate = 3", r"reasonrag\.toml: \[generate\] must be a table"),
+        ({}, {}, "[generate", r"cannot read reasonrag\.toml: "),
+    ],
+)
+def test_a_wrong_setting_names_its_source_and_what_is_wrong(
+    flags: dict[str, Any], environment: dict[str, str], file: str | None, message: str
+) -> None:
+    """The user learns whether to look at the command, the environment or the file."""
+    with pytest.raises(InputError, match=message):
+        settings_of(flags, environment, file)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"limit": 1, "top_k": 1, "concurrency": 1, "max_steps": 1, "max_tokens": 1},
+        {"siblings": 1, "continuations": 1, "simulations": 1, "max_calls_per_question": 1},
+        {"temperature": 0, "top_p": 0.01, "seed": 0},
+        {"temperature": 2, "top_p": 1, "seed": 2**62},
+    ],
+)
+def test_the_ends_of_the_ranges_are_in_them(flags: dict[str, float]) -> None:
+    """The smallest run and greedy decoding are allowed."""
+    assert settings_of(flags).model_dump(include=set(flags)) == flags
+
+
+def test_a_margin_of_zero_is_a_margin() -> None:
+    """It keeps every pair whose rewards differ at all."""
+    assert resolve(PairsSettings, "pairs", {"out": "x", "min_margin": 0}, environment={}).min_margin == 0
+
+
+def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
+    """A run directory has no default."""
+    with pytest.raises(InputError, match=r"^--run: Field required$"):
+        resolve(GenerateSettings, "generate", {}, environment={})
+
+
+def test_a_settings_file_that_is_no_text_is_refused() -> None:
+    """A broken file is never taken for an absent one."""
+    Path("reasonrag.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"cannot read reasonrag\.toml"):
+        settings_of()
+
+
+def test_the_environment_is_the_process_own_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is exported in the shell counts."""
+    monkeypatch.setenv("REASONRAG_MIN_MARGIN", "0.25")
+    monkeypatch.setenv("REASONRAG_ALL_PAIRS", "true")
+    found = resolve(PairsSettings, "pairs", {"out": "data/one"})
+    assert (found.min_margin, found.all_pairs, found.allow_malformed) == (0.25, True, False)
+
+
+def test_variables_that_are_no_setting_of_the_command_are_left_alone() -> None:
+    """One environment serves all commands."""
+    assert settings_of(environment={"REASONRAG_OUT": "data", "REASONRAG_TEST_DATA": "x"}).seed == 0
+
+
+def test_the_defaults_are_those_of_the_published_method() -> None:
+    """Three passages, the API's own temperature, and every setting that the recipe decides left to it."""
+    found = settings_of()
+    assert (found.top_k, found.temperature, found.top_p, found.max_tokens) == (3, 1.0, 1.0, 512)
+    assert (found.recipe, found.split, found.seed, found.concurrency) == ("paper", "train", 0, 32)
+    assert not {found.siblings, found.continuations, found.simulations, found.max_calls_per_question} - {None}
+    assert resolve(PairsSettings, "pairs", {"out": "x"}, environment={}).min_margin == 0.01
+    assert MAX_STEPS == {"paper": 7, "economy": 7, "released": 8}
+
+
+@pytest.mark.parametrize("model", [GenerateSettings, PairsSettings])
+def test_every_setting_says_what_it_is(model: type[GenerateSettings | PairsSettings]) -> None:
+    """The description is the flag's help."""
+    assert all(field.description for field in model.model_fields.values())
