@@ -23,7 +23,7 @@ types: .venv/test
 
 # Write golden files anew, after reading why they differ.
 golden: .venv/test
-	$(BIN)/pytest --quiet --refresh-golden -k golden
+	$(BIN)/pytest --quiet --refresh-golden
 
 # Side-by-side measurements on real data; see benchmarks/README.md.
 bench: .venv/core

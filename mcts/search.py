@@ -49,9 +49,9 @@ class SearchConfig(BaseModel):
     simulations: int = Field(ge=1)
     """Selections of a state before the search ends."""
     max_calls: int | None = Field(default=None, ge=1)
-    """Replies the search may use, however many of them one request carried. Work is handed out only while one
-    reply for each of its draws would fit (two for a new sibling, which also wants a value); continuations may overrun
-    by their length."""
+    """Replies the search may use, however many of them one request carried. Work is handed out only while it would
+    fit, a continuation being expected to be as long as the mean of those seen so far: the last ones may overrun by
+    what they are longer."""
     wave: int = Field(default=1, ge=1)
     """Simulations in flight at once in one tree."""
 
@@ -125,6 +125,8 @@ class Search(Generic[P]):
         self._wave: dict[int, Work] = {}
         self._told: dict[int, Result[P]] = {}
         self._unvalued: list[int] = []
+        self._continuations = 0
+        self._continuation_calls = 0
         self._next_work = 0
         self._next_sample = 0
 
@@ -173,36 +175,39 @@ class Search(Generic[P]):
         pending: Counter[int] = Counter()
         started = self.simulations
         while len(taken) < self.config.wave and self.simulations < self.config.simulations:
-            left = self._calls_left(wave)
-            node = self._select(taken, pending) if left > 0 else None
+            node = self._select(taken, pending) if self._calls_left(wave) >= 1 else None
             if node is None or node.id in taken:
                 break
-            self.simulations += 1
             if node.terminal and self.config.valuation == "continuation":
+                self.simulations += 1
                 self._back_up_outcome(node, _last_step(node))
                 continue
-            taken.add(node.id)
-            pending.update(each.id for each in self.tree.path_up(node))
             if node.terminal:
                 wave.append(Score(self._work_id(), node.id, self._draw(1)))
             else:
-                wave.extend(self._expansion(node, left))
+                count = self._affordable_siblings(node, wave)
+                if not count and not self._owes_values(node):
+                    break  # the budget pays for no sibling and its value
+                self._unvalued.extend(node.children_ids)
+                if count:
+                    wave.append(Expand(self._work_id(), node.id, count, self._draw(count)))
+            self.simulations += 1
+            taken.add(node.id)
+            pending.update(each.id for each in self.tree.path_up(node))
         return wave if wave or self.simulations > started else None
 
-    def _expansion(self, node: Node[P], calls_left: float) -> list[Work]:
-        """The `Expand` that a selected state wants; none if only its children are still to be valued."""
-        self._unvalued.extend(node.children_ids)
-        missing = self.config.siblings - len(node.children_ids)
-        affordable = calls_left // 2  # a step that cannot be valued as well is worth nothing
-        count = int(min(missing, self.config.siblings_at_once or missing, affordable))
-        return [Expand(self._work_id(), node.id, count, self._draw(count))] if count else []
+    def _affordable_siblings(self, node: Node[P], wave: Sequence[Work]) -> int:
+        """How many siblings to sample in a selected state: what is missing, as far as it can be valued as well."""
+        missing = max(0, self.config.siblings - len(node.children_ids))
+        affordable = self._calls_left(wave) / (1 + self._calls_per_value)
+        return int(min(missing, self.config.siblings_at_once or missing, max(0, affordable)))
 
     def _valuations(self) -> list[Work]:
         """Second wave: what the children of the states selected last are worth."""
         wave: list[Work] = []
         for node in map(self.tree.__getitem__, self._unvalued):
             wanted = self._wanted_values(node)
-            count = int(min(wanted, self._calls_left(wave)))
+            count = int(min(wanted, self._calls_left(wave) / self._calls_per_value))
             if count <= 0:
                 continue
             if self.config.valuation == "score":
@@ -230,6 +235,8 @@ class Search(Generic[P]):
                 if child.terminal and self.config.valuation == "continuation":
                     self._back_up_outcome(child, step)
         else:
+            self._continuations += len(result.paths)
+            self._continuation_calls += result.calls
             for path in result.paths:
                 self._follow(node, path)
 
@@ -279,9 +286,10 @@ class Search(Generic[P]):
 
     def _owes(self, node: Node[P]) -> bool:
         """Whether the state still lacks siblings, or one of them values."""
-        return len(node.children_ids) < self.config.siblings or any(
-            self._wanted_values(child) for child in self.tree.children(node)
-        )
+        return len(node.children_ids) < self.config.siblings or self._owes_values(node)
+
+    def _owes_values(self, node: Node[P]) -> bool:
+        return any(self._wanted_values(child) for child in self.tree.children(node))
 
     # -- bookkeeping ---------------------------------------------------------------------------
 
@@ -307,8 +315,18 @@ class Search(Generic[P]):
     def _calls_left(self, wave: Sequence[Work]) -> float:
         if self.config.max_calls is None:
             return math.inf
-        planned = sum(1 if isinstance(work, Score) else work.count for work in wave)
-        return self.config.max_calls - self.calls - planned
+        return self.config.max_calls - self.calls - sum(map(self._expected_calls, wave))
+
+    def _expected_calls(self, work: Work) -> float:
+        """What a piece of work will use; for a new sibling its value, asked for in the next wave, is included."""
+        if isinstance(work, Score):
+            return 1
+        return work.count * (self._calls_per_value + isinstance(work, Expand))
+
+    @property
+    def _calls_per_value(self) -> float:
+        """Replies that a judgement or a mean continuation takes."""
+        return self._continuation_calls / self._continuations if self._continuation_calls else 1
 
 
 def _last_step(node: Node[P]) -> Step[P]:
@@ -326,8 +344,6 @@ def _is_open(node: Node[Any]) -> bool:
 def _check(work: Work, result: Result[Any]) -> None:
     """Refuse a result that is not an answer to this work."""
     where = f"work {work.id} ({type(work).__name__} at node {work.node_id})"
-    if result.calls < 0:
-        raise ValueError(f"{where}: calls must not be negative, got {result.calls}")
     if isinstance(work, Expand) and isinstance(result, Expanded):
         given, outcomes = len(result.steps), [s.outcome for s in result.steps if s.terminal]
     elif isinstance(work, Continue) and isinstance(result, Continued):
@@ -341,6 +357,8 @@ def _check(work: Work, result: Result[Any]) -> None:
     wanted = 1 if isinstance(work, Score) else work.count
     if given != wanted:
         raise ValueError(f"{where}: wants {wanted} results, got {given}")
+    if result.calls < 0:
+        raise ValueError(f"{where}: calls must not be negative, got {result.calls}")
     for outcome in outcomes:
         if not 0 <= outcome <= 1:
             raise ValueError(f"{where}: {outcome} is not in [0, 1]")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,7 @@ from preference.pairing import DROP_REASONS, Candidate, PairingRules, candidates
 from preference.records import ActionType, Message, Rollout
 
 PAIRS_FILE = "RAG_ProGuide.json"
+_INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 ACTION_TYPE_NAMES: dict[ActionType | None, str] = {
     "query": "Query Generation",
@@ -100,19 +102,21 @@ def proguide_row(candidate: Candidate) -> dict[str, Any]:
 def export_pairs(
     rollouts: Iterable[Rollout], out: Path, rules: PairingRules, *, versions: dict[str, str]
 ) -> PairSummary:
-    """Write `RAG_ProGuide.json`, `dataset_info.json` and, last, `summary.json` below `out`.
+    """Write `RAG_ProGuide.json`, `dataset_info.json` and `summary.json` below `out`.
 
     Raises OSError if `out` cannot be written, and whatever reading `rollouts` raises; files of an earlier export then
-    stay as they were.
+    stay as they were, because none is replaced before all are written.
     """
     out.mkdir(parents=True, exist_ok=True)
     tally = _Tally()
-    with replacing(out / PAIRS_FILE) as file:
-        write_json_list(file, map(proguide_row, tally.kept(rollouts, rules)))
-    summary = tally.summary(rules, versions).model_copy(update={"out": str(out)})
-    for name, content in (("dataset_info.json", DATASET_INFO), ("summary.json", summary.model_dump())):
-        with replacing(out / name) as file:
-            file.write(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    with ExitStack() as files:
+        about, info, rows = (  # the last one opened takes its place first, the summary last
+            files.enter_context(replacing(out / name)) for name in ("summary.json", "dataset_info.json", PAIRS_FILE)
+        )
+        write_json_list(rows, map(proguide_row, tally.kept(rollouts, rules)))
+        info.write(orjson.dumps(DATASET_INFO, option=_INDENTED))
+        summary = tally.summary(rules, versions).model_copy(update={"out": str(out)})
+        about.write(orjson.dumps(summary.model_dump(), option=_INDENTED))
     return summary
 
 
@@ -160,7 +164,7 @@ class _Tally:
             dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
             recipes=sorted(self.recipes),
             splits=sorted(self.splits),
-            rules={name: getattr(rules, name) for name in rules.__slots__},
+            rules=asdict(rules),
             versions=versions,
         )
 

@@ -24,7 +24,7 @@ worst of its state and action-type combination."""
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
 Tag = Literal["efficiency_only", "style_only"]
-"""efficiency_only: undiscounted outcomes are equal, only path length differs. style_only: both are answers and
+"""efficiency_only: undiscounted F1 is equal, only path length differs. style_only: both are answers and
 cover-EM cannot tell them apart."""
 
 TypeCombination: TypeAlias = tuple[ActionType | None, ActionType | None]
@@ -125,7 +125,7 @@ def _content_key(node: RolloutNode) -> tuple[ActionType | None, str]:
 
 def _tags(rollout: Rollout, chosen: RolloutNode, rejected: RolloutNode) -> tuple[Tag, ...]:
     tags: list[Tag] = []
-    left, right = _mean_outcome(chosen), _mean_outcome(rejected)
+    left, right = _mean_f1(chosen), _mean_f1(rejected)
     if left is not None and right is not None and abs(left - right) <= TOLERANCE:
         tags.append("efficiency_only")
     if chosen.action_type == rejected.action_type == "answer":
@@ -135,11 +135,11 @@ def _tags(rollout: Rollout, chosen: RolloutNode, rejected: RolloutNode) -> tuple
     return tuple(tags)
 
 
-def _mean_outcome(node: RolloutNode) -> float | None:
-    """Undiscounted mean over the continuations that count; the step's own outcome where none are recorded."""
+def _mean_f1(node: RolloutNode) -> float | None:
+    """Undiscounted mean over the continuations that count; the step's own score where none are recorded."""
     if node.rollouts:
         return sum(each.f1 for each in node.rollouts) / len(node.rollouts)
-    return None if node.outcome is None else node.outcome.value
+    return node.f1
 
 
 def _layer(node: RolloutNode) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 SCHEMA_VERSION: Final = "reasonrag.rollouts/1"
 
@@ -24,7 +24,7 @@ class MalformedRolloutsError(ValueError):
 
 
 class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Message(Record):
@@ -140,7 +140,7 @@ class RecipeRef(Record):
     """How the rewards of a record came about."""
 
     name: str
-    alpha: float
+    alpha: float = Field(gt=0, le=1)
     margin_by_layer: bool
 
 
@@ -163,12 +163,30 @@ class Rollout(Record):
 
     @model_validator(mode="after")
     def _nodes_are_a_tree(self) -> Rollout:
+        children: list[list[int]] = [[] for _ in self.nodes]
         for position, node in enumerate(self.nodes):
             if node.id != position:
                 raise ValueError(f"node {position} has id {node.id}: nodes stand in order of their ids")
-            if any(not position < child < len(self.nodes) for child in node.children_ids):
-                raise ValueError(f"node {position} has children that do not exist or come before it")
+            if position > 0:
+                children[self._parent_id(node)].append(position)
+            elif (node.parent_id, node.layer) != (None, None):
+                raise ValueError(f"node 0 is the root, but has parent {node.parent_id} and layer {node.layer}")
+        for node, found in zip(self.nodes, children, strict=True):
+            if node.children_ids != found:
+                raise ValueError(f"node {node.id} lists the children {node.children_ids}, its children are {found}")
         return self
+
+    def _parent_id(self, node: RolloutNode) -> int:
+        """Where a step hangs, once it is sure that it may hang there."""
+        if node.parent_id is None or not 0 <= node.parent_id < node.id:
+            raise ValueError(f"node {node.id} has parent {node.parent_id}, which is no node before it")
+        parent = self.nodes[node.parent_id]
+        layer = 0 if parent.layer is None else parent.layer + 1
+        if node.layer != layer:
+            raise ValueError(f"node {node.id} has layer {node.layer}, below node {parent.id} it is {layer}")
+        if parent.terminal:
+            raise ValueError(f"node {node.id} continues node {parent.id}, which is terminal")
+        return node.parent_id
 
     def to_line(self) -> bytes:
         """The record as one JSON line, newline included; the same bytes for the same record."""
@@ -178,7 +196,10 @@ class Rollout(Record):
 def parse_rollout(line: bytes, *, where: str) -> Rollout:
     """One line of a rollouts file. Raises MalformedRolloutsError naming `where`."""
     try:
-        return Rollout.model_validate(orjson.loads(line))
+        record = orjson.loads(line)
+        if isinstance(record, dict) and "schema_version" not in record:
+            raise MalformedRolloutsError(f"{where} says no schema_version; this reasonrag reads {SCHEMA_VERSION}")
+        return Rollout.model_validate(record)
     except orjson.JSONDecodeError as error:
         raise MalformedRolloutsError(f"{where} is not JSON: {error}") from error
     except ValidationError as error:

@@ -324,6 +324,17 @@ def test_a_failed_first_export_leaves_nothing(tmp_path: Path) -> None:
     assert list(out.iterdir()) == []
 
 
+def test_an_export_that_cannot_write_its_pairs_writes_no_summary(tmp_path: Path) -> None:
+    """A new summary never stands beside pairs it does not describe."""
+    export_pairs([tree()], tmp_path, PairingRules(), versions=VERSIONS)
+    (tmp_path / "RAG_ProGuide.json").unlink()
+    (tmp_path / "RAG_ProGuide.json").mkdir()
+    before = (tmp_path / "summary.json").read_bytes()
+    with pytest.raises(OSError, match=r"RAG_ProGuide\.json"):
+        export_pairs([tree(), tree()], tmp_path, PairingRules(), versions=VERSIONS)
+    assert (tmp_path / "summary.json").read_bytes() == before
+
+
 def test_a_step_without_its_two_turns_stops_the_export(tmp_path: Path) -> None:
     """A row without a prompt would train on nothing; it is an error, and no file appears."""
     whole = tree()

@@ -274,10 +274,10 @@ def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool
             query("who", 0.0, rollouts=rollouts_of(0, 3)),
             (),
         ),
-        # no continuation recorded: the step's own outcome stands for it
+        # no continuation recorded: the step's own score stands for it
         (
-            answer("Ada Lovelace", 0.9, outcome={"name": "f1", "value": 1.0}),
-            answer("Ada", 0.8, outcome={"name": "f1", "value": 1.0}),
+            answer("Ada Lovelace", 0.9, f1=1.0),
+            answer("Ada", 0.8, f1=1.0),
             ("efficiency_only",),
         ),
     ],

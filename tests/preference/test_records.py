@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,10 @@ actions = st.sampled_from(["think", "read", "conclude"])
 def random_rollouts(draw: st.DrawFn) -> Rollout:
     """Any tree of up to six nodes with any content."""
     parents = [None] + [draw(st.integers(0, child - 1)) for child in range(1, draw(st.integers(1, 6)))]
+    layers: list[int | None] = [None]
+    for parent in parents[1:]:
+        above = None if parent is None else layers[parent]
+        layers.append(0 if above is None else above + 1)
     nodes = [
         draw(
             st.builds(
@@ -78,14 +83,14 @@ def random_rollouts(draw: st.DrawFn) -> Rollout:
                 id=st.just(node_id),
                 parent_id=st.just(parent_id),
                 children_ids=st.just([child for child, parent in enumerate(parents) if parent == node_id]),
-                layer=st.just(None) if parent_id is None else st.integers(0, 9),
+                layer=st.just(layers[node_id]),
                 action=st.none() | actions,
                 prompt=st.none() | st.lists(messages, max_size=2),
                 response=st.none() | texts,
                 action_type=st.none() | st.sampled_from(["query", "evidence", "answer"]),
                 content=st.none() | texts,
                 passages=st.none() | st.lists(st.builds(PassageRef, id=texts, title=texts, score=numbers), max_size=2),
-                terminal=st.booleans(),
+                terminal=st.just(False) if node_id in parents else st.booleans(),  # noqa: FBT003 - a value, no flag
                 parse_error=st.none() | failures,
                 repaired=st.booleans(),
                 f1=st.none() | numbers,
@@ -114,7 +119,12 @@ def random_rollouts(draw: st.DrawFn) -> Rollout:
             split=texts,
             config_hash=texts,
             seed=ints,
-            recipe=st.builds(RecipeRef, name=texts, alpha=numbers, margin_by_layer=st.booleans()),
+            recipe=st.builds(
+                RecipeRef,
+                name=texts,
+                alpha=st.floats(0, 1, exclude_min=True),
+                margin_by_layer=st.booleans(),
+            ),
             usage=st.builds(Usage, calls=ints, prompt_tokens=ints, cost_usd=st.none() | numbers),
             nodes=st.just(nodes),
             failed_continuations=st.lists(failed, max_size=2),
@@ -222,6 +232,9 @@ def without(field: str) -> bytes:
         (changed(golden_answers="Ada"), "is not a rollout record: golden_answers"),
         (changed(nodes=[{"id": 0, "parent_id": None, "children_ids": []}]), "record: nodes.0.layer: Field required"),
         (changed(recipe={"name": "paper", "alpha": "x", "margin_by_layer": True}), "record: recipe.alpha"),
+        (changed(recipe={"name": "paper", "alpha": 0, "margin_by_layer": True}), "record: recipe.alpha"),
+        (changed(recipe={"name": "paper", "alpha": 1.1, "margin_by_layer": True}), "record: recipe.alpha"),
+        (without("schema_version"), "says no schema_version; this reasonrag reads reasonrag.rollouts/1"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused_with_file_line_and_cause(
@@ -258,15 +271,27 @@ def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
         ([node(1, None)], "node 0 has id 1"),
         ([node(0, None), node(0)], "node 1 has id 0"),
         ([node(0, None, (2, 1)), node(2), node(1)], "node 1 has id 2"),
-        ([node(0, None, (1,))], "node 0 has children that do not exist or come before it"),
-        ([node(0, None, (-1,))], "node 0 has children that do not exist or come before it"),
-        ([node(0, None, (0,))], "node 0 has children that do not exist or come before it"),
-        ([node(0, None, (1,)), node(1, 0, (0,))], "node 1 has children that do not exist or come before it"),
-        ([node(0, None, (1,)), node(1, 0, (1,))], "node 1 has children that do not exist or come before it"),
+        ([node(0, None, (1,))], r"node 0 lists the children \[1\], its children are \[\]"),
+        ([node(0, None, (-1,))], r"node 0 lists the children \[-1\], its children are \[\]"),
+        ([node(0, None, (0,))], r"node 0 lists the children \[0\], its children are \[\]"),
+        ([node(0, None, (1, 1)), node(1)], r"node 0 lists the children \[1, 1\], its children are \[1\]"),
+        ([node(0, None), node(1)], r"node 0 lists the children \[\], its children are \[1\]"),
+        ([node(0, None, (1,)), node(1, 0, (0,))], "node 1 lists the children"),
+        ([node(0, None, (1,)), node(1, 0, (1,))], "node 1 lists the children"),
+        ([node(0, 0)], "node 0 is the root, but has parent 0 and layer 0"),
+        ([node(0, None, layer=0)], "node 0 is the root, but has parent None and layer 0"),
+        ([node(0, None, (1,)), node(1, None)], "node 1 has parent None, which is no node before it"),
+        ([node(0, None, (1,)), node(1, 1)], "node 1 has parent 1, which is no node before it"),
+        ([node(0, None, (1,)), node(1, layer=None)], "node 1 has layer None, below node 0 it is 0"),
+        ([node(0, None, (1,)), node(1, layer=3)], "node 1 has layer 3, below node 0 it is 0"),
+        (
+            [node(0, None, (1,)), node(1, 0, (2,), terminal=True), node(2, 1, layer=1)],
+            "node 2 continues node 1, which is terminal",
+        ),
     ],
 )
 def test_nodes_that_are_no_tree_are_refused(nodes: list[RolloutNode], complaint: str) -> None:
-    """Nodes stand in order of their ids, and children come after their parents: no gap, no cycle."""
+    """Nodes stand in order of their ids and after their parents, both sides of an edge agree, layers count edges."""
     with pytest.raises(ValidationError, match=complaint):
         rollout(*nodes)
 
@@ -274,3 +299,10 @@ def test_nodes_that_are_no_tree_are_refused(nodes: list[RolloutNode], complaint:
 def test_the_schema_version_is_written_into_every_line() -> None:
     """A reader can tell what a line means without anything beside it."""
     assert as_json(rollout(node(0, None)))["schema_version"] == SCHEMA_VERSION == "reasonrag.rollouts/1"
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_reward_is_a_number(number: float) -> None:
+    """What JSON cannot say is refused before it is written."""
+    with pytest.raises(ValidationError, match="finite number"):
+        node(1, reward=number)
