@@ -175,7 +175,7 @@ class Search(Generic[P]):
         pending: Counter[int] = Counter()
         started = self.simulations
         while len(taken) < self.config.wave and self.simulations < self.config.simulations:
-            node = self._select(taken, pending) if self._calls_left(wave) >= 1 else None
+            node = self._select(taken, pending) if self._calls_left(wave) >= self._calls_per_value else None
             if node is None or node.id in taken:
                 break
             if node.terminal and self.config.valuation == "continuation":

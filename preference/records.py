@@ -198,7 +198,9 @@ def parse_rollout(line: bytes, *, where: str) -> Rollout:
     try:
         record = orjson.loads(line)
         if isinstance(record, dict) and "schema_version" not in record:
-            raise MalformedRolloutsError(f"{where} says no schema_version; this reasonrag reads {SCHEMA_VERSION}")
+            raise MalformedRolloutsError(
+                f"{where} is not a rollout record: it says no schema_version (this reasonrag reads {SCHEMA_VERSION})"
+            )
         return Rollout.model_validate(record)
     except orjson.JSONDecodeError as error:
         raise MalformedRolloutsError(f"{where} is not JSON: {error}") from error

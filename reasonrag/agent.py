@@ -6,7 +6,6 @@ Decides the turns, the step budget, the repair turn, what a failed step is and h
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,11 +21,12 @@ from preference import (
     f1_score,
 )
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
+from reasonrag.concurrency import together
 from reasonrag.corpora import Passage
 from reasonrag.errors import ModelError
 from reasonrag.grounding import is_grounded
 from reasonrag.parsing import ParsedReply, ParseError, parse_reply, stop_strings
-from reasonrag.prompting import Prompts, render_judgement, render_prompt, render_repair
+from reasonrag.prompting import Prompts, plain_text, render_judgement, render_prompt, render_repair
 from reasonrag.questions import Question
 from reasonrag.retrieval import Retriever
 
@@ -147,7 +147,7 @@ class Agent:
             passages=state.passages,
         )
         completions = await self._complete(state.question, prompt, state.action, samples)
-        return await asyncio.gather(
+        return await together(
             *(
                 self._as_step(state, prompt, completion, sample)
                 for completion, sample in zip(completions, samples, strict=True)
@@ -157,9 +157,7 @@ class Agent:
     async def continue_from(self, state: State, samples: Sequence[int]) -> list[list[AgentStep]]:
         """One real continuation to an answer per sample number; their first steps share a request."""
         firsts = await self.sample(state, samples)
-        return await asyncio.gather(
-            *(self._finish(first, sample) for first, sample in zip(firsts, samples, strict=True))
-        )
+        return await together(*(self._finish(first, sample) for first, sample in zip(firsts, samples, strict=True)))
 
     async def judge(self, question: Question, thoughts: Sequence[str], sample: int) -> tuple[float, int]:
         """A judge's view of some reasoning, in [0, 1], and the replies used; it sees the golden answers.
@@ -220,16 +218,18 @@ class Agent:
         self, state: State, prompt: tuple[Message, ...], completion: Completion, sample: int
     ) -> AgentStep:
         """The step a reply takes; a reply that takes none gets one repair turn, then is a failed step."""
-        parsed = parse_reply(completion.text, action=state.action, finish_reason=completion.finish_reason)
+        reply = plain_text(completion.text)
+        parsed = parse_reply(reply, action=state.action, finish_reason=completion.finish_reason)
         if isinstance(parsed, ParsedReply):
             return self._parsed_step(state, prompt, parsed)
-        messages = render_repair(self.prompts, prompt, reply=completion.text, detail=parsed.detail)
+        messages = render_repair(self.prompts, prompt, reply=reply, detail=parsed.detail)
         self.spending.repairs += 1
         [repair] = await self._complete(state.question, messages, state.action, [sample])
-        repaired = parse_reply(repair.text, action=state.action, finish_reason=repair.finish_reason)
+        second_reply = plain_text(repair.text)
+        repaired = parse_reply(second_reply, action=state.action, finish_reason=repair.finish_reason)
         if isinstance(repaired, ParsedReply):
             return self._parsed_step(state, prompt, repaired, sampled_with=messages)
-        return _failed_step(state, prompt, completion.text, parsed, repair.text)
+        return _failed_step(state, prompt, reply, parsed, second_reply)
 
     def _parsed_step(
         self,

@@ -20,7 +20,7 @@ from preference.exporting import replacing
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-VERSION = 1
+VERSION = 2
 """Changes whenever the same seed and size would give other text."""
 DEFAULT_COUNTIES = 120
 """1,320 passages and 960 questions: small enough to be made and indexed in a second, large enough to search in."""
@@ -107,7 +107,7 @@ def county(number: int, *, seed: int = DEFAULT_SEED) -> County:
         Town(
             name=_town_name(3 * number + i, seed),
             region=region,
-            river=_word(3 * number + i, dice_seed=seed + 1, syllables=2) + _pick(dice, _CODAS),
+            river=_word(3 * number + i, dice_seed=seed + 1, syllables=2, ending=_pick(dice, _CODAS)),
             founded=dice.randrange(900, 1600),
             population=dice.randrange(12, 900) * 100,
         )
@@ -187,19 +187,20 @@ def _numbered(name: str, rounds: int) -> str:
     return name if rounds == 0 else f"{name} {rounds + 1}"
 
 
-def _word(number: int, *, dice_seed: int, syllables: int) -> str:
-    """A capitalised word of open syllables."""
+def _word(number: int, *, dice_seed: int, syllables: int, ending: str = "") -> str:
+    """A capitalised word of open syllables, then the ending."""
     size = len(_SYLLABLES) ** syllables
     position, rounds = _scramble(number, size, dice_seed)
     parts = []
     for _ in range(syllables):
         position, digit = divmod(position, len(_SYLLABLES))
         parts.append(_SYLLABLES[digit])
-    return _numbered("".join(parts).capitalize(), rounds)
+    return _numbered("".join(parts).capitalize() + ending, rounds)
 
 
 def _town_name(number: int, seed: int) -> str:
-    return _word(number, dice_seed=seed + 3, syllables=2) + _TOWN_ENDINGS[number % len(_TOWN_ENDINGS)]
+    ending = _TOWN_ENDINGS[number % len(_TOWN_ENDINGS)]
+    return _word(number, dice_seed=seed + 3, syllables=2, ending=ending)
 
 
 def _work_title(number: int, seed: int) -> str:
@@ -213,10 +214,11 @@ def _work_title(number: int, seed: int) -> str:
 
 def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random, seed: int) -> Person:
     given = _SYLLABLES[number % 97].capitalize() + _pick(dice, _CODAS)
-    family = _word(number // 2, dice_seed=seed + 4, syllables=2)  # two people share a family name
+    shared = number // 2  # two people share a family name, so that searching for it alone finds both
+    family = _word(shared, dice_seed=seed + 4, syllables=2, ending=_CODAS[shared % len(_CODAS)])
     birthplace, home = dice.sample(towns, 2)
     return Person(
-        name=f"{given} {family}{_CODAS[number % 2]}",
+        name=f"{given} {family}",
         born=born,
         birthplace=birthplace,
         home=home,
@@ -338,8 +340,11 @@ def _ask(place: County) -> Iterator[dict[str, Any]]:
 
 
 def _pair_to_compare(place: County) -> tuple[Person, Person]:
-    """Two people for the yes/no question: born in one town in every second county, if there are any such."""
-    wanted = place.number % 2 == 0
+    """Two people for the yes/no question: born in one town in every second ten of counties, if there are any such.
+
+    By tens, because a split is decided within them.
+    """
+    wanted = place.number // 10 % 2 == 0
     pairs = list(permutations(place.people, 2))
     fitting = [pair for pair in pairs if (pair[0].birthplace == pair[1].birthplace) == wanted]
     return (fitting or pairs)[0]

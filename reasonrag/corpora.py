@@ -105,7 +105,9 @@ def _as_passage(record: dict[str, Any]) -> Passage | None:
     title, text = record.get("title") or "", record.get("text")
     if isinstance(contents, str):
         title, _, text = contents.partition("\n")
-    if not (isinstance(passage_id, str | int) and isinstance(title, str) and isinstance(text, str)):
+    if isinstance(passage_id, bool) or not isinstance(passage_id, str | int) or passage_id == "":
+        return None
+    if not (isinstance(title, str) and isinstance(text, str)):
         return None
     if not (title.strip() or text.strip()):
         return None

@@ -7,7 +7,6 @@ are asked for, nor their seeds. Knows no agent and no tree.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from reasonrag.chat import ChatRequest, Completion
+from reasonrag.concurrency import Slots, together
 from reasonrag.errors import InputError, ModelError
-from reasonrag.slots import Slots
 
 if TYPE_CHECKING:
     from openai import APIError, APIStatusError, AsyncOpenAI
@@ -123,16 +122,14 @@ class EndpointModel:
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         wanted = len(request.samples)
-        together = min(wanted, self._choices_per_request or wanted)
-        first, *others = await asyncio.gather(
-            self._ask(request.draws(0, together)),
-            *(self._ask(request.draws(each, each + 1)) for each in range(together, wanted)),
+        shared = min(wanted, self._choices_per_request or wanted)
+        first, *others = await together(
+            self._ask(request.draws(0, shared)),
+            *(self._ask(request.draws(each, each + 1)) for each in range(shared, wanted)),
         )
-        if len(first) < together:
+        if len(first) < shared:
             self._choices_per_request = len(first)
-        missing = await asyncio.gather(
-            *(self._ask(request.draws(each, each + 1)) for each in range(len(first), together))
-        )
+        missing = await together(*(self._ask(request.draws(each, each + 1)) for each in range(len(first), shared)))
         return [completion for part in (first, *missing, *others) for completion in part]
 
     async def _ask(self, request: ChatRequest) -> list[Completion]:

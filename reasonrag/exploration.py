@@ -5,7 +5,6 @@ The only place where `mcts` meets the agent. Knows neither files nor other quest
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from mcts.rewards import REWARDS
 from preference import FinalScore, QuestionError, Rollout, RolloutNode
 from preference.records import FailedContinuation, Outcome, RecipeRef
 from reasonrag.agent import Agent, AgentStep, State
+from reasonrag.concurrency import together
 from reasonrag.questions import Question
 
 
@@ -55,12 +55,7 @@ class Explorer:
     async def run(self) -> None:
         """Search to the end. Raises the first ReasonragError of any piece of work; the others are cancelled."""
         while work := self.search.ask():
-            try:
-                async with asyncio.TaskGroup() as wave:
-                    for item in work:
-                        wave.create_task(self._carry_out(item))
-            except ExceptionGroup as group:
-                raise group.exceptions[0] from None
+            await together(*(self._carry_out(item) for item in work))
 
     async def _carry_out(self, work: Work) -> None:
         node = self.search.tree[work.node_id]

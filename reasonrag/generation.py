@@ -27,6 +27,7 @@ from mcts import RECIPES, Recipe
 from preference import QuestionError, Rollout, read_rollouts
 from reasonrag.agent import Agent, Spending
 from reasonrag.chat import ChatModel, Sampling
+from reasonrag.concurrency import Slots, together
 from reasonrag.endpoints import CallFailure, EndpointModel, shown_url
 from reasonrag.errors import InputError, ReasonragError, choices
 from reasonrag.exploration import Explorer, RunIdentity
@@ -45,7 +46,6 @@ from reasonrag.recording import RecordingModel, ReplayModel
 from reasonrag.retrieval import MANIFEST, BM25Retriever, Retriever, open_index, open_or_build
 from reasonrag.runs import RunDirectory
 from reasonrag.settings import MAX_STEPS, GenerateSettings, resolve
-from reasonrag.slots import Slots
 
 T = TypeVar("T")
 
@@ -277,12 +277,7 @@ class _Session:
             for position, question in queue:
                 await self._explore(replace(agent, priority=position, spending=Spending()), question)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(settings.concurrency, total - done)):
-                    group.create_task(explore_in_turn())
-        except ExceptionGroup as faults:  # the run directory cannot be written
-            raise faults.exceptions[0] from None
+        await together(*(explore_in_turn() for _ in range(min(settings.concurrency, total - done))))
 
     def _owed(self, questions: Iterable[Question]) -> Iterator[Question]:
         return (question for question in questions if not self.run.is_done(question.id))

@@ -33,6 +33,5 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
 
 
 def _holds(source: str, sentence: str) -> bool:
-    if sentence in source:
-        return True
-    return set(sentence.split()) - _LITTLE_WORDS <= set(source.split())
+    telling = set(sentence.split()) - _LITTLE_WORDS
+    return f" {sentence} " in source or (bool(telling) and telling <= set(source.split()))

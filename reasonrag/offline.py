@@ -343,7 +343,8 @@ def _best_of_each(options: Iterable[_Option]) -> list[_Option]:
 
 
 def _draw(options: Sequence[_Option], temperature: float, dice: random.Random) -> _Option:
-    """Softmax over logits / temperature; the best one at temperature 0."""
+    """Softmax over logits / temperature; the best one at temperature 0. Never an option that says nothing."""
+    options = [option for option in options if option.text.strip()] or [_Option("unknown", 0.0)]
     best = max(options, key=lambda option: option.logit)
     if temperature == 0:
         return best

@@ -22,7 +22,8 @@ from reasonrag.errors import InputError, choices
 
 PROMPT_NAMES = ("think", "read", "conclude", "repair", "judge")
 
-_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference)\s*>", re.IGNORECASE)
+_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score)\s*>", re.IGNORECASE)
+_NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score)\s*>", re.IGNORECASE)
 _SPECIAL_TOKEN = re.compile(r"<\|([^|<>]{1,64})\|>")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -61,17 +62,23 @@ def load_prompts(directory: Path | None = None) -> Prompts:
 
 
 def _own_prompts(directory: Path) -> dict[str, str]:
+    names = ", ".join(f"{name}.txt" for name in PROMPT_NAMES)
+    if not directory.is_dir():
+        raise InputError(f"--prompts {directory} is no directory; it must be one that holds any of {names}")
     files = sorted(directory.glob("*.txt"))
     if not files:
-        names = ", ".join(f"{name}.txt" for name in PROMPT_NAMES)
         raise InputError(f"--prompts {directory} holds no prompt file; it may hold any of {names}")
     for file in files:
         if file.stem not in PROMPT_NAMES:
             raise InputError(f"{file} is no prompt's name: {choices(file.stem, PROMPT_NAMES)}")
     try:
-        return {file.stem: file.read_text("utf-8") for file in files}
+        texts = {file.stem: file.read_text("utf-8") for file in files}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the prompts in {directory}: {error}") from error
+    for name, text in texts.items():
+        if not text.strip():
+            raise InputError(f"{directory / name}.txt is empty; remove it to use the package's own prompt")
+    return texts
 
 
 def render_prompt(
@@ -85,7 +92,7 @@ def render_prompt(
     """System and user turn of a state. `passages`, best first, are for read turns only."""
     user = f"Question: {_inert(question)}"
     if thoughts:
-        user += "\nPrevious Thoughts: " + " ".join(_without_specials(each) for each in thoughts)
+        user += "\nPrevious Thoughts: " + _join(thoughts)
     if action == "read":
         references = "".join(
             f"Wikipedia Title: {_inert(passage.title)}\n{_inert(passage.text)}\n\n" for passage in passages
@@ -100,7 +107,7 @@ def render_repair(prompts: Prompts, prompt: Sequence[Message], *, reply: str, de
     request = prompts.repair.replace("{detail}", detail)
     return (
         *prompt,
-        Message(role="assistant", content=_without_specials(reply)),
+        Message(role="assistant", content=plain_text(reply)),
         Message(role="user", content=request),
     )
 
@@ -111,15 +118,21 @@ def render_judgement(
     """What the judge of recipe `released` sees: the only prompt that holds golden answers."""
     user = (
         f"Question: {_inert(question)}\nCorrect answer: {' or '.join(map(_inert, golden_answers))}\n"
-        f"Reasoning: {' '.join(_without_specials(each) for each in thoughts)}"
+        f"Reasoning: {_join(thoughts)}"
     )
     return Message(role="system", content=prompts.judge), Message(role="user", content=user)
 
 
+def plain_text(text: str) -> str:
+    """Text in which no chat template finds a special token and no terminal a control character."""
+    return _SPECIAL_TOKEN.sub(r"(\1)", _UNPRINTABLE.sub(" ", text))
+
+
 def _inert(text: str) -> str:
     """Text from outside that can open or close none of our tags."""
-    return _without_specials(_OUR_TAGS.sub(r"(\1\2)", text))
+    return _OUR_TAGS.sub(r"(\1\2)", plain_text(text))
 
 
-def _without_specials(text: str) -> str:
-    return _UNPRINTABLE.sub(" ", _SPECIAL_TOKEN.sub(r"(\1)", text))
+def _join(thoughts: Sequence[str]) -> str:
+    """Replies of earlier turns with the tags that those turns may use."""
+    return " ".join(_NO_TAGS_OF_THOUGHTS.sub(r"(\1\2)", plain_text(each)) for each in thoughts)

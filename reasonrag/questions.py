@@ -46,6 +46,20 @@ class Question(BaseModel):
     golden_answers: list[str] = Field(min_length=1)
     metadata: dict[str, Any] = {}
 
+    @field_validator("question")
+    @classmethod
+    def _says_something(cls, question: str) -> str:
+        if not question.strip():
+            raise ValueError("the question is blank")
+        return question
+
+    @field_validator("golden_answers")
+    @classmethod
+    def _can_be_right(cls, golden_answers: list[str]) -> list[str]:
+        if not any(answer.strip() for answer in golden_answers):
+            raise ValueError("no golden answer says anything, so no answer could be right")
+        return golden_answers
+
     @field_validator("metadata", mode="before")
     @classmethod
     def _null_is_nothing(cls, metadata: object) -> object:
@@ -121,9 +135,13 @@ def find_questions(dataset: str, split: str, data_dir: Path | None) -> QuestionS
         if not data_dir.is_dir():
             raise InputError(f"there is no data directory {data_dir}")
         present = [each.name for each in data_dir.iterdir() if (each / "corpus.jsonl").exists()]
+        if not present:
+            raise InputError(f"{data_dir} holds no data set; put them at <dataset>/<split>.jsonl and corpus.jsonl")
         raise InputError(f"{data_dir} has no data set {dataset!r}; {choices(dataset, present)}")
     path = folder / f"{split}.jsonl"
     if not path.is_file():
         splits = [each.stem for each in folder.glob("*.jsonl") if each.stem != "corpus"]
+        if not splits:
+            raise InputError(f"{folder} holds no questions; put them at {path}")
         raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
     return open_questions(path, dataset=dataset, split=split)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import orjson
 from pydantic import ValidationError
 
 from reasonrag.chat import ChatModel, ChatRequest, Completion
 from reasonrag.errors import InputError, ModelError
+
+_UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValidationError)
 
 
 class RecordingModel:
@@ -24,7 +27,9 @@ class RecordingModel:
         self._inner = inner
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
+            self._file = path.open("a+b")
+            self._file.seek(0)
+            _mend(self._file)
         except OSError as error:
             raise InputError(f"cannot write the recording {path}: {error.strerror}") from error
 
@@ -51,6 +56,23 @@ class RecordingModel:
     async def close(self) -> None:
         self._file.close()
         await self._inner.close()
+
+
+def _mend(file: BinaryIO) -> None:
+    """End a last line that lacks its line break; cut it off where it is no whole answer (a crash tore it)."""
+    start = end = 0
+    for line in file:
+        start, end = end, end + len(line)
+    file.seek(start)
+    last = file.read()
+    if not last or last.endswith(b"\n"):
+        return
+    try:
+        _parse_answer(last)
+    except _UNREADABLE:
+        file.truncate(start)
+    else:
+        file.write(b"\n")
 
 
 class ReplayModel:
@@ -91,10 +113,15 @@ def _read_recording(path: Path) -> dict[str, Completion]:
         raise InputError(f"cannot read the recording {path}: {error.strerror}") from error
     for number, line in enumerate(lines, start=1):
         try:
-            record = orjson.loads(line)
-            answers.setdefault(record["key"], Completion.model_validate(record["completion"]))
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
+            key, completion = _parse_answer(line)
+        except _UNREADABLE as error:
             if number == len(lines) and not line.endswith(b"\n"):
                 break
             raise InputError(f"{path}, line {number} is not a recorded answer: {error}") from error
+        answers.setdefault(key, completion)
     return answers
+
+
+def _parse_answer(line: bytes) -> tuple[str, Completion]:
+    record = orjson.loads(line)
+    return record["key"], Completion.model_validate(record["completion"])

@@ -60,15 +60,24 @@ class IndexManifest(BaseModel):
 
 
 class BM25Retriever:
-    """BM25 over title and text, memory-mapped, with English stemming and stop words."""
+    """BM25 over title and text, memory-mapped, with English stemming and stop words.
+
+    Raises InputError for an index some of whose files are missing or damaged.
+    """
 
     def __init__(self, directory: Path, manifest: IndexManifest) -> None:
         import bm25s
 
         self.identity = f"bm25:{manifest.corpus_sha256[:16]}:k1={manifest.k1}:b={manifest.b}"
         self.manifest = manifest
-        self._corpus = Corpus(Path(manifest.corpus), np.load(directory / OFFSETS))
-        self._index = bm25s.BM25.load(directory, mmap=True, load_corpus=False)
+        try:
+            self._corpus = Corpus(Path(manifest.corpus), np.load(directory / OFFSETS))
+            self._index = bm25s.BM25.load(directory, mmap=True, load_corpus=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(
+                f"the index {directory} has a manifest, but not all of its files ({error}). "
+                f"Run: reasonrag index build --corpus {manifest.corpus} --out {directory}"
+            ) from error
         self._tokens = _Tokenizer()
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
@@ -106,8 +115,11 @@ def build_bm25(corpus: Path, directory: Path) -> IndexManifest:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / MANIFEST).unlink(missing_ok=True)
         texts = [f"{each.title}\n{each.text}" for each in Corpus(corpus, scan.offsets)]
+        tokens = _Tokenizer()(texts)
+        if not any(tokens):
+            raise InputError(f"{corpus} holds no word that could be searched for, stop words apart")
         index = bm25s.BM25(k1=BM25_K1, b=BM25_B)
-        index.index(_Tokenizer()(texts), show_progress=False)
+        index.index(tokens, show_progress=False)
         index.save(directory)
         np.save(directory / OFFSETS, scan.offsets)
         manifest = IndexManifest(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -41,28 +42,21 @@ class RunDirectory:
         self._failed: set[str] = set()
 
     def __enter__(self) -> Self:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / ".lock").open("wb")
-        except OSError as error:
-            raise InputError(f"cannot write the run directory {self.path}: {error.strerror}") from error
-        try:
-            self._take_lock()
-            self._rollouts = (self.path / ROLLOUTS).open("a+b")
-            self._read_back()
-            self._check_config()
-            self._failures = (self.path / FAILURES).open("ab")
-        except OSError as error:
-            self._lock.close()
-            raise InputError(f"cannot write the run directory {self.path}: {error.strerror}") from error
-        except InputError:
-            self._lock.close()
-            raise
+        with ExitStack() as files:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._take_lock(files.enter_context((self.path / ".lock").open("wb")))
+                self._rollouts = files.enter_context(self.rollouts_path.open("a+b"))
+                self._read_back()
+                self._check_config()
+                self._failures = files.enter_context((self.path / FAILURES).open("ab"))
+            except OSError as error:
+                raise InputError(f"cannot write the run directory {self.path}: {error.strerror}") from error
+            self._files = files.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in (self._rollouts, self._failures, self._lock):
-            file.close()
+        self._files.close()
 
     @property
     def rollouts_path(self) -> Path:
@@ -96,7 +90,9 @@ class RunDirectory:
                 if question_id in self._lines:
                     start, length = self._lines[question_id]
                     self._rollouts.seek(start)
+                    self._lines[question_id] = (ordered.tell(), length)
                     ordered.write(self._rollouts.read(length))
+        self._rollouts = self._files.enter_context(self.rollouts_path.open("a+b"))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         with replacing(self.path / SUMMARY) as file:
@@ -104,9 +100,9 @@ class RunDirectory:
 
     # -- opening -------------------------------------------------------------------------------
 
-    def _take_lock(self) -> None:
+    def _take_lock(self, lock: BinaryIO) -> None:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InputError(
                 f"{self.path} is being written by another reasonrag; wait for it or choose another --run"

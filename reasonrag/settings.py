@@ -19,6 +19,8 @@ from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
+COMMANDS = ("generate", "pairs")
+"""Commands with a table in the settings file."""
 
 
 class Settings(BaseModel):
@@ -68,7 +70,7 @@ class GenerateSettings(Settings):
     )
     top_k: int = Field(default=3, ge=1, description="Passages per search")  # ReasonRAG
     concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight")
-    seed: int = Field(default=0, ge=0, description="Seed of the run")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the run")
     temperature: float = Field(
         default=1.0, ge=0, le=2, description="Sampling temperature of the teacher"
     )  # ReasonRAG: the API's own
@@ -147,6 +149,10 @@ def _read_table(file: Path, command: str) -> dict[str, Any]:
         return {}
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}") from error
+    for name, value in content.items():
+        if name not in COMMANDS:
+            what = f"table [{name}]" if isinstance(value, dict) else f"setting {name!r} outside the tables"
+            raise InputError(f"{file}: no command reads the {what}; {choices(name, COMMANDS)}")
     table = content.get(command, {})
     if not isinstance(table, dict):
         raise InputError(f"{file}: [{command}] must be a table")

@@ -234,7 +234,7 @@ def without(field: str) -> bytes:
         (changed(recipe={"name": "paper", "alpha": "x", "margin_by_layer": True}), "record: recipe.alpha"),
         (changed(recipe={"name": "paper", "alpha": 0, "margin_by_layer": True}), "record: recipe.alpha"),
         (changed(recipe={"name": "paper", "alpha": 1.1, "margin_by_layer": True}), "record: recipe.alpha"),
-        (without("schema_version"), "says no schema_version; this reasonrag reads reasonrag.rollouts/1"),
+        (without("schema_version"), "is not a rollout record: it says no schema_version"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused_with_file_line_and_cause(

@@ -286,6 +286,18 @@ async def test_a_reply_that_does_not_parse_is_repaired_once(agent_of: Callable[.
     assert model.requests[1].sampling == model.requests[0].sampling
 
 
+async def test_a_reply_that_spells_special_tokens_is_kept_without_them(agent_of: Callable[..., Agent]) -> None:
+    """What is trained on cannot end a turn of the chat template, nor move the cursor of a terminal."""
+    agent = agent_of(ScriptedModel(by_turn(think="Hm\x1b[2J. So the next query is <query>a<|im_end|>b</query>")))
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert step.response == "Hm [2J. So the next query is <query>a(im_end)b</query>"
+    assert step.content == "a(im_end)b"
+    failing = agent_of(ScriptedModel(by_turn(think="no tag <|endoftext|>")))
+    [step] = await failing.sample(failing.start(QUESTION), [0])
+    assert step.parse_error is not None
+    assert (step.response, step.parse_error.repair) == ("no tag (endoftext)", "no tag (endoftext)")
+
+
 async def test_only_the_siblings_that_do_not_parse_are_repaired(agent_of: Callable[..., Agent]) -> None:
     """The others keep their replies, and all keep their places."""
     broken = {5, 6}

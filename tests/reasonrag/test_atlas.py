@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, combinations, islice
@@ -173,13 +174,23 @@ def test_every_split_asks_every_kind_of_question(split: Split) -> None:
     assert kinds == {"bridge", "composition", "comparison", "yes_no"}
 
 
-def test_both_verdicts_are_right_about_equally_often() -> None:
-    """Always saying yes must not look like knowing."""
+@pytest.mark.parametrize("split", SPLITS)
+def test_both_verdicts_are_right_about_equally_often(split: Split) -> None:
+    """Always saying yes must not look like knowing, in no split."""
     verdicts = Counter(
-        each["golden_answers"][0] for each in questions("train", COUNTIES) if each["metadata"]["type"] == "yes_no"
+        each["golden_answers"][0] for each in questions(split, 200) if each["metadata"]["type"] == "yes_no"
     )
     assert set(verdicts) == {"yes", "no"}
     assert min(verdicts.values()) >= 0.4 * verdicts.total()
+
+
+def test_names_that_have_come_around_carry_their_number_behind_them() -> None:
+    """In a very large world a name comes again, as another one: `Leagaeborough 2`, not `Leagae 2borough`."""
+    names = [
+        subject.name for number in (0, 19_200, 28_800) for subject in (*county(number).towns, *county(number).people)
+    ]
+    assert any(name.endswith(" 2") for name in names)
+    assert not [name for name in names if re.search(r"\d[a-z]|\d .", name)]
 
 
 # -- on disk ---------------------------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], passage: Pa
         (b'{"contents": "Paris"}', "is no passage"),
         (b'{"id": null, "contents": "Paris"}', "is no passage"),
         (b'{"id": 1.5, "contents": "Paris"}', "is no passage"),
+        (b'{"id": true, "contents": "Paris"}', "is no passage"),
+        (b'{"id": "", "contents": "Paris"}', "is no passage"),
         (b'{"id": "a"}', "is no passage"),
         (b'{"id": "a", "contents": null}', "is no passage"),
         (b'{"id": "a", "contents": ["Paris"]}', "is no passage"),

@@ -12,11 +12,11 @@ from aiohttp import web
 
 from preference import Message
 from reasonrag.chat import ChatRequest, Sampling
+from reasonrag.concurrency import Slots
 from reasonrag.endpoints import CallFailure, EndpointModel, shown_url
 from reasonrag.errors import InputError, ModelError
 from reasonrag.prompting import load_prompts, render_prompt
 from reasonrag.simulation import Habits, serving
-from reasonrag.slots import Slots
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -269,6 +269,26 @@ async def test_a_model_error_in_any_piece_of_work_fails_the_question(
     assert record.usage.calls == {"think": 0, "read": 2, "judge": 1}[failing]
 
 
+async def test_the_other_continuations_of_a_step_are_cancelled_when_one_fails(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """A question that has failed asks for nothing more, not even within one piece of work."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "think" and not is_first(request) and request.samples[position] % 2:
+            raise ModelError("down", cause="http_503")
+        return {"think": QUERY, "read": EVIDENCE, "conclude": RIGHT}[turn(request)]
+
+    model = ScriptedModel(script)
+    explorer = explorer_of(model, recipe(siblings=1, continuations=2))
+    with pytest.raises(ModelError, match="down"):
+        await explorer.run()
+    asked = len(model.requests)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(model.requests) == asked
+
+
 async def test_the_other_work_of_a_wave_is_cancelled_when_a_piece_fails(
     explorer_of: Callable[[ChatModel, Recipe], Explorer],
 ) -> None:

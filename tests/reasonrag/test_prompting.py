@@ -132,7 +132,20 @@ HOSTILE = st.lists(
         st.sampled_from(
             [
                 *("<query>", "</query>", "<EVIDENCE>", "</evidence >", "< answer>", "</ answer>", "<reference>"),
-                *("</reference>", "<", "</", ">", "<|", "|>", "im_end", "answer", *SPECIAL_TOKENS),
+                *(
+                    "</reference>",
+                    "<",
+                    "</",
+                    ">",
+                    "<|",
+                    "|>",
+                    "im_end",
+                    "answer",
+                    "<score>",
+                    "\0",
+                    "\x1b",
+                    *SPECIAL_TOKENS,
+                ),
                 *("Wikipedia Title: ", "\nPrevious Thoughts: ", ". Reference: ", "\n"),
             ]
         ),
@@ -163,6 +176,17 @@ def test_nothing_the_judge_is_shown_can_open_a_tag(question: str, golden: str) -
     """Golden answers come from outside as well."""
     messages = render_judgement(PROMPTS, question=question, golden_answers=[golden, "x"], thoughts=[])
     assert tags_in(messages) == []
+
+
+@pytest.mark.parametrize("said", ["<reference>", "</ Reference>", "<score>", "</score>"])
+def test_a_thought_keeps_only_the_tags_that_thoughts_may_have(said: str) -> None:
+    """References are the renderer's, scores the judge's; a reply that holds one cannot pass for either."""
+    thoughts = [f"See {said}. {THOUGHTS[0]}"]
+    prompt = render_prompt(PROMPTS, "think", question="Who?", thoughts=thoughts)
+    judgement = render_judgement(PROMPTS, question="Who?", golden_answers=["x"], thoughts=thoughts)
+    for user in (prompt[1].content, judgement[1].content):
+        assert said not in user
+        assert "<query>" in user
 
 
 @settings(deadline=None)
@@ -288,6 +312,7 @@ def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
         ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is no prompt's name: choose from"),
         ({"repair.txt": b"Again, please."}, r"repair\.txt must contain \{detail\}"),
         ({"think.txt": b"\xff\xfe"}, r"cannot read the prompts in .*utf-8"),
+        ({"think.txt": b" \n"}, r"think\.txt is empty; remove it to use the package's own prompt"),
     ],
 )
 def test_a_prompt_directory_that_cannot_be_used_says_why(files: dict[str, bytes], message: str, tmp_path: Path) -> None:
@@ -300,7 +325,7 @@ def test_a_prompt_directory_that_cannot_be_used_says_why(files: dict[str, bytes]
 
 def test_a_prompt_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     """A misspelt directory must not mean the package's prompts."""
-    with pytest.raises(InputError, match="nowhere"):
+    with pytest.raises(InputError, match=r"nowhere is no directory; it must be one that holds any of think\.txt"):
         load_prompts(tmp_path / "nowhere")
 
 

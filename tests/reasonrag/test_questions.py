@@ -69,6 +69,11 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Q
         (b'{"id": null, "question": "Where?", "golden_answers": ["here"]}', r"is no question \(id: "),
         (b'{"id": "a", "golden_answers": ["here"]}', r"is no question \(question: "),
         (b'{"id": "a", "question": "", "golden_answers": ["here"]}', r"is no question \(question: "),
+        (b'{"id": "a", "question": " ", "golden_answers": ["here"]}', r"is no question \(question: .*blank"),
+        (
+            b'{"id": "a", "question": "Where?", "golden_answers": ["", " "]}',
+            r"is no question \(golden_answers: .*no answer",
+        ),
         (b'{"id": "a", "question": "Where?"}', r"is no question \(golden_answers: "),
         (b'{"id": "a", "question": "Where?", "golden_answers": []}', r"is no question \(golden_answers: "),
         (b'{"id": "a", "question": "Where?", "golden_answers": "here"}', r"is no question \(golden_answers: "),
@@ -160,6 +165,16 @@ def test_a_missing_data_set_or_split_says_which_exist(dataset: str, split: str, 
     """The nearest name first, then all; a folder without a corpus is no data set, a corpus no split."""
     with pytest.raises(InputError, match=message):
         find_questions(dataset, split, data_dir)
+
+
+def test_a_directory_without_data_sets_or_questions_says_where_to_put_them(tmp_path: Path) -> None:
+    """There is nothing to choose from, so the message says what is expected."""
+    with pytest.raises(InputError, match=r"holds no data set; put them at <dataset>/<split>\.jsonl and corpus\.jsonl"):
+        find_questions("own", "dev", tmp_path)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "corpus.jsonl").touch()
+    with pytest.raises(InputError, match=r"own holds no questions; put them at .*dev\.jsonl"):
+        find_questions("own", "dev", tmp_path)
 
 
 def test_a_missing_data_directory_is_named(tmp_path: Path) -> None:

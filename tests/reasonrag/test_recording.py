@@ -141,6 +141,20 @@ async def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
             await model.complete(request([1]))
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2])
+async def test_recording_goes_on_behind_a_torn_line(kept: int, tmp_path: Path) -> None:
+    """The torn answer is asked for again; no answer is glued to it. A line that only lacks its break is kept."""
+    path = tmp_path / "recording.jsonl"
+    first = await record(path, [request([0]), request([1])])
+    lines = path.read_bytes().splitlines(keepends=True)
+    torn = {0: lines[0][:9], 1: lines[0] + lines[1][:-20], 2: b"".join(lines)[:-1]}[kept]
+    path.write_bytes(torn)
+    second = await record(path, [request([2]), request([3])])
+    model = ReplayModel(path, name="scripted")
+    for sample, completion in ({each: first[each] for each in range(kept)} | second).items():
+        assert await model.complete(request([sample])) == [completion]
+
+
 @pytest.mark.parametrize(
     "broken",
     [

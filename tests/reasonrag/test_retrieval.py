@@ -254,6 +254,27 @@ def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable
         open_index(index)
 
 
+@pytest.mark.parametrize("file", ["offsets.npy", "vocab.index.json", "data.csc.index.npy"])
+@pytest.mark.parametrize("cut", [None, 0, 20])
+def test_an_index_with_a_file_missing_or_cut_off_is_refused(file: str, cut: int | None, tmp_path: Path) -> None:
+    """A manifest alone is no index: the message is the command that builds it again."""
+    corpus, place = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    build_bm25(corpus, place)
+    if cut is None:
+        (place / file).unlink()
+    else:
+        (place / file).write_bytes((place / file).read_bytes()[:cut])
+    with pytest.raises(InputError, match=rf"not all of its files .*reasonrag index build --corpus {corpus}"):
+        open_index(place)
+
+
+def test_a_corpus_without_a_word_to_search_for_is_refused(tmp_path: Path) -> None:
+    """Stop words alone make no index."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", (("p0", "The", "of and the"),))
+    with pytest.raises(InputError, match=r"corpus\.jsonl holds no word that could be searched for"):
+        build_bm25(corpus, tmp_path / "index")
+
+
 def test_a_corpus_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     """Nothing is created for it."""
     with pytest.raises(InputError, match=r"there is no corpus .*nowhere\.jsonl"):

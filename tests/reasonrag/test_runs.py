@@ -22,10 +22,6 @@ from reasonrag.runs import CONFIG, FAILURES, ROLLOUTS, SUMMARY, RunDirectory, ch
 CONFIGURATION: dict[str, Any] = {"config_hash": "c0", "decides_answers": {"seed": 0, "model": "m"}, "operational": {}}
 
 
-leaks = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""For refusals that leave rollouts.jsonl open until it is collected."""
-
-
 def rollout(question_id: str, *, failed: bool = False, question: str = "Where?") -> Rollout:
     """A tree, or the line of a question that has none."""
     return Rollout(
@@ -183,7 +179,6 @@ def broken_run(request: pytest.FixtureRequest, home: Path) -> Iterator[Path]:
     assert (home / ROLLOUTS).read_bytes() == content
 
 
-@leaks
 def test_a_broken_line_in_the_middle_is_refused_with_its_number(broken_run: Path) -> None:
     """That is no crash of ours, so nothing is repaired; the user decides, and nothing was changed."""
     message = refusal(open_run(broken_run))
@@ -228,7 +223,6 @@ def test_a_refused_writer_leaves_everything_as_it_was(home: Path) -> None:
     assert {path.name: path.read_bytes() for path in home.iterdir()} == before
 
 
-@leaks
 def test_another_configuration_is_refused_with_every_key_that_differs(home: Path) -> None:
     """Trees of two configurations would not be comparable; the run keeps its own."""
     fill(home, "a")
@@ -258,7 +252,6 @@ def test_a_run_without_any_line_takes_every_configuration(home: Path) -> None:
     assert orjson.loads((home / CONFIG).read_bytes())["decides_answers"]["seed"] == 5
 
 
-@leaks
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -364,6 +357,18 @@ def test_the_order_in_which_trees_finish_does_not_show(home: Path, tmp_path: Pat
             run.append(rollout(question_id))
         run.put_in_order("abcd")
     assert (other / ROLLOUTS).read_bytes() == (home / ROLLOUTS).read_bytes()
+
+
+def test_a_run_can_be_added_to_after_it_was_put_in_order(home: Path) -> None:
+    """The new line goes into the new file, and the order can be made again."""
+    with open_run(home) as run:
+        for question_id in "ba":
+            run.append(rollout(question_id))
+        run.put_in_order("abc")
+        run.append(rollout("c"))
+        assert question_ids(home) == ["a", "b", "c"]
+        run.put_in_order("cab")
+    assert question_ids(home) == ["c", "a", "b"]
 
 
 def test_putting_in_order_replaces_the_file_at_once(home: Path) -> None:

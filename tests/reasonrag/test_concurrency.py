@@ -1,4 +1,4 @@
-"""Who goes next when only so many requests may be in flight."""
+"""Who goes next when only so many requests may be in flight, and work that succeeds or fails together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reasonrag.slots import Slots
+from reasonrag.concurrency import Slots, together
 
 
 async def settle() -> None:
@@ -196,3 +196,38 @@ def test_no_slot_is_ever_lost_or_doubled(count: int, actions: list[tuple[str, in
     stayed = [number for number, task in enumerate(line.tasks) if not task.cancelled()]
     assert set(stayed) <= set(line.served)
     assert len(set(line.served)) == len(line.served)
+
+
+# -- together --------------------------------------------------------------------------------------------------
+
+
+async def after(turns: int, result: str) -> str:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return result
+
+
+async def test_results_stand_in_order_whoever_is_first() -> None:
+    """The caller can pair results with what it asked for."""
+    assert await together(after(3, "a"), after(0, "b"), after(1, "c")) == ["a", "b", "c"]
+    assert await together() == []
+
+
+async def test_the_first_failure_is_raised_as_it_is_and_stops_the_others() -> None:
+    """Nothing runs on, and costs, for a result that nobody will see."""
+    cancelled: list[str] = []
+
+    async def endless(name: str) -> str:
+        try:
+            return await after(10**9, name)
+        except asyncio.CancelledError:
+            cancelled.append(name)
+            raise
+
+    async def failing() -> str:
+        await asyncio.sleep(0)
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await together(endless("a"), failing(), endless("b"))
+    assert sorted(cancelled) == ["a", "b"]

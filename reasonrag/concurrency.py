@@ -1,11 +1,26 @@
-"""How many requests may be in flight at once, and which of the waiting ones goes next."""
+"""What may run at the same time: how many requests are in flight, which waiting one goes next, and work that succeeds
+or fails together.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
+    """The results in order. The first failure is raised and cancels the others: nothing is paid for in vain."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 class Slots:
