@@ -1,0 +1,219 @@
+"""The main job measured: retrieval, recipes side by side, HTTP against in-process, start-up.
+
+Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. Ratios come from one run on
+one machine. Costs nothing: the teacher is the offline one, whose tokens are counted at four characters each.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+import reasonrag
+from mcts import RECIPES
+from reasonrag.generation import versions
+from reasonrag.questions import open_questions
+from reasonrag.retrieval import build_bm25, open_index
+
+ROOT = Path(__file__).parents[1]
+DOLLARS_PER_TOKEN_IN, DOLLARS_PER_TOKEN_OUT = 2.50e-6, 10.00e-6
+"""GPT-4o at OpenAI's list price: 2.50 and 10.00 dollars per million tokens (as of 2026-08)."""
+HTTP_QUESTIONS = 30
+"""Enough for a steady rate; the simulated endpoint shares the machine with the client."""
+
+
+def main(
+    data_dir: Annotated[Path, typer.Option(help="Directory that holds hotpotqa/")] = ROOT.parent / "shared" / "data",
+    limit: Annotated[int, typer.Option(help="Questions per recipe")] = 100,
+    append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
+) -> None:
+    """Measure the main job and print a report."""
+    if not (data_dir / "hotpotqa").is_dir():
+        sys.exit(f"there is no hotpotqa in {data_dir}; give --data-dir")
+    with tempfile.TemporaryDirectory() as scratch:
+        report = "\n".join(_report(data_dir.resolve(), limit, Path(scratch)))
+    print(report)
+    if append:
+        with append.open("a") as file:
+            file.write(f"\n{report}\n")
+
+
+def _report(data_dir: Path, limit: int, scratch: Path) -> Iterator[str]:
+    made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
+    yield f"## {datetime.now(UTC):%Y-%m-%d}, commit {_commit()}"
+    yield f"\n{_machine()}; {made_with}."
+    yield from _retrieval(data_dir, scratch)
+    yield from _recipes(data_dir, limit, scratch)
+    yield from _transport(data_dir, scratch)
+    yield from _start_up()
+
+
+# -- the measurements ------------------------------------------------------------------------------------------
+
+
+def _retrieval(data_dir: Path, scratch: Path) -> Iterator[str]:
+    """BM25 over the real passages: build, query, and how often gold passages are found."""
+    place = scratch / "index"
+    watch = _Stopwatch()
+    manifest = build_bm25(data_dir / "hotpotqa" / "corpus.jsonl", place)
+    building = watch.lap()
+    retriever = open_index(place)
+    dev = open_questions(data_dir / "hotpotqa" / "dev.jsonl", dataset="hotpotqa", split="dev")
+    questions = list(dev.read())
+    watch.lap()
+    found = [[each.id for each in retriever.search(question.question, 5)] for question in questions]
+    searching = watch.lap()
+    gold = [set(question.metadata["gold_ids"]) for question in questions]
+    recall = [
+        statistics.mean(len(wanted & set(ids[:k])) / len(wanted) for wanted, ids in zip(gold, found, strict=True))
+        for k in (3, 5)
+    ]
+    yield from _table(
+        "BM25 over the HotpotQA passages, queries: its dev questions",
+        {
+            "passages": [f"{manifest.passages:,}"],
+            "build s": [f"{building:.1f}"],
+            "MB on disk": [f"{sum(each.stat().st_size for each in place.iterdir()) / 1e6:.1f}"],
+            "ms per query": [f"{1000 * searching / len(questions):.2f}"],
+            "gold R@3": [f"{recall[0]:.3f}"],
+            "gold R@5": [f"{recall[1]:.3f}"],
+        },
+    )
+
+
+def _recipes(data_dir: Path, limit: int, scratch: Path) -> Iterator[str]:
+    """Every recipe on the same questions: what it asks for, what that would cost, what comes out."""
+    columns: dict[str, list[str]] = {}
+    for recipe in RECIPES:
+        watch = _Stopwatch()
+        run = reasonrag.generate(**_hotpotqa(data_dir, limit, scratch), recipe=recipe, run=scratch / recipe)
+        pairs = reasonrag.pairs(scratch / recipe, out=scratch / f"{recipe}-pairs")
+        seconds = watch.lap()
+        dollars = run.prompt_tokens * DOLLARS_PER_TOKEN_IN + run.completion_tokens * DOLLARS_PER_TOKEN_OUT
+        row = {
+            "recipe": recipe,
+            "requests": f"{run.requests / run.questions:.0f}",
+            "replies": f"{run.calls / run.questions:.0f}",
+            "tokens in": f"{run.prompt_tokens / run.questions:,.0f}",
+            "tokens out": f"{run.completion_tokens / run.questions:,.0f}",
+            "GPT-4o $": f"{dollars / run.questions:.2f}",
+            "mixed": f"{run.questions_mixed}",
+            "with a pair": f"{pairs.questions_with_a_pair}",
+            "pairs": f"{pairs.pairs}",
+            "by layer": " ".join(map(str, pairs.pairs_by_layer.values())),
+            "by type (A E Q)": " ".join(map(str, pairs.pairs_by_action_type.values())),
+            "replies per pair": f"{run.calls / max(1, pairs.pairs):.0f}",
+            "s in all": f"{seconds:.1f}",
+        }
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    yield from _table(f"Recipes on {limit} HotpotQA train questions (requests to dollars: per question)", columns)
+
+
+def _transport(data_dir: Path, scratch: Path) -> Iterator[str]:
+    """The same run in this process and over HTTP, one request at a time and many."""
+    common = _hotpotqa(data_dir, HTTP_QUESTIONS, scratch)
+    columns: dict[str, list[str]] = {"teacher": [], "concurrency": [], "s": [], "requests/s": [], "same bytes": []}
+    reference = b""
+    with _simulated_endpoint() as base_url:
+        for teacher, url, concurrency in (("in process", None, 64), ("HTTP", base_url, 1), ("HTTP", base_url, 64)):
+            place = scratch / f"{teacher}-{concurrency}"
+            watch = _Stopwatch()
+            run = reasonrag.generate(**common, run=place, base_url=url, concurrency=concurrency)
+            seconds = watch.lap()
+            content = (place / "rollouts.jsonl").read_bytes()
+            reference = reference or content
+            row = (teacher, concurrency, f"{seconds:.1f}", f"{run.requests / seconds:,.0f}", content == reference)
+            for name, value in zip(columns, row, strict=True):
+                columns[name].append(str(value))
+    yield from _table(f"Recipe paper, {HTTP_QUESTIONS} questions; endpoint and client share the machine", columns)
+
+
+def _start_up() -> Iterator[str]:
+    """What a user waits before the first line of help, beside what Python itself needs."""
+    rows = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "reasonrag --help": [sys.executable, "-m", "reasonrag", "--help"],
+    }
+    medians = [f"{statistics.median(_seconds(command) for _ in range(7)):.2f}" for command in rows.values()]
+    yield from _table("Start-up, median of 7", {"command": list(rows), "s": medians})
+
+
+# -- tools -----------------------------------------------------------------------------------------------------
+
+
+class _Stopwatch:
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        last, self._last = self._last, time.perf_counter()
+        return self._last - last
+
+
+def _hotpotqa(data_dir: Path, limit: int, scratch: Path) -> dict[str, Any]:
+    return {
+        "dataset": "hotpotqa",
+        "data_dir": data_dir,
+        "split": "train",
+        "limit": limit,
+        "model": "offline",
+        "index": scratch / "index",
+    }
+
+
+@contextmanager
+def _simulated_endpoint() -> Iterator[str]:
+    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
+        yield server.stdout.readline().split()[2]
+        server.terminate()
+
+
+def _seconds(command: Sequence[str]) -> float:
+    watch = _Stopwatch()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return watch.lap()
+
+
+def _table(title: str, columns: dict[str, list[str]]) -> Iterator[str]:
+    yield f"\n{title}:\n"
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    for row in zip(*columns.values(), strict=True):
+        yield f"| {' | '.join(row)} |"
+
+
+def _commit() -> str:
+    commands = (["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
+    commit, changes = (
+        subprocess.run(each, cwd=ROOT, check=False, capture_output=True, text=True).stdout.strip() for each in commands
+    )
+    return (commit or "unknown") + (" with local changes" if changes else "")
+
+
+def _machine() -> str:
+    model = platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    return f"{os.cpu_count()} cores of {model}, {platform.system()}"
+
+
+if __name__ == "__main__":
+    typer.run(main)
