@@ -248,7 +248,8 @@ class Search(Generic[P]):
             self._back_up_outcome(node, path[-1])
         else:
             self.tree.add_continuation(node, path)
-            self._back_up_outcome(node, path[-1], further_steps=len(path))
+            if all(step.plain for step in path):
+                self._back_up_outcome(node, path[-1], further_steps=len(path))
 
     # -- selection -----------------------------------------------------------------------------
 
@@ -294,9 +295,12 @@ class Search(Generic[P]):
     # -- bookkeeping ---------------------------------------------------------------------------
 
     def _back_up(self, node: Node[P], value: float) -> None:
+        """Count a value up to the root, or up to a step that was no plain sample of its state's policy."""
         for ancestor in self.tree.path_up(node):
             ancestor.visits += 1
             ancestor.value_sum += value
+            if not ancestor.plain:
+                return
 
     def _back_up_outcome(self, node: Node[P], last: Step[P], *, further_steps: int = 0) -> None:
         """Back up the discounted outcome of an answer given `further_steps` below `node`."""

@@ -20,7 +20,7 @@ class Step(Generic[P]):
     """One step somebody sampled outside, as it is told to the search.
 
     outcome: quality of the answer a terminal step gives, in [0, 1]; ignored for other steps.
-    plain: False if the step was not a plain sample of the policy (a repaired reply, say). Means over
+    plain: False if the step was not a plain sample of the policy (a repaired reply, say). Values and means over
         continuations then leave out, for every node above it, the paths that run through it.
     """
 
@@ -65,6 +65,10 @@ class Node(Generic[P]):
     @property
     def terminal(self) -> bool:
         return self.step is not None and self.step.terminal
+
+    @property
+    def plain(self) -> bool:
+        return self.step is None or self.step.plain
 
     @property
     def layer(self) -> int | None:
@@ -129,5 +133,5 @@ class Tree(Generic[P]):
     def _record(self, node: Node[P], rollout: Rollout[P]) -> None:
         for ancestor in self.path_up(node):
             ancestor.rollouts.append(rollout)
-            if ancestor.step is not None and not ancestor.step.plain:
+            if not ancestor.plain:
                 return

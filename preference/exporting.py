@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel
 
 from preference.pairing import DROP_REASONS, Candidate, PairingRules, candidates
-from preference.records import ActionType, Message, Rollout
+from preference.records import ActionType, Message, RolloutRecord
 
 PAIRS_FILE = "RAG_ProGuide.json"
 _INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -64,6 +64,7 @@ class PairSummary(BaseModel):
     splits: list[str] = []
     rules: dict[str, Any] = {}
     versions: dict[str, str] = {}
+    warnings: list[str] = []
 
 
 def proguide_row(candidate: Candidate) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def proguide_row(candidate: Candidate) -> dict[str, Any]:
 
 
 def export_pairs(
-    rollouts: Iterable[Rollout], out: Path, rules: PairingRules, *, versions: dict[str, str]
+    rollouts: Iterable[RolloutRecord], out: Path, rules: PairingRules, *, versions: dict[str, str]
 ) -> PairSummary:
     """Write `RAG_ProGuide.json`, `dataset_info.json` and `summary.json` below `out`.
 
@@ -125,6 +126,8 @@ class _Tally:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.failed: set[str] = set()
+        """Questions whose only line so far is an error; a later line of the same question may be its tree."""
         self.types: Counter[str] = Counter()
         self.layers: Counter[int] = Counter()
         self.tags: Counter[str] = Counter()
@@ -132,10 +135,13 @@ class _Tally:
         self.recipes: set[str] = set()
         self.splits: set[str] = set()
 
-    def kept(self, rollouts: Iterable[Rollout], rules: PairingRules) -> Iterator[Candidate]:
+    def kept(self, rollouts: Iterable[RolloutRecord], rules: PairingRules) -> Iterator[Candidate]:
         for rollout in rollouts:
+            if rollout.error:
+                self.failed.add(rollout.question_id)
+                continue
+            self.failed.discard(rollout.question_id)
             self.counts["questions"] += 1
-            self.counts["failed_questions"] += rollout.error is not None
             self.recipes.add(rollout.recipe.name)
             self.splits.add(f"{rollout.dataset}/{rollout.split}")
             before = self.counts["pairs"]
@@ -157,7 +163,12 @@ class _Tally:
 
     def summary(self, rules: PairingRules, versions: dict[str, str]) -> PairSummary:
         return PairSummary(
-            **self.counts,
+            questions=self.counts["questions"] + len(self.failed),
+            failed_questions=len(self.failed),
+            questions_with_a_pair=self.counts["questions_with_a_pair"],
+            candidates=self.counts["candidates"],
+            pairs=self.counts["pairs"],
+            same_type_pairs=self.counts["same_type_pairs"],
             pairs_by_action_type=dict(sorted(self.types.items())),
             pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
             pairs_by_tag=dict(sorted(self.tags.items())),
@@ -166,7 +177,18 @@ class _Tally:
             splits=sorted(self.splits),
             rules=asdict(rules),
             versions=versions,
+            warnings=self._warnings(),
         )
+
+    def _warnings(self) -> list[str]:
+        found = [
+            f"made of {each} questions: keep these pairs out of training, or never evaluate on that split"
+            for each in sorted(self.splits)
+            if not each.endswith("/train")
+        ]
+        if not self.counts["pairs"]:
+            found.append("no pair was made: see what the candidates were dropped for, or explore more questions")
+        return found
 
 
 def write_json_list(file: BinaryIO, rows: Iterable[dict[str, Any]]) -> None:

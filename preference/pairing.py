@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal, TypeAlias, get_args
 
-from preference.records import ActionType, Rollout, RolloutNode
+from preference.records import ActionType, RolloutNode, RolloutRecord
 from preference.scoring import cover_em
 
 DropReason = Literal["malformed", "unvalued", "same_content", "small_margin", "not_extreme"]
@@ -52,7 +52,7 @@ class PairingRules:
 class Candidate:
     """Two siblings, the better one as `chosen` (the earlier one if they are equal)."""
 
-    rollout: Rollout
+    rollout: RolloutRecord
     chosen: RolloutNode
     rejected: RolloutNode
     margin: float
@@ -68,16 +68,25 @@ class Candidate:
         return _layer(self.chosen)
 
 
-def candidates(rollout: Rollout, rules: PairingRules) -> Iterator[Candidate]:
+def candidates(rollout: RolloutRecord, rules: PairingRules) -> Iterator[Candidate]:
     """All candidates of one tree, state by state in order of creation, in each state by falling margin."""
-    for node in rollout.nodes:
-        siblings = [rollout.nodes[child_id] for child_id in node.children_ids]
+    for siblings in _states(rollout):
         in_state = [_judge(rollout, pair, rules) for pair in combinations(siblings, 2)]
         in_state.sort(key=lambda each: (-each.margin, each.chosen.id, each.rejected.id))
         yield from in_state if rules.all_pairs else _extremes(in_state)
 
 
-def _judge(rollout: Rollout, pair: tuple[RolloutNode, RolloutNode], rules: PairingRules) -> Candidate:
+def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
+    """The steps taken in each state. A state is what the agent has seen: two nodes that were reached by the same
+    replies are one state, and what follows them are siblings."""
+    states: dict[object, list[RolloutNode]] = {}
+    for node in rollout.nodes[1:]:
+        seen = node.parent_id if node.prompt is None else tuple((turn.role, turn.content) for turn in node.prompt)
+        states.setdefault(seen, []).append(node)
+    return list(states.values())
+
+
+def _judge(rollout: RolloutRecord, pair: tuple[RolloutNode, RolloutNode], rules: PairingRules) -> Candidate:
     first, second = pair
     chosen, rejected = (first, second) if _rank(first) >= _rank(second) else (second, first)
     margin = _margin(rollout, chosen, rejected)
@@ -110,7 +119,7 @@ def _rank(node: RolloutNode) -> tuple[bool, float]:
     return node.parse_error is None, -1.0 if node.reward is None else node.reward
 
 
-def _margin(rollout: Rollout, chosen: RolloutNode, rejected: RolloutNode) -> float:
+def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) -> float:
     """Difference of rewards; 0 where one is missing."""
     if chosen.reward is None or rejected.reward is None:
         return 0.0
@@ -123,7 +132,7 @@ def _content_key(node: RolloutNode) -> tuple[ActionType | None, str]:
     return node.action_type, " ".join(content.split()).casefold()
 
 
-def _tags(rollout: Rollout, chosen: RolloutNode, rejected: RolloutNode) -> tuple[Tag, ...]:
+def _tags(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) -> tuple[Tag, ...]:
     tags: list[Tag] = []
     left, right = _mean_f1(chosen), _mean_f1(rejected)
     if left is not None and right is not None and abs(left - right) <= TOLERANCE:

@@ -51,7 +51,7 @@ class ParseFailure(Record):
 
 
 class FinalScore(Record):
-    """An answer reached by one real continuation. `steps`: edges from the root to it."""
+    """The end of one real continuation: its answer's scores, 0 for a failed step. `steps`: edges from the root."""
 
     f1: float
     em: float
@@ -136,6 +136,16 @@ class FailedContinuation(Record):
     parse_error: ParseFailure
 
 
+class UnreadableJudgement(Record):
+    """A judgement that held no score, which therefore counts as 0.
+
+    node_id: the step that was judged. response: the reply to the repair turn.
+    """
+
+    node_id: int
+    response: str
+
+
 class RecipeRef(Record):
     """How the rewards of a record came about."""
 
@@ -144,7 +154,7 @@ class RecipeRef(Record):
     margin_by_layer: bool
 
 
-class Rollout(Record):
+class RolloutRecord(Record):
     """Everything explored for one question, or why nothing was."""
 
     schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
@@ -159,10 +169,11 @@ class Rollout(Record):
     usage: Usage
     nodes: list[RolloutNode]
     failed_continuations: list[FailedContinuation] = []
+    unreadable_judgements: list[UnreadableJudgement] = []
     error: QuestionError | None = None
 
     @model_validator(mode="after")
-    def _nodes_are_a_tree(self) -> Rollout:
+    def _nodes_are_a_tree(self) -> RolloutRecord:
         children: list[list[int]] = [[] for _ in self.nodes]
         for position, node in enumerate(self.nodes):
             if node.id != position:
@@ -193,7 +204,7 @@ class Rollout(Record):
         return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
 
 
-def parse_rollout(line: bytes, *, where: str) -> Rollout:
+def parse_rollout(line: bytes, *, where: str) -> RolloutRecord:
     """One line of a rollouts file. Raises MalformedRolloutsError naming `where`."""
     try:
         record = orjson.loads(line)
@@ -201,14 +212,14 @@ def parse_rollout(line: bytes, *, where: str) -> Rollout:
             raise MalformedRolloutsError(
                 f"{where} is not a rollout record: it says no schema_version (this reasonrag reads {SCHEMA_VERSION})"
             )
-        return Rollout.model_validate(record)
+        return RolloutRecord.model_validate(record)
     except orjson.JSONDecodeError as error:
         raise MalformedRolloutsError(f"{where} is not JSON: {error}") from error
     except ValidationError as error:
         raise MalformedRolloutsError(f"{where} is not a rollout record: {first_error(error)}") from error
 
 
-def read_rollouts(path: Path) -> Iterator[Rollout]:
+def read_rollouts(path: Path) -> Iterator[RolloutRecord]:
     """All records of a file, one at a time. Raises MalformedRolloutsError at the first line that is none."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):

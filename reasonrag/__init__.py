@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "generate", "pairs"]
+__all__ = ["__version__", "generate", "index_build", "pairs"]
 
 if TYPE_CHECKING:
     from reasonrag.generation import generate
+    from reasonrag.indexing import index_build
     from reasonrag.pairing import pairs
 
 
@@ -26,6 +27,10 @@ def __getattr__(name: str) -> Any:
         from reasonrag.generation import generate
 
         return generate
+    if name == "index_build":
+        from reasonrag.indexing import index_build
+
+        return index_build
     if name == "pairs":
         from reasonrag.pairing import pairs
 

@@ -23,7 +23,6 @@ from preference import (
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.concurrency import together
 from reasonrag.corpora import Passage
-from reasonrag.errors import ModelError
 from reasonrag.grounding import is_grounded
 from reasonrag.parsing import ParsedReply, ParseError, parse_reply, stop_strings
 from reasonrag.prompting import Prompts, plain_text, render_judgement, render_prompt, render_repair
@@ -68,13 +67,23 @@ class AgentStep:
     @property
     def calls(self) -> int:
         """Replies used: one, or two with the repair turn."""
-        return 2 if self.repaired or self.parse_error else 1
+        repair_failed = self.parse_error is not None and self.parse_error.repair is not None
+        return 2 if self.repaired or repair_failed else 1
 
     @property
     def passage_refs(self) -> list[PassageRef] | None:
         if self.state.action != "read":
             return None
         return [PassageRef(id=p.id, title=p.title, score=p.score) for p in self.state.passages]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A judge's score in [0, 1]; 0 where neither its reply nor the repair could be read, with what it said then."""
+
+    score: float
+    calls: int
+    unreadable: str | None = None
 
 
 @dataclass(slots=True)
@@ -159,12 +168,8 @@ class Agent:
         firsts = await self.sample(state, samples)
         return await together(*(self._finish(first, sample) for first, sample in zip(firsts, samples, strict=True)))
 
-    async def judge(self, question: Question, thoughts: Sequence[str], sample: int) -> tuple[float, int]:
-        """A judge's view of some reasoning, in [0, 1], and the replies used; it sees the golden answers.
-
-        Only recipe `released` asks for it. Raises ModelError with cause `unreadable_score` where the reply and its
-        repair hold no score between 0 and 100.
-        """
+    async def judge(self, question: Question, thoughts: Sequence[str], sample: int) -> Judgement:
+        """A judge's view of some reasoning; it sees the golden answers. Only recipe `released` asks for it."""
         prompt = render_judgement(
             self.prompts,
             question=question.question,
@@ -173,20 +178,16 @@ class Agent:
         )
         [completion] = await self._complete(question, prompt, None, [sample])
         score = _read_score(completion.text)
-        calls = 1
-        if score is None:
-            detail = "expected <score>number</score> with a number between 0 and 100"
-            again = render_repair(self.prompts, prompt, reply=completion.text, detail=detail)
-            self.spending.repairs += 1
-            [completion] = await self._complete(question, again, None, [sample])
-            score = _read_score(completion.text)
-            calls = 2
-        if score is None:
-            raise ModelError(
-                f"the judge gave no score between 0 and 100, twice: {completion.text[-200:]!r}",
-                cause="unreadable_score",
-            )
-        return score, calls
+        if score is not None:
+            return Judgement(score, calls=1)
+        detail = "expected <score>number</score> with a number between 0 and 100"
+        again = render_repair(self.prompts, prompt, reply=completion.text, detail=detail)
+        self.spending.repairs += 1
+        [completion] = await self._complete(question, again, None, [sample])
+        score = _read_score(completion.text)
+        if score is not None:
+            return Judgement(score, calls=2)
+        return Judgement(0.0, calls=2, unreadable=plain_text(completion.text))
 
     async def _finish(self, step: AgentStep, sample: int) -> list[AgentStep]:
         path = [step]
@@ -222,6 +223,8 @@ class Agent:
         parsed = parse_reply(reply, action=state.action, finish_reason=completion.finish_reason)
         if isinstance(parsed, ParsedReply):
             return self._parsed_step(state, prompt, parsed)
+        if parsed.cause == "withheld":  # asking the filter again would not help
+            return _failed_step(state, prompt, reply, parsed, None)
         messages = render_repair(self.prompts, prompt, reply=reply, detail=parsed.detail)
         self.spending.repairs += 1
         [repair] = await self._complete(state.question, messages, state.action, [sample])
@@ -261,7 +264,9 @@ def _read_score(text: str) -> float | None:
     return scores[-1] if scores and 0 <= scores[-1] <= 1 else None
 
 
-def _failed_step(state: State, prompt: tuple[Message, ...], reply: str, error: ParseError, repair: str) -> AgentStep:
+def _failed_step(
+    state: State, prompt: tuple[Message, ...], reply: str, error: ParseError, repair: str | None
+) -> AgentStep:
     """A reply that is no step: terminal, worth nothing, kept with its text and cause."""
     return AgentStep(
         state=state,

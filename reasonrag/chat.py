@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from preference import Message
 
-FinishReason = Literal["stop", "length"]
-"""`stop`: the model ended by itself or at a stop string. `length`: the reply was cut at max_tokens."""
+FinishReason = Literal["stop", "length", "content_filter"]
+"""`stop`: the model ended by itself or at a stop string. `length`: the reply was cut at max_tokens. `content_filter`:
+the endpoint took the reply back, wholly or from some point on."""
 
 
 class Sampling(BaseModel):

@@ -14,7 +14,7 @@ import typer
 
 from reasonrag import __version__
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.settings import GenerateSettings, PairsSettings, Settings
+from reasonrag.settings import GenerateSettings, IndexSettings, PairsSettings, Settings
 
 app = typer.Typer(
     name="reasonrag",
@@ -36,7 +36,7 @@ def _flag(model: type[Settings], name: str, panel: str | None = None) -> Any:
     shown = "" if field.default is None or field.is_required() else f" [default: {field.default}]"
     return typer.Option(
         f"--{name.replace('_', '-')}",
-        help=f"{field.description}{shown}",
+        help=f"{field.description}{shown}".replace("[", r"\["),  # a bracket would be markup
         rich_help_panel=panel,
         show_default=False,
     )
@@ -138,19 +138,15 @@ def pairs(
 
 @index_app.command("build")
 def index_build(
-    corpus: Annotated[Path, typer.Option(help='Passages: JSONL of {"id", "contents": "title\\ntext"}')],
-    out: Annotated[
-        Optional[Path], typer.Option(help="Directory of the index [default: indexes/<corpus>-bm25-<hash>]")
-    ] = None,
+    corpus: Annotated[Optional[Path], _flag(IndexSettings, "corpus")] = None,
+    out: Annotated[Optional[Path], _flag(IndexSettings, "out")] = None,
+    index_home: Annotated[Optional[Path], _flag(IndexSettings, "index_home")] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Build a BM25 index of a corpus; generate does so by itself when one is missing."""
-    from reasonrag.generation import index_place
-    from reasonrag.retrieval import build_bm25
+    from reasonrag.indexing import index_build as build
 
-    home = Path(GenerateSettings.model_fields["index_home"].default)
-    directory = out or index_place(corpus, home)
-    manifest = build_bm25(corpus, directory)
+    directory, manifest = build(corpus=corpus, out=out, index_home=index_home)
     if as_json:
         print(manifest.model_dump_json())
     else:

@@ -36,7 +36,9 @@ class TerminalWatcher:
 
     def started(self, *, total: int, done: int) -> None:
         self._total, self._done_before = total, done
-        if done:
+        if done == total:
+            self.say(f"all {total:,} questions are done; nothing to ask")
+        elif done:
             self.say(f"{done:,} of {total:,} questions are done; going on with the rest")
         if self._console.is_terminal and done < total:
             self._bar = Progress(
@@ -67,10 +69,10 @@ def show_run(summary: RunSummary) -> None:
     """The summary of `generate`, then where things are and what comes next."""
     run, attempts = Path(summary.run), f"{summary.session_failed_calls:,}"
     rows = [
-        ("questions", f"{summary.done:,} done, {summary.failed:,} failed, of {summary.questions:,}"),
+        ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} asked for"),
         ("failed because of", _counts(summary.failures_by_cause)),
         ("steps in trees", f"{summary.nodes:,}"),
-        ("real answers", f"{summary.answers:,}"),
+        ("continuations", f"{summary.continuations:,}"),
         ("mean F1 / EM", f"{_share(summary.mean_f1)} / {_share(summary.mean_em)}"),
         ("mixed outcomes", f"{summary.questions_mixed:,} questions"),
         ("unreadable replies", _counts(summary.parse_failures_by_cause)),
@@ -103,6 +105,7 @@ def show_pairs(summary: PairSummary) -> None:
         ("dropped", _counts(summary.dropped)),
     ]
     _print_table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
+    _warn(summary.warnings)
     print(f"wrote {Path(summary.out) / PAIRS_FILE}")
 
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from reasonrag.chat import ChatRequest, Completion
 from reasonrag.concurrency import Slots, together
 from reasonrag.errors import InputError, ModelError
+from reasonrag.prompting import plain_text
 
 if TYPE_CHECKING:
     from openai import APIError, APIStatusError, AsyncOpenAI
@@ -51,7 +52,7 @@ class CallFailure:
 class EndpointModel:
     """Chat completions over HTTP.
 
-    slots: limits the requests in flight. on_failure: is told every failed attempt.
+    slots: limits the requests in flight. on_failure: is told every failed attempt; may be set later.
     """
 
     def __init__(
@@ -72,50 +73,50 @@ class EndpointModel:
                 "or use --model offline"
             )
         self._slots = slots
-        self._on_failure = on_failure
+        self.on_failure = on_failure
         self._client = _client(self.base_url, self._key or "none")
         self._choices_per_request: int | None = None
         """How many choices the endpoint gives at most; None until it gave fewer than asked."""
         self._refused: set[str] = set()
 
     async def check(self) -> None:
-        """Ask which models are served; where that does not tell, ask this one for a single token."""
+        """Ask the model for one short reply; only that proves address, key and name at once."""
         from openai import APIConnectionError, APIStatusError
+        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
+        trial = {"model": self.name, "messages": [{"role": "user", "content": "Say yes."}]}
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(MAX_ATTEMPTS),
+            retry=retry_if_exception(lambda error: isinstance(error, APIStatusError) and _may_pass(error)),
+            wait=_wait,
+            before_sleep=self._report_retry,
+            reraise=True,
+        )
         try:
-            served = await self._client.get("/models", cast_to=object)
+            await retrying(self._client.post, "/chat/completions", body=trial, cast_to=object)
         except APIConnectionError as error:
             raise InputError(
                 f"cannot reach {shown_url(self.base_url)}: {self._clean(_reason(error))}. "
                 "Check --base-url and that the server runs"
             ) from error
         except APIStatusError as error:
-            if error.status_code == HTTPStatus.UNAUTHORIZED:  # 403 may only mean that this key must not list models
-                self._raise_if_unauthorised(error)
-            served = None
-        if self.name in _model_ids(served):
-            return
-        try:
-            await self._client.post(
-                "/chat/completions",
-                body={
-                    "model": self.name,
-                    "messages": [{"role": "user", "content": "Say yes."}],
-                },
-                cast_to=object,
-            )
-        except APIStatusError as error:
             self._raise_if_unauthorised(error)
-            known = ", ".join(sorted(_model_ids(served))[:10])
+            served = await self._served()
+            known = f"; it serves {', '.join(served[:10])}" if served else ""
+            hint = "" if served or urlsplit(self.base_url).path.strip("/") else ". Most addresses end in /v1"
             raise InputError(
                 f"{shown_url(self.base_url)} does not answer for --model {self.name} "
-                f"(status {error.status_code}: {self._clean(_reason(error))})"
-                + (f"; it serves {known}" if known else "")
+                f"(status {error.status_code}: {self._clean(_reason(error))}){known}{hint}"
             ) from error
-        except APIConnectionError as error:
-            raise InputError(
-                f"{shown_url(self.base_url)} broke off while answering: {self._clean(_reason(error))}"
-            ) from error
+
+    async def _served(self) -> list[str]:
+        """Names of the models that the endpoint says it serves; empty where it does not tell."""
+        from openai import APIError
+
+        try:
+            return sorted(_model_ids(await self._client.get("/models", cast_to=object)))
+        except APIError:
+            return []
 
     async def close(self) -> None:
         await self._client.close()
@@ -149,7 +150,7 @@ class EndpointModel:
         except (APIError, _BadAnswerError) as error:
             attempts = int(retrying.statistics.get("attempt_number", 1))
             failure = self._failure(error, attempt=attempts, final=True)
-            self._on_failure(failure)
+            self.on_failure(failure)
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             raise ModelError(
                 f"{shown_url(self.base_url)} gave no answer{tries}: {failure.message}",
@@ -203,7 +204,7 @@ class EndpointModel:
     def _report_retry(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, Exception):
-            self._on_failure(self._failure(error, attempt=state.attempt_number, final=False))
+            self.on_failure(self._failure(error, attempt=state.attempt_number, final=False))
 
     def _failure(self, error: Exception, *, attempt: int, final: bool) -> CallFailure:
         return CallFailure(_cause(error), self._clean(_reason(error)), attempt, final)
@@ -216,7 +217,8 @@ class EndpointModel:
             ) from error
 
     def _clean(self, text: str) -> str:
-        """A message without the key, which some endpoints repeat."""
+        """A message without the key, which some endpoints repeat, and without what terminals would obey."""
+        text = plain_text(text.encode("utf-8", "replace").decode("utf-8"))
         return text.replace(self._key, "[key]") if self._key else text
 
 
@@ -224,14 +226,15 @@ class _BadAnswerError(Exception):
     """A successful status with a body that is no chat completion."""
 
 
-class _WithheldError(_BadAnswerError):
-    """A reply that the endpoint's content filter took back; asking again would not help."""
-
-
 def _check_url(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"{shown_url(url)!r} is no address of an endpoint; it looks like http://127.0.0.1:8000/v1")
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not match, a port that is no number
+        valid = False
+    if not valid:
+        shown = re.sub(r"//[^/]*@", "//", url)
+        raise InputError(f"{shown!r} is no address of an endpoint; it looks like http://127.0.0.1:8000/v1")
     if parts.username or parts.password:
         raise InputError(
             f"the address of {shown_url(url)} holds a user or password, which does not go together with the "
@@ -242,9 +245,8 @@ def _check_url(url: str) -> None:
 def shown_url(url: str) -> str:
     """A base URL as it may be written to files and terminals: without user, password and query."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    port = f":{parts.port}" if parts.port else ""
-    return urlunsplit((parts.scheme, host + port, parts.path, "", ""))
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def _client(base_url: str, key: str) -> AsyncOpenAI:
@@ -271,13 +273,11 @@ def _completions(answer: object) -> list[Completion]:
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(message, dict):
             raise _BadAnswerError(f"choice {position} has no message: {str(choice)[:200]!r}")
-        if choice.get("finish_reason") == "content_filter":
-            raise _WithheldError("the reply was withheld by the endpoint's content filter")
-        first = position == 0
+        first, finish_reason = position == 0, choice.get("finish_reason")
         completions.append(
             Completion(
                 text=str(message.get("content") or ""),
-                finish_reason="length" if choice.get("finish_reason") == "length" else "stop",
+                finish_reason=finish_reason if finish_reason in ("length", "content_filter") else "stop",
                 requests=int(first),
                 prompt_tokens=int(tokens.get("prompt_tokens") or 0) if first else 0,
                 completion_tokens=int(tokens.get("completion_tokens") or 0) if first else 0,
@@ -310,7 +310,7 @@ def _may_pass(error: BaseException) -> bool:
         if error.code == "insufficient_quota":
             return False
         return error.status_code in _RETRIED_STATUSES or error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return isinstance(error, APIConnectionError | _BadAnswerError) and not isinstance(error, _WithheldError)
+    return isinstance(error, APIConnectionError | _BadAnswerError)
 
 
 def _wait(state: RetryCallState) -> float:
@@ -337,7 +337,7 @@ def _cause(error: Exception) -> str:
         return "timeout" if "connect" not in _reason(error).lower() else "connection"
     if isinstance(error, APIConnectionError):
         return "connection"
-    return "content_filter" if isinstance(error, _WithheldError) else "bad_answer"
+    return "bad_answer"
 
 
 def _reason(error: Exception) -> str:

@@ -23,8 +23,8 @@ from mcts import (
     Work,
 )
 from mcts.rewards import REWARDS
-from preference import FinalScore, QuestionError, Rollout, RolloutNode
-from preference.records import FailedContinuation, Outcome, RecipeRef
+from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord
+from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent import Agent, AgentStep, State
 from reasonrag.concurrency import together
 from reasonrag.questions import Question
@@ -50,7 +50,8 @@ class Explorer:
         self.search: Search[AgentStep] = Search(recipe.search)
         self._states: dict[int, State] = {ROOT_ID: agent.start(question)}
         self._failed: dict[int, list[FailedContinuation]] = {}
-        """Failed continuations by work, so that their order is that of the work."""
+        self._unreadable: dict[int, UnreadableJudgement] = {}
+        """Failures that are no nodes, by work, so that their order is that of the work."""
 
     async def run(self) -> None:
         """Search to the end. Raises the first ReasonragError of any piece of work; the others are cancelled."""
@@ -74,8 +75,10 @@ class Explorer:
         else:
             step = node.payload
             thoughts = (*step.state.thoughts, step.response)
-            value, calls = await self.agent.judge(self.question, thoughts, work.sample)
-            result = Scored(value, calls=calls)
+            judgement = await self.agent.judge(self.question, thoughts, work.sample)
+            if judgement.unreadable is not None:
+                self._unreadable[work.id] = UnreadableJudgement(node_id=node.id, response=judgement.unreadable)
+            result = Scored(judgement.score, calls=judgement.calls)
         self.search.tell(work.id, result)
 
     async def _state_after(self, node: Node[AgentStep]) -> State:
@@ -83,14 +86,22 @@ class Explorer:
             self._states[node.id] = await self.agent.next_state(node.payload)
         return self._states[node.id]
 
-    def record(self, run: RunIdentity) -> Rollout:
+    def record(self, run: RunIdentity) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl."""
         rewards = REWARDS[run.recipe.reward](self.search.tree, alpha=run.recipe.search.alpha)
         nodes = [_as_record(node, reward) for node, reward in zip(self.search.tree.nodes, rewards, strict=True)]
         failed = [each for work_id in sorted(self._failed) for each in self._failed[work_id]]
-        return _record(self.agent, self.question, run, nodes=nodes, failed_continuations=failed)
+        unreadable = [self._unreadable[work_id] for work_id in sorted(self._unreadable)]
+        return _record(
+            self.agent,
+            self.question,
+            run,
+            nodes=nodes,
+            failed_continuations=failed,
+            unreadable_judgements=unreadable,
+        )
 
-    def error_record(self, run: RunIdentity, error: QuestionError) -> Rollout:
+    def error_record(self, run: RunIdentity, error: QuestionError) -> RolloutRecord:
         """The line of a question that has no tree, with the reason."""
         return _record(self.agent, self.question, run, error=error)
 
@@ -102,9 +113,10 @@ def _record(
     *,
     nodes: Sequence[RolloutNode] = (),
     failed_continuations: Sequence[FailedContinuation] = (),
+    unreadable_judgements: Sequence[UnreadableJudgement] = (),
     error: QuestionError | None = None,
-) -> Rollout:
-    return Rollout(
+) -> RolloutRecord:
+    return RolloutRecord(
         question_id=question.id,
         question=question.question,
         golden_answers=question.golden_answers,
@@ -120,6 +132,7 @@ def _record(
         usage=agent.spending.as_usage(),
         nodes=list(nodes),
         failed_continuations=list(failed_continuations),
+        unreadable_judgements=list(unreadable_judgements),
         error=error,
     )
 

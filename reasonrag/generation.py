@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import platform
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +27,7 @@ import orjson
 from pydantic import BaseModel
 
 from mcts import RECIPES, Recipe
-from preference import QuestionError, Rollout, read_rollouts
+from preference import QuestionError, RolloutRecord, read_rollouts
 from reasonrag.agent import Agent, Spending
 from reasonrag.chat import ChatModel, Sampling
 from reasonrag.concurrency import Slots, together
@@ -39,11 +42,12 @@ from reasonrag.questions import (
     DATASETS,
     Question,
     QuestionSource,
+    data_sets,
     find_questions,
     open_questions,
 )
 from reasonrag.recording import RecordingModel, ReplayModel
-from reasonrag.retrieval import MANIFEST, BM25Retriever, Retriever, open_index, open_or_build
+from reasonrag.retrieval import MANIFEST, BM25Retriever, Retriever, index_place, is_built, open_index, open_or_build
 from reasonrag.runs import RunDirectory
 from reasonrag.settings import MAX_STEPS, GenerateSettings, resolve
 
@@ -66,12 +70,13 @@ class RunSummary(BaseModel):
     failed: int
     failures_by_cause: dict[str, int]
     nodes: int
-    answers: int
-    """Answers reached by real continuations, those in the tree included."""
+    continuations: int
+    """Real continuations from the root to an answer, or to a failed step, which counts as 0."""
     mean_f1: float | None
     mean_em: float | None
+    """Means over the continuations."""
     questions_mixed: int
-    """Questions with both better and worse answers, the ones that can teach."""
+    """Questions with both better and worse ends, the ones that can teach."""
     parse_failures_by_cause: dict[str, int]
     repair_turns: int
     calls: int
@@ -156,29 +161,50 @@ def generate(
 
 
 def run_to_end(coroutine: Awaitable[T]) -> T:
-    """The result of a coroutine, whether or not this thread already runs an event loop."""
+    """The result of a coroutine, whether or not this thread already runs an event loop.
+
+    An interrupt (Ctrl-C, a notebook's stop button) ends the work in either case before it is passed on.
+    """
 
     async def awaited() -> T:
         return await coroutine
 
     try:
-        asyncio.get_running_loop()
+        caller = asyncio.current_task()
     except RuntimeError:
         return asyncio.run(awaited())
-    outcome: list[T | BaseException] = []
+    outcome: Future[T] = Future()
+    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+
+    async def announced() -> T:
+        task = asyncio.ensure_future(awaited())
+        running.set_result((asyncio.get_running_loop(), task))
+        return await task
 
     def in_thread() -> None:
         try:
-            outcome.append(asyncio.run(awaited()))
+            outcome.set_result(asyncio.run(announced()))
         except BaseException as error:  # noqa: BLE001 - handed to the caller's thread below
-            outcome.append(error)
+            outcome.set_exception(error)
 
     thread = threading.Thread(target=in_thread, name="reasonrag")
     thread.start()
-    thread.join()
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
+    try:
+        _join(thread, caller)
+    except BaseException:
+        loop, task = running.result()
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
+    return outcome.result()
+
+
+def _join(thread: threading.Thread, caller: asyncio.Task[Any] | None) -> None:
+    """Wait for a thread. Raises CancelledError when the waiting task is cancelled: so asyncio.run passes on Ctrl-C."""
+    while thread.is_alive():
+        thread.join(0.1)
+        if caller is not None and caller.cancelling():
+            raise asyncio.CancelledError
 
 
 async def _generate(
@@ -189,31 +215,62 @@ async def _generate(
     record: str | Path | None,
 ) -> RunSummary:
     source, corpus = _find_data(settings)
-    if retriever is None:
-        retriever = _open_retriever(settings, corpus, watcher)
     prompts = load_prompts(settings.prompts)
+    async with AsyncExitStack() as opened:
+        teacher = chat_model or _open_model(settings)
+        if teacher is not chat_model:
+            opened.push_async_callback(teacher.close)
+        model = teacher
+        if record is not None:
+            model = RecordingModel(teacher, Path(record))
+            opened.push_async_callback(model.close)
+        if retriever is None:
+            retriever = await _open_retriever(settings, corpus, teacher, watcher)
+        agent = Agent(
+            model=model,
+            retriever=retriever,
+            prompts=prompts,
+            sampling=Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_tokens),
+            top_k=settings.top_k,
+            max_steps=settings.max_steps or MAX_STEPS[settings.recipe],
+            seed=settings.seed,
+        )
+        identity, config = _identify(agent, source, settings)
+        with RunDirectory(settings.run, config, say=watcher.say) as run:
+            session = _Session(run, identity, watcher)
+            if isinstance(teacher, EndpointModel):
+                teacher.on_failure = session.call_failed
+            try:
+                await session.explore_all(agent, source, settings)
+            finally:
+                watcher.ended()
+            run.put_in_order(question.id for question in source.read(settings.limit))
+            summary = _summarise(run, session, source, settings, model.name)
+            run.write_summary(summary.model_dump())
+    return summary
+
+
+def _identify(agent: Agent, source: QuestionSource, settings: GenerateSettings) -> tuple[RunIdentity, dict[str, Any]]:
+    """What every record says about the run, and the content of its config.json."""
     recipe = resolve_recipe(settings)
-    max_steps = settings.max_steps or MAX_STEPS[recipe.name]
-    sampling = Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_tokens)
-    model_name = chat_model.name if chat_model else _model_name(settings)
     decides_answers = {
         "dataset": source.dataset,
         "split": source.split,
         "questions_sha256": source.sha256,
-        "retriever": retriever.identity,
-        "top_k": settings.top_k,
-        "prompts": prompts.hash,
-        "model": model_name,
-        "sampling": sampling.model_dump(mode="json", exclude={"stop"}),
+        "retriever": agent.retriever.identity,
+        "top_k": agent.top_k,
+        "prompts": agent.prompts.hash,
+        "model": agent.model.name,
+        "sampling": agent.sampling.model_dump(mode="json", exclude={"stop"}),
         "recipe": recipe.model_dump(mode="json"),
-        "max_steps": max_steps,
-        "seed": settings.seed,
+        "max_steps": agent.max_steps,
+        "seed": agent.seed,
     }
     identity = RunIdentity(
         dataset=source.dataset,
         split=source.split,
         config_hash=config_hash(decides_answers),
-        seed=settings.seed,
+        seed=agent.seed,
         recipe=recipe,
     )
     config = {
@@ -222,30 +279,7 @@ async def _generate(
         "operational": _operational(settings, source),
         "versions": versions(),
     }
-    with RunDirectory(settings.run, config, say=watcher.say) as run:
-        session = _Session(run, identity, watcher)
-        model = chat_model or _open_model(settings, session)
-        if record is not None:
-            model = RecordingModel(model, Path(record))
-        agent = Agent(
-            model=model,
-            retriever=retriever,
-            prompts=prompts,
-            sampling=sampling,
-            top_k=settings.top_k,
-            max_steps=max_steps,
-            seed=settings.seed,
-        )
-        try:
-            await session.explore_all(agent, source, settings)
-        finally:
-            watcher.ended()
-            if model is not chat_model:
-                await model.close()
-        run.put_in_order(question.id for question in source.read(settings.limit))
-        summary = _summarise(run, session, source, settings, model_name)
-        run.write_summary(summary.model_dump())
-    return summary
+    return identity, config
 
 
 @dataclass
@@ -296,7 +330,7 @@ class _Session:
         self.run.append(rollout)
         self._count(rollout)
 
-    def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> Rollout:
+    def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> RolloutRecord:
         self.run.record_failure(
             {
                 "kind": "question",
@@ -308,7 +342,7 @@ class _Session:
         )
         return explorer.error_record(self.identity, QuestionError(cause=cause, message=message))
 
-    def _count(self, rollout: Rollout) -> None:
+    def _count(self, rollout: RolloutRecord) -> None:
         usage = rollout.usage
         self.tally.questions += 1
         self.tally.failed_questions += rollout.error is not None
@@ -340,6 +374,8 @@ class _Session:
 
 def _find_data(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
     """The questions, and the corpus that belongs to them (None: the one of --index)."""
+    if settings.data_dir and not (settings.dataset or settings.questions):
+        raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
     if settings.questions:
         if settings.dataset:
             raise InputError("give --questions or --dataset, not both")
@@ -378,7 +414,9 @@ def _atlas(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
     return source, settings.corpus or world / "corpus.jsonl"
 
 
-def _open_retriever(settings: GenerateSettings, corpus: Path | None, watcher: Watcher) -> BM25Retriever:
+async def _open_retriever(
+    settings: GenerateSettings, corpus: Path | None, teacher: ChatModel, watcher: Watcher
+) -> BM25Retriever:
     place = settings.index
     if place is not None and (place / MANIFEST).exists():
         found = open_index(place)  # never built over: it may have taken hours
@@ -390,14 +428,10 @@ def _open_retriever(settings: GenerateSettings, corpus: Path | None, watcher: Wa
         return found
     if corpus is None:
         raise InputError(f"{place} holds no finished index; give --corpus FILE to have it built there")
-    return open_or_build(place or index_place(corpus, settings.index_home), corpus, say=watcher.say)
-
-
-def index_place(corpus: Path, home: Path) -> Path:
-    """Where the index of a corpus is kept by default: named after it, and after its path so that none collide."""
-    name = corpus.parent.name if corpus.stem == "corpus" else corpus.stem
-    path_hash = hashlib.sha256(str(corpus.resolve()).encode()).hexdigest()[:8]
-    return home / f"{name}-bm25-{path_hash}"
+    place = place or index_place(corpus, settings.index_home)
+    if not is_built(place, corpus):
+        await teacher.check()  # nobody should wait for an index only to learn that the key is wrong
+    return open_or_build(place, corpus, say=watcher.say)
 
 
 def _model_name(settings: GenerateSettings) -> str:
@@ -411,16 +445,11 @@ def _model_name(settings: GenerateSettings) -> str:
     )
 
 
-def _open_model(settings: GenerateSettings, session: _Session) -> ChatModel:
+def _open_model(settings: GenerateSettings) -> ChatModel:
     name = _model_name(settings)
     if name == OFFLINE and settings.base_url is None:
         return OfflineTeacher()
-    return EndpointModel(
-        name,
-        base_url=settings.base_url,
-        slots=Slots(settings.concurrency),
-        on_failure=session.call_failed,
-    )
+    return EndpointModel(name, base_url=settings.base_url, slots=Slots(settings.concurrency))
 
 
 def resolve_recipe(settings: GenerateSettings) -> Recipe:
@@ -444,10 +473,11 @@ def config_hash(decides_answers: dict[str, Any]) -> str:
 
 def _operational(settings: GenerateSettings, source: QuestionSource) -> dict[str, Any]:
     """Settings that may change between sessions of a run."""
+    base_url = settings.base_url or os.environ.get("OPENAI_BASE_URL")
     return {
         "limit": settings.limit,
         "concurrency": settings.concurrency,
-        "base_url": shown_url(settings.base_url) if settings.base_url else None,
+        "base_url": shown_url(base_url) if base_url else None,
         "questions": str(source.path),
         "hub_revision": source.revision,
     }
@@ -485,9 +515,9 @@ def _summarise(
         failed=counts.failures.total(),
         failures_by_cause=dict(counts.failures.most_common()),
         nodes=counts.nodes,
-        answers=counts.answers,
-        mean_f1=counts.f1 / counts.answers if counts.answers else None,
-        mean_em=counts.em / counts.answers if counts.answers else None,
+        continuations=counts.continuations,
+        mean_f1=counts.f1 / counts.continuations if counts.continuations else None,
+        mean_em=counts.em / counts.continuations if counts.continuations else None,
         questions_mixed=counts.mixed,
         parse_failures_by_cause=dict(counts.parse_failures.most_common()),
         repair_turns=counts.repair_turns,
@@ -509,7 +539,7 @@ class _RunCounts:
 
     done: int = 0
     nodes: int = 0
-    answers: int = 0
+    continuations: int = 0
     f1: float = 0.0
     em: float = 0.0
     mixed: int = 0
@@ -521,7 +551,7 @@ class _RunCounts:
     failures: Counter[str] = field(default_factory=Counter)
     parse_failures: Counter[str] = field(default_factory=Counter)
 
-    def add(self, rollout: Rollout) -> None:
+    def add(self, rollout: RolloutRecord) -> None:
         self.calls += rollout.usage.calls
         self.requests += rollout.usage.requests
         self.prompt_tokens += rollout.usage.prompt_tokens
@@ -532,7 +562,7 @@ class _RunCounts:
         self.done += 1
         self.nodes += len(rollout.nodes)
         finals = rollout.nodes[0].rollouts
-        self.answers += len(finals)
+        self.continuations += len(finals)
         self.f1 += sum(each.f1 for each in finals)
         self.em += sum(each.em for each in finals)
         self.mixed += len({each.f1 for each in finals}) > 1
@@ -540,6 +570,8 @@ class _RunCounts:
         in_tree = [node.parse_error for node in rollout.nodes]
         outside = [each.parse_error for each in rollout.failed_continuations]
         self.parse_failures.update(error.cause for error in in_tree + outside if error)
+        if rollout.unreadable_judgements:
+            self.parse_failures["no_score"] += len(rollout.unreadable_judgements)
 
     def warnings(self, split: str) -> list[str]:
         found = []

@@ -22,6 +22,8 @@ def pairs(run: str | Path, **flags: Any) -> PairSummary:
     """
     settings = resolve(PairsSettings, "pairs", flags)
     path = Path(run)
+    if (settings.out / ROLLOUTS).exists():
+        raise InputError(f"--out {settings.out} is a run directory, whose summary would be overwritten; choose another")
     rollouts = path / ROLLOUTS if path.is_dir() else path
     if not rollouts.is_file():
         raise InputError(f"there is no {rollouts}; give a run directory. Make one with: reasonrag generate --run {run}")

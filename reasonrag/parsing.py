@@ -22,10 +22,10 @@ TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
 
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
-ParseCause = Literal["cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
-"""cut_off: the reply hit max_tokens before its tag was closed. no_tag: no tag at all. wrong_tag: a tag this turn may
-not use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened inside another. empty: nothing
-inside."""
+ParseCause = Literal["withheld", "cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
+"""withheld: the endpoint's content filter took the reply back. cut_off: the reply hit max_tokens before its tag was
+closed. no_tag: no tag at all. wrong_tag: a tag this turn may not use. not_opened: a closing tag without its opening
+one. mixed_tags: one tag opened inside another. empty: nothing inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ def stop_strings(action: AgentAction) -> tuple[str, ...]:
 
 def parse_reply(text: str, *, action: AgentAction, finish_reason: FinishReason) -> ParsedReply | ParseError:
     """The step that a reply takes in a turn, or why it takes none."""
+    if finish_reason == "content_filter":
+        return ParseError("withheld", "the endpoint's content filter took the reply back")
     tags = list(_TAG.finditer(text))
     closing = next((tag for tag in tags if tag[1]), None)
     opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]

@@ -132,12 +132,7 @@ def find_questions(dataset: str, split: str, data_dir: Path | None) -> QuestionS
         return download_questions(dataset, split)
     folder = data_dir / dataset
     if not folder.is_dir():
-        if not data_dir.is_dir():
-            raise InputError(f"there is no data directory {data_dir}")
-        present = [each.name for each in data_dir.iterdir() if (each / "corpus.jsonl").exists()]
-        if not present:
-            raise InputError(f"{data_dir} holds no data set; put them at <dataset>/<split>.jsonl and corpus.jsonl")
-        raise InputError(f"{data_dir} has no data set {dataset!r}; {choices(dataset, present)}")
+        raise InputError(f"{data_dir} has no data set {dataset!r}; {choices(dataset, data_sets(data_dir))}")
     path = folder / f"{split}.jsonl"
     if not path.is_file():
         splits = [each.stem for each in folder.glob("*.jsonl") if each.stem != "corpus"]
@@ -145,3 +140,13 @@ def find_questions(dataset: str, split: str, data_dir: Path | None) -> QuestionS
             raise InputError(f"{folder} holds no questions; put them at {path}")
         raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
     return open_questions(path, dataset=dataset, split=split)
+
+
+def data_sets(data_dir: Path) -> list[str]:
+    """Names of the data sets in a directory. Raises InputError if there are none."""
+    if not data_dir.is_dir():
+        raise InputError(f"there is no data directory {data_dir}")
+    present = sorted(each.name for each in data_dir.iterdir() if (each / "corpus.jsonl").exists())
+    if not present:
+        raise InputError(f"{data_dir} holds no data set; put them at <dataset>/<split>.jsonl and corpus.jsonl")
+    return present

@@ -20,7 +20,7 @@ _UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValidationError)
 
 
 class RecordingModel:
-    """Passes requests on and appends every reply to `path` before it is used. Closes the model it was given."""
+    """Passes requests on and appends every reply to `path` before it is used. The model it was given stays open."""
 
     def __init__(self, inner: ChatModel, path: Path) -> None:
         self.name = inner.name
@@ -55,7 +55,6 @@ class RecordingModel:
 
     async def close(self) -> None:
         self._file.close()
-        await self._inner.close()
 
 
 def _mend(file: BinaryIO) -> None:

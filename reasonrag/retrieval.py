@@ -1,25 +1,29 @@
 """The seam to search over passages, and its first implementation: BM25 on disk.
 
-Decides how an index directory looks (`manifest.json` is written last, so that its existence means a finished build),
-when one is reused and when it is built again. Does not know who asks or what for.
+Decides how an index directory looks (its `manifest.json` means a finished build), when one is reused and when it is
+built again. Does not know who asks or what for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import hashlib
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from preference.exporting import replacing
 from reasonrag.corpora import Corpus, Passage, scan_corpus
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, RetrievalError
 
 MANIFEST = "manifest.json"
 OFFSETS = "offsets.npy"
@@ -68,7 +72,8 @@ class BM25Retriever:
     def __init__(self, directory: Path, manifest: IndexManifest) -> None:
         import bm25s
 
-        self.identity = f"bm25:{manifest.corpus_sha256[:16]}:k1={manifest.k1}:b={manifest.b}"
+        words = f"{manifest.stemmer}:{manifest.stopwords}"
+        self.identity = f"bm25:{manifest.corpus_sha256[:16]}:k1={manifest.k1}:b={manifest.b}:{words}"
         self.manifest = manifest
         try:
             self._corpus = Corpus(Path(manifest.corpus), np.load(directory / OFFSETS))
@@ -96,52 +101,106 @@ class BM25Retriever:
         return [self._passage(int(row), float(scores[row])) for row in best]
 
     def _passage(self, row: int, score: float) -> Passage:
-        passage = self._corpus[row]
+        try:
+            passage = self._corpus[row]
+        except InputError as error:
+            raise RetrievalError(f"{error}. The corpus was changed while it was searched") from error
         return Passage(id=passage.id, title=passage.title, text=passage.text, score=round(score, 6))
 
 
 def build_bm25(corpus: Path, directory: Path) -> IndexManifest:
-    """Build a BM25 index of `corpus` in `directory`, over an older one if there is one.
+    """Build a BM25 index of `corpus` in `directory`; an older one is replaced when the new one is whole.
 
+    One builder at a time: others wait. Runs that have the older index open keep it.
     Raises InputError for a bad corpus (see `scan_corpus`) and where `directory` cannot be written.
     """
-    import bm25s
+    with _building(directory):
+        return _build(corpus, directory)
 
+
+@contextmanager
+def _building(directory: Path) -> Iterator[None]:
+    """The right to build in `directory`, across processes."""
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        lock = directory.with_name(f".{directory.name}.lock").open("wb")
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(corpus: Path, directory: Path) -> IndexManifest:
+    """Build beside `directory` and take its place: files that others have mapped are never written to."""
     if not corpus.is_file():
         raise InputError(f"there is no corpus {corpus}")
     stat = corpus.stat()  # before reading: a change while reading must make the index stale
     scan = scan_corpus(corpus)
+    unfinished = directory.with_name(f".{directory.name}.building")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / MANIFEST).unlink(missing_ok=True)
-        texts = [f"{each.title}\n{each.text}" for each in Corpus(corpus, scan.offsets)]
-        tokens = _Tokenizer()(texts)
-        if not any(tokens):
-            raise InputError(f"{corpus} holds no word that could be searched for, stop words apart")
-        index = bm25s.BM25(k1=BM25_K1, b=BM25_B)
-        index.index(tokens, show_progress=False)
-        index.save(directory)
-        np.save(directory / OFFSETS, scan.offsets)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        passages = _index_words(corpus, scan.offsets, unfinished)
+        np.save(unfinished / OFFSETS, scan.offsets)
         manifest = IndexManifest(
             kind="bm25",
             corpus=str(corpus.resolve()),
             corpus_sha256=scan.sha256,
             corpus_bytes=stat.st_size,
             corpus_mtime_ns=stat.st_mtime_ns,
-            passages=len(texts),
+            passages=passages,
             k1=BM25_K1,
             b=BM25_B,
             stemmer="snowball-english",
             stopwords="bm25s-english",
             versions={name: version(name) for name in ("bm25s", "PyStemmer")},
         )
-        with replacing(directory / MANIFEST) as file:
-            file.write(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2))
+        (unfinished / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2))
+        if directory.exists():
+            _remove_index(directory)
+        unfinished.rename(directory)
     except OSError as error:
-        raise InputError(
-            f"cannot write the index {directory}: {error.strerror}. Choose another place with --index DIR"
-        ) from error
+        raise _unwritable(directory, error) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
     return manifest
+
+
+def _index_words(corpus: Path, offsets: npt.NDArray[np.int64], directory: Path) -> int:
+    """Index title and text of every passage into `directory`; their number."""
+    import bm25s
+
+    texts = [f"{each.title}\n{each.text}" for each in Corpus(corpus, offsets)]
+    tokens = _Tokenizer()(texts)
+    if not any(tokens):
+        raise InputError(f"{corpus} holds no word that could be searched for, stop words apart")
+    index = bm25s.BM25(k1=BM25_K1, b=BM25_B)
+    index.index(tokens, show_progress=False)
+    index.save(directory)
+    return len(texts)
+
+
+def _remove_index(directory: Path) -> None:
+    """Delete an index, and nothing else that a user may keep in the same place."""
+    files = list(directory.iterdir())
+    foreign = [each.name for each in files if not each.name.endswith((".index.npy", ".index.json", OFFSETS, MANIFEST))]
+    if foreign:
+        raise InputError(f"{directory} holds files that are no index ({foreign[0]}); choose another place for it")
+    for each in files:
+        each.unlink()
+    directory.rmdir()
+
+
+def _unwritable(directory: Path, error: OSError) -> InputError:
+    return InputError(f"cannot write the index {directory}: {error.strerror}. Choose another place for it")
+
+
+def index_place(corpus: Path, home: Path) -> Path:
+    """Where the index of a corpus is kept by default: named after it, and after its path so that none collide."""
+    path = corpus.resolve()
+    name = path.parent.name if path.stem == "corpus" else path.stem
+    return home / f"{name}-bm25-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
 
 def read_manifest(directory: Path) -> IndexManifest:
@@ -169,16 +228,23 @@ def open_index(directory: Path) -> BM25Retriever:
     return BM25Retriever(directory, manifest)
 
 
+def is_built(directory: Path, corpus: Path) -> bool:
+    """Whether `directory` holds a finished index of `corpus` as it is now. Raises InputError for a bad manifest."""
+    return (directory / MANIFEST).exists() and _is_current(read_manifest(directory), corpus)
+
+
 def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> BM25Retriever:
     """The index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
-    if (directory / MANIFEST).exists():
-        manifest = read_manifest(directory)
-        if _is_current(manifest, corpus):
-            return BM25Retriever(directory, manifest)
-        say(f"{corpus} is not what {directory} was built from; building the index again")
-    else:
-        say(f"no index of {corpus} yet; building {directory}")
-    return BM25Retriever(directory, build_bm25(corpus, directory))
+    if is_built(directory, corpus):
+        return BM25Retriever(directory, read_manifest(directory))
+    with _building(directory):
+        if is_built(directory, corpus):  # somebody else has built it while we waited
+            return BM25Retriever(directory, read_manifest(directory))
+        if (directory / MANIFEST).exists():
+            say(f"{corpus} is not what {directory} was built from; building the index again")
+        else:
+            say(f"no index of {corpus} yet; building {directory}")
+        return BM25Retriever(directory, _build(corpus, directory))
 
 
 def _is_current(manifest: IndexManifest, corpus: Path) -> bool:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import orjson
 
-from preference import MalformedRolloutsError, Rollout
+from preference import MalformedRolloutsError, RolloutRecord
 from preference.exporting import replacing
 from preference.records import parse_rollout
 from reasonrag.errors import InputError
@@ -66,7 +66,7 @@ class RunDirectory:
         """Whether the question has a tree; one that only has an error is owed again."""
         return question_id in self._lines and question_id not in self._failed
 
-    def append(self, rollout: Rollout) -> None:
+    def append(self, rollout: RolloutRecord) -> None:
         """Write a finished tree, or why there is none, to disk."""
         line = rollout.to_line()
         self._index(rollout, self._end_of(self._rollouts), len(line))
@@ -109,15 +109,20 @@ class RunDirectory:
             ) from error
 
     def _check_config(self) -> None:
-        """Refuse to mix configurations; a directory without any rollout takes every one."""
+        """Refuse to mix configurations; a directory without any tree takes every one."""
         path = self.path / CONFIG
         if self._lines:
             changed = changed_keys(_read_config(path)["decides_answers"], self._config["decides_answers"])
-            if changed:
+            if changed and len(self._lines) > len(self._failed):
                 raise InputError(
                     f"{self.path} holds a run with another configuration; its trees would not be comparable. "
                     f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
                 )
+            if changed:
+                self._say(f"{self.path} holds no tree, only failures of another configuration; starting anew")
+                self._rollouts.truncate(0)
+                self._lines.clear()
+                self._failed.clear()
         with replacing(path) as file:
             file.write(orjson.dumps(self._config, option=_INDENTED))
 
@@ -140,7 +145,7 @@ class RunDirectory:
             self._index(rollout, start, len(line))
             start += len(line)
 
-    def _index(self, rollout: Rollout, start: int, length: int) -> None:
+    def _index(self, rollout: RolloutRecord, start: int, length: int) -> None:
         self._lines[rollout.question_id] = (start, length)
         if rollout.error:
             self._failed.add(rollout.question_id)
@@ -153,12 +158,21 @@ class RunDirectory:
 
 
 def changed_keys(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """`key was x, is y` for every key whose values differ."""
+    """`key was x, is y` for every key whose values differ, nested ones by their path (`recipe.search.siblings`)."""
+    old, new = dict(_leaves(before)), dict(_leaves(now))
     return [
-        f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
+        f"{key} was {old.get(key)!r}, is {new.get(key)!r}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
     ]
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
-COMMANDS = ("generate", "pairs")
+COMMANDS = ("generate", "pairs", "index")
 """Commands with a table in the settings file."""
+INDEX_HOME = Path("indexes")
 
 
 class Settings(BaseModel):
@@ -42,7 +43,7 @@ class GenerateSettings(Settings):
     questions: Path | None = Field(default=None, description="Your own questions (JSONL) instead of --dataset")
     corpus: Path | None = Field(default=None, description="Your own corpus (JSONL)")
     index: Path | None = Field(default=None, description="A built index, or where to keep the one that is built")
-    index_home: Path = Field(default=Path("indexes"), description="Where indexes go that have no --index")
+    index_home: Path = Field(default=INDEX_HOME, description="Where indexes go that have no --index")
     run: Path = Field(description="Run directory; an interrupted run in it is continued")
     model: str | None = Field(
         default=None, description="Teacher: a model name of the endpoint, or offline [default for atlas: offline]"
@@ -94,6 +95,16 @@ class PairsSettings(Settings):
         default=False,
         description="Every valid pair of siblings, not only best against worst per action-type combination",
     )
+
+
+class IndexSettings(Settings):
+    """Settings of `index build`."""
+
+    corpus: Path = Field(description='Passages: JSONL of {"id", "contents": "title\\ntext"}')
+    out: Path | None = Field(
+        default=None, description="Directory of the index [default: where generate looks for it, in --index-home]"
+    )
+    index_home: Path = Field(default=INDEX_HOME, description="Where indexes go that have no --out")
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)

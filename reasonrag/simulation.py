@@ -75,7 +75,8 @@ async def serving(habits: Habits, *, host: str = "127.0.0.1", port: int = 0) -> 
     try:
         await web.TCPSite(runner, host, port, backlog=1024).start()
         bound_host, bound_port = runner.addresses[0][:2]
-        yield f"http://{bound_host}:{bound_port}/v1", app[TRAFFIC]
+        shown_host = f"[{bound_host}]" if ":" in bound_host else bound_host
+        yield f"http://{shown_host}:{bound_port}/v1", app[TRAFFIC]
     finally:
         await runner.cleanup()
 

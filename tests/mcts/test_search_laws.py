@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from mcts import (
     RECIPES,
+    ROOT_ID,
     Continue,
     Continued,
     Expand,
@@ -80,6 +81,10 @@ class Environment:
 def draws_of(work: Work) -> range:
     count = work.count if isinstance(work, Expand | Continue) else 1
     return range(work.sample, work.sample + count)
+
+
+def is_plain(path: Sequence[Step[str]]) -> bool:
+    return all(step.plain for step in path)
 
 
 def replies_of(step: Step[str]) -> int:
@@ -183,25 +188,28 @@ def test_telling_twice_is_telling_once(config: SearchConfig, environment: Enviro
 
 @few
 @given(config=configs, environment=environments)
-def test_a_parent_is_visited_at_least_as_often_as_all_its_children(
+def test_a_parent_is_visited_at_least_as_often_as_all_its_plain_children(
     config: SearchConfig, environment: Environment
 ) -> None:
-    """visits(parent) >= sum of visits(children): what is backed up through a child passes its parent."""
+    """visits(parent) >= sum of visits(plain children): what is backed up through a plain step passes its parent."""
     tree = searched(config, environment).tree
     for node in tree.nodes:
-        assert node.visits >= sum(child.visits for child in tree.children(node))
+        assert node.visits >= sum(child.visits for child in tree.children(node) if child.plain)
 
 
 @few
 @given(config=configs, environment=environments)
 def test_a_value_lies_within_what_was_backed_up(config: SearchConfig, environment: Environment) -> None:
-    """Each node's value is between the least and the greatest value that came up through it, 0 if none did."""
+    """Each node's value is between the least and the greatest value that came up through it by plain samples only, 0 if
+    none did."""
     search: Search[str] = Search(config)
     backed_up: dict[int, list[float]] = defaultdict(list)
 
     def note(node_id: int, value: float) -> None:
         for above in search.tree.path_up(search.tree[node_id]):
             backed_up[above.id].append(value)
+            if not above.plain:
+                return
 
     for wave in waves_of(search, environment):
         for work in wave.work:
@@ -209,7 +217,7 @@ def test_a_value_lies_within_what_was_backed_up(config: SearchConfig, environmen
             if isinstance(result, Scored):
                 note(work.node_id, result.value)
             elif isinstance(result, Continued) and not config.keep_continuations:
-                for path in result.paths:
+                for path in filter(is_plain, result.paths):
                     steps = search.tree[work.node_id].depth + len(path)
                     note(work.node_id, shortest_path_reward(path[-1].outcome, steps=steps, alpha=config.alpha))
     if config.valuation == "continuation":
@@ -289,8 +297,9 @@ def test_siblings_are_sampled_only_where_they_can_be_valued(
 def test_every_simulation_does_something(config: SearchConfig, environment: Environment, max_calls: int) -> None:
     """A spent budget ends the search; it is not sat out in simulations that ask for nothing and back nothing up."""
     search: Search[str] = Search(config.model_copy(update={"max_calls": max_calls}))
-    expansions = sum(isinstance(item, Expand) for wave in waves_of(search, environment) for item in wave.work)
-    assert search.simulations <= search.tree.root.visits + expansions
+    asked = sum(len(wave.work) for wave in waves_of(search, environment))
+    ends = [node for node in search.tree.nodes if node.id == ROOT_ID or not node.plain]
+    assert search.simulations <= asked + sum(node.visits for node in ends)
 
 
 @few

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from preference import PairingRules, Rollout, export_pairs
+from preference import PairingRules, RolloutRecord, export_pairs
 
 VERSIONS = {"reasonrag": "0.0.0"}
 
@@ -37,8 +37,8 @@ def prompt(system: str, user: str) -> list[dict[str, str]]:
     return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
-def record(nodes: list[dict[str, Any]], **fields: Any) -> Rollout:
-    return Rollout.model_validate(
+def record(nodes: list[dict[str, Any]], **fields: Any) -> RolloutRecord:
+    return RolloutRecord.model_validate(
         {
             "question_id": "q1",
             "question": QUESTION,
@@ -55,7 +55,7 @@ def record(nodes: list[dict[str, Any]], **fields: Any) -> Rollout:
     )
 
 
-def tree(**fields: Any) -> Rollout:
+def tree(**fields: Any) -> RolloutRecord:
     """A query (one path right, one wrong) before two guesses and an unparsed reply; evidence before none."""
     first = prompt(THINK, f"Question: {QUESTION}")
     passage = "<reference>Wikipedia Title: Ada Lovelace\nBorn in London.\n\n</reference>"
@@ -131,7 +131,7 @@ def tree(**fields: Any) -> Rollout:
     return record([root, *({"id": i, "children_ids": []} | step for i, step in enumerate(steps, start=1))], **fields)
 
 
-def failure() -> Rollout:
+def failure() -> RolloutRecord:
     return record([], question_id="q2", error={"cause": "timeout", "message": "no answer after 600 s"})
 
 
@@ -271,6 +271,7 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
         "splits": ["toy/train"],
         "rules": {"min_margin": 0.02, "allow_malformed": False, "all_pairs": False},
         "versions": VERSIONS,
+        "warnings": [],
     }
     assert json.loads((tmp_path / "summary.json").read_bytes()) == summary.model_dump()
 
@@ -298,10 +299,34 @@ def test_the_summary_names_every_recipe_and_split(tmp_path: Path) -> None:
     assert summary.splits == ["other/train", "toy/dev", "toy/train"]
 
 
+def test_a_failed_question_that_was_explored_after_all_counts_once(tmp_path: Path) -> None:
+    """An unfinished run may hold an error line and, below it, the tree of the same question."""
+    summary = export_pairs([failure(), tree(question_id="q2")], tmp_path, PairingRules(), versions=VERSIONS)
+    assert (summary.questions, summary.failed_questions) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("records", "warnings"),
+    [
+        ([], ["no pair was made"]),
+        ([failure()], ["no pair was made"]),
+        ([tree(split="dev")], ["made of toy/dev questions: keep these pairs out of training"]),
+        ([tree()], []),
+    ],
+)
+def test_an_export_warns_of_what_would_be_regretted(
+    records: list[RolloutRecord], warnings: list[str], tmp_path: Path
+) -> None:
+    """Pairs of evaluation questions, and no pairs at all."""
+    summary = export_pairs(records, tmp_path, PairingRules(), versions=VERSIONS)
+    assert len(summary.warnings) == len(warnings)
+    assert all(said.startswith(expected) for said, expected in zip(summary.warnings, warnings, strict=True))
+
+
 # -- whole or not at all ------------------------------------------------------------------------------------------
 
 
-def broken_after(records: list[Rollout], error: BaseException) -> Iterator[Rollout]:
+def broken_after(records: list[RolloutRecord], error: BaseException) -> Iterator[RolloutRecord]:
     yield from records
     raise error
 
@@ -348,7 +373,7 @@ def test_rows_are_written_while_rollouts_are_read(tmp_path: Path) -> None:
     """Memory does not grow with the run: with long replies, what is on disk grows between one record and the next."""
     written: list[int] = []
 
-    def records() -> Iterator[Rollout]:
+    def records() -> Iterator[RolloutRecord]:
         for number in range(5):
             written.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
             long = tree(question_id=f"q{number}")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import Candidate, PairingRules, Rollout, RolloutNode, candidates
+from preference import Candidate, PairingRules, RolloutNode, RolloutRecord, candidates
 
 Fields = dict[str, Any]
 Pair = tuple[int, int]
@@ -43,7 +43,9 @@ def rollouts_of(f1: float, *steps: int) -> list[Fields]:
     return [{"f1": f1, "em": float(f1 == 1), "steps": each} for each in steps]
 
 
-def tree(parents: Sequence[int], steps: Sequence[Fields], *, alpha: float = 0.9, by_layer: bool = True) -> Rollout:
+def tree(
+    parents: Sequence[int], steps: Sequence[Fields], *, alpha: float = 0.9, by_layer: bool = True
+) -> RolloutRecord:
     """Node i + 1 is `steps[i]`, taken in the state of node `parents[i]`."""
     depths = [0]
     for parent in parents:
@@ -58,7 +60,7 @@ def tree(parents: Sequence[int], steps: Sequence[Fields], *, alpha: float = 0.9,
         | ({} if node_id == 0 else steps[node_id - 1])
         for node_id in range(len(parents) + 1)
     ]
-    return Rollout.model_validate(
+    return RolloutRecord.model_validate(
         {
             "question_id": "q1",
             "question": "Who wrote the first program?",
@@ -74,7 +76,7 @@ def tree(parents: Sequence[int], steps: Sequence[Fields], *, alpha: float = 0.9,
     )
 
 
-def siblings(*steps: Fields) -> Rollout:
+def siblings(*steps: Fields) -> RolloutRecord:
     """All steps taken in the root's state."""
     return tree([0] * len(steps), steps)
 
@@ -83,7 +85,7 @@ def ids(each: Candidate) -> Pair:
     return each.chosen.id, each.rejected.id
 
 
-def judged(rollout: Rollout, **rules: Any) -> dict[Pair, str | None]:
+def judged(rollout: RolloutRecord, **rules: Any) -> dict[Pair, str | None]:
     """What became of each candidate, by (chosen, rejected)."""
     return {ids(each): each.dropped for each in candidates(rollout, PairingRules(**rules))}
 
@@ -92,7 +94,7 @@ def what_is_said(node: RolloutNode) -> tuple[str | None, str | None]:
     return node.action_type, node.response if node.content is None else node.content
 
 
-def only(rollout: Rollout, **rules: Any) -> Candidate:
+def only(rollout: RolloutRecord, **rules: Any) -> Candidate:
     (candidate,) = candidates(rollout, PairingRules(**rules))
     return candidate
 
@@ -297,6 +299,23 @@ def test_pairs_that_differ_only_in_length_or_style_are_tagged(
 # -- several pairs in one state -----------------------------------------------------------------------------------
 
 
+def test_a_state_is_what_the_agent_has_seen() -> None:
+    """Two queries with the same words lead to one state: what follows the one and the other are siblings, with one pair
+    for each combination of types, not two."""
+    seen = {"prompt": [{"role": "system", "content": "read"}, {"role": "user", "content": "Question: Who? .."}]}
+    other = {"prompt": [{"role": "system", "content": "read"}, {"role": "user", "content": "Question: Who? else"}]}
+    record = tree(
+        [0, 0, 0, 1, 1, 2, 3],
+        [
+            *(query("who", 0.5), query("who", 0.4), query("else", 0.3)),
+            *(evidence("a", 0.6, **seen), evidence("b", 0.2, **seen), evidence("c", 0.1, **seen)),
+            evidence("d", 0.9, **other),
+        ],
+    )
+    of_evidence = {pair: dropped for pair, dropped in judged(record).items() if pair[0] > 3}
+    assert of_evidence == {(4, 6): None, (4, 5): "not_extreme", (5, 6): "not_extreme"}
+
+
 def test_of_each_combination_of_types_the_best_is_paired_with_the_worst() -> None:
     """Queries 1 (.8), 2 (.5), 3 (.2) and answers 4 (.9), 5 (.1): one pair for each (chosen type, rejected type)."""
     mixed = siblings(query("a", 0.8), query("b", 0.5), query("c", 0.2), answer("d", 0.9), answer("e", 0.1))
@@ -387,14 +406,14 @@ rules = st.builds(
 
 
 @st.composite
-def random_trees(draw: st.DrawFn) -> Rollout:
+def random_trees(draw: st.DrawFn) -> RolloutRecord:
     steps = draw(st.lists(random_steps, max_size=9))
     parents = [draw(st.integers(0, child)) for child in range(len(steps))]
     return tree(parents, steps, alpha=draw(st.sampled_from([0.5, 0.9, 1.0])), by_layer=draw(st.booleans()))
 
 
 @given(rollout=random_trees(), how=rules)
-def test_every_two_siblings_are_a_candidate_once(rollout: Rollout, how: PairingRules) -> None:
+def test_every_two_siblings_are_a_candidate_once(rollout: RolloutRecord, how: PairingRules) -> None:
     """A state with k steps has k(k - 1)/2 candidates, each kept or dropped under one reason: nothing is lost."""
     found = Counter(frozenset(ids(each)) for each in candidates(rollout, how))
     wanted = [frozenset(pair) for node in rollout.nodes for pair in combinations(node.children_ids, 2)]
@@ -402,7 +421,7 @@ def test_every_two_siblings_are_a_candidate_once(rollout: Rollout, how: PairingR
 
 
 @given(rollout=random_trees(), how=rules)
-def test_a_kept_pair_prefers_the_better_step(rollout: Rollout, how: PairingRules) -> None:
+def test_a_kept_pair_prefers_the_better_step(rollout: RolloutRecord, how: PairingRules) -> None:
     """Chosen reward > rejected reward, by the smallest margin at least; the chosen step parsed and says another thing.
 
     What may be rejected besides is a step that did not parse, where the user allows it.
@@ -419,7 +438,7 @@ def test_a_kept_pair_prefers_the_better_step(rollout: Rollout, how: PairingRules
 
 
 @given(rollout=random_trees(), how=rules)
-def test_the_margin_is_the_difference_of_rewards_over_the_discount(rollout: Rollout, how: PairingRules) -> None:
+def test_the_margin_is_the_difference_of_rewards_over_the_discount(rollout: RolloutRecord, how: PairingRules) -> None:
     """Where both are valued; 0 where they are not."""
     for pair in candidates(rollout, how):
         expected = 0.0
@@ -430,7 +449,7 @@ def test_the_margin_is_the_difference_of_rewards_over_the_discount(rollout: Roll
 
 
 @given(rollout=random_trees(), how=rules)
-def test_margins_fall_within_a_state(rollout: Rollout, how: PairingRules) -> None:
+def test_margins_fall_within_a_state(rollout: RolloutRecord, how: PairingRules) -> None:
     """The widest candidate of a state comes first."""
     for before, after in pairwise(candidates(rollout, how)):
         if before.chosen.parent_id == after.chosen.parent_id:
@@ -438,7 +457,7 @@ def test_margins_fall_within_a_state(rollout: Rollout, how: PairingRules) -> Non
 
 
 @given(rollout=random_trees(), how=rules)
-def test_extremes_are_all_pairs_but_one_of_each_combination(rollout: Rollout, how: PairingRules) -> None:
+def test_extremes_are_all_pairs_but_one_of_each_combination(rollout: RolloutRecord, how: PairingRules) -> None:
     """Without `all_pairs`, every state and combination of types with a valid candidate keeps exactly its widest; the
     other valid ones are not_extreme; nothing else changes."""
     everything = list(candidates(rollout, PairingRules(how.min_margin, how.allow_malformed, all_pairs=True)))
@@ -454,7 +473,9 @@ def test_extremes_are_all_pairs_but_one_of_each_combination(rollout: Rollout, ho
 
 
 @given(rollout=random_trees(), how=rules, data=st.data())
-def test_rewards_alone_decide_which_sibling_is_chosen(rollout: Rollout, how: PairingRules, data: st.DataObject) -> None:
+def test_rewards_alone_decide_which_sibling_is_chosen(
+    rollout: RolloutRecord, how: PairingRules, data: st.DataObject
+) -> None:
     """Visits and values of the search, of whatever recipe, change no candidate."""
     other = [
         node.model_copy(update={"visits": data.draw(st.integers(0, 64)), "value": data.draw(st.floats(0, 1))})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcts import Step, Tree, visit_weighted_rewards
-from preference import PairingRules, Rollout, export_pairs, f1_score
+from preference import PairingRules, RolloutRecord, export_pairs, f1_score
 
 PROGUIDE_FIELDS = 10
 
@@ -45,7 +45,7 @@ def builder_rewards(published: dict[str, Any]) -> list[float | None]:
     return visit_weighted_rewards(tree, alpha=0.9)
 
 
-def as_rollout(published: dict[str, Any], rewards: list[float | None]) -> Rollout:
+def as_rollout(published: dict[str, Any], rewards: list[float | None]) -> RolloutRecord:
     """A record of a published tree. The text inside the tag is that of the reply, to the character: `next_query` and
     `answer` of the file for queries and answers; evidence has no field of its own there and is cut from the reply."""
     root, *steps = published_nodes(published)
@@ -72,7 +72,7 @@ def as_rollout(published: dict[str, Any], rewards: list[float | None]) -> Rollou
                 "reward": rewards[node_id],
             }
         )
-    return Rollout.model_validate(
+    return RolloutRecord.model_validate(
         {
             "question_id": published["id"],
             "question": published["question"],

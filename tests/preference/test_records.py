@@ -20,8 +20,8 @@ from preference import (
     ParseFailure,
     PassageRef,
     QuestionError,
-    Rollout,
     RolloutNode,
+    RolloutRecord,
     Usage,
     read_rollouts,
 )
@@ -35,8 +35,8 @@ def node(node_id: int, parent_id: int | None = 0, children_ids: tuple[int, ...] 
     )
 
 
-def rollout(*nodes: RolloutNode, **fields: Any) -> Rollout:
-    return Rollout.model_validate(
+def rollout(*nodes: RolloutNode, **fields: Any) -> RolloutRecord:
+    return RolloutRecord.model_validate(
         {
             "question_id": "q1",
             "question": "Who?",
@@ -53,7 +53,7 @@ def rollout(*nodes: RolloutNode, **fields: Any) -> Rollout:
     )
 
 
-def as_json(record: Rollout) -> dict[str, Any]:
+def as_json(record: RolloutRecord) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(record.to_line())
     return content
 
@@ -69,7 +69,7 @@ actions = st.sampled_from(["think", "read", "conclude"])
 
 
 @st.composite
-def random_rollouts(draw: st.DrawFn) -> Rollout:
+def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
     """Any tree of up to six nodes with any content."""
     parents = [None] + [draw(st.integers(0, child - 1)) for child in range(1, draw(st.integers(1, 6)))]
     layers: list[int | None] = [None]
@@ -111,7 +111,7 @@ def random_rollouts(draw: st.DrawFn) -> Rollout:
     )
     return draw(
         st.builds(
-            Rollout,
+            RolloutRecord,
             question_id=texts,
             question=texts,
             golden_answers=st.lists(texts, max_size=3),
@@ -134,7 +134,7 @@ def random_rollouts(draw: st.DrawFn) -> Rollout:
 
 
 @given(record=random_rollouts())
-def test_a_record_read_back_from_its_line_is_the_same(record: Rollout) -> None:
+def test_a_record_read_back_from_its_line_is_the_same(record: RolloutRecord) -> None:
     """Every field survives the file, whatever text it holds; the line is one line and gives the same bytes again."""
     line = record.to_line()
     assert line.count(b"\n") == 1
@@ -165,7 +165,7 @@ def test_the_bytes_of_a_line_are_stable() -> None:
             '"action_type":null,"content":null,"passages":null,"terminal":false,"parse_error":null,"repaired":false,'
             '"f1":null,"em":null,"outcome":null,"grounded":null,"sampled_with":null,"visits":2,"value":0.0,"reward":0.1,'
             '"rollouts":[]}],'
-            '"failed_continuations":[],"error":null}\n'
+            '"failed_continuations":[],"unreadable_judgements":[],"error":null}\n'
         ).encode()
     )
 

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from preference import ActionType, AgentAction, PassageRef, Usage
-from reasonrag.agent import Agent, AgentStep, State
+from reasonrag.agent import Agent, AgentStep, Judgement, State
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.errors import ModelError
 from reasonrag.parsing import ParseCause
@@ -298,6 +298,17 @@ async def test_a_reply_that_spells_special_tokens_is_kept_without_them(agent_of:
     assert (step.response, step.parse_error.repair) == ("no tag (endoftext)", "no tag (endoftext)")
 
 
+async def test_a_reply_that_the_filter_took_back_is_a_failed_step_at_once(agent_of: Callable[..., Agent]) -> None:
+    """Asking the filter again would cost and not help; the other siblings are kept."""
+    withheld = Completion(text="So the next", finish_reason="content_filter")
+    model = ScriptedModel([withheld, QUERY])
+    agent = agent_of(model)
+    first, second = await agent.sample(agent.start(QUESTION), [0, 1])
+    assert first.parse_error is not None
+    assert (first.parse_error.cause, first.parse_error.repair, first.calls) == ("withheld", None, 1)
+    assert (second.action_type, len(model.requests)) == ("query", 1)
+
+
 async def test_only_the_siblings_that_do_not_parse_are_repaired(agent_of: Callable[..., Agent]) -> None:
     """The others keep their replies, and all keep their places."""
     broken = {5, 6}
@@ -382,7 +393,7 @@ async def test_a_judgement_is_its_last_score_as_a_share_of_100(case: str, agent_
     """One reply is used; the judge is shown question, golden answers and reasoning."""
     text, score = SCORES[case]
     model = ScriptedModel([text])
-    assert await agent_of(model).judge(QUESTION, [QUERY, EVIDENCE], 3) == (score, 1)
+    assert await agent_of(model).judge(QUESTION, [QUERY, EVIDENCE], 3) == Judgement(score, calls=1)
     [request] = model.requests
     assert request.messages == render_judgement(
         PROMPTS, question=QUESTION.question, golden_answers=["Seine"], thoughts=[QUERY, EVIDENCE]
@@ -395,17 +406,16 @@ async def test_a_judgement_without_a_score_is_repaired_once(text: str, agent_of:
     """The repair turn says what a score looks like; two replies are used."""
     model = ScriptedModel([text, "<score>20</score>"])
     agent = agent_of(model)
-    assert await agent.judge(QUESTION, [ANSWER], 0) == (0.2, 2)
+    assert await agent.judge(QUESTION, [ANSWER], 0) == Judgement(0.2, calls=2)
     assert "<score>number</score> with a number between 0 and 100" in model.requests[1].messages[-1].content
     assert agent.spending.repairs == 1
 
 
 @pytest.mark.parametrize("text", NO_SCORES)
-async def test_a_judge_that_never_scores_is_an_error(text: str, agent_of: Callable[..., Agent]) -> None:
-    """No score is made up."""
-    with pytest.raises(ModelError, match="the judge gave no score between 0 and 100, twice") as info:
-        await agent_of(ScriptedModel(["no score", text])).judge(QUESTION, [ANSWER], 0)
-    assert info.value.cause == "unreadable_score"
+async def test_a_judge_that_never_scores_counts_as_0_and_is_quoted(text: str, agent_of: Callable[..., Agent]) -> None:
+    """One unreadable judgement costs its two replies, not the question."""
+    judgement = await agent_of(ScriptedModel(["no score", text])).judge(QUESTION, [ANSWER], 0)
+    assert judgement == Judgement(0.0, calls=2, unreadable=text)
 
 
 # -- spending --------------------------------------------------------------------------------------------------

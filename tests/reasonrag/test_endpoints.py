@@ -171,13 +171,12 @@ async def test_passing_trouble_is_survived_and_written_down() -> None:
         (401, {"error": {"message": "Incorrect API key"}}, "http_401"),
         (404, {"error": {"message": "no such model"}}, "http_404"),
         (429, {"error": {"message": "no money left", "code": "insufficient_quota"}}, "http_429"),
-        (200, {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}, "content_filter"),
     ],
 )
 async def test_what_asking_again_cannot_mend_is_given_up_at_once(
     status: int, body: dict[str, object], cause: str
 ) -> None:
-    """Other 4xx, an empty account and a content filter cost one request and raise with their cause."""
+    """Other 4xx and an empty account cost one request and raise with their cause."""
     requests = 0
 
     async def hopeless(_: web.Request) -> web.Response:
@@ -220,21 +219,77 @@ async def test_a_key_is_sent_and_never_repeated(monkeypatch: pytest.MonkeyPatch)
     assert "sk-secret" not in str(raised.value) + failures[0].message
 
 
-async def test_an_endpoint_that_serves_the_model_passes_the_check() -> None:
-    """A listed model needs no trial request."""
+async def test_an_endpoint_that_answers_passes_the_check() -> None:
+    """One short request proves address, key and model at once."""
     async with serving(Habits()) as (base_url, traffic), client_of(base_url) as (client, _):
         await client.check()
-    assert traffic.requests == 0
+    assert traffic.requests == 1
 
 
-async def test_an_endpoint_without_a_model_list_is_tried_with_one_request() -> None:
-    """Where /models tells nothing, one short request does."""
+async def test_a_busy_endpoint_is_waited_for_in_the_check() -> None:
+    """A 503 says nothing about key or model."""
+    requests = 0
 
-    async def fine(_: web.Request) -> web.Response:
-        return answer("yes")
+    async def busy_first(_: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        return answer("yes") if requests > 1 else refusal(503, "busy", **{"retry-after": "0"})
 
-    async with endpoint_of(fine) as base_url, client_of(base_url) as (client, _):
+    async with endpoint_of(busy_first) as base_url, client_of(base_url) as (client, failures):
         await client.check()
+    assert [failure.cause for failure in failures] == ["http_503"]
+
+
+async def test_a_list_of_models_for_everybody_does_not_hide_a_wrong_key() -> None:
+    """Some endpoints show their models without a key; only the trial request tells."""
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "offline"}]})
+
+    async def closed(_: web.Request) -> web.Response:
+        return refusal(401, "who are you?")
+
+    async with endpoint_of(closed, models) as base_url, client_of(base_url) as (client, _):
+        with pytest.raises(InputError, match=r"refuses the API key.*who are you.*OPENAI_API_KEY"):
+            await client.check()
+
+
+async def test_an_address_without_its_path_is_given_a_hint() -> None:
+    """The most common mistake in an address is the missing /v1."""
+    async with serving(Habits()) as (base_url, _), client_of(base_url.removesuffix("/v1")) as (client, _):
+        with pytest.raises(InputError, match=r"status 404.*Most addresses end in /v1"):
+            await client.check()
+
+
+async def test_what_an_endpoint_says_cannot_steer_a_terminal() -> None:
+    """Error messages are text from outside like any other."""
+
+    async def colourful(_: web.Request) -> web.Response:
+        return refusal(400, "\x1b[31mred\x1b[0m <|im_end|>")
+
+    async with endpoint_of(colourful) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(ModelError) as raised:
+            await client.complete(request_for(1))
+    for said in (str(raised.value), failures[0].message):
+        assert "\x1b" not in said
+        assert "<|" not in said
+        assert "red" in said
+
+
+async def test_a_withheld_choice_does_not_cost_the_others() -> None:
+    """A reply that the content filter took back comes as what it is, beside its siblings."""
+
+    async def filtering(_: web.Request) -> web.Response:
+        choices = [
+            {"message": {"content": None}, "finish_reason": "content_filter"},
+            {"message": {"content": "fine"}, "finish_reason": "stop"},
+        ]
+        return web.json_response({"choices": choices})
+
+    async with endpoint_of(filtering) as base_url, client_of(base_url) as (client, failures):
+        completions = await client.complete(request_for(2))
+    assert [(each.text, each.finish_reason) for each in completions] == [("", "content_filter"), ("fine", "stop")]
+    assert failures == []
 
 
 async def test_an_unreachable_endpoint_fails_the_check() -> None:
@@ -274,6 +329,7 @@ def test_openai_without_a_key_is_refused() -> None:
 def test_shown_addresses_hold_no_password() -> None:
     """User, password and query of a base URL are not written anywhere."""
     assert shown_url("https://me:secret@host:8000/v1?token=t") == "https://host:8000/v1"
+    assert shown_url("http://[::1]:8000/v1") == "http://[::1]:8000/v1"
 
 
 async def test_a_request_cut_at_the_token_limit_says_so() -> None:

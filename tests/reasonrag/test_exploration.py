@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from mcts import RECIPES, Recipe
-from preference import FinalScore, PassageRef, QuestionError, Rollout
+from preference import FinalScore, PassageRef, QuestionError, RolloutRecord
 from preference.records import FailedContinuation, Outcome, RecipeRef
 from reasonrag.agent import Agent
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling
@@ -89,7 +89,7 @@ def search_or_guess(request: ChatRequest, position: int) -> str:
     return {"think": RIGHT, "read": EVIDENCE, "judge": "<score>40</score>"}[turn(request)]
 
 
-async def explored(explorer: Explorer, of: Recipe) -> Rollout:
+async def explored(explorer: Explorer, of: Recipe) -> RolloutRecord:
     await explorer.run()
     return explorer.record(identity(of))
 
@@ -107,7 +107,7 @@ async def test_a_record_says_what_was_explored_and_how(
     assert record.recipe == RecipeRef(name="paper", alpha=0.9, margin_by_layer=True)
     assert (record.usage.calls, record.usage.requests, record.usage.repairs) == (4, 3, 0)
     assert record.error is None
-    assert Rollout.model_validate_json(record.to_line()) == record
+    assert RolloutRecord.model_validate_json(record.to_line()) == record
 
 
 async def test_every_node_is_a_step_with_its_prompt_and_its_worth(

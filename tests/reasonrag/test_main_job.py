@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import orjson
 import pytest
 
 import reasonrag as package
-from preference import read_rollouts
+from preference import Message, read_rollouts
 from reasonrag.chat import ChatRequest, Completion
 from reasonrag.errors import InputError, ModelError
 from reasonrag.generation import RunSummary
@@ -214,16 +217,74 @@ def teacher_says(request: ChatRequest, position: int) -> Completion:
     return Completion(text=text, finish_reason="stop")
 
 
-def test_a_failed_question_makes_exit_status_1(reasonrag: Reasonrag, endpoint: str, tmp_path: Path) -> None:
+class RefusesOneQuestion(BaseHTTPRequestHandler):
+    """An endpoint that answers like the offline teacher, apart from one question that breaks its rules."""
+
+    def do_POST(self) -> None:
+        body = orjson.loads(self.rfile.read(int(self.headers["content-length"])))
+        messages = [Message.model_validate(each) for each in body["messages"]]
+        if "Where was the author of" in messages[-1].content:
+            self._send(400, {"error": {"message": "your prompt breaks our rules"}})
+            return
+        texts = [reply(messages, temperature=1, seed=body.get("seed", 0), choice=i) for i in range(body.get("n", 1))]
+        choices = [{"message": {"content": text}, "finish_reason": "stop"} for text in texts]
+        self._send(200, {"choices": choices})
+
+    def _send(self, status: int, content: dict[str, Any]) -> None:
+        encoded = orjson.dumps(content)
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(encoded)))
+        self.end_headers()
+        self.wfile.write(encoded)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
+        """Nothing is logged."""
+
+
+def test_a_failed_question_makes_exit_status_1_and_stops_no_other(reasonrag: Reasonrag) -> None:
     """Status 1 says that some question has an error, and the last lines say where to read why."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), RefusesOneQuestion) as server:
+        threading.Thread(target=server.serve_forever).start()
+        address = f"http://127.0.0.1:{server.server_port}/v1"
+        done = reasonrag(*small_flags(), "--model", "strict", "--base-url", address, "--concurrency", 4)
+        server.shutdown()
+    assert done.status == 1
+    assert "http_400" in done.out
+    assert "failures.jsonl" in done.out
+    errors = [rollout.error for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))]
+    assert [error is not None for error in errors] == [True, False, False, False, False, False]
+    failures = [orjson.loads(line) for line in Path("runs/a/failures.jsonl").read_bytes().splitlines()]
+    assert {failure["cause"] for failure in failures} == {"http_400"}
+    assert "your prompt breaks our rules" in done.err + failures[0]["message"]
+
+
+def test_a_run_of_failures_only_takes_another_configuration(reasonrag: Reasonrag) -> None:
+    """Nothing in it could be compared with anything; error lines of the old configuration are not mixed in."""
+    broken = ScriptedModel(raises_always, name="broken")
+    assert package.generate(**SMALL, run="runs/a", chat_model=broken).failed == 6
+    done = reasonrag(*small_flags())
+    assert done.status == 0
+    assert "holds no tree, only failures of another configuration" in done.err
+    assert len({rollout.config_hash for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))}) == 1
+
+
+def raises_always(request: ChatRequest, position: int) -> Completion:
+    raise ModelError(f"no answer to {position} of {len(request.samples)}", cause="broken")
+
+
+def test_an_unreadable_judgement_counts_as_0_and_is_kept(reasonrag: Reasonrag, endpoint: str, tmp_path: Path) -> None:
+    """A judge that never gives a number spoils no question; what it said is in the record, the count in the summary."""
     prompts = tmp_path / "prompts"
     prompts.mkdir()
     (prompts / "judge.txt").write_text("Say something without any number.")
     flags = ["--recipe", "released", "--prompts", prompts, "--base-url", endpoint, "--model", "offline"]
-    done = reasonrag(*small_flags(), *flags)
-    assert done.status == 1
-    assert "unreadable_score" in done.out
-    assert "failures.jsonl" in done.out
+    done = reasonrag(*small_flags(), *flags, "--json")
+    assert done.status == 0
+    rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
+    unreadable = [each for rollout in rollouts for each in rollout.unreadable_judgements]
+    assert all(each.response for each in unreadable)
+    assert json.loads(done.out)["parse_failures_by_cause"]["no_score"] == len(unreadable) > 0
 
 
 def test_unreadable_replies_are_data_with_a_cause() -> None:
@@ -311,23 +372,73 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--model", "m", "--base-url", "localhost:8000"], {}, "is no address of an endpoint"),
         (["--model", "m", "--base-url", "http://127.0.0.1:9/v1"], {}, "cannot reach http://127.0.0.1:9/v1"),
         (["--prompts", "d"], {}, "holds no prompt file"),
-        (["--index", "d"], {"corpus": None}, None),
+        (["--data-dir", "d"], {}, "--data-dir d needs --dataset; choose from hotpotqa"),
+        (["--model", "m", "--base-url", "http://localhost:abc/v1"], {}, "is no address of an endpoint"),
+        (["--model", "m", "--base-url", "http://localhost:99999/v1"], {}, "is no address of an endpoint"),
+        (["--model", "m", "--base-url", "http://[::1/v1"], {}, "is no address of an endpoint"),
         (["--run", "d/hotpotqa/train.jsonl/run"], {}, "cannot write the run directory"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_started(
-    flags: list[str], data: dict[str, str], message: str | None, tmp_path: Path, reasonrag: Reasonrag
+    flags: list[str], data: dict[str, str], message: str, tmp_path: Path, reasonrag: Reasonrag
 ) -> None:
     """Exit status 2, one error that says what and where, no traceback and no rollouts."""
     write_data(tmp_path / "d", **data)
     done = reasonrag("generate", "--run", "runs/a", *flags)
-    if message is None:
-        assert done.status == 0, done.err
-        return
     assert done.status == 2
     assert message in done.err.replace("│ ", "").replace(" │", "")
     assert "Traceback" not in done.err
     assert not Path("runs/a/rollouts.jsonl").exists() or not Path("runs/a/rollouts.jsonl").stat().st_size
+
+
+def test_an_index_is_built_where_it_is_wanted(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """--index names the place of a missing index; a place with other files in it is not touched."""
+    assert reasonrag(*small_flags(), "--limit", 1, "--index", "own/index").status == 0
+    assert Path("own/index/manifest.json").exists()
+    write_data(tmp_path / "d")
+    refused = reasonrag(*small_flags("runs/b"), "--limit", 1, "--index", "d/hotpotqa")
+    assert refused.status == 2
+    assert "holds files that are no index" in refused.err
+    assert Path("d/hotpotqa/corpus.jsonl").exists()
+
+
+def test_a_wrong_key_is_found_out_before_an_index_is_built(reasonrag: Reasonrag) -> None:
+    """Building may take hours; nobody should wait for it in vain."""
+    done = reasonrag(*small_flags(), "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
+    assert done.status == 2
+    assert "building" not in done.err
+    assert not list(Path("indexes").glob("*bm25*"))
+
+
+@pytest.mark.parametrize("command", [["generate"], ["pairs"], ["index", "build"]])
+def test_help_shows_the_defaults(command: list[str], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bracket in a help text is no markup."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert re.search(r"\[default: [\w.]+", reasonrag(*command, "--help").out)
+
+
+def test_pairs_do_not_overwrite_the_summary_of_their_run(reasonrag: Reasonrag) -> None:
+    """A run directory is no place for pairs."""
+    assert reasonrag(*small_flags()).status == 0
+    before = Path("runs/a/summary.json").read_bytes()
+    done = reasonrag("pairs", "runs/a", "--out", "runs/a")
+    assert done.status == 2
+    assert "is a run directory" in done.err
+    assert Path("runs/a/summary.json").read_bytes() == before
+
+
+def test_index_build_and_generate_agree_on_the_place(
+    tmp_path: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the corpus is spelt, and wherever REASONRAG_INDEX_HOME points."""
+    write_data(tmp_path / "d")
+    monkeypatch.setenv("REASONRAG_INDEX_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "d" / "hotpotqa")
+    built = reasonrag("index", "build", "--corpus", "corpus.jsonl")
+    assert built.status == 0, built.err
+    done = reasonrag("generate", "--dataset", "hotpotqa", "--data-dir", "..", "--model", "offline", "--run", "r")
+    assert done.status == 0, done.err
+    assert "building" not in done.err
 
 
 def test_an_unauthorised_endpoint_is_refused_before_anything_is_started(reasonrag: Reasonrag) -> None:
@@ -348,8 +459,7 @@ def test_another_configuration_in_the_same_directory_is_refused_naming_the_keys(
     before = digest(Path("runs/a"))
     done = reasonrag(*small_flags(), "--seed", 7, "--temperature", 0.5)
     assert done.status == 2
-    assert "seed was 0, is 7" in done.err
-    assert "'temperature': 1.0" in done.err
+    assert "sampling.temperature was 1.0, is 0.5; seed was 0, is 7" in done.err
     assert digest(Path("runs/a")) == before
 
 
@@ -394,6 +504,29 @@ def test_a_key_reaches_no_file(reasonrag: Reasonrag, endpoint: str, monkeypatch:
     for secret in ("sk-planted-key", "planted-password"):
         assert secret.encode() not in written
         assert secret not in shown.out + shown.err + refused.out + refused.err
+
+
+def test_an_interrupt_inside_an_event_loop_stops_the_run(tmp_path: Path) -> None:
+    """A notebook's stop button must stop the spending; the run goes on from there with the next call."""
+    serve = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--latency", "0.1"]
+    code = (
+        "import asyncio, sys, reasonrag\n"
+        "async def cell(): reasonrag.generate(dataset='atlas', limit=300, run='runs/a', model='offline', "
+        "base_url=sys.argv[1], concurrency=2, record='answers.jsonl')\n"
+        "asyncio.run(cell())\n"
+    )
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        base_url = server.stdout.readline().split()[2]
+        with subprocess.Popen([sys.executable, "-c", code, base_url], stderr=subprocess.PIPE) as notebook:
+            answers = tmp_path / "answers.jsonl"
+            while not (answers.exists() and answers.stat().st_size):
+                time.sleep(0.05)
+            notebook.send_signal(signal.SIGINT)
+            _, errors = notebook.communicate(timeout=20)
+        server.terminate()
+    assert notebook.returncode != 0
+    assert b"KeyboardInterrupt" in errors
 
 
 def test_json_is_one_object_on_stdout(reasonrag: Reasonrag) -> None:

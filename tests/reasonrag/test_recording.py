@@ -208,7 +208,7 @@ class Unreachable:
         self.closed = True
 
 
-async def test_a_recorded_model_is_checked_and_closed_like_any_other(tmp_path: Path) -> None:
+async def test_a_recorded_model_is_checked_like_any_other_and_stays_its_owners(tmp_path: Path) -> None:
     """Recording hides nothing of the model behind it."""
     inner = Unreachable()
     model = RecordingModel(inner, tmp_path / "recording.jsonl")
@@ -216,7 +216,7 @@ async def test_a_recorded_model_is_checked_and_closed_like_any_other(tmp_path: P
         await model.check()
     assert not inner.closed
     await model.close()
-    assert (inner.closed, model.name) == (True, "unreachable")
+    assert (inner.closed, model.name) == (False, "unreachable")
 
 
 async def test_a_request_that_failed_leaves_no_line(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, RetrievalError
 from reasonrag.questions import open_questions
 from reasonrag.retrieval import MANIFEST, BM25Retriever, build_bm25, open_index, open_or_build, read_manifest
 
@@ -202,15 +203,46 @@ def test_an_index_without_a_manifest_is_unfinished_and_refused(tmp_path: Path) -
     assert messages == [f"no index of {corpus} yet; building {index}"]
 
 
-def test_a_build_that_fails_leaves_no_manifest_of_the_old_index(tmp_path: Path) -> None:
-    """The manifest goes first and comes last, so files of two builds never look like one index."""
+def test_a_build_replaces_only_what_is_an_index(tmp_path: Path) -> None:
+    """A user's own files are never deleted; the old index stays, and nothing half-built is left beside it."""
     corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
-    build_bm25(corpus, index)
-    (index / "offsets.npy").unlink()
-    (index / "offsets.npy").mkdir()
-    with pytest.raises(InputError, match=r"cannot write the index .*Choose another place with --index DIR"):
+    manifest = build_bm25(corpus, index)
+    (index / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds files that are no index \(notes\.txt\); choose another place"):
         build_bm25(corpus, index)
-    assert not (index / MANIFEST).exists()
+    assert read_manifest(index) == manifest
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.jsonl", "index", ".index.lock"}
+
+
+def test_an_index_that_is_open_survives_being_built_again(tmp_path: Path) -> None:
+    """Its files are mapped into memory; a build must never write to them."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    retriever = open_or_build(index, corpus, say=lambda _: None)
+    before = found(retriever, "fish")
+    build_bm25(write_corpus(tmp_path / "other.jsonl", (("q", "Fish", "A fish."),)), index)
+    assert found(retriever, "fish") == before
+    assert found(open_index(index), "fish") == ["q"]
+
+
+def test_two_runs_that_need_the_same_index_build_it_once(tmp_path: Path) -> None:
+    """The second waits for the first, then finds it built."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    said: list[str] = []
+    with ThreadPoolExecutor(4) as pool:
+        retrievers = list(pool.map(lambda _: open_or_build(index, corpus, say=said.append), range(4)))
+    assert said == [f"no index of {corpus} yet; building {index}"]
+    assert {tuple(found(each, "fish")) for each in retrievers} == {("empty_text",)}
+
+
+def test_a_corpus_that_was_changed_during_a_search_is_an_error_of_that_search(tmp_path: Path) -> None:
+    """What is read by offset is no longer a passage: a RetrievalError, the question's, not the run's."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    retriever = open_or_build(tmp_path / "index", corpus, say=lambda _: None)
+    size = corpus.stat().st_size
+    with corpus.open("r+b") as file:
+        file.write(b"x" * size)
+    with pytest.raises(RetrievalError, match="The corpus was changed while it was searched"):
+        retriever.search("fish", 3)
 
 
 def test_a_bad_corpus_leaves_the_old_index_alone(tmp_path: Path) -> None:
@@ -285,7 +317,7 @@ def test_a_corpus_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 def test_an_index_that_cannot_be_written_says_where_else(tmp_path: Path) -> None:
     """A path below a regular file can never be a directory."""
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    with pytest.raises(InputError, match=r"cannot write the index .*: Not a directory. Choose another place"):
+    with pytest.raises(InputError, match=r"cannot write the index .*Choose another place for it"):
         build_bm25(corpus, corpus / "index")
 
 

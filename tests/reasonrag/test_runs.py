@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preference import QuestionError, Rollout, Usage, read_rollouts
+from preference import QuestionError, RolloutRecord, Usage, read_rollouts
 from preference.records import RecipeRef
 from reasonrag.errors import InputError
 from reasonrag.runs import CONFIG, FAILURES, ROLLOUTS, SUMMARY, RunDirectory, changed_keys
@@ -22,9 +22,9 @@ from reasonrag.runs import CONFIG, FAILURES, ROLLOUTS, SUMMARY, RunDirectory, ch
 CONFIGURATION: dict[str, Any] = {"config_hash": "c0", "decides_answers": {"seed": 0, "model": "m"}, "operational": {}}
 
 
-def rollout(question_id: str, *, failed: bool = False, question: str = "Where?") -> Rollout:
+def rollout(question_id: str, *, failed: bool = False, question: str = "Where?") -> RolloutRecord:
     """A tree, or the line of a question that has none."""
-    return Rollout(
+    return RolloutRecord(
         question_id=question_id,
         question=question,
         golden_answers=["here"],
@@ -279,7 +279,7 @@ def test_trees_without_a_readable_configuration_are_not_added_to(
         ({"a": 1, "b": [1, 2]}, {"b": [1, 2], "a": 1}, []),
         ({"a": 1}, {"a": 2}, ["a was 1, is 2"]),
         ({"b": 1}, {"a": "x"}, ["a was None, is 'x'", "b was 1, is None"]),
-        ({"a": {"deep": 1}}, {"a": {"deep": 2}}, ["a was {'deep': 1}, is {'deep': 2}"]),
+        ({"a": {"deep": 1}}, {"a": {"deep": 2}}, ["a.deep was 1, is 2"]),
     ],
 )
 def test_changed_keys_are_named_with_both_values(

