@@ -7,9 +7,21 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import orjson
 import pytest
 
 from reasonrag import cli
+from reasonrag.questions import Question
+from reasonrag.retrieval import BM25Retriever, open_or_build
+
+QUESTION = Question(id="q1", question="Which river flows through the capital of France?", golden_answers=["Seine"])
+CORPUS = (
+    ("paris", "Paris", "Paris is the capital of France. It lies on the Seine."),
+    ("france", "France", "France is a country in Europe."),
+    ("rome", "Rome", "Rome is the capital of Italy. It lies on the Tiber."),
+    ("cats", "Cats", "Cats are animals."),
+)
+"""A world that fits on a page, for tests of one agent and one tree."""
 
 
 @dataclass(frozen=True)
@@ -45,3 +57,12 @@ def endpoint() -> Iterator[str]:
         base_url = server.stdout.readline().split()[2]
         yield base_url
         server.terminate()
+
+
+@pytest.fixture(scope="session")
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> BM25Retriever:
+    """A real index over the four passages."""
+    home = tmp_path_factory.mktemp("corpus")
+    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
+    (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
+    return open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import orjson
 import pytest
 
 from preference import ActionType, AgentAction, PassageRef, Usage
@@ -16,32 +15,16 @@ from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_
 from reasonrag.errors import ModelError
 from reasonrag.parsing import ParseCause
 from reasonrag.prompting import load_prompts, render_judgement, render_prompt, render_repair
-from reasonrag.questions import Question
-from reasonrag.retrieval import BM25Retriever, open_or_build
+from reasonrag.retrieval import BM25Retriever
 from reasonrag.scripted import Script, ScriptedModel
 
-PROMPTS = load_prompts()
-QUESTION = Question(id="q1", question="Which river flows through the capital of France?", golden_answers=["Seine"])
-CORPUS = (
-    ("paris", "Paris", "Paris is the capital of France. It lies on the Seine."),
-    ("france", "France", "France is a country in Europe."),
-    ("rome", "Rome", "Rome is the capital of Italy. It lies on the Tiber."),
-    ("cats", "Cats", "Cats are animals."),
-)
+from .conftest import QUESTION
 
+PROMPTS = load_prompts()
 QUERY = "So the next query is <query>capital of France</query>"
 EVIDENCE = "<evidence>Paris is the capital of France.</evidence>"
 ANSWER = "So the answer is <answer>Seine</answer>"
 NO_TAG = "The Seine, I think."
-
-
-@pytest.fixture(scope="module")
-def retriever(tmp_path_factory: pytest.TempPathFactory) -> BM25Retriever:
-    """A real index over four passages."""
-    home = tmp_path_factory.mktemp("corpus")
-    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
-    (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
-    return open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)
 
 
 @pytest.fixture

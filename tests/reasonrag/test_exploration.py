@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import orjson
 import pytest
 
 from mcts import RECIPES, Recipe
@@ -19,32 +18,17 @@ from reasonrag.errors import ModelError
 from reasonrag.exploration import Explorer, RunIdentity
 from reasonrag.offline import OfflineTeacher
 from reasonrag.prompting import load_prompts, render_prompt
-from reasonrag.questions import Question
-from reasonrag.retrieval import BM25Retriever, open_or_build
+from reasonrag.retrieval import BM25Retriever
 from reasonrag.scripted import Script, ScriptedModel
 
-PROMPTS = load_prompts()
-QUESTION = Question(id="q1", question="Which river flows through the capital of France?", golden_answers=["Seine"])
-CORPUS = (
-    ("paris", "Paris", "Paris is the capital of France. It lies on the Seine."),
-    ("france", "France", "France is a country in Europe."),
-    ("rome", "Rome", "Rome is the capital of Italy. It lies on the Tiber."),
-)
+from .conftest import QUESTION
 
+PROMPTS = load_prompts()
 QUERY = "So the next query is <query>capital of France</query>"
 EVIDENCE = "Based on the query, the relevant evidence is <evidence>It lies on the Seine.</evidence>"
 RIGHT = "So the answer is <answer>Seine</answer>"
 WRONG = "So the answer is <answer>Tiber</answer>"
 NO_TAG = "no tag"
-
-
-@pytest.fixture(scope="module")
-def retriever(tmp_path_factory: pytest.TempPathFactory) -> BM25Retriever:
-    """A real index over three passages."""
-    home = tmp_path_factory.mktemp("corpus")
-    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
-    (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
-    return open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)
 
 
 @pytest.fixture

@@ -29,18 +29,9 @@ from reasonrag.scripted import ScriptedModel
 
 from .conftest import Done, Reasonrag
 
-PROGUIDE_FIELDS = [
-    "instruction",
-    "input",
-    "prompt",
-    "chosen",
-    "rejected",
-    "chosen_action_type",
-    "chosen_content",
-    "rejected_action_type",
-    "rejected_content",
-    "layer",
-]
+PROGUIDE_FIELDS = (
+    "instruction input prompt chosen rejected chosen_action_type chosen_content rejected_action_type rejected_content layer"
+).split()
 SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 6, "simulations": 3}
 
 
