@@ -30,7 +30,8 @@ from reasonrag.scripted import ScriptedModel
 from .conftest import Done, Reasonrag
 
 PROGUIDE_FIELDS = (
-    "instruction input prompt chosen rejected chosen_action_type chosen_content rejected_action_type rejected_content layer"
+    "instruction input prompt chosen rejected chosen_action_type chosen_content "
+    "rejected_action_type rejected_content layer"
 ).split()
 SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 6, "simulations": 3}
 
