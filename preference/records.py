@@ -66,7 +66,7 @@ class Outcome(Record):
 
 
 class Usage(Record):
-    """What the answers in this record cost. Retries and cache hits are not in it.
+    """What the answers in this record cost, once: however often a run was continued. Retries are not in it.
 
     calls: sampled replies; requests: HTTP requests that delivered them (several replies may share one).
     """
@@ -75,6 +75,8 @@ class Usage(Record):
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
+    """Prompt tokens that the endpoint charged at its cached price."""
     repairs: int = 0
     """Repair turns among the calls."""
     cached_calls: int = 0

@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "generate", "index_build", "pairs"]
+__all__ = ["__version__", "estimate", "generate", "index_build", "pairs"]
 
 if TYPE_CHECKING:
+    from reasonrag.estimation import estimate
     from reasonrag.generation import generate
     from reasonrag.indexing import index_build
     from reasonrag.pairing import pairs
 
 
 def __getattr__(name: str) -> Any:
+    if name == "estimate":
+        from reasonrag.estimation import estimate
+
+        return estimate
     if name == "generate":
         from reasonrag.generation import generate
 

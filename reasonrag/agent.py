@@ -25,6 +25,7 @@ from reasonrag.concurrency import together
 from reasonrag.corpora import Passage
 from reasonrag.grounding import is_grounded
 from reasonrag.parsing import ParsedReply, ParseError, parse_reply, stop_strings
+from reasonrag.prices import Price
 from reasonrag.prompting import Prompts, plain_text, render_judgement, render_prompt, render_repair
 from reasonrag.questions import Question
 from reasonrag.retrieval import Retriever
@@ -94,6 +95,7 @@ class Spending:
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
     repairs: int = 0
 
     def add(self, completion: Completion) -> None:
@@ -101,15 +103,24 @@ class Spending:
         self.requests += completion.requests
         self.prompt_tokens += completion.prompt_tokens
         self.completion_tokens += completion.completion_tokens
+        self.cached_tokens += completion.cached_tokens
 
-    def as_usage(self) -> Usage:
+    def as_usage(self, price: Price | None) -> Usage:
         return Usage(
             calls=self.calls,
             requests=self.requests,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
+            cached_tokens=self.cached_tokens,
             repairs=self.repairs,
+            cost_usd=self._cost(price),
         )
+
+    def _cost(self, price: Price | None) -> float | None:
+        if price is None:
+            return None
+        dollars = price.cost(self.prompt_tokens, self.completion_tokens, cached_tokens=self.cached_tokens)
+        return round(dollars, 8)
 
 
 @dataclass(frozen=True)
@@ -209,6 +220,7 @@ class Agent:
             samples=tuple(samples),
             seeds=tuple(sample_seed(self.seed, question.id, messages, each) for each in samples),
             priority=self.priority,
+            question_id=question.id,
         )
         completions = await self.model.complete(request)
         for completion in completions:

@@ -36,7 +36,9 @@ class ChatRequest(BaseModel):
 
     samples: number of each draw within its question; draws with different numbers are independent.
     seeds: one seed per draw, for endpoints that honour it.
-    priority: of this request where requests wait for each other, smaller first; no part of what determines the answer.
+    priority: of this request where requests wait for each other, smaller first.
+    question_id: whom the answer is for.
+    Neither of the last two is a part of what determines the answer.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -46,6 +48,7 @@ class ChatRequest(BaseModel):
     samples: tuple[int, ...]
     seeds: tuple[int, ...]
     priority: int = 0
+    question_id: str = ""
 
     def draws(self, start: int, stop: int) -> ChatRequest:
         """The same request for some of its draws."""
@@ -70,8 +73,9 @@ class ChatRequest(BaseModel):
 class Completion(BaseModel):
     """One reply, and what its request cost.
 
-    requests, prompt_tokens, completion_tokens: those of the whole request ride on its first reply and are 0 on the
-    others, so that sums are right whichever replies share a request.
+    requests, prompt_tokens, completion_tokens, cached_tokens (prompt tokens that the endpoint had in its own cache):
+    those of the whole request ride on its first reply and are 0 on the others, so that sums are right whichever replies
+    share a request.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -81,6 +85,7 @@ class Completion(BaseModel):
     requests: int = 1
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
 
     @field_validator("text", mode="before")
     @classmethod
@@ -97,7 +102,7 @@ class ChatModel(Protocol):
     name: str
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        """One completion per sample, in order. Raises ModelError if any cannot be had."""
+        """Completions of the samples in order: of all, or of the first few, at least one. Raises ModelError."""
         ...
 
     async def check(self) -> None:

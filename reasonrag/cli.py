@@ -1,12 +1,15 @@
 """The command line: a command parses its flags, calls one function, and shows the result.
 
 Results go to stdout, progress and errors to stderr. Exit status: 0 every question has a rollout, 1 some question has an
-error, 2 bad input and nothing started, 130 interrupted. Nothing heavy is imported before a command needs it.
+error or the endpoint was lost, 2 bad input and nothing started, 3 stopped by a cap, 130 interrupted. Nothing heavy is
+imported before a command needs it.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -14,6 +17,7 @@ import typer
 
 from reasonrag import __version__
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.redaction import redact
 from reasonrag.settings import GenerateSettings, IndexSettings, PairsSettings, Settings
 
 app = typer.Typer(
@@ -27,7 +31,8 @@ index_app = typer.Typer(help="Indexes over a corpus.", no_args_is_help=True)
 app.add_typer(index_app, name="index")
 
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+FAILED, BAD_INPUT, CAPPED, INTERRUPTED = 1, 2, 3, 130
+_arguments: ContextVar[list[str]] = ContextVar("arguments")
 
 
 def _flag(model: type[Settings], name: str, panel: str | None = None) -> Any:
@@ -47,6 +52,7 @@ def _generate_flag(name: str, panel: str) -> Any:
 
 
 DATA, AGENT, SEARCH, MACHINE = "What is asked", "Who answers", "How it is explored", "How it runs"
+MONEY = "What it may cost"
 JSON = typer.Option("--json", help="One JSON object on stdout instead of a table")
 
 
@@ -78,11 +84,11 @@ def generate(
     index_home: Annotated[Optional[Path], _generate_flag("index_home", DATA)] = None,
     top_k: Annotated[Optional[int], _generate_flag("top_k", DATA)] = None,
     model: Annotated[Optional[str], _generate_flag("model", AGENT)] = None,
-    base_url: Annotated[Optional[str], _generate_flag("base_url", AGENT)] = None,
+    base_url: Annotated[Optional[list[str]], _generate_flag("base_url", AGENT)] = None,
     prompts: Annotated[Optional[Path], _generate_flag("prompts", AGENT)] = None,
     temperature: Annotated[Optional[float], _generate_flag("temperature", AGENT)] = None,
     top_p: Annotated[Optional[float], _generate_flag("top_p", AGENT)] = None,
-    max_tokens: Annotated[Optional[int], _generate_flag("max_tokens", AGENT)] = None,
+    max_reply_tokens: Annotated[Optional[int], _generate_flag("max_reply_tokens", AGENT)] = None,
     recipe: Annotated[Optional[str], _generate_flag("recipe", SEARCH)] = None,
     siblings: Annotated[Optional[int], _generate_flag("siblings", SEARCH)] = None,
     continuations: Annotated[Optional[int], _generate_flag("continuations", SEARCH)] = None,
@@ -91,24 +97,76 @@ def generate(
     max_steps: Annotated[Optional[int], _generate_flag("max_steps", SEARCH)] = None,
     seed: Annotated[Optional[int], _generate_flag("seed", SEARCH)] = None,
     concurrency: Annotated[Optional[int], _generate_flag("concurrency", MACHINE)] = None,
+    rpm: Annotated[Optional[int], _generate_flag("rpm", MACHINE)] = None,
+    tpm: Annotated[Optional[int], _generate_flag("tpm", MACHINE)] = None,
+    timeout: Annotated[Optional[float], _generate_flag("timeout", MACHINE)] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Ask nothing: answers come from the run's journal", rich_help_panel=MACHINE)
+    ] = False,
+    max_cost: Annotated[Optional[float], _generate_flag("max_cost", MONEY)] = None,
+    max_calls: Annotated[Optional[int], _generate_flag("max_calls", MONEY)] = None,
+    max_tokens: Annotated[Optional[int], _generate_flag("max_tokens", MONEY)] = None,
+    price_in: Annotated[Optional[float], _generate_flag("price_in", MONEY)] = None,
+    price_out: Annotated[Optional[float], _generate_flag("price_out", MONEY)] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would cost, and ask nothing", rich_help_panel=MONEY)
+    ] = False,
+    pilot: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="With --dry-run: explore so many questions for real first, in the run directory, and measure them",
+            rich_help_panel=MONEY,
+        ),
+    ] = 0,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Explore questions with a teacher and write step-level rollouts."""
-    flags = {name: value for name, value in locals().items() if name != "as_json"}
+    flags = {name: value for name, value in locals().items() if name not in ("as_json", "dry_run", "pilot")}
+    if pilot and not dry_run:
+        raise InputError("--pilot goes with --dry-run")
+    if dry_run:
+        _estimate(flags, pilot=pilot, as_json=as_json)
+        return
     from reasonrag.display import TerminalWatcher, show_run
     from reasonrag.generation import generate as generate_run
 
     try:
         summary = generate_run(watcher=TerminalWatcher(), **flags)
     except KeyboardInterrupt:
-        print("interrupted; what was finished is kept, the same command goes on from there", file=sys.stderr)
+        print("interrupted; what was finished and what was answered is kept", file=sys.stderr)
+        print(f"continue with: {_this_command()}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print(summary.model_dump_json())
     else:
         show_run(summary)
+    if summary.stopped:
+        print(f"continue with: {_this_command(summary.stopped.raise_cap)}", file=sys.stderr)
+        raise typer.Exit(CAPPED if summary.stopped.cause == "cap" else FAILED)
     if summary.failed:
         raise typer.Exit(FAILED)
+
+
+def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
+    from reasonrag.display import TerminalWatcher, show_estimate
+    from reasonrag.estimation import estimate
+
+    flags.pop("replay")
+    found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
+    if as_json:
+        print(found.model_dump_json())
+    else:
+        show_estimate(found)
+
+
+def _this_command(changed: dict[str, str] | None = None) -> str:
+    """The command as it was given, some flags with other values, ready to be pasted."""
+    words = ["reasonrag", *_arguments.get()]
+    for flag, value in (changed or {}).items():
+        words = [word for i, word in enumerate(words) if word != flag and words[i - 1] != flag]
+        words = [word for word in words if not word.startswith(f"{flag}=")] + [flag, value]
+    return shlex.join(words)
 
 
 @app.command()
@@ -153,6 +211,9 @@ def index_build(
         print(f"wrote {directory} ({manifest.passages:,} passages)")
 
 
+LIMITS, FAULTS = "Rate limits", "Faults"
+
+
 @app.command("simulate-endpoint")
 def simulate_endpoint(
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
@@ -164,13 +225,62 @@ def simulate_endpoint(
         int, typer.Option(min=0, help="Answer every so-manieth request with status 503; 0 never")
     ] = 0,
     api_key: Annotated[Optional[str], typer.Option(help="Let in only this key [default: everybody]")] = None,
+    max_choices: Annotated[Optional[int], typer.Option(min=1, help="Choices per request at most")] = None,
+    rpm: Annotated[
+        Optional[int], typer.Option(min=1, help="Requests per minute; beyond, status 429", rich_help_panel=LIMITS)
+    ] = None,
+    tpm: Annotated[
+        Optional[int], typer.Option(min=1, help="Tokens per minute; beyond, status 429", rich_help_panel=LIMITS)
+    ] = None,
+    no_retry_after: Annotated[
+        bool,
+        typer.Option("--no-retry-after", help="Do not say when to come back", rich_help_panel=LIMITS),
+    ] = False,
+    fault: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            metavar="KIND=SHARE",
+            help="Do this to a share of the requests; repeatable. By the request's number: 429, 429-retry-after, 500, "
+            "reset, half-body, hang, invalid-json, empty-choices, slow-first-byte. By its content, for ever: "
+            "same-500, length, content-filter",
+            rich_help_panel=FAULTS,
+        ),
+    ] = None,
+    fault_seed: Annotated[int, typer.Option(help="Decides which requests are hit", rich_help_panel=FAULTS)] = 0,
+    hang: Annotated[
+        float, typer.Option(min=0, help="Seconds that a request with fault hang waits", rich_help_panel=FAULTS)
+    ] = 600.0,
+    slow: Annotated[
+        float, typer.Option(min=0, help="Seconds to the answer with fault slow-first-byte", rich_help_panel=FAULTS)
+    ] = 2.0,
+    canned: Annotated[
+        bool, typer.Option("--canned", help="Keep replies, so that the same run costs less CPU again")
+    ] = False,
 ) -> None:
-    """Serve the offline teacher as an OpenAI-compatible endpoint, for rehearsals that cost nothing."""
+    """Serve the offline teacher as an OpenAI-compatible endpoint that behaves as badly as it is told, for free.
+
+    What it saw is at GET /stats; POST /down {"down": true} takes it down.
+    """
     import asyncio
 
-    from reasonrag.simulation import Habits, serve_forever
+    from reasonrag.simulation import Habits, parse_faults, serve_forever
 
-    habits = Habits(latency, ignore_n, ignore_stop, fail_every, api_key)
+    habits = Habits(
+        latency_s=latency,
+        ignore_n=ignore_n,
+        ignore_stop=ignore_stop,
+        fail_every=fail_every,
+        api_key=api_key,
+        rpm=rpm,
+        tpm=tpm,
+        retry_after=not no_retry_after,
+        max_choices=max_choices,
+        faults=parse_faults(fault or []),
+        fault_seed=fault_seed,
+        hang_s=hang,
+        slow_s=slow,
+        canned=canned,
+    )
 
     def say(base_url: str) -> None:
         print(f"serving at {base_url}  (stop with Ctrl-C)", flush=True)
@@ -186,15 +296,16 @@ def simulate_endpoint(
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status."""
+    _arguments.set(arguments)
     try:
         app(arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {redact(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except (ReasonragError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {redact(str(error))}", file=sys.stderr)
         return FAILED
     return 0
 

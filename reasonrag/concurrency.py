@@ -1,65 +1,188 @@
-"""What may run at the same time: how many requests are in flight, which waiting one goes next, and work that succeeds
-or fails together.
+"""What may run at the same time: which waiting request goes next, and when; work that succeeds or fails together; and
+a coroutine run to its end wherever the caller is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Coroutine
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from reasonrag.errors import RunStopped
+from reasonrag.pacing import Pace
 
 T = TypeVar("T")
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """The results in order. The first failure is raised and cancels the others: nothing is paid for in vain."""
+    """The results in order. The first failure is raised and cancels the others: nothing is asked for in vain."""
+    if len(work) == 1:
+        return [await work[0]]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]
     except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        stop = next((each for each in failures.exceptions if isinstance(each, RunStopped)), None)
+        raise stop or failures.exceptions[0] from None
     return [task.result() for task in tasks]
 
 
-class Slots:
-    """A semaphore that serves the smallest priority first, and equal ones in order of asking."""
+@dataclass(slots=True)
+class Turn:
+    """One request's turn at an endpoint. What became of it is told to its pace before the turn ends."""
 
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._asked = 0
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+    pace: Pace
+    lane: int
+    """Position of the pace among those of the dispatcher."""
+    tokens: float
+    sent_at: float
+    over: bool = False
+
+    def succeeded(self, tokens: float, *, now: float) -> None:
+        self.over = True
+        self.pace.succeeded(expected_tokens=self.tokens, tokens=tokens, now=now)
+
+    def refused(self, retry_after: float | None, *, now: float) -> None:
+        self.over = True
+        self.pace.refused(sent_at=self.sent_at, retry_after=retry_after, now=now)
+
+    def failed(self, *, now: float) -> None:
+        self.over = True
+        self.pace.failed(now)
+
+
+class Dispatcher:
+    """Lets waiting requests go, the smallest priority first and equal ones in order of asking, as soon as some pace
+    allows; among several paces the least loaded one.
+
+    most: requests in flight over all paces.
+    """
+
+    def __init__(self, paces: Sequence[Pace], *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.paces = paces
+        self.clock = clock
         self.in_flight = 0
+        self.waiting_for = ""
+        """Why nothing goes at the moment, if something would; `waiting_until` is infinite while an answer decides."""
+        self.waiting_until = 0.0
+        self._most = most
+        self._asked = 0
+        self._waiting: list[tuple[int, int, float, asyncio.Future[Turn]]] = []
+        self._alarm: asyncio.TimerHandle | None = None
+        self._stopped: RunStopped | None = None
 
     @asynccontextmanager
-    async def slot(self, priority: int) -> AsyncIterator[None]:
-        await self._acquire(priority)
-        self.in_flight += 1
+    async def turn(self, priority: int, *, tokens: float = 0.0) -> AsyncIterator[Turn]:
+        """Wait for a turn. Raises RunStopped if no more turns are given."""
+        turn = await self._wait(priority, tokens)
         try:
-            yield
+            yield turn
         finally:
+            if not turn.over:
+                turn.pace.rejected()
             self.in_flight -= 1
-            self._release()
+            self._dispatch()
 
-    async def _acquire(self, priority: int) -> None:
-        if self._free:
-            self._free -= 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (priority, self._asked, turn))
+    async def _wait(self, priority: int, tokens: float) -> Turn:
+        if self._stopped:
+            raise self._stopped
+        granted: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (priority, self._asked, tokens, granted))
         self._asked += 1
+        self._dispatch()
         try:
-            await turn
+            return await granted
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._release()  # the slot was handed over in the moment of cancelling
+            if granted.done() and not granted.cancelled() and not granted.exception():
+                granted.result().pace.rejected()  # the turn was given in the moment of cancelling
+                self.in_flight -= 1
+            self._dispatch()
             raise
 
-    def _release(self) -> None:
-        while self._waiting:
-            _, _, turn = heapq.heappop(self._waiting)
-            if not turn.done():
-                turn.set_result(None)
+    def _dispatch(self) -> None:
+        """Give turns until nobody waits or no pace allows one."""
+        self.waiting_for = ""
+        while self._waiting and self.in_flight < self._most:
+            if self._waiting[0][-1].done():  # cancelled while it waited
+                heapq.heappop(self._waiting)
+                continue
+            now = self.clock()
+            (seconds, why), _, lane = min((pace.wait(now), pace.load, lane) for lane, pace in enumerate(self.paces))
+            if seconds > 0:
+                self._sleep(seconds, why, now)
                 return
-        self._free += 1
+            _, _, tokens, granted = heapq.heappop(self._waiting)
+            self.paces[lane].sent(tokens, now)
+            self.in_flight += 1
+            granted.set_result(Turn(self.paces[lane], lane, tokens, now))
+
+    def _sleep(self, seconds: float, why: str, now: float) -> None:
+        """Look again after some seconds, or when a request ends."""
+        self.waiting_for, self.waiting_until = why, now + seconds
+        if math.isinf(seconds):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_later(seconds, self._dispatch)
+
+    def stop(self, reason: RunStopped) -> None:
+        """Give no more turns; those who wait are told why."""
+        self._stopped = self._stopped or reason
+        for *_, granted in self._waiting:
+            if not granted.done():
+                granted.set_exception(self._stopped)
+        self._waiting.clear()
+
+
+def run_to_end(coroutine: Awaitable[T]) -> T:
+    """The result of a coroutine, whether or not this thread already runs an event loop.
+
+    An interrupt (Ctrl-C, a notebook's stop button) ends the work in either case before it is passed on.
+    """
+
+    async def awaited() -> T:
+        return await coroutine
+
+    try:
+        caller = asyncio.current_task()
+    except RuntimeError:
+        return asyncio.run(awaited())
+    outcome: Future[T] = Future()
+    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+
+    async def announced() -> T:
+        task = asyncio.ensure_future(awaited())
+        running.set_result((asyncio.get_running_loop(), task))
+        return await task
+
+    def in_thread() -> None:
+        try:
+            outcome.set_result(asyncio.run(announced()))
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread below
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=in_thread, name="reasonrag")
+    thread.start()
+    try:
+        _join(thread, caller)
+    except BaseException:
+        loop, task = running.result()
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
+    return outcome.result()
+
+
+def _join(thread: threading.Thread, caller: asyncio.Task[Any] | None) -> None:
+    """Wait for a thread. Raises CancelledError when the waiting task is cancelled: so asyncio.run passes on Ctrl-C."""
+    while thread.is_alive():
+        thread.join(0.1)
+        if caller is not None and caller.cancelling():
+            raise asyncio.CancelledError

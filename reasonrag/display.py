@@ -14,8 +14,11 @@ from rich.table import Table
 
 from preference import PairSummary
 from preference.exporting import PAIRS_FILE
-from reasonrag.generation import RunSummary, SessionTally
+from reasonrag.estimation import Estimate, Range
+from reasonrag.prices import dollars
 from reasonrag.runs import FAILURES, ROLLOUTS
+from reasonrag.session import SessionTally
+from reasonrag.summaries import RunSummary
 
 PLAIN_LINE_EVERY_S = 10.0
 """How often progress is written where there is no terminal to redraw."""
@@ -55,10 +58,11 @@ class TerminalWatcher:
     def advanced(self, tally: SessionTally) -> None:
         completed = self._done_before + tally.questions
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=completed, rates=_rates(tally))
+            self._bar.update(self._bar.task_ids[0], completed=completed, rates=_standing(tally))
         elif time.monotonic() - self._last_line >= PLAIN_LINE_EVERY_S:
             self._last_line = time.monotonic()
-            self.say(f"{completed:,}/{self._total:,} questions  {_rates(tally)}")
+            owed = self._total - completed
+            self.say(f"{completed - tally.failed_questions:,} done, {owed:,} owed, {_standing(tally)}")
 
     def ended(self) -> None:
         if self._bar is not None:
@@ -76,8 +80,9 @@ def show_run(summary: RunSummary) -> None:
         ("mean F1 / EM", f"{_share(summary.mean_f1)} / {_share(summary.mean_em)}"),
         ("mixed outcomes", f"{summary.questions_mixed:,} questions"),
         ("unreadable replies", _counts(summary.parse_failures_by_cause)),
-        ("calls", f"{summary.calls:,} replies in {summary.requests:,} requests"),
+        ("calls", f"{summary.calls:,} replies in {summary.requests:,} requests{_from_journal(summary)}"),
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out"),
+        ("cost of the run", _dollars(summary.cost_usd)),
         (
             "this session",
             f"{summary.session_questions:,} questions in {summary.session_seconds:.1f} s, {attempts} failed attempts",
@@ -89,8 +94,51 @@ def show_run(summary: RunSummary) -> None:
     print(f"wrote {run / ROLLOUTS}")
     if summary.failed:
         print(f"why questions failed: {run / FAILURES}; the same command tries them again")
-    if summary.done:
+    if summary.stopped:
+        print(f"stopped: {summary.stopped.message}")
+    elif summary.done:
         print(f"next: reasonrag pairs {run} --out data/{run.name}")
+
+
+def _from_journal(summary: RunSummary) -> str:
+    cached = summary.session_cached_calls
+    return f", {cached:,} of them from the journal" if cached else ""
+
+
+def show_estimate(estimate: Estimate) -> None:
+    """What a run would take, then how that was found out."""
+    rows = [
+        ("questions", f"{estimate.questions:,}"),
+        ("calls", f"{_range(estimate.calls)} replies in {_range(estimate.requests)} requests"),
+        ("prompt tokens", _range(estimate.prompt_tokens)),
+        ("completion tokens", _range(estimate.completion_tokens)),
+        ("cost", _price_range(estimate)),
+        ("hours", f"{estimate.hours.low:.1f} to {estimate.hours.high:.1f}, limited by {estimate.limited_by}"),
+    ]
+    _print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
+    if estimate.measured_by == "pilot":
+        print(f"measured on {estimate.measured_questions:,} questions of this run, mean and two standard errors")
+        print(f"the pilot has cost {_dollars(estimate.spent_dollars)}; the run goes on from there")
+    else:
+        print(
+            f"low: {estimate.measured_questions:,} questions rehearsed by the offline teacher; high: the whole "
+            "budget of the recipe, with long replies. Nothing was asked; --pilot 10 measures it"
+        )
+    if estimate.dollars and estimate.batch_discount:
+        print(
+            f"list prices of {estimate.prices_as_of}; the endpoint's prompt cache (${estimate.cached_price_in:g} per "
+            f"million) would cost less, a Batch API, which reasonrag does not use, {estimate.batch_discount:.0%} less"
+        )
+
+
+def _range(values: Range) -> str:
+    return f"{values.low:,.0f} to {values.high:,.0f}"
+
+
+def _price_range(estimate: Estimate) -> str:
+    if estimate.dollars is None:
+        return f"no price of {estimate.model} in the table of {estimate.prices_as_of}; give --price-in and --price-out"
+    return f"{_dollars(estimate.dollars.low)} to {_dollars(estimate.dollars.high)}"
 
 
 def show_pairs(summary: PairSummary) -> None:
@@ -123,12 +171,26 @@ def _warn(warnings: Iterable[str]) -> None:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _rates(tally: SessionTally) -> str:
+def _standing(tally: SessionTally) -> str:
+    """How a session goes, in one line."""
     rate = tally.calls / tally.seconds if tally.seconds else 0.0
-    return (
-        f"{rate:,.1f} calls/s  {tally.tokens:,} tokens  {tally.failed_questions:,} failed  "
-        f"{tally.failed_calls:,} failed attempts"
-    )
+    parts = [f"{tally.failed_questions:,} failed", f"{tally.in_flight:,} in flight", f"{rate:,.1f} calls/s"]
+    answered = tally.calls + tally.cached_calls
+    if tally.cached_calls:
+        parts.append(f"{100 * tally.cached_calls / answered:.0f} % cached")
+    parts.append(f"{tally.tokens:,} tokens")
+    if tally.cost:
+        projected = f" (about {_dollars(tally.projected_cost)} in all)" if tally.projected_cost else ""
+        parts.append(f"{_dollars(tally.cost)}{projected}")
+    if tally.failed_calls:
+        parts.append(f"{tally.failed_calls:,} failed attempts")
+    if tally.waiting_for:
+        parts.append(tally.waiting_for)
+    return ", ".join(parts)
+
+
+def _dollars(amount: float | None) -> str:
+    return "not known" if amount is None else dollars(amount)
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -1,35 +1,48 @@
-"""Any OpenAI-compatible endpoint as a `ChatModel`.
+"""One or several OpenAI-compatible endpoints as a `ChatModel`.
 
 Decides how draws become HTTP requests, what is asked again and what is given up, and learns at run time what an
 endpoint does not do (several choices at once, `seed`, `stop`, `max_tokens`). What is learned never changes which draws
-are asked for, nor their seeds. Knows no agent and no tree.
+are asked for, nor their seeds. When a request may go is `pacing`'s matter. Knows no agent and no tree.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+import orjson
+
 from reasonrag.chat import ChatRequest, Completion
-from reasonrag.concurrency import Slots, together
-from reasonrag.errors import InputError, ModelError
+from reasonrag.concurrency import Dispatcher, Turn
+from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
+from reasonrag.pacing import WINDOW_FULL, Pace, Rate
 from reasonrag.prompting import plain_text
+from reasonrag.redaction import redact
 
 if TYPE_CHECKING:
-    from openai import APIError, APIStatusError, AsyncOpenAI
+    from openai import APIError, AsyncOpenAI
     from tenacity import RetryCallState
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
-REQUEST_TIMEOUT_S = 300.0
-"""Longer than any reply of a few hundred tokens takes, short enough to notice a hung connection."""
-MAX_ATTEMPTS = 6
-"""With waits of 1, 2, 4, .. seconds a request is given up after about a minute of trouble."""
+MAX_ATTEMPTS = 8
+"""Of one request, those apart that only found its endpoint down. With waits of 1, 2, 4, .. seconds, that is minutes."""
+SAME_ERROR_TIMES = 3
+"""The same 5xx body so many times is an answer: this request will always fail."""
 MAX_WAIT_S = 60.0
+MAX_DOWN_S = 600.0
+"""When no endpoint has answered for so long, the run ends; what was paid for is kept."""
+MAX_GIVEN_UP = 20
+"""So many requests given up in a row, with no answer between, are no accident of theirs: the run ends."""
+_DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
+"""What a server says that has no time for anybody; other errors are about the request."""
 _RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 _SUBSTITUTES: dict[str, str | None] = {
     "max_tokens": "max_completion_tokens",
@@ -49,141 +62,29 @@ class CallFailure:
     final: bool
 
 
-class EndpointModel:
-    """Chat completions over HTTP.
+@dataclass
+class _Endpoint:
+    """One address: its client, and what was learned about it."""
 
-    slots: limits the requests in flight. on_failure: is told every failed attempt; may be set later.
-    """
+    base_url: str
+    client: AsyncOpenAI
+    pace: Pace
+    choices_per_request: int | None = None
+    """How many choices it gives at most; None until it gave fewer than asked."""
+    refused: set[str] = field(default_factory=set)
+    """Parameters it does not take."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None,
-        slots: Slots,
-        on_failure: Callable[[CallFailure], None] = lambda _: None,
-    ) -> None:
-        self.name = model
-        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL
-        _check_url(self.base_url)
-        self._key = os.environ.get("OPENAI_API_KEY") or ""
-        if not self._key and self.base_url == OPENAI_BASE_URL:
-            raise InputError(
-                "no API key: set OPENAI_API_KEY, or give --base-url of an endpoint that needs none, "
-                "or use --model offline"
-            )
-        self._slots = slots
-        self.on_failure = on_failure
-        self._client = _client(self.base_url, self._key or "none")
-        self._choices_per_request: int | None = None
-        """How many choices the endpoint gives at most; None until it gave fewer than asked."""
-        self._refused: set[str] = set()
-
-    async def check(self) -> None:
-        """Ask the model for one short reply; only that proves address, key and name at once."""
-        from openai import APIConnectionError, APIStatusError
-        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
-
-        trial = {"model": self.name, "messages": [{"role": "user", "content": "Say yes."}]}
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(MAX_ATTEMPTS),
-            retry=retry_if_exception(lambda error: isinstance(error, APIStatusError) and _may_pass(error)),
-            wait=_wait,
-            before_sleep=self._report_retry,
-            reraise=True,
-        )
-        try:
-            await retrying(self._client.post, "/chat/completions", body=trial, cast_to=object)
-        except APIConnectionError as error:
-            raise InputError(
-                f"cannot reach {shown_url(self.base_url)}: {self._clean(_reason(error))}. "
-                "Check --base-url and that the server runs"
-            ) from error
-        except APIStatusError as error:
-            self._raise_if_unauthorised(error)
-            served = await self._served()
-            known = f"; it serves {', '.join(served[:10])}" if served else ""
-            hint = "" if served or urlsplit(self.base_url).path.strip("/") else ". Most addresses end in /v1"
-            raise InputError(
-                f"{shown_url(self.base_url)} does not answer for --model {self.name} "
-                f"(status {error.status_code}: {self._clean(_reason(error))}){known}{hint}"
-            ) from error
-
-    async def _served(self) -> list[str]:
-        """Names of the models that the endpoint says it serves; empty where it does not tell."""
-        from openai import APIError
-
-        try:
-            return sorted(_model_ids(await self._client.get("/models", cast_to=object)))
-        except APIError:
-            return []
-
-    async def close(self) -> None:
-        await self._client.close()
-
-    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        wanted = len(request.samples)
-        shared = min(wanted, self._choices_per_request or wanted)
-        first, *others = await together(
-            self._ask(request.draws(0, shared)),
-            *(self._ask(request.draws(each, each + 1)) for each in range(shared, wanted)),
-        )
-        if len(first) < shared:
-            self._choices_per_request = len(first)
-        missing = await together(*(self._ask(request.draws(each, each + 1)) for each in range(len(first), shared)))
-        return [completion for part in (first, *missing, *others) for completion in part]
-
-    async def _ask(self, request: ChatRequest) -> list[Completion]:
-        """One request, tried until it is answered or given up; perhaps with fewer choices than it asks for."""
-        from openai import APIError
-        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
-
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(MAX_ATTEMPTS),
-            retry=retry_if_exception(_may_pass),
-            wait=_wait,
-            before_sleep=self._report_retry,
-            reraise=True,
-        )
-        try:
-            return await retrying(self._send, request)
-        except (APIError, _BadAnswerError) as error:
-            attempts = int(retrying.statistics.get("attempt_number", 1))
-            failure = self._failure(error, attempt=attempts, final=True)
-            self.on_failure(failure)
-            tries = f" after {attempts} attempts" if attempts > 1 else ""
-            raise ModelError(
-                f"{shown_url(self.base_url)} gave no answer{tries}: {failure.message}",
-                cause=failure.cause,
-            ) from error
-
-    async def _send(self, request: ChatRequest) -> list[Completion]:
-        """One attempt, asked again at once where the endpoint refuses a parameter that can be done without."""
-        from openai import BadRequestError
-
-        async with self._slots.slot(request.priority):
-            while True:
-                try:
-                    answer = await self._client.post("/chat/completions", body=self._body(request), cast_to=object)
-                    break
-                except BadRequestError as error:
-                    if _named_parameter(error) == "n" and len(request.samples) > 1:
-                        request = request.draws(0, 1)
-                    elif not self._can_substitute(_named_parameter(error)):
-                        raise
-        return _completions(answer)[: len(request.samples)]
-
-    def _can_substitute(self, parameter: str | None) -> bool:
-        """Note that the endpoint refuses a parameter; False if that is no news or nothing can be done."""
-        if parameter not in _SUBSTITUTES or parameter in self._refused:
+    def can_substitute(self, parameter: str | None) -> bool:
+        """Note that a parameter is refused; False if that is no news or nothing can be done."""
+        if parameter not in _SUBSTITUTES or parameter in self.refused:
             return False
-        self._refused.add(parameter)
+        self.refused.add(parameter)
         return True
 
-    def _body(self, request: ChatRequest) -> dict[str, Any]:
+    def body(self, model: str, request: ChatRequest) -> dict[str, Any]:
         sampling = request.sampling
         body: dict[str, Any] = {
-            "model": self.name,
+            "model": model,
             "messages": request.wire_messages(),
             "temperature": sampling.temperature,
             "max_tokens": sampling.max_tokens,
@@ -195,35 +96,283 @@ class EndpointModel:
             body["stop"] = list(sampling.stop)
         if len(request.samples) > 1:
             body["n"] = len(request.samples)
-        for parameter in self._refused & body.keys():
+        for parameter in self.refused & body.keys():
             value, substitute = body.pop(parameter), _SUBSTITUTES[parameter]
             if substitute:
                 body[substitute] = value
         return body
 
+
+@dataclass(slots=True)
+class _Trials:
+    """The attempts of one request so far."""
+
+    counted: int = 0
+    """Those that say something about the request, not about an endpoint that is down."""
+    bodies: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def hopeless(self) -> bool:
+        return self.counted >= MAX_ATTEMPTS or max(self.bodies.values(), default=0) >= SAME_ERROR_TIMES
+
+
+class EndpointModel:
+    """Chat completions over HTTP, from one address or several that serve the same model.
+
+    concurrency: requests in flight over all addresses. rpm, tpm: requests and tokens per minute of each address; None:
+    taken from its x-ratelimit headers, if it sends any. timeout: seconds until a request without an answer is given
+    up. on_failure: is told every failed attempt; may be set later.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_urls: Sequence[str] = (),
+        concurrency: int,
+        rpm: int | None = None,
+        tpm: int | None = None,
+        timeout: float,
+        on_failure: Callable[[CallFailure], None] = lambda _: None,
+    ) -> None:
+        self.name = model
+        self.base_urls = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL]
+        self._key = os.environ.get("OPENAI_API_KEY") or ""
+        for base_url in self.base_urls:
+            _check_url(base_url)
+            if not self._key and base_url == OPENAI_BASE_URL:
+                raise InputError(
+                    "no API key: set OPENAI_API_KEY, or give --base-url of an endpoint that needs none, "
+                    "or use --model offline"
+                )
+        self.on_failure = on_failure
+        self._endpoints = [
+            _Endpoint(
+                base_url,
+                _client(base_url, self._key or "none", timeout),
+                Pace(concurrency, Rate(rpm), Rate(tpm)),
+            )
+            for base_url in self.base_urls
+        ]
+        self.dispatcher = Dispatcher([each.pace for each in self._endpoints], most=concurrency)
+        self._reply_tokens = 64.0
+        """Completion tokens to expect of a draw: the mean of late."""
+        self._answered = 0
+        self._seconds = 0.0
+        self._given_up = 0
+        self._checked = False
+
+    async def check(self) -> None:
+        """Ask the model for one short reply at every address; only that proves address, key and name at once.
+
+        An address that cannot be reached is no obstacle while another one answers.
+        """
+        if self._checked:
+            return
+        unreachable: list[InputError] = []
+        for endpoint in self._endpoints:
+            try:
+                await self._check(endpoint)
+            except _UnreachableError as error:
+                unreachable.append(error)
+        if len(unreachable) == len(self._endpoints):
+            raise unreachable[0]
+        self._checked = True
+
+    async def _check(self, endpoint: _Endpoint) -> None:
+        from openai import APIConnectionError, APIStatusError
+        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
+
+        shown = shown_url(endpoint.base_url)
+        trial = {"model": self.name, "messages": [{"role": "user", "content": "Say yes."}]}
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(MAX_ATTEMPTS),
+            retry=retry_if_exception(lambda error: isinstance(error, APIStatusError) and _may_pass(error)),
+            wait=_wait,
+            before_sleep=self._report_retry,
+            reraise=True,
+        )
+        try:
+            await retrying(endpoint.client.post, "/chat/completions", body=trial, cast_to=object)
+        except APIConnectionError as error:
+            raise _UnreachableError(
+                f"cannot reach {shown}: {_clean(_reason(error))}. Check --base-url and that the server runs"
+            ) from error
+        except APIStatusError as error:
+            reason = _clean(_reason(error))
+            if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                raise InputError(
+                    f"{shown} refuses the API key (status {error.status_code}: {reason}). Check OPENAI_API_KEY"
+                ) from error
+            served = await _served(endpoint.client)
+            known = f"; it serves {', '.join(served[:10])}" if served else ""
+            hint = "" if served or urlsplit(endpoint.base_url).path.strip("/") else ". Most addresses end in /v1"
+            raise InputError(
+                f"{shown} does not answer for --model {self.name} (status {error.status_code}: {reason}){known}{hint}"
+            ) from error
+
+    async def close(self) -> None:
+        for endpoint in self._endpoints:
+            await endpoint.client.close()
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        """One request, tried until it is answered or given up; perhaps with fewer choices than it has draws.
+
+        Raises ModelError where this request has no answer, RunStopped where none will have one.
+        """
+        from openai import APIError
+        from tenacity import AsyncRetrying, retry_if_exception
+
+        trials = _Trials()
+        retrying = AsyncRetrying(
+            stop=lambda _: trials.hopeless,
+            retry=retry_if_exception(_may_pass),
+            wait=_wait,
+            before_sleep=self._report_retry,
+            reraise=True,
+        )
+        try:
+            return await retrying(self._send, request, trials)
+        except (APIError, _BadAnswerError) as error:
+            attempts = int(retrying.statistics.get("attempt_number", 1))
+            failure = _failure(error, attempt=attempts, final=True)
+            self.on_failure(failure)
+            tries = f" after {attempts} attempts" if attempts > 1 else ""
+            message = f"{self._shown()} gave no answer{tries}: {failure.message}"
+            self._given_up += 1
+            if _locks_out(error) or self._given_up >= MAX_GIVEN_UP:
+                raise EndpointLost(f"{message}. The same command goes on when that is mended") from error
+            raise ModelError(message, cause=failure.cause) from error
+
+    async def _send(self, request: ChatRequest, trials: _Trials) -> list[Completion]:
+        """One attempt, when its turn has come; what became of it is told to the endpoint's pace."""
+        expected = _prompt_tokens(request) + len(request.samples) * self._reply_tokens
+        async with self.dispatcher.turn(request.priority, tokens=expected) as turn:
+            endpoint = self._endpoints[turn.lane]
+            try:
+                completions = await self._post(endpoint, request)
+            except Exception as error:
+                self._note(error, turn, trials)
+                raise
+            spent = completions[0].prompt_tokens + completions[0].completion_tokens
+            now = self.dispatcher.clock()
+            turn.succeeded(spent or expected, now=now)
+            self._given_up = 0
+            self._answered += 1
+            self._seconds += now - turn.sent_at
+        if spent:
+            per_draw = completions[0].completion_tokens / len(completions)
+            self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
+        return completions
+
+    async def _post(self, endpoint: _Endpoint, request: ChatRequest) -> list[Completion]:
+        """One request, asked again at once where the endpoint refuses a parameter that can be done without."""
+        from httpx2 import Response  # the openai package's own: an answer with its headers, not yet parsed
+        from openai import BadRequestError
+
+        asked = request.draws(0, min(len(request.samples), endpoint.choices_per_request or len(request.samples)))
+        while True:
+            try:
+                response = await endpoint.client.post(
+                    "/chat/completions", body=endpoint.body(self.name, asked), cast_to=Response
+                )
+                break
+            except BadRequestError as error:
+                if _named_parameter(error) == "n" and len(asked.samples) > 1:
+                    asked = asked.draws(0, 1)
+                elif not endpoint.can_substitute(_named_parameter(error)):
+                    raise
+        endpoint.pace.learn(response.headers)
+        completions = _completions(_decoded(response.content))[: len(request.samples)]
+        if len(completions) < len(asked.samples) or len(asked.samples) < len(request.samples):
+            endpoint.choices_per_request = len(completions)
+        return completions
+
+    def _note(self, error: Exception, turn: Turn, trials: _Trials) -> None:
+        """Tell the pace what went wrong, and count the attempt if it says something about the request."""
+        from openai import APIStatusError
+
+        now = self.dispatcher.clock()
+        was_down = turn.pace.down_since is not None
+        if isinstance(error, APIStatusError) and error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+            turn.pace.learn(error.response.headers)
+            turn.refused(_retry_after(error.response.headers), now=now)
+        elif _may_be_down(error):
+            turn.failed(now=now)
+        if not was_down:
+            trials.counted += 1
+            if isinstance(error, APIStatusError) and error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                trials.bodies[error.response.text] += 1
+        downs = [each.pace.down_since for each in self._endpoints]
+        if all(since is not None and now - since > MAX_DOWN_S for since in downs):
+            raise EndpointLost(
+                f"{self._shown()} has not answered for {MAX_DOWN_S / 60:.0f} minutes: {_clean(_reason(error))}. "
+                "The same command goes on when it does"
+            ) from error
+
+    def stop(self, reason: RunStopped) -> None:
+        """Send nothing more; what is in flight goes on."""
+        self.dispatcher.stop(reason)
+
+    @property
+    def seconds_per_request(self) -> float | None:
+        """From sending to answer, the mean; None before the first answer."""
+        return self._seconds / self._answered if self._answered else None
+
+    @property
+    def waiting_for(self) -> str:
+        """Why nothing is sent at the moment: `rate limit: 12 s`; empty while requests go."""
+        why, seconds = self.dispatcher.waiting_for, self.dispatcher.waiting_until - self.dispatcher.clock()
+        if not why or why == WINDOW_FULL or seconds < 0:
+            return ""
+        return f"{why}: tried now" if math.isinf(seconds) else f"{why}: {math.ceil(seconds)} s"
+
+    def _shown(self) -> str:
+        return ", ".join(map(shown_url, self.base_urls))
+
     def _report_retry(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, Exception):
-            self.on_failure(self._failure(error, attempt=state.attempt_number, final=False))
-
-    def _failure(self, error: Exception, *, attempt: int, final: bool) -> CallFailure:
-        return CallFailure(_cause(error), self._clean(_reason(error)), attempt, final)
-
-    def _raise_if_unauthorised(self, error: APIStatusError) -> None:
-        if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise InputError(
-                f"{shown_url(self.base_url)} refuses the API key (status {error.status_code}: "
-                f"{self._clean(_reason(error))}). Check OPENAI_API_KEY"
-            ) from error
-
-    def _clean(self, text: str) -> str:
-        """A message without the key, which some endpoints repeat, and without what terminals would obey."""
-        text = plain_text(text.encode("utf-8", "replace").decode("utf-8"))
-        return text.replace(self._key, "[key]") if self._key else text
+            self.on_failure(_failure(error, attempt=state.attempt_number, final=False))
 
 
 class _BadAnswerError(Exception):
     """A successful status with a body that is no chat completion."""
+
+
+class _UnreachableError(InputError):
+    """Nobody listens at an address."""
+
+
+def _failure(error: Exception, *, attempt: int, final: bool) -> CallFailure:
+    return CallFailure(_cause(error), _clean(_reason(error)), attempt, final)
+
+
+def _clean(text: str) -> str:
+    """A message without keys, which some endpoints repeat, and without what terminals would obey."""
+    return redact(plain_text(text.encode("utf-8", "replace").decode("utf-8")))
+
+
+def _prompt_tokens(request: ChatRequest) -> float:
+    """Rule of thumb for English: four characters each."""
+    return sum(len(message.content) for message in request.messages) / 4
+
+
+def _decoded(content: bytes) -> object:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise _BadAnswerError(f"the body is no JSON: {content[:200]!r}") from error
+
+
+async def _served(client: AsyncOpenAI) -> list[str]:
+    """Names of the models that the endpoint says it serves; empty where it does not tell."""
+    from openai import APIError
+
+    try:
+        return sorted(_model_ids(await client.get("/models", cast_to=object)))
+    except APIError:
+        return []
 
 
 def _check_url(url: str) -> None:
@@ -249,14 +398,14 @@ def shown_url(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-def _client(base_url: str, key: str) -> AsyncOpenAI:
+def _client(base_url: str, key: str, timeout: float) -> AsyncOpenAI:
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
     return AsyncOpenAI(
         base_url=base_url,
         api_key=key,
         max_retries=0,
-        timeout=REQUEST_TIMEOUT_S,
+        timeout=timeout,
         http_client=DefaultAioHttpClient(),
     )
 
@@ -268,6 +417,8 @@ def _completions(answer: object) -> list[Completion]:
         raise _BadAnswerError(f"the body is no chat completion: {str(answer)[:200]!r}")
     usage = answer.get("usage")
     tokens = usage if isinstance(usage, dict) else {}
+    details = tokens.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
     completions = []
     for position, choice in enumerate(choices):
         message = choice.get("message") if isinstance(choice, dict) else None
@@ -276,11 +427,12 @@ def _completions(answer: object) -> list[Completion]:
         first, finish_reason = position == 0, choice.get("finish_reason")
         completions.append(
             Completion(
-                text=str(message.get("content") or ""),
+                text=redact(str(message.get("content") or "")),
                 finish_reason=finish_reason if finish_reason in ("length", "content_filter") else "stop",
                 requests=int(first),
                 prompt_tokens=int(tokens.get("prompt_tokens") or 0) if first else 0,
                 completion_tokens=int(tokens.get("completion_tokens") or 0) if first else 0,
+                cached_tokens=int(cached or 0) if first else 0,
             )
         )
     return completions
@@ -313,18 +465,42 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(error, APIConnectionError | _BadAnswerError)
 
 
+def _may_be_down(error: Exception) -> bool:
+    """Whether an attempt says something about the endpoint as a whole: nobody there, no answer in time, no time."""
+    from openai import APIConnectionError, APIStatusError
+
+    if isinstance(error, APIStatusError):
+        return error.status_code in _DOWN_STATUSES
+    return isinstance(error, APIConnectionError)
+
+
 def _wait(state: RetryCallState) -> float:
     """Seconds to the next attempt: what the endpoint asks for, or else exponential with jitter."""
     from openai import APIStatusError
     from tenacity import wait_random_exponential
 
     error = state.outcome.exception() if state.outcome else None
-    if isinstance(error, APIStatusError):
-        try:
-            return min(float(error.response.headers.get("retry-after", "")), MAX_WAIT_S)
-        except ValueError:  # absent, or a date: wait as without it
-            pass
+    asked = _retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
+    if asked is not None:
+        return min(asked, MAX_WAIT_S) * random.uniform(1.0, 1.1)
     return wait_random_exponential(multiplier=1, max=MAX_WAIT_S)(state)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that an endpoint asks to wait; None if it does not say, or says it as a date."""
+    try:
+        return max(0.0, float(headers.get("retry-after", "")))
+    except ValueError:
+        return None
+
+
+def _locks_out(error: Exception) -> bool:
+    """Whether no other request will fare better: the key is refused, or the account is empty."""
+    from openai import APIStatusError
+
+    if not isinstance(error, APIStatusError):
+        return False
+    return error.status_code == HTTPStatus.UNAUTHORIZED or error.code == "insufficient_quota"
 
 
 def _cause(error: Exception) -> str:

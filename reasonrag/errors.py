@@ -3,7 +3,12 @@
     ReasonragError            shown without a traceback
     ├── InputError            the user's input is wrong; nothing was started; exit status 2
     ├── ModelError            an endpoint gave no answer; recorded as the question's error
-    └── RetrievalError        passages could not be searched; recorded as the question's error
+    ├── RetrievalError        passages could not be searched; recorded as the question's error
+    └── RunStopped            the run ends here, what was paid for is kept, the same command goes on
+        ├── CapReached        more would cross a cap; exit status 3
+        ├── Interrupted       Ctrl-C; exit status 130
+        ├── EndpointLost      no endpoint answers, or the account does not let us in any more; exit status 1
+        └── StorageError      answers cannot be written down; exit status 1
 
 Every message says what is wrong, where, and what to do next.
 """
@@ -38,6 +43,43 @@ class RetrievalError(ReasonragError):
     """A search over passages that could not be done."""
 
     cause = "retrieval"
+
+
+class RunStopped(ReasonragError):
+    """Why a run ends before its questions do."""
+
+    cause = "stopped"
+    exit_status = 1
+
+
+class CapReached(RunStopped):
+    """A cap that the next request could cross. `cap`: the setting's name."""
+
+    cause = "cap"
+    exit_status = 3
+
+    def __init__(self, cap: str, message: str) -> None:
+        super().__init__(f"--{cap.replace('_', '-')}: {message}; the next request could cross it")
+        self.cap = cap
+
+
+class Interrupted(RunStopped):
+    """Somebody pressed Ctrl-C."""
+
+    cause = "interrupted"
+    exit_status = 130
+
+
+class EndpointLost(RunStopped):
+    """No endpoint answers for a long time, or the account is refused in the middle of a run."""
+
+    cause = "endpoint_lost"
+
+
+class StorageError(RunStopped):
+    """An answer could not be written down, so none may be asked for."""
+
+    cause = "journal"
 
 
 def choices(wrong: str, valid: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord
 from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent import Agent, AgentStep, State
 from reasonrag.concurrency import together
+from reasonrag.prices import Price
 from reasonrag.questions import Question
 
 
@@ -39,6 +40,8 @@ class RunIdentity:
     config_hash: str
     seed: int
     recipe: Recipe
+    price: Price | None = None
+    """For `usage.cost_usd` only."""
 
 
 class Explorer:
@@ -129,7 +132,7 @@ def _record(
             alpha=run.recipe.search.alpha,
             margin_by_layer=run.recipe.margin_by_layer,
         ),
-        usage=agent.spending.as_usage(),
+        usage=agent.spending.as_usage(run.price),
         nodes=list(nodes),
         failed_continuations=list(failed_continuations),
         unreadable_judgements=list(unreadable_judgements),

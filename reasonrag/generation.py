@@ -1,139 +1,45 @@
-"""`reasonrag generate`: many questions explored at once, written to a run directory as they finish.
+"""`reasonrag generate`: many questions explored, written to a run directory as they finish.
 
-Resolves settings into parts (questions, retriever, prompts, model, recipe), says what the run's configuration is,
-keeps as many trees open as requests may be in flight, and survives the failure of any question. What a tree is, how
-a file looks and how an endpoint is asked are decided elsewhere.
+Resolves settings into parts (questions, retriever, prompts, model, journal, caps) and says what the run's configuration
+is. What a tree is, how a session goes, how files look and how an endpoint is asked are decided elsewhere.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
-import platform
-import threading
-import time
-import traceback
-from collections import Counter
-from collections.abc import Awaitable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import orjson
-from pydantic import BaseModel
 
 from mcts import RECIPES, Recipe
-from preference import QuestionError, RolloutRecord, read_rollouts
-from reasonrag.agent import Agent, Spending
+from reasonrag.agent import Agent
 from reasonrag.chat import ChatModel, Sampling
-from reasonrag.concurrency import Slots, together
-from reasonrag.endpoints import CallFailure, EndpointModel, shown_url
-from reasonrag.errors import InputError, ReasonragError, choices
-from reasonrag.exploration import Explorer, RunIdentity
+from reasonrag.concurrency import run_to_end
+from reasonrag.endpoints import EndpointModel, shown_url
+from reasonrag.errors import CapReached, InputError, Interrupted, RunStopped, StorageError, choices
+from reasonrag.exploration import RunIdentity
+from reasonrag.journal import JournaledModel, open_journal
+from reasonrag.ledger import Caps, Ledger
 from reasonrag.offline import NAME as OFFLINE
 from reasonrag.offline import OfflineTeacher
-from reasonrag.prompting import load_prompts
+from reasonrag.prices import PRICES_AS_OF, Price, find_price
+from reasonrag.prompting import Prompts, load_prompts
 from reasonrag.questions import (
     ATLAS,
     DATASETS,
-    Question,
     QuestionSource,
     data_sets,
     find_questions,
     open_questions,
 )
-from reasonrag.recording import RecordingModel, ReplayModel
 from reasonrag.retrieval import MANIFEST, BM25Retriever, Retriever, index_place, is_built, open_index, open_or_build
-from reasonrag.runs import RunDirectory
+from reasonrag.runs import JOURNAL, RunDirectory
+from reasonrag.session import Session, SilentWatcher, Watcher
 from reasonrag.settings import MAX_STEPS, GenerateSettings, resolve
-
-T = TypeVar("T")
-
-
-class RunSummary(BaseModel):
-    """What a run directory now holds, and what the last session did to it; the content of `summary.json`."""
-
-    run: str
-    config_hash: str
-    recipe: str
-    model: str
-    dataset: str
-    split: str
-    seed: int
-    questions: int
-    """Asked for: the data set's, or --limit."""
-    done: int
-    failed: int
-    failures_by_cause: dict[str, int]
-    nodes: int
-    continuations: int
-    """Real continuations from the root to an answer, or to a failed step, which counts as 0."""
-    mean_f1: float | None
-    mean_em: float | None
-    """Means over the continuations."""
-    questions_mixed: int
-    """Questions with both better and worse ends, the ones that can teach."""
-    parse_failures_by_cause: dict[str, int]
-    repair_turns: int
-    calls: int
-    requests: int
-    prompt_tokens: int
-    completion_tokens: int
-    session_questions: int
-    """Explored in the last session."""
-    session_seconds: float
-    session_failed_calls: int
-    """Attempts without an answer, most of them repeated with success; see failures.jsonl."""
-    warnings: list[str]
-    versions: dict[str, str]
-
-
-class Watcher(Protocol):
-    """Someone who follows a run while it goes on."""
-
-    def say(self, message: str) -> None:
-        """A line worth reading now."""
-        ...
-
-    def started(self, *, total: int, done: int) -> None: ...
-
-    def advanced(self, tally: SessionTally) -> None:
-        """Called when a question ended and when an attempt failed."""
-        ...
-
-    def ended(self) -> None: ...
-
-
-class SilentWatcher:
-    """Watches and says nothing: the default of the Python call."""
-
-    def say(self, message: str) -> None:
-        """Nothing is shown."""
-
-    def started(self, *, total: int, done: int) -> None:
-        """Nothing is shown."""
-
-    def advanced(self, tally: SessionTally) -> None:
-        """Nothing is shown."""
-
-    def ended(self) -> None:
-        """Nothing is shown."""
-
-
-@dataclass
-class SessionTally:
-    """Counts of the session so far."""
-
-    questions: int = 0
-    failed_questions: int = 0
-    failed_calls: int = 0
-    calls: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
+from reasonrag.summaries import RunSummary, SessionNumbers, StopReason, count_run, versions
 
 
 def generate(
@@ -141,137 +47,112 @@ def generate(
     chat_model: ChatModel | None = None,
     retriever: Retriever | None = None,
     watcher: Watcher | None = None,
-    record: str | Path | None = None,
-    replay: str | Path | None = None,
+    replay: bool | str | Path = False,
     **flags: Any,
 ) -> RunSummary:
     """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir`: `--data-dir`).
 
     chat_model, retriever: used instead of what the settings would build.
-    record: a file that every answer is kept in.
-    replay: a recording that answers instead of the model, with no network.
-    Works inside a running event loop too. Raises InputError before anything is started; failed questions are counted
-    in the summary, not raised.
+    replay: nothing is asked; answers come from the run's journal, or from the journal that is named.
+    Works inside a running event loop too. Raises InputError before anything is started and StorageError where nothing
+    can be written any more; failed questions and what stopped a run early are in the summary. After a Ctrl-C it saves
+    the state, then raises KeyboardInterrupt.
     """
     settings = resolve(GenerateSettings, "generate", flags)
-    if replay is not None:
-        chat_model = ReplayModel(Path(replay), name=chat_model.name if chat_model else _model_name(settings))
-    coroutine = _generate(settings, chat_model, retriever, watcher or SilentWatcher(), record)
-    return run_to_end(coroutine)
+    return run_to_end(explore(settings, chat_model, retriever, watcher or SilentWatcher(), replay=replay))
 
 
-def run_to_end(coroutine: Awaitable[T]) -> T:
-    """The result of a coroutine, whether or not this thread already runs an event loop.
-
-    An interrupt (Ctrl-C, a notebook's stop button) ends the work in either case before it is passed on.
-    """
-
-    async def awaited() -> T:
-        return await coroutine
-
-    try:
-        caller = asyncio.current_task()
-    except RuntimeError:
-        return asyncio.run(awaited())
-    outcome: Future[T] = Future()
-    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
-
-    async def announced() -> T:
-        task = asyncio.ensure_future(awaited())
-        running.set_result((asyncio.get_running_loop(), task))
-        return await task
-
-    def in_thread() -> None:
-        try:
-            outcome.set_result(asyncio.run(announced()))
-        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread below
-            outcome.set_exception(error)
-
-    thread = threading.Thread(target=in_thread, name="reasonrag")
-    thread.start()
-    try:
-        _join(thread, caller)
-    except BaseException:
-        loop, task = running.result()
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        raise
-    return outcome.result()
-
-
-def _join(thread: threading.Thread, caller: asyncio.Task[Any] | None) -> None:
-    """Wait for a thread. Raises CancelledError when the waiting task is cancelled: so asyncio.run passes on Ctrl-C."""
-    while thread.is_alive():
-        thread.join(0.1)
-        if caller is not None and caller.cancelling():
-            raise asyncio.CancelledError
-
-
-async def _generate(
+async def explore(
     settings: GenerateSettings,
     chat_model: ChatModel | None,
     retriever: Retriever | None,
     watcher: Watcher,
-    record: str | Path | None,
+    *,
+    replay: bool | str | Path = False,
 ) -> RunSummary:
-    source, corpus = _find_data(settings)
+    """`generate` for settings that are resolved already, inside an event loop."""
+    source, corpus = find_data(settings)
     prompts = load_prompts(settings.prompts)
+    name = chat_model.name if chat_model else model_name(settings)
+    price = _price(settings, name)
     async with AsyncExitStack() as opened:
-        teacher = chat_model or _open_model(settings)
-        if teacher is not chat_model:
+        teacher = None if replay else chat_model or _open_model(settings)
+        if teacher is not None and teacher is not chat_model:
             opened.push_async_callback(teacher.close)
-        model = teacher
-        if record is not None:
-            model = RecordingModel(teacher, Path(record))
-            opened.push_async_callback(model.close)
         if retriever is None:
-            retriever = await _open_retriever(settings, corpus, teacher, watcher)
-        agent = Agent(
-            model=model,
-            retriever=retriever,
-            prompts=prompts,
-            sampling=Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_tokens),
-            top_k=settings.top_k,
-            max_steps=settings.max_steps or MAX_STEPS[settings.recipe],
-            seed=settings.seed,
-        )
-        identity, config = _identify(agent, source, settings)
+            retriever = await open_retriever(settings, corpus, teacher, watcher)
+        identity, config = _identify(settings, source, retriever, prompts, name=name, price=price)
         with RunDirectory(settings.run, config, say=watcher.say) as run:
-            session = _Session(run, identity, watcher)
-            if isinstance(teacher, EndpointModel):
-                teacher.on_failure = session.call_failed
-            try:
-                await session.explore_all(agent, source, settings)
-            finally:
-                watcher.ended()
-            run.put_in_order(question.id for question in source.read(settings.limit))
-            summary = _summarise(run, session, source, settings, model.name)
+            journal_path = settings.run / JOURNAL if replay is True or not replay else Path(replay)
+            journal = await opened.enter_async_context(
+                open_journal(journal_path, wanted=lambda question_id: not run.is_done(question_id), writable=not replay)
+            )
+            caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
+            ledger = Ledger(price, caps, spent=journal.delivered)
+            model = JournaledModel(teacher, journal, name=name, ledger=ledger)
+            agent = make_agent(settings, model, retriever, prompts)
+            session = Session(run, identity, model, teacher, watcher)
+            total = min(source.total, settings.limit or source.total)
+            await session.explore_all(agent, source.limited(settings.limit), total=total, at_once=settings.concurrency)
+            if isinstance(session.stopped, StorageError):
+                raise session.stopped
+            if session.stopped is None:
+                run.put_in_order(question.id for question in source.read(settings.limit))
+            summary = _summarise(run, session, source, settings, total=total)
             run.write_summary(summary.model_dump())
+    if isinstance(session.stopped, Interrupted):
+        raise KeyboardInterrupt
     return summary
 
 
-def _identify(agent: Agent, source: QuestionSource, settings: GenerateSettings) -> tuple[RunIdentity, dict[str, Any]]:
+def make_agent(settings: GenerateSettings, model: ChatModel, retriever: Retriever, prompts: Prompts) -> Agent:
+    """The agent that the settings describe."""
+    return Agent(
+        model=model,
+        retriever=retriever,
+        prompts=prompts,
+        sampling=Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens),
+        top_k=settings.top_k,
+        max_steps=settings.max_steps or MAX_STEPS[settings.recipe],
+        seed=settings.seed,
+    )
+
+
+def _identify(
+    settings: GenerateSettings,
+    source: QuestionSource,
+    retriever: Retriever,
+    prompts: Prompts,
+    *,
+    name: str,
+    price: Price | None,
+) -> tuple[RunIdentity, dict[str, Any]]:
     """What every record says about the run, and the content of its config.json."""
     recipe = resolve_recipe(settings)
     decides_answers = {
         "dataset": source.dataset,
         "split": source.split,
         "questions_sha256": source.sha256,
-        "retriever": agent.retriever.identity,
-        "top_k": agent.top_k,
-        "prompts": agent.prompts.hash,
-        "model": agent.model.name,
-        "sampling": agent.sampling.model_dump(mode="json", exclude={"stop"}),
+        "retriever": retriever.identity,
+        "top_k": settings.top_k,
+        "prompts": prompts.hash,
+        "model": name,
+        "sampling": {
+            "temperature": settings.temperature,
+            "top_p": settings.top_p,
+            "max_tokens": settings.max_reply_tokens,
+        },
         "recipe": recipe.model_dump(mode="json"),
-        "max_steps": agent.max_steps,
-        "seed": agent.seed,
+        "max_steps": settings.max_steps or MAX_STEPS[recipe.name],
+        "seed": settings.seed,
     }
     identity = RunIdentity(
         dataset=source.dataset,
         split=source.split,
         config_hash=config_hash(decides_answers),
-        seed=agent.seed,
+        seed=settings.seed,
         recipe=recipe,
+        price=price,
     )
     config = {
         "config_hash": identity.config_hash,
@@ -282,97 +163,55 @@ def _identify(agent: Agent, source: QuestionSource, settings: GenerateSettings) 
     return identity, config
 
 
-@dataclass
-class _Session:
-    """One sitting at a run: explores what is owed and keeps count."""
-
-    run: RunDirectory
-    identity: RunIdentity
-    watcher: Watcher
-    tally: SessionTally = field(default_factory=SessionTally)
-    began: float = field(default_factory=time.monotonic)
-
-    async def explore_all(self, agent: Agent, source: QuestionSource, settings: GenerateSettings) -> None:
-        """Explore every owed question, oldest first, with as many trees open as requests may be in flight.
-
-        A tree has a request in flight almost always, so that fills the endpoint; older trees' requests go first.
-        """
-        total = min(source.total, settings.limit or source.total)
-        owed = iter(self._owed(source.read(settings.limit)))
-        first = next(owed, None)
-        done = sum(self.run.is_done(question.id) for question in source.read(settings.limit))
-        self.watcher.started(total=total, done=done)
-        if first is None:
-            return
-        await agent.model.check()
-        queue = enumerate(_chain(first, owed))
-
-        async def explore_in_turn() -> None:
-            for position, question in queue:
-                await self._explore(replace(agent, priority=position, spending=Spending()), question)
-
-        await together(*(explore_in_turn() for _ in range(min(settings.concurrency, total - done))))
-
-    def _owed(self, questions: Iterable[Question]) -> Iterator[Question]:
-        return (question for question in questions if not self.run.is_done(question.id))
-
-    async def _explore(self, agent: Agent, question: Question) -> None:
-        """One question to its line, whatever happens to it."""
-        explorer = Explorer(agent, question, self.identity.recipe)
-        try:
-            await explorer.run()
-            rollout = explorer.record(self.identity)
-        except ReasonragError as error:
-            rollout = self._failed(explorer, error.cause, str(error), details=None)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
-            message = f"{type(error).__name__}: {error}"
-            rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
-        self.run.append(rollout)
-        self._count(rollout)
-
-    def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> RolloutRecord:
-        self.run.record_failure(
-            {
-                "kind": "question",
-                "question_id": explorer.question.id,
-                "cause": cause,
-                "message": message,
-                "details": details,
-            }
+def _price(settings: GenerateSettings, name: str) -> Price | None:
+    price = find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out)
+    if price is None and settings.max_cost is not None:
+        raise InputError(
+            f"--max-cost needs the price of {name}, which is not in the table of {PRICES_AS_OF}: "
+            "give --price-in and --price-out, in dollars per million tokens"
         )
-        return explorer.error_record(self.identity, QuestionError(cause=cause, message=message))
+    return price
 
-    def _count(self, rollout: RolloutRecord) -> None:
-        usage = rollout.usage
-        self.tally.questions += 1
-        self.tally.failed_questions += rollout.error is not None
-        self.tally.calls += usage.calls
-        self.tally.tokens += usage.prompt_tokens + usage.completion_tokens
-        self._advance()
 
-    def call_failed(self, failure: CallFailure) -> None:
-        """Write down an attempt that got no answer."""
-        self.tally.failed_calls += 1
-        self.run.record_failure(
-            {
-                "kind": "call",
-                "cause": failure.cause,
-                "message": failure.message,
-                "attempt": failure.attempt,
-                "final": failure.final,
-            }
-        )
-        self._advance()
+def _summarise(
+    run: RunDirectory, session: Session, source: QuestionSource, settings: GenerateSettings, *, total: int
+) -> RunSummary:
+    ledger, tally = session.model.ledger, session.tally
+    return count_run(
+        run.rollouts_path,
+        SessionNumbers(
+            run=str(run.path),
+            config_hash=session.identity.config_hash,
+            recipe=session.identity.recipe.name,
+            model=session.model.name,
+            dataset=source.dataset,
+            split=source.split,
+            seed=settings.seed,
+            questions=total,
+            cost_usd=ledger.cost,
+            session_questions=tally.questions,
+            session_seconds=round(session.seconds, 2),
+            session_failed_calls=tally.failed_calls,
+            session_cached_calls=session.model.cached_calls,
+            session_seconds_per_request=session.seconds_per_request,
+            stopped=_stop_reason(session.stopped, settings),
+        ),
+    )
 
-    def _advance(self) -> None:
-        self.tally.seconds = time.monotonic() - self.began
-        self.watcher.advanced(self.tally)
+
+def _stop_reason(stopped: RunStopped | None, settings: GenerateSettings) -> StopReason | None:
+    if stopped is None:
+        return None
+    raised = {}
+    if isinstance(stopped, CapReached):
+        raised[f"--{stopped.cap.replace('_', '-')}"] = f"{2 * getattr(settings, stopped.cap) or 1:g}"
+    return StopReason(cause=stopped.cause, message=str(stopped), raise_cap=raised)
 
 
 # -- from settings to parts ------------------------------------------------------------------------------------
 
 
-def _find_data(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
+def find_data(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
     """The questions, and the corpus that belongs to them (None: the one of --index)."""
     if settings.data_dir and not (settings.dataset or settings.questions):
         raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
@@ -414,9 +253,10 @@ def _atlas(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
     return source, settings.corpus or world / "corpus.jsonl"
 
 
-async def _open_retriever(
-    settings: GenerateSettings, corpus: Path | None, teacher: ChatModel, watcher: Watcher
+async def open_retriever(
+    settings: GenerateSettings, corpus: Path | None, teacher: ChatModel | None, watcher: Watcher
 ) -> BM25Retriever:
+    """The index that the settings name, built if it is missing; the teacher is tried before that."""
     place = settings.index
     if place is not None and (place / MANIFEST).exists():
         found = open_index(place)  # never built over: it may have taken hours
@@ -429,12 +269,12 @@ async def _open_retriever(
     if corpus is None:
         raise InputError(f"{place} holds no finished index; give --corpus FILE to have it built there")
     place = place or index_place(corpus, settings.index_home)
-    if not is_built(place, corpus):
+    if teacher is not None and not is_built(place, corpus):
         await teacher.check()  # nobody should wait for an index only to learn that the key is wrong
     return open_or_build(place, corpus, say=watcher.say)
 
 
-def _model_name(settings: GenerateSettings) -> str:
+def model_name(settings: GenerateSettings) -> str:
     if settings.model:
         return settings.model
     if settings.questions is None and (settings.dataset or ATLAS) == ATLAS:
@@ -446,10 +286,17 @@ def _model_name(settings: GenerateSettings) -> str:
 
 
 def _open_model(settings: GenerateSettings) -> ChatModel:
-    name = _model_name(settings)
-    if name == OFFLINE and settings.base_url is None:
+    name = model_name(settings)
+    if name == OFFLINE and not settings.base_url:
         return OfflineTeacher()
-    return EndpointModel(name, base_url=settings.base_url, slots=Slots(settings.concurrency))
+    return EndpointModel(
+        name,
+        base_urls=settings.base_url,
+        concurrency=settings.concurrency,
+        rpm=settings.rpm,
+        tpm=settings.tpm,
+        timeout=settings.timeout,
+    )
 
 
 def resolve_recipe(settings: GenerateSettings) -> Recipe:
@@ -473,118 +320,14 @@ def config_hash(decides_answers: dict[str, Any]) -> str:
 
 def _operational(settings: GenerateSettings, source: QuestionSource) -> dict[str, Any]:
     """Settings that may change between sessions of a run."""
-    base_url = settings.base_url or os.environ.get("OPENAI_BASE_URL")
+    base_urls = settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
     return {
         "limit": settings.limit,
         "concurrency": settings.concurrency,
-        "base_url": shown_url(base_url) if base_url else None,
+        "base_url": [shown_url(each) for each in base_urls if each],
+        "rpm": settings.rpm,
+        "tpm": settings.tpm,
+        "caps": {"cost": settings.max_cost, "calls": settings.max_calls, "tokens": settings.max_tokens},
         "questions": str(source.path),
         "hub_revision": source.revision,
     }
-
-
-def versions() -> dict[str, str]:
-    """What the results were made with."""
-    packages = ("reasonrag", "openai", "bm25s", "pydantic")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
-
-
-# -- the summary -----------------------------------------------------------------------------------------------
-
-
-def _summarise(
-    run: RunDirectory,
-    session: _Session,
-    source: QuestionSource,
-    settings: GenerateSettings,
-    model_name: str,
-) -> RunSummary:
-    counts = _RunCounts()
-    for rollout in read_rollouts(run.rollouts_path):
-        counts.add(rollout)
-    return RunSummary(
-        run=str(run.path),
-        config_hash=session.identity.config_hash,
-        recipe=session.identity.recipe.name,
-        model=model_name,
-        dataset=source.dataset,
-        split=source.split,
-        seed=settings.seed,
-        questions=min(source.total, settings.limit or source.total),
-        done=counts.done,
-        failed=counts.failures.total(),
-        failures_by_cause=dict(counts.failures.most_common()),
-        nodes=counts.nodes,
-        continuations=counts.continuations,
-        mean_f1=counts.f1 / counts.continuations if counts.continuations else None,
-        mean_em=counts.em / counts.continuations if counts.continuations else None,
-        questions_mixed=counts.mixed,
-        parse_failures_by_cause=dict(counts.parse_failures.most_common()),
-        repair_turns=counts.repair_turns,
-        calls=counts.calls,
-        requests=counts.requests,
-        prompt_tokens=counts.prompt_tokens,
-        completion_tokens=counts.completion_tokens,
-        session_questions=session.tally.questions,
-        session_seconds=round(time.monotonic() - session.began, 2),
-        session_failed_calls=session.tally.failed_calls,
-        warnings=counts.warnings(source.split),
-        versions=versions(),
-    )
-
-
-@dataclass
-class _RunCounts:
-    """Sums over the records of a run."""
-
-    done: int = 0
-    nodes: int = 0
-    continuations: int = 0
-    f1: float = 0.0
-    em: float = 0.0
-    mixed: int = 0
-    repair_turns: int = 0
-    calls: int = 0
-    requests: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    parse_failures: Counter[str] = field(default_factory=Counter)
-
-    def add(self, rollout: RolloutRecord) -> None:
-        self.calls += rollout.usage.calls
-        self.requests += rollout.usage.requests
-        self.prompt_tokens += rollout.usage.prompt_tokens
-        self.completion_tokens += rollout.usage.completion_tokens
-        if rollout.error:
-            self.failures[rollout.error.cause] += 1
-            return
-        self.done += 1
-        self.nodes += len(rollout.nodes)
-        finals = rollout.nodes[0].rollouts
-        self.continuations += len(finals)
-        self.f1 += sum(each.f1 for each in finals)
-        self.em += sum(each.em for each in finals)
-        self.mixed += len({each.f1 for each in finals}) > 1
-        self.repair_turns += rollout.usage.repairs
-        in_tree = [node.parse_error for node in rollout.nodes]
-        outside = [each.parse_error for each in rollout.failed_continuations]
-        self.parse_failures.update(error.cause for error in in_tree + outside if error)
-        if rollout.unreadable_judgements:
-            self.parse_failures["no_score"] += len(rollout.unreadable_judgements)
-
-    def warnings(self, split: str) -> list[str]:
-        found = []
-        if split != "train":
-            found.append(
-                f"the questions are from the {split} split: keep what is made of them out of training, "
-                "or never evaluate on that split"
-            )
-        if self.calls and not self.prompt_tokens:
-            found.append("the endpoint reported no token usage; the token counts are not known")
-        return found
-
-
-def _chain(first: Question, rest: Iterator[Question]) -> Iterator[Question]:
-    yield first
-    yield from rest

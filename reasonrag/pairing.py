@@ -10,9 +10,9 @@ from typing import Any
 
 from preference import MalformedRolloutsError, PairingRules, PairSummary, export_pairs, read_rollouts
 from reasonrag.errors import InputError
-from reasonrag.generation import versions
 from reasonrag.runs import ROLLOUTS
 from reasonrag.settings import PairsSettings, resolve
+from reasonrag.summaries import versions
 
 
 def pairs(run: str | Path, **flags: Any) -> PairSummary:

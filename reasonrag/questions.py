@@ -81,11 +81,26 @@ class QuestionSource:
     total: int
     revision: str | None = None
 
+    def limited(self, limit: int | None) -> Questions:
+        """The first `limit` questions, to be read as often as one likes."""
+        return Questions(self, limit)
+
     def read(self, limit: int | None = None) -> Iterator[Question]:
         """The first `limit` questions in file order."""
         with self.path.open("rb") as lines:
             for number, line in enumerate(islice(lines, limit), start=1):
                 yield parse_question(line, where=f"{self.path}, line {number}")
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The first questions of a source, read from its file each time."""
+
+    source: QuestionSource
+    limit: int | None
+
+    def __iter__(self) -> Iterator[Question]:
+        return self.source.read(self.limit)
 
 
 def open_questions(path: Path, *, dataset: str, split: str, revision: str | None = None) -> QuestionSource:

@@ -3,6 +3,7 @@
     config.json     resolved settings and their hash; no secrets
     rollouts.jsonl  one line per question, appended as trees finish, put in question order at a clean end
     failures.jsonl  every failed question and call, with its cause
+    journal.jsonl   every answer that was paid for (see `reasonrag.journal`)
     summary.json    what the last run did
 
 Decides what a changed configuration is and how a torn line is mended. Does not know how a rollout is made.
@@ -22,9 +23,11 @@ import orjson
 from preference import MalformedRolloutsError, RolloutRecord
 from preference.exporting import replacing
 from preference.records import parse_rollout
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, StorageError
+from reasonrag.redaction import redact
 
 CONFIG, ROLLOUTS, FAILURES, SUMMARY = "config.json", "rollouts.jsonl", "failures.jsonl", "summary.json"
+JOURNAL = "journal.jsonl"
 _INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
@@ -67,16 +70,26 @@ class RunDirectory:
         return question_id in self._lines and question_id not in self._failed
 
     def append(self, rollout: RolloutRecord) -> None:
-        """Write a finished tree, or why there is none, to disk."""
-        line = rollout.to_line()
-        self._index(rollout, self._end_of(self._rollouts), len(line))
-        self._rollouts.write(line)
-        self._rollouts.flush()
-        os.fsync(self._rollouts.fileno())
+        """Write a finished tree, or why there is none, to disk. Raises StorageError; the file then ends as before."""
+        line, start = rollout.to_line(), self._end_of(self._rollouts)
+        try:
+            self._rollouts.write(line)
+            self._rollouts.flush()
+            os.fsync(self._rollouts.fileno())
+        except OSError as error:
+            os.ftruncate(self._rollouts.fileno(), start)
+            raise _full(self.rollouts_path, error) from error
+        self._index(rollout, start, len(line))
 
-    def record_failure(self, failure: dict[str, Any]) -> None:
-        self._failures.write(orjson.dumps(failure, option=orjson.OPT_APPEND_NEWLINE))
-        self._failures.flush()
+    def record_failure(self, failure: dict[str, Any]) -> dict[str, Any]:
+        """Write down a failure, secrets left out; what was written. Raises StorageError."""
+        shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
+        try:
+            self._failures.write(orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE))
+            self._failures.flush()
+        except OSError as error:
+            raise _full(self.path / FAILURES, error) from error
+        return shown
 
     def put_in_order(self, question_ids: Iterable[str]) -> None:
         """Rewrite rollouts.jsonl in question order, superseded error lines left out; atomic.
@@ -155,6 +168,10 @@ class RunDirectory:
     @staticmethod
     def _end_of(file: BinaryIO) -> int:
         return file.seek(0, os.SEEK_END)
+
+
+def _full(path: Path, error: OSError) -> StorageError:
+    return StorageError(f"cannot write {path}: {error.strerror}. Make room and run the same command again")
 
 
 def changed_keys(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

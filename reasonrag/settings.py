@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from mcts import RecipeName
 from reasonrag.errors import InputError, choices
@@ -48,8 +48,9 @@ class GenerateSettings(Settings):
     model: str | None = Field(
         default=None, description="Teacher: a model name of the endpoint, or offline [default for atlas: offline]"
     )
-    base_url: str | None = Field(
-        default=None, description="OpenAI-compatible endpoint [default: OPENAI_BASE_URL, else OpenAI's]"
+    base_url: list[str] = Field(
+        default=[],
+        description="OpenAI-compatible endpoint; several share the load [default: OPENAI_BASE_URL, else OpenAI's]",
     )
     recipe: RecipeName = Field(default="paper", description="paper, economy or released")
     prompts: Path | None = Field(
@@ -76,7 +77,29 @@ class GenerateSettings(Settings):
         default=1.0, ge=0, le=2, description="Sampling temperature of the teacher"
     )  # ReasonRAG: the API's own
     top_p: float = Field(default=1.0, gt=0, le=1, description="Nucleus sampling of the teacher")
-    max_tokens: int = Field(default=512, ge=1, description="Longest reply in tokens")
+    max_reply_tokens: int = Field(default=512, ge=1, description="Longest reply in tokens")
+    max_cost: float | None = Field(default=None, ge=0, description="Stop before the run costs more, in dollars")
+    max_calls: int | None = Field(default=None, ge=0, description="Stop before the run uses more replies")
+    max_tokens: int | None = Field(default=None, ge=0, description="Stop before the run uses more tokens")
+    price_in: float | None = Field(
+        default=None, ge=0, description="Dollars per million prompt tokens [default: the table's]"
+    )
+    price_out: float | None = Field(
+        default=None, ge=0, description="Dollars per million completion tokens [default: the table's]"
+    )
+    rpm: int | None = Field(
+        default=None, ge=1, description="Requests per minute and endpoint [default: what its headers say]"
+    )
+    tpm: int | None = Field(
+        default=None, ge=1, description="Tokens per minute and endpoint [default: what its headers say]"
+    )
+    timeout: float = Field(default=300.0, gt=0, description="Seconds after which a request without answer is given up")
+
+    @field_validator("base_url", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        """The environment separates addresses by white space."""
+        return value.split() if isinstance(value, str) else value
 
 
 MAX_STEPS: dict[RecipeName, int] = {"paper": 7, "economy": 7, "released": 8}
@@ -140,7 +163,7 @@ def resolve(
         if environment.get(variable):
             take(name, environment[variable], variable)
     for name, value in flags.items():
-        if value is not None:
+        if value is not None and value != []:  # a flag that may be repeated, and was not given
             take(name, value, f"--{name.replace('_', '-')}")
     try:
         return model.model_validate(values)

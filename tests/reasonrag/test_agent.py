@@ -14,6 +14,7 @@ from reasonrag.agent import Agent, AgentStep, Judgement, State
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.errors import ModelError
 from reasonrag.parsing import ParseCause
+from reasonrag.prices import Price
 from reasonrag.prompting import load_prompts, render_judgement, render_prompt, render_repair
 from reasonrag.retrieval import BM25Retriever
 from reasonrag.scripted import Script, ScriptedModel
@@ -189,6 +190,7 @@ async def test_siblings_are_asked_for_in_one_request(agent_of: Callable[..., Age
             samples=(4, 5, 6),
             seeds=tuple(sample_seed(5, "q1", prompt, sample) for sample in (4, 5, 6)),
             priority=9,
+            question_id="q1",
         )
     ]
     assert [step.response for step in steps] == [QUERY, ANSWER, QUERY]
@@ -422,6 +424,8 @@ async def test_spending_is_the_sum_over_all_replies(agent_of: Callable[..., Agen
     agent = agent_of(ScriptedModel(script))
     await agent.sample(agent.start(QUESTION), [0, 1, 2])  # two of three are repaired
     await agent.judge(QUESTION, [ANSWER], 3)
-    assert agent.spending.as_usage() == Usage(
-        calls=6, requests=4, prompt_tokens=100 * (1 + 2 + 3 + 4), completion_tokens=28, repairs=2
+    price = Price(tokens_in=2.0, tokens_out=10.0, cached_in=1.0)
+    assert agent.spending.as_usage(price) == Usage(
+        calls=6, requests=4, prompt_tokens=100 * (1 + 2 + 3 + 4), completion_tokens=28, repairs=2, cost_usd=0.00228
     )
+    assert agent.spending.as_usage(None).cost_usd is None

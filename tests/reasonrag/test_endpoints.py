@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import orjson
 import pytest
 from aiohttp import web
 
 from preference import Message
-from reasonrag.chat import ChatRequest, Sampling
-from reasonrag.concurrency import Slots
+from reasonrag.chat import ChatRequest, Completion, Sampling
 from reasonrag.endpoints import CallFailure, EndpointModel, shown_url
-from reasonrag.errors import InputError, ModelError
+from reasonrag.errors import EndpointLost, InputError, ModelError
+from reasonrag.journal import JournaledModel, open_journal
+from reasonrag.ledger import Ledger
 from reasonrag.prompting import load_prompts, render_prompt
 from reasonrag.simulation import Habits, serving
 
@@ -51,11 +54,18 @@ async def client_of(
     base_url: str, *, model: str = "offline", concurrency: int = 8
 ) -> AsyncIterator[tuple[EndpointModel, list[CallFailure]]]:
     failures: list[CallFailure] = []
-    client = EndpointModel(model, base_url=base_url, slots=Slots(concurrency), on_failure=failures.append)
+    client = EndpointModel(model, base_urls=[base_url], concurrency=concurrency, timeout=5, on_failure=failures.append)
     try:
         yield client, failures
     finally:
         await client.close()
+
+
+async def all_of(client: EndpointModel, request: ChatRequest) -> Sequence[Completion]:
+    """Every draw of a request, as the agent gets them: what one answer leaves out is asked for singly."""
+    with TemporaryDirectory() as place:
+        async with open_journal(Path(place) / "journal.jsonl") as journal:
+            return await JournaledModel(client, journal, name=client.name, ledger=Ledger()).complete(request)
 
 
 def answer(*texts: str, finish_reason: str = "stop") -> web.Response:
@@ -86,8 +96,8 @@ async def test_missing_siblings_are_asked_for_singly_and_that_is_remembered() ->
         return answer("So the answer is <answer>x</answer>")
 
     async with endpoint_of(one_choice) as base_url, client_of(base_url) as (client, _):
-        assert len(await client.complete(request_for(3))) == 3
-        assert len(await client.complete(request_for(3))) == 3
+        assert len(await all_of(client, request_for(3))) == 3
+        assert len(await all_of(client, request_for(3))) == 3
     assert asked == [3, None, None, None, None, None]
 
 
@@ -103,7 +113,7 @@ async def test_an_endpoint_that_refuses_n_is_asked_without_it() -> None:
         return answer("So the answer is <answer>x</answer>")
 
     async with endpoint_of(no_n) as base_url, client_of(base_url) as (client, failures):
-        assert len(await client.complete(request_for(3))) == 3
+        assert len(await all_of(client, request_for(3))) == 3
     assert sorted(seeds) == [100, 101, 102]
     assert failures == []
 
@@ -111,8 +121,8 @@ async def test_an_endpoint_that_refuses_n_is_asked_without_it() -> None:
 async def test_what_was_learned_of_an_endpoint_changes_no_answer() -> None:
     """The same draws give the same texts before and after the client knows that n is ignored."""
     async with serving(Habits(ignore_n=True)) as (base_url, _), client_of(base_url) as (client, _):
-        fresh = [each.text for each in await client.complete(request_for(3))]
-        knowing = [each.text for each in await client.complete(request_for(3))]
+        fresh = [each.text for each in await all_of(client, request_for(3))]
+        knowing = [each.text for each in await all_of(client, request_for(3))]
     assert fresh == knowing
 
 
@@ -168,15 +178,13 @@ async def test_passing_trouble_is_survived_and_written_down() -> None:
     ("status", "body", "cause"),
     [
         (400, {"error": {"message": "This model's maximum context length is 8192 tokens"}}, "http_400"),
-        (401, {"error": {"message": "Incorrect API key"}}, "http_401"),
         (404, {"error": {"message": "no such model"}}, "http_404"),
-        (429, {"error": {"message": "no money left", "code": "insufficient_quota"}}, "http_429"),
     ],
 )
 async def test_what_asking_again_cannot_mend_is_given_up_at_once(
     status: int, body: dict[str, object], cause: str
 ) -> None:
-    """Other 4xx and an empty account cost one request and raise with their cause."""
+    """Other 4xx cost one request and raise with their cause."""
     requests = 0
 
     async def hopeless(_: web.Request) -> web.Response:
@@ -198,7 +206,7 @@ async def test_never_more_requests_are_in_flight_than_allowed() -> None:
         serving(Habits(latency_s=0.01, ignore_n=True)) as (base_url, traffic),
         client_of(base_url, concurrency=3) as (client, _),
     ):
-        await asyncio.gather(*(client.complete(request_for(4, question=f"Who is {i}?")) for i in range(5)))
+        await asyncio.gather(*(all_of(client, request_for(4, question=f"Who is {i}?")) for i in range(5)))
     assert traffic.requests == 20
     assert traffic.most_in_flight == 3
 
@@ -217,6 +225,63 @@ async def test_a_key_is_sent_and_never_repeated(monkeypatch: pytest.MonkeyPatch)
             await client.complete(request_for(1))
     assert seen == ["Bearer sk-secret-of-mine"]
     assert "sk-secret" not in str(raised.value) + failures[0].message
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(401, {"message": "Incorrect API key"}), (429, {"message": "no money left", "code": "insufficient_quota"})],
+)
+async def test_an_account_that_is_shut_ends_the_run(status: int, error: dict[str, str]) -> None:
+    """No other question would fare better: a revoked key or an empty account is no failure of this one."""
+
+    async def shut(_: web.Request) -> web.Response:
+        return web.json_response({"error": error}, status=status)
+
+    async with endpoint_of(shut) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(EndpointLost, match=rf"{error['message']}.*The same command goes on"):
+            await client.complete(request_for(1))
+    assert [failure.final for failure in failures] == [True]
+
+
+async def test_the_same_server_error_three_times_is_an_answer() -> None:
+    """A request that breaks the server every time is given up; one whose errors differ is tried on."""
+    requests = 0
+
+    async def broken(_: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        return refusal(500, "list index out of range", **{"retry-after": "0"})
+
+    async with endpoint_of(broken) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(ModelError, match="after 3 attempts") as raised:
+            await client.complete(request_for(1))
+    assert (raised.value.cause, requests, len(failures)) == ("http_500", 3, 3)
+
+
+async def test_two_endpoints_share_the_load_and_one_survives_the_other() -> None:
+    """Requests go to the less loaded one; when it dies, the other answers everything."""
+    async with serving(Habits(latency_s=0.02)) as (first, one), serving(Habits(latency_s=0.02)) as (second, two):
+        client = EndpointModel("offline", base_urls=[first, second], concurrency=8, timeout=5)
+        await client.check()
+        await asyncio.gather(*(client.complete(request_for(1, question=f"Where was {i}?")) for i in range(40)))
+        assert min(one.requests, two.requests) > 10
+        one.down = True
+        completions = await asyncio.gather(
+            *(client.complete(request_for(1, question=f"Who was {i}?")) for i in range(40))
+        )
+        assert all(each[0].text for each in completions)
+        await client.close()
+
+
+async def test_limits_are_learned_from_headers() -> None:
+    """An endpoint that says 600 a minute is asked no faster, without a flag and without a refusal."""
+    async with serving(Habits(rpm=600)) as (base_url, traffic), client_of(base_url, concurrency=64) as (client, _):
+        await client.complete(request_for(1))
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(client.complete(request_for(1, question=f"Where was {i}?")) for i in range(20)))
+        seconds = asyncio.get_running_loop().time() - began
+    assert traffic.refused == 0
+    assert seconds > 0.8  # 20 requests at 10 a second, less the burst of one second
 
 
 async def test_an_endpoint_that_answers_passes_the_check() -> None:
@@ -323,7 +388,7 @@ async def test_an_unknown_model_fails_the_check_and_the_known_ones_are_named() -
 def test_openai_without_a_key_is_refused() -> None:
     """The default endpoint needs a key; the message says which variable, and what works without."""
     with pytest.raises(InputError, match=r"OPENAI_API_KEY.*--model offline"):
-        EndpointModel("gpt-4o", base_url=None, slots=Slots(1))
+        EndpointModel("gpt-4o", concurrency=1, timeout=1)
 
 
 def test_shown_addresses_hold_no_password() -> None:

@@ -120,12 +120,12 @@ def test_concurrency_changes_no_byte_over_http(endpoint: str, reasonrag: Reasonr
 
 @pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
 def test_recorded_answers_give_the_same_bytes_at_any_concurrency(recipe: str, endpoint: str, tmp_path: Path) -> None:
-    """A run over HTTP is recorded; played back with the network off at 1 and at 64 it is the same run."""
-    recording = tmp_path / "answers.jsonl"
+    """A run over HTTP is in its journal; played back with the network off at 1 and at 64 it is the same run."""
     flags = SMALL | {"recipe": recipe, "model": "offline"}
-    package.generate(**flags, run="recorded", base_url=endpoint, record=recording)
+    package.generate(**flags, run="recorded", base_url=[endpoint])
+    journal = tmp_path / "recorded" / "journal.jsonl"
     for concurrency in (1, 64):
-        package.generate(**flags, run=f"replayed-{concurrency}", concurrency=concurrency, replay=recording)
+        package.generate(**flags, run=f"replayed-{concurrency}", concurrency=concurrency, replay=journal)
     assert digest(Path("recorded")) == digest(Path("replayed-1")) == digest(Path("replayed-64"))
 
 
@@ -504,15 +504,15 @@ def test_an_interrupt_inside_an_event_loop_stops_the_run(tmp_path: Path) -> None
     code = (
         "import asyncio, sys, reasonrag\n"
         "async def cell(): reasonrag.generate(dataset='atlas', limit=300, run='runs/a', model='offline', "
-        "base_url=sys.argv[1], concurrency=2, record='answers.jsonl')\n"
+        "base_url=sys.argv[1], concurrency=2)\n"
         "asyncio.run(cell())\n"
     )
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         base_url = server.stdout.readline().split()[2]
         with subprocess.Popen([sys.executable, "-c", code, base_url], stderr=subprocess.PIPE) as notebook:
-            answers = tmp_path / "answers.jsonl"
-            while not (answers.exists() and answers.stat().st_size):
+            answers = tmp_path / "runs/a/journal.jsonl"
+            while notebook.poll() is None and not (answers.exists() and answers.stat().st_size):
                 time.sleep(0.05)
             notebook.send_signal(signal.SIGINT)
             _, errors = notebook.communicate(timeout=20)

@@ -147,7 +147,7 @@ def test_variables_that_are_no_setting_of_the_command_are_left_alone() -> None:
 def test_the_defaults_are_those_of_the_published_method() -> None:
     """Three passages, the API's own temperature, and every setting that the recipe decides left to it."""
     found = settings_of()
-    assert (found.top_k, found.temperature, found.top_p, found.max_tokens) == (3, 1.0, 1.0, 512)
+    assert (found.top_k, found.temperature, found.top_p, found.max_reply_tokens) == (3, 1.0, 1.0, 512)
     assert (found.recipe, found.split, found.seed, found.concurrency) == ("paper", "train", 0, 32)
     assert not {found.siblings, found.continuations, found.simulations, found.max_calls_per_question} - {None}
     assert resolve(PairsSettings, "pairs", {"out": "x"}, environment={}).min_margin == 0.01

@@ -1,0 +1,141 @@
+"""How fast one endpoint may be asked: requests and tokens per minute, a window that adapts, and a breaker.
+
+No I/O and no clock of its own: every method is told the time in seconds. Says when the next request may go and why it
+has to wait; who waits, and what is asked, is not known here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+BURST_S = 1.0
+"""Seconds' worth of requests and tokens that may go at once after a pause."""
+HEADROOM = 0.985
+"""Share of a known limit that is used: clocks and networks are not exact, a refused request is lost time."""
+DECREASE = 0.5
+"""What is left of the window after a refusal (multiplicative decrease; one per round of requests)."""
+FAILURES_TO_OPEN = 5
+"""Failures in a row, with no success between, after which an endpoint counts as down."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Between trials of an endpoint that is down; doubled each time."""
+WINDOW_FULL = "window full"
+
+
+@dataclass(slots=True)
+class Rate:
+    """An allowance per minute. `limit` None: unlimited."""
+
+    limit: float | None = None
+    _level: float = 0.0
+    """How much of the burst is used up; below 0 never, above the burst while others wait in front."""
+    _at: float = 0.0
+
+    def _drain(self, now: float) -> float:
+        """Level now; and the allowance per second."""
+        per_second = HEADROOM * (self.limit or 0.0) / 60
+        self._level = max(0.0, self._level - per_second * max(0.0, now - self._at))
+        self._at = max(now, self._at)
+        return per_second
+
+    def wait(self, now: float) -> float:
+        """Seconds until something may be taken."""
+        if self.limit is None:
+            return 0.0
+        per_second = self._drain(now)
+        return max(0.0, (self._level - per_second * BURST_S) / per_second)
+
+    def take(self, amount: float, now: float) -> None:
+        """Use up some; a negative amount gives back."""
+        if self.limit is not None:
+            self._drain(now)
+            self._level = max(0.0, self._level + amount)
+
+
+@dataclass(slots=True)
+class Pace:
+    """The state of one endpoint.
+
+    most: requests in flight at most. requests, tokens: limits per minute; discovered from headers where not given.
+    """
+
+    most: int
+    requests: Rate = field(default_factory=Rate)
+    tokens: Rate = field(default_factory=Rate)
+    in_flight: int = 0
+    window: float = 0.0
+    paused_until: float = 0.0
+    down_since: float | None = None
+    failures: int = 0
+    """In a row."""
+    _pause: float = FIRST_PAUSE_S
+    _decreased_at: float = 0.0
+    _given: tuple[bool, bool] = (False, False)
+
+    def __post_init__(self) -> None:
+        self.window = float(self.most)
+        self._given = (self.requests.limit is not None, self.tokens.limit is not None)
+
+    @property
+    def load(self) -> float:
+        """Share of the window that is in use."""
+        return self.in_flight / self.window
+
+    def wait(self, now: float) -> tuple[float, str]:
+        """Seconds until the next request may go, and why; infinity where it waits for another one to end."""
+        if now < self.paused_until:
+            return self.paused_until - now, "endpoint down" if self.down_since is not None else "asked to wait"
+        if self.down_since is not None and self.in_flight:
+            return float("inf"), "endpoint down"
+        if self.in_flight >= max(1, int(self.window)):
+            return float("inf"), WINDOW_FULL
+        seconds = max(self.requests.wait(now), self.tokens.wait(now))
+        return seconds, "rate limit" if seconds else ""
+
+    def sent(self, tokens: float, now: float) -> None:
+        """A request of about so many tokens goes."""
+        self.in_flight += 1
+        self.requests.take(1, now)
+        self.tokens.take(tokens, now)
+
+    def succeeded(self, *, expected_tokens: float, tokens: float, now: float) -> None:
+        """An answer came: the window grows by one request a round, and a breaker closes."""
+        self.in_flight -= 1
+        self.tokens.take(tokens - expected_tokens, now)
+        if self.down_since is not None:
+            self.paused_until = now
+        self.failures, self.down_since, self._pause = 0, None, FIRST_PAUSE_S
+        self.window = min(float(self.most), self.window + 1 / self.window)
+
+    def refused(self, *, sent_at: float, retry_after: float | None, now: float) -> None:
+        """Too many requests: wait as long as asked, and send fewer at a time."""
+        self.in_flight -= 1
+        if retry_after is not None:
+            self.paused_until = max(self.paused_until, now + retry_after)
+        if sent_at >= self._decreased_at:  # requests of the same round share one decrease
+            self.window = max(1.0, self.window * DECREASE)
+            self._decreased_at = now
+
+    def failed(self, now: float) -> None:
+        """No answer, or a server error. Several in a row open the breaker: one trial at a time, ever further apart."""
+        self.in_flight -= 1
+        self.failures += 1
+        if self.failures < FAILURES_TO_OPEN:
+            return
+        if self.down_since is None:
+            self.down_since = now
+        if now >= self.paused_until:
+            self.paused_until = now + self._pause * random.uniform(0.8, 1.2)
+            self._pause = min(LONGEST_PAUSE_S, 2 * self._pause)
+
+    def rejected(self) -> None:
+        """An answer that this request can never have; it says nothing about the endpoint."""
+        self.in_flight -= 1
+
+    def learn(self, headers: Mapping[str, str]) -> None:
+        """Take limits from x-ratelimit headers, unless they were given."""
+        for position, (rate, kind) in enumerate(((self.requests, "requests"), (self.tokens, "tokens"))):
+            limit = headers.get(f"x-ratelimit-limit-{kind}", "")
+            if not self._given[position] and limit.isdecimal() and int(limit) > 0:
+                rate.limit = float(limit)

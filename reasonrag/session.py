@@ -1,0 +1,249 @@
+"""One sitting at a run: explores what is owed, keeps count, and ends well whatever ends it.
+
+A question that fails costs itself; a cap, an interrupt, a lost endpoint or a full disk ends the sitting, with every
+answer that was asked for awaited and kept. Knows the run directory and the agent; not where they come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Protocol
+
+from preference import QuestionError, RolloutRecord
+from reasonrag.agent import Agent, Spending
+from reasonrag.chat import ChatModel
+from reasonrag.concurrency import together
+from reasonrag.endpoints import CallFailure, EndpointModel
+from reasonrag.errors import Interrupted, ReasonragError, RunStopped
+from reasonrag.exploration import Explorer, RunIdentity
+from reasonrag.journal import JournaledModel
+from reasonrag.questions import Question
+from reasonrag.runs import RunDirectory
+
+TICK_S = 0.5
+"""How often a watcher is told how things stand, even if nothing happened."""
+
+
+@dataclass
+class SessionTally:
+    """Counts of the session so far.
+
+    questions, failed_questions: ended in this session, and how many of them without a tree. calls, tokens: delivered
+    by the model. cached_calls: answered by the journal. cost: dollars spent on the run, earlier sessions included;
+    projected_cost: what the whole run will have cost at this rate. waiting_for: why nothing is sent; empty while
+    requests go.
+    """
+
+    questions: int = 0
+    failed_questions: int = 0
+    failed_calls: int = 0
+    calls: int = 0
+    cached_calls: int = 0
+    tokens: int = 0
+    in_flight: int = 0
+    seconds: float = 0.0
+    cost: float | None = None
+    projected_cost: float | None = None
+    waiting_for: str = ""
+
+
+class Watcher(Protocol):
+    """Someone who follows a run while it goes on."""
+
+    def say(self, message: str) -> None:
+        """A line worth reading now."""
+        ...
+
+    def started(self, *, total: int, done: int) -> None: ...
+
+    def advanced(self, tally: SessionTally) -> None:
+        """Called when a question ended, when an attempt failed, and every half second."""
+        ...
+
+    def ended(self) -> None: ...
+
+
+class SilentWatcher:
+    """Watches and says nothing: the default of the Python call."""
+
+    def say(self, message: str) -> None:
+        """Nothing is shown."""
+
+    def started(self, *, total: int, done: int) -> None:
+        """Nothing is shown."""
+
+    def advanced(self, tally: SessionTally) -> None:
+        """Nothing is shown."""
+
+    def ended(self) -> None:
+        """Nothing is shown."""
+
+
+@dataclass
+class Session:
+    """See the module's docstring. `teacher`: the model behind the journal; None when only the journal answers."""
+
+    run: RunDirectory
+    identity: RunIdentity
+    model: JournaledModel
+    teacher: ChatModel | None
+    watcher: Watcher
+    tally: SessionTally = field(default_factory=SessionTally)
+    stopped: RunStopped | None = None
+    began: float = field(default_factory=time.monotonic)
+    _total: int = 0
+    _done_before: int = 0
+
+    def __post_init__(self) -> None:
+        self._calls_before = self.model.ledger.spent
+        if isinstance(self.teacher, EndpointModel):
+            self.teacher.on_failure = self.call_failed
+
+    async def explore_all(self, agent: Agent, questions: Iterable[Question], *, total: int, at_once: int) -> None:
+        """Explore every owed question, oldest first, with so many trees open at once.
+
+        What ended the session early is in `stopped`. A tree has a request in flight almost always, so as many trees as
+        requests may be in flight fill the endpoint; older trees' requests go first.
+        """
+        self._total = total
+        self._done_before = sum(self.run.is_done(question.id) for question in questions)
+        owed = (question for question in questions if not self.run.is_done(question.id))
+        first = next(owed, None)
+        self.watcher.started(total=total, done=self._done_before)
+        if first is None:
+            self.watcher.ended()
+            return
+        await self.model.check()
+        queue = enumerate(chain([first], owed))
+
+        async def explore_in_turn() -> None:
+            for position, question in queue:
+                await self._explore(replace(agent, priority=position, spending=Spending()), question)
+
+        ticking = asyncio.create_task(self._tick())
+        try:
+            with self._interruptible():
+                await together(*(explore_in_turn() for _ in range(min(at_once, total - self._done_before))))
+        except RunStopped as reason:
+            self._stop(reason)
+            await self.model.drain()
+        finally:
+            ticking.cancel()
+            self.watcher.ended()
+
+    # -- one question --------------------------------------------------------------------------
+
+    async def _explore(self, agent: Agent, question: Question) -> None:
+        """One question to its line, whatever happens to it. Raises RunStopped."""
+        explorer = Explorer(agent, question, self.identity.recipe)
+        try:
+            await explorer.run()
+            rollout = explorer.record(self.identity)
+        except RunStopped:
+            raise
+        except ReasonragError as error:
+            rollout = self._failed(explorer, error.cause, str(error), details=None)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
+            message = f"{type(error).__name__}: {error}"
+            rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
+        self.run.append(rollout)
+        self.tally.questions += 1
+        self.tally.failed_questions += rollout.error is not None
+        self._advance()
+
+    def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> RolloutRecord:
+        written = self.run.record_failure(
+            {
+                "kind": "question",
+                "question_id": explorer.question.id,
+                "cause": cause,
+                "message": message,
+                "details": details,
+            }
+        )
+        return explorer.error_record(self.identity, QuestionError(cause=cause, message=written["message"]))
+
+    def call_failed(self, failure: CallFailure) -> None:
+        """Write down an attempt that got no answer."""
+        self.tally.failed_calls += 1
+        self.run.record_failure(
+            {
+                "kind": "call",
+                "cause": failure.cause,
+                "message": failure.message,
+                "attempt": failure.attempt,
+                "final": failure.final,
+            }
+        )
+        self._advance()
+
+    # -- ends ----------------------------------------------------------------------------------
+
+    def _stop(self, reason: RunStopped) -> None:
+        """Ask for nothing more; what is under way is awaited."""
+        self.stopped = self.stopped or reason
+        self.model.stop(reason)
+        if isinstance(self.teacher, EndpointModel):
+            self.teacher.stop(reason)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """The first Ctrl-C drains, the second stops at once. Only the main thread hears of it."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def interrupt() -> None:
+            if self.stopped is not None and task is not None:
+                task.cancel()
+                return
+            self._stop(Interrupted("interrupted; what was finished and what was answered is kept"))
+            self.watcher.say(f"finishing {self.model.in_flight:,} requests in flight; Ctrl-C again stops at once")
+
+        with suppress(NotImplementedError):  # a loop without signals
+            loop.add_signal_handler(signal.SIGINT, interrupt)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self.stopped is None:
+                raise
+            raise KeyboardInterrupt from None
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    # -- how things stand ----------------------------------------------------------------------
+
+    @property
+    def seconds_per_request(self) -> float | None:
+        return self.teacher.seconds_per_request if isinstance(self.teacher, EndpointModel) else None
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._advance()
+
+    def _advance(self) -> None:
+        spent, tally = self.model.ledger.spent, self.tally
+        tally.calls = spent.calls - self._calls_before.calls
+        tally.tokens = spent.prompt + spent.completion - self._calls_before.prompt - self._calls_before.completion
+        tally.cached_calls = self.model.cached_calls
+        tally.in_flight = self.model.in_flight
+        tally.cost = self.model.ledger.cost
+        done = self._done_before + tally.questions
+        tally.projected_cost = tally.cost / done * self._total if tally.cost is not None and done else None
+        tally.waiting_for = self.teacher.waiting_for if isinstance(self.teacher, EndpointModel) else ""
+        tally.seconds = self.seconds
+        self.watcher.advanced(tally)

@@ -1,0 +1,158 @@
+"""What a run directory holds, in numbers: the content of `summary.json`."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from preference import RolloutRecord, read_rollouts
+
+
+class StopReason(BaseModel):
+    """Why the last session ended before its questions did."""
+
+    cause: str
+    message: str
+    raise_cap: dict[str, str] = {}
+    """The flag and a larger value with which the run would go on, where a cap stopped it."""
+
+
+class SessionNumbers(BaseModel):
+    """What only the session knows."""
+
+    run: str
+    config_hash: str
+    recipe: str
+    model: str
+    dataset: str
+    split: str
+    seed: int
+    questions: int
+    """Asked for: the data set's, or --limit."""
+    cost_usd: float | None
+    """Everything that was delivered to the run, in all sessions; null without a price."""
+    session_questions: int
+    """Explored in the last session."""
+    session_seconds: float
+    session_failed_calls: int
+    """Attempts without an answer, most of them repeated with success; see failures.jsonl."""
+    session_cached_calls: int
+    """Replies that the journal gave, which earlier sessions had paid for."""
+    session_seconds_per_request: float | None
+    """From sending to answer, the mean; null where nothing was sent over HTTP."""
+    stopped: StopReason | None
+    """Null if the session came to its end."""
+
+
+class RunSummary(SessionNumbers):
+    """What a run directory now holds, and what the last session did to it; the content of `summary.json`."""
+
+    done: int
+    failed: int
+    failures_by_cause: dict[str, int]
+    nodes: int
+    continuations: int
+    """Real continuations from the root to an answer, or to a failed step, which counts as 0."""
+    mean_f1: float | None
+    mean_em: float | None
+    """Means over the continuations."""
+    questions_mixed: int
+    """Questions with both better and worse ends, the ones that can teach."""
+    parse_failures_by_cause: dict[str, int]
+    repair_turns: int
+    calls: int
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    """Of the answers in rollouts.jsonl."""
+    warnings: list[str]
+    versions: dict[str, str]
+
+
+def versions() -> dict[str, str]:
+    """What the results were made with."""
+    packages = ("reasonrag", "openai", "bm25s", "pydantic")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
+    """The summary of a run: its records counted, and what the session knows."""
+    counts = _RunCounts()
+    for rollout in read_rollouts(rollouts):
+        counts.add(rollout)
+    return RunSummary(
+        **numbers.model_dump(),
+        done=counts.done,
+        failed=counts.failures.total(),
+        failures_by_cause=dict(counts.failures.most_common()),
+        nodes=counts.nodes,
+        continuations=counts.continuations,
+        mean_f1=counts.f1 / counts.continuations if counts.continuations else None,
+        mean_em=counts.em / counts.continuations if counts.continuations else None,
+        questions_mixed=counts.mixed,
+        parse_failures_by_cause=dict(counts.parse_failures.most_common()),
+        repair_turns=counts.repair_turns,
+        calls=counts.calls,
+        requests=counts.requests,
+        prompt_tokens=counts.prompt_tokens,
+        completion_tokens=counts.completion_tokens,
+        warnings=counts.warnings(numbers.split),
+        versions=versions(),
+    )
+
+
+@dataclass
+class _RunCounts:
+    """Sums over the records of a run."""
+
+    done: int = 0
+    nodes: int = 0
+    continuations: int = 0
+    f1: float = 0.0
+    em: float = 0.0
+    mixed: int = 0
+    repair_turns: int = 0
+    calls: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    parse_failures: Counter[str] = field(default_factory=Counter)
+
+    def add(self, rollout: RolloutRecord) -> None:
+        self.calls += rollout.usage.calls
+        self.requests += rollout.usage.requests
+        self.prompt_tokens += rollout.usage.prompt_tokens
+        self.completion_tokens += rollout.usage.completion_tokens
+        if rollout.error:
+            self.failures[rollout.error.cause] += 1
+            return
+        self.done += 1
+        self.nodes += len(rollout.nodes)
+        finals = rollout.nodes[0].rollouts
+        self.continuations += len(finals)
+        self.f1 += sum(each.f1 for each in finals)
+        self.em += sum(each.em for each in finals)
+        self.mixed += len({each.f1 for each in finals}) > 1
+        self.repair_turns += rollout.usage.repairs
+        in_tree = [node.parse_error for node in rollout.nodes]
+        outside = [each.parse_error for each in rollout.failed_continuations]
+        self.parse_failures.update(error.cause for error in in_tree + outside if error)
+        if rollout.unreadable_judgements:
+            self.parse_failures["no_score"] += len(rollout.unreadable_judgements)
+
+    def warnings(self, split: str) -> list[str]:
+        found = []
+        if split != "train":
+            found.append(
+                f"the questions are from the {split} split: keep what is made of them out of training, "
+                "or never evaluate on that split"
+            )
+        if self.calls and not self.prompt_tokens:
+            found.append("the endpoint reported no token usage; the token counts are not known")
+        return found
