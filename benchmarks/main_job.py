@@ -51,9 +51,7 @@ def main(
 
 
 def _report(data_dir: Path, limit: int, scratch: Path) -> Iterator[str]:
-    made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
-    yield f"## {datetime.now(UTC):%Y-%m-%d}, commit {_commit()}"
-    yield f"\n{_machine()}; {made_with}."
+    yield from heading()
     yield from _retrieval(data_dir, scratch)
     yield from _recipes(data_dir, limit, scratch)
     yield from _transport(data_dir, scratch)
@@ -80,7 +78,7 @@ def _retrieval(data_dir: Path, scratch: Path) -> Iterator[str]:
         statistics.mean(len(wanted & set(ids[:k])) / len(wanted) for wanted, ids in zip(gold, found, strict=True))
         for k in (3, 5)
     ]
-    yield from _table(
+    yield from table(
         "BM25 over the HotpotQA passages, queries: its dev questions",
         {
             "passages": [f"{manifest.passages:,}"],
@@ -119,7 +117,7 @@ def _recipes(data_dir: Path, limit: int, scratch: Path) -> Iterator[str]:
         }
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
-    yield from _table(f"Recipes on {limit} HotpotQA train questions (requests to dollars: per question)", columns)
+    yield from table(f"Recipes on {limit} HotpotQA train questions (requests to dollars: per question)", columns)
 
 
 def _transport(data_dir: Path, scratch: Path) -> Iterator[str]:
@@ -127,7 +125,7 @@ def _transport(data_dir: Path, scratch: Path) -> Iterator[str]:
     common = _hotpotqa(data_dir, HTTP_QUESTIONS, scratch)
     columns: dict[str, list[str]] = {"teacher": [], "concurrency": [], "s": [], "requests/s": [], "same bytes": []}
     reference = b""
-    with _simulated_endpoint() as base_url:
+    with simulated_endpoint() as base_url:
         for teacher, url, concurrency in (("in process", None, 64), ("HTTP", base_url, 1), ("HTTP", base_url, 64)):
             place = scratch / f"{teacher}-{concurrency}"
             watch = _Stopwatch()
@@ -138,7 +136,7 @@ def _transport(data_dir: Path, scratch: Path) -> Iterator[str]:
             row = (teacher, concurrency, f"{seconds:.1f}", f"{run.requests / seconds:,.0f}", content == reference)
             for name, value in zip(columns, row, strict=True):
                 columns[name].append(str(value))
-    yield from _table(f"Recipe paper, {HTTP_QUESTIONS} questions; endpoint and client share the machine", columns)
+    yield from table(f"Recipe paper, {HTTP_QUESTIONS} questions; endpoint and client share the machine", columns)
 
 
 def _start_up() -> Iterator[str]:
@@ -148,7 +146,7 @@ def _start_up() -> Iterator[str]:
         "reasonrag --help": [sys.executable, "-m", "reasonrag", "--help"],
     }
     medians = [f"{statistics.median(_seconds(command) for _ in range(7)):.2f}" for command in rows.values()]
-    yield from _table("Start-up, median of 7", {"command": list(rows), "s": medians})
+    yield from table("Start-up, median of 7", {"command": list(rows), "s": medians})
 
 
 # -- tools -----------------------------------------------------------------------------------------------------
@@ -176,12 +174,15 @@ def _hotpotqa(data_dir: Path, limit: int, scratch: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _simulated_endpoint() -> Iterator[str]:
-    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0"]
+def simulated_endpoint(*flags: str) -> Iterator[str]:
+    """The base URL of a `reasonrag simulate-endpoint` in a process of its own."""
+    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
-        yield server.stdout.readline().split()[2]
-        server.terminate()
+        try:
+            yield server.stdout.readline().split()[2]
+        finally:
+            server.terminate()
 
 
 def _seconds(command: Sequence[str]) -> float:
@@ -190,7 +191,14 @@ def _seconds(command: Sequence[str]) -> float:
     return watch.lap()
 
 
-def _table(title: str, columns: dict[str, list[str]]) -> Iterator[str]:
+def heading() -> Iterator[str]:
+    """Date, commit, machine and versions: what a report starts with."""
+    made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
+    yield f"## {datetime.now(UTC):%Y-%m-%d}, commit {commit()}"
+    yield f"\n{machine()}; {made_with}."
+
+
+def table(title: str, columns: dict[str, list[str]]) -> Iterator[str]:
     yield f"\n{title}:\n"
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
@@ -198,7 +206,7 @@ def _table(title: str, columns: dict[str, list[str]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
-def _commit() -> str:
+def commit() -> str:
     commands = (["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
     commit, changes = (
         subprocess.run(each, cwd=ROOT, check=False, capture_output=True, text=True).stdout.strip() for each in commands
@@ -206,7 +214,7 @@ def _commit() -> str:
     return (commit or "unknown") + (" with local changes" if changes else "")
 
 
-def _machine() -> str:
+def machine() -> str:
     model = platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

@@ -25,7 +25,7 @@ from reasonrag.concurrency import Dispatcher, Turn
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.pacing import WINDOW_FULL, Pace, Rate
 from reasonrag.prompting import plain_text
-from reasonrag.redaction import redact
+from reasonrag.redaction import redact, secrets
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI
@@ -160,6 +160,7 @@ class EndpointModel:
         self._answered = 0
         self._seconds = 0.0
         self._given_up = 0
+        self._secrets = secrets()
         self._checked = False
 
     async def check(self) -> None:
@@ -283,7 +284,7 @@ class EndpointModel:
                 elif not endpoint.can_substitute(_named_parameter(error)):
                     raise
         endpoint.pace.learn(response.headers)
-        completions = _completions(_decoded(response.content))[: len(request.samples)]
+        completions = _completions(_decoded(response.content), self._secrets)[: len(request.samples)]
         if len(completions) < len(asked.samples) or len(asked.samples) < len(request.samples):
             endpoint.choices_per_request = len(completions)
         return completions
@@ -410,7 +411,7 @@ def _client(base_url: str, key: str, timeout: float) -> AsyncOpenAI:
     )
 
 
-def _completions(answer: object) -> list[Completion]:
+def _completions(answer: object, known_secrets: Sequence[str]) -> list[Completion]:
     """The choices of a response body; the request's usage rides on the first. Raises _BadAnswerError."""
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
@@ -427,7 +428,7 @@ def _completions(answer: object) -> list[Completion]:
         first, finish_reason = position == 0, choice.get("finish_reason")
         completions.append(
             Completion(
-                text=redact(str(message.get("content") or "")),
+                text=redact(str(message.get("content") or ""), known_secrets),
                 finish_reason=finish_reason if finish_reason in ("length", "content_filter") else "stop",
                 requests=int(first),
                 prompt_tokens=int(tokens.get("prompt_tokens") or 0) if first else 0,
