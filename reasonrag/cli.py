@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -125,18 +128,16 @@ def generate(
     flags = {name: value for name, value in locals().items() if name not in ("as_json", "dry_run", "pilot")}
     if pilot and not dry_run:
         raise InputError("--pilot goes with --dry-run")
+    if replay and dry_run:
+        raise InputError("--replay asks nothing, so there is nothing to estimate; leave out --dry-run")
     if dry_run:
         _estimate(flags, pilot=pilot, as_json=as_json)
         return
     from reasonrag.display import TerminalWatcher, show_run
     from reasonrag.generation import generate as generate_run
 
-    try:
+    with _interrupts():
         summary = generate_run(watcher=TerminalWatcher(), **flags)
-    except KeyboardInterrupt:
-        print("interrupted; what was finished and what was answered is kept", file=sys.stderr)
-        print(f"continue with: {_this_command()}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print(summary.model_dump_json())
     else:
@@ -153,11 +154,23 @@ def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
     from reasonrag.estimation import estimate
 
     flags.pop("replay")
-    found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
+    with _interrupts():
+        found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
     if as_json:
         print(found.model_dump_json())
     else:
         show_estimate(found)
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Exit status 130 and the command that goes on, after Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted; what was finished and what was answered is kept", file=sys.stderr)
+        print(f"continue with: {_this_command()}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _this_command(changed: dict[str, str] | None = None) -> str:
@@ -166,7 +179,7 @@ def _this_command(changed: dict[str, str] | None = None) -> str:
     for flag, value in (changed or {}).items():
         words = [word for i, word in enumerate(words) if word != flag and words[i - 1] != flag]
         words = [word for word in words if not word.startswith(f"{flag}=")] + [flag, value]
-    return shlex.join(words)
+    return redact(shlex.join(words))
 
 
 @app.command()
@@ -306,6 +319,9 @@ def run(arguments: list[str]) -> int:
         return BAD_INPUT
     except (ReasonragError, OSError) as error:
         print(f"error: {redact(str(error))}", file=sys.stderr)
+        return FAILED
+    except Exception:  # noqa: BLE001 - a fault of ours: the whole traceback, without secrets
+        print(redact(traceback.format_exc()), file=sys.stderr)
         return FAILED
     return 0
 

@@ -57,6 +57,10 @@ class Turn:
         self.over = True
         self.pace.failed(now)
 
+    def answered(self) -> None:
+        self.over = True
+        self.pace.answered()
+
 
 class Dispatcher:
     """Lets waiting requests go, the smallest priority first and equal ones in order of asking, as soon as some pace
@@ -86,7 +90,7 @@ class Dispatcher:
             yield turn
         finally:
             if not turn.over:
-                turn.pace.rejected()
+                turn.pace.withdrawn()
             self.in_flight -= 1
             self._dispatch()
 
@@ -101,7 +105,7 @@ class Dispatcher:
             return await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and not granted.exception():
-                granted.result().pace.rejected()  # the turn was given in the moment of cancelling
+                granted.result().pace.withdrawn()  # the turn was given in the moment of cancelling
                 self.in_flight -= 1
             self._dispatch()
             raise

@@ -7,6 +7,7 @@ are asked for, nor their seeds. When a request may go is `pacing`'s matter. Know
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import random
@@ -14,13 +15,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
-from reasonrag.chat import ChatRequest, Completion
+from preference import Message
+from reasonrag.chat import ChatRequest, Completion, Sampling
 from reasonrag.concurrency import Dispatcher, Turn
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.pacing import WINDOW_FULL, Pace, Rate
@@ -28,6 +32,7 @@ from reasonrag.prompting import plain_text
 from reasonrag.redaction import redact, secrets
 
 if TYPE_CHECKING:
+    from httpx2 import AsyncClient, Response
     from openai import APIError, AsyncOpenAI
     from tenacity import RetryCallState
 
@@ -37,6 +42,7 @@ MAX_ATTEMPTS = 8
 SAME_ERROR_TIMES = 3
 """The same 5xx body so many times is an answer: this request will always fail."""
 MAX_WAIT_S = 60.0
+LONGEST_RETRY_AFTER_S = 3600.0
 MAX_DOWN_S = 600.0
 """When no endpoint has answered for so long, the run ends; what was paid for is kept."""
 MAX_GIVEN_UP = 20
@@ -50,6 +56,15 @@ _SUBSTITUTES: dict[str, str | None] = {
     "stop": None,
 }
 """Parameters that an endpoint may refuse, and what is sent instead. Without `stop` the parser cuts by itself."""
+
+
+_TRIAL = ChatRequest(
+    messages=(Message(role="user", content="Say yes."),),
+    sampling=Sampling(temperature=1, top_p=1, max_tokens=16),
+    samples=(0,),
+    seeds=(0,),
+)
+"""What the check asks: a few tokens, once per address and session, in no cap and no count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +82,15 @@ class _Endpoint:
     """One address: its client, and what was learned about it."""
 
     base_url: str
+    http: AsyncClient
+    """The HTTP client that the openai package brings."""
     client: AsyncOpenAI
+    """The same under the package's own API: for what is rare."""
+    key: str
+    timeout: float
     pace: Pace
     choices_per_request: int | None = None
-    """How many choices it gives at most; None until it gave fewer than asked."""
+    """1 once it has ignored or refused `n`."""
     refused: set[str] = field(default_factory=set)
     """Parameters it does not take."""
 
@@ -80,6 +100,27 @@ class _Endpoint:
             return False
         self.refused.add(parameter)
         return True
+
+    async def post(self, body: Mapping[str, Any]) -> Response:
+        """One chat completion request; failures as the openai package's errors.
+
+        Below that package's `post`, which takes twice the time for the same bytes.
+        """
+        from httpx2 import HTTPError, Request, TimeoutException
+        from openai import APIConnectionError, APITimeoutError
+
+        url = f"{self.base_url.rstrip('/')}/chat/completions"
+        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        try:
+            async with asyncio.timeout(self.timeout):  # of the whole answer, however slowly it drips
+                response = await self.http.post(url, content=orjson.dumps(body), headers=headers)
+        except (TimeoutException, TimeoutError) as error:
+            raise APITimeoutError(request=Request("POST", url)) from error
+        except HTTPError as error:
+            raise APIConnectionError(message=str(error), request=Request("POST", url)) from error
+        if response.is_error:
+            raise _status_error(response)
+        return response
 
     def body(self, model: str, request: ChatRequest) -> dict[str, Any]:
         sampling = request.sampling
@@ -147,11 +188,7 @@ class EndpointModel:
                 )
         self.on_failure = on_failure
         self._endpoints = [
-            _Endpoint(
-                base_url,
-                _client(base_url, self._key or "none", timeout),
-                Pace(concurrency, Rate(rpm), Rate(tpm)),
-            )
+            _open_endpoint(base_url, self._key or "none", timeout, Pace(concurrency, Rate(rpm), Rate(tpm)))
             for base_url in self.base_urls
         ]
         self.dispatcher = Dispatcher([each.pace for each in self._endpoints], most=concurrency)
@@ -161,6 +198,10 @@ class EndpointModel:
         self._seconds = 0.0
         self._given_up = 0
         self._secrets = secrets()
+        self._stopped: RunStopped | None = None
+        self._stopping = asyncio.Event()
+        self._pauses: list[float] = []
+        """When the requests that failed are tried again."""
         self._checked = False
 
     async def check(self) -> None:
@@ -185,17 +226,17 @@ class EndpointModel:
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
         shown = shown_url(endpoint.base_url)
-        trial = {"model": self.name, "messages": [{"role": "user", "content": "Say yes."}]}
         retrying = AsyncRetrying(
             stop=stop_after_attempt(MAX_ATTEMPTS),
-            retry=retry_if_exception(lambda error: isinstance(error, APIStatusError) and _may_pass(error)),
+            retry=retry_if_exception(lambda error: not isinstance(error, APIConnectionError) and _may_pass(error)),
             wait=_wait,
+            sleep=self._pause,
             before_sleep=self._report_retry,
             reraise=True,
         )
         try:
-            await retrying(endpoint.client.post, "/chat/completions", body=trial, cast_to=object)
-        except APIConnectionError as error:
+            await retrying(self._post, endpoint, _TRIAL)
+        except (APIConnectionError, _BadAnswerError) as error:
             raise _UnreachableError(
                 f"cannot reach {shown}: {_clean(_reason(error))}. Check --base-url and that the server runs"
             ) from error
@@ -208,7 +249,8 @@ class EndpointModel:
             served = await _served(endpoint.client)
             known = f"; it serves {', '.join(served[:10])}" if served else ""
             hint = "" if served or urlsplit(endpoint.base_url).path.strip("/") else ". Most addresses end in /v1"
-            raise InputError(
+            kind = _UnreachableError if _may_pass(error) else InputError
+            raise kind(
                 f"{shown} does not answer for --model {self.name} (status {error.status_code}: {reason}){known}{hint}"
             ) from error
 
@@ -229,6 +271,7 @@ class EndpointModel:
             stop=lambda _: trials.hopeless,
             retry=retry_if_exception(_may_pass),
             wait=_wait,
+            sleep=self._pause,
             before_sleep=self._report_retry,
             reraise=True,
         )
@@ -240,7 +283,7 @@ class EndpointModel:
             self.on_failure(failure)
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
-            self._given_up += 1
+            self._given_up += _may_pass(error)  # what will never pass is the request's own fault
             if _locks_out(error) or self._given_up >= MAX_GIVEN_UP:
                 raise EndpointLost(f"{message}. The same command goes on when that is mended") from error
             raise ModelError(message, cause=failure.cause) from error
@@ -268,15 +311,12 @@ class EndpointModel:
 
     async def _post(self, endpoint: _Endpoint, request: ChatRequest) -> list[Completion]:
         """One request, asked again at once where the endpoint refuses a parameter that can be done without."""
-        from httpx2 import Response  # the openai package's own: an answer with its headers, not yet parsed
         from openai import BadRequestError
 
         asked = request.draws(0, min(len(request.samples), endpoint.choices_per_request or len(request.samples)))
         while True:
             try:
-                response = await endpoint.client.post(
-                    "/chat/completions", body=endpoint.body(self.name, asked), cast_to=Response
-                )
+                response = await endpoint.post(endpoint.body(self.name, asked))
                 break
             except BadRequestError as error:
                 if _named_parameter(error) == "n" and len(asked.samples) > 1:
@@ -285,8 +325,8 @@ class EndpointModel:
                     raise
         endpoint.pace.learn(response.headers)
         completions = _completions(_decoded(response.content), self._secrets)[: len(request.samples)]
-        if len(completions) < len(asked.samples) or len(asked.samples) < len(request.samples):
-            endpoint.choices_per_request = len(completions)
+        if len(completions) == 1 and len(request.samples) > 1:
+            endpoint.choices_per_request = 1
         return completions
 
     def _note(self, error: Exception, turn: Turn, trials: _Trials) -> None:
@@ -295,12 +335,16 @@ class EndpointModel:
 
         now = self.dispatcher.clock()
         was_down = turn.pace.down_since is not None
+        blamed = _may_be_down(error) or (len(self._endpoints) > 1 and _may_pass(error))
         if isinstance(error, APIStatusError) and error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
             turn.pace.learn(error.response.headers)
             turn.refused(_retry_after(error.response.headers), now=now)
-        elif _may_be_down(error):
+            blamed = False
+        elif blamed:
             turn.failed(now=now)
-        if not was_down:
+        else:
+            turn.answered()
+        if not (was_down and blamed):
             trials.counted += 1
             if isinstance(error, APIStatusError) and error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 trials.bodies[error.response.text] += 1
@@ -314,6 +358,26 @@ class EndpointModel:
     def stop(self, reason: RunStopped) -> None:
         """Send nothing more; what is in flight goes on."""
         self.dispatcher.stop(reason)
+        self._stopped = self._stopped or reason
+        self._stopping.set()
+
+    async def _pause(self, seconds: float) -> None:
+        """Between two attempts. Raises RunStopped as soon as the run stops."""
+        until = self.dispatcher.clock() + seconds
+        self._pauses.append(until)
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return
+        finally:
+            self._pauses.remove(until)
+        if self._stopped is not None:
+            raise self._stopped
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent and not yet answered."""
+        return self.dispatcher.in_flight
 
     @property
     def seconds_per_request(self) -> float | None:
@@ -324,6 +388,9 @@ class EndpointModel:
     def waiting_for(self) -> str:
         """Why nothing is sent at the moment: `rate limit: 12 s`; empty while requests go."""
         why, seconds = self.dispatcher.waiting_for, self.dispatcher.waiting_until - self.dispatcher.clock()
+        if not self.in_flight and self._pauses and not why:
+            left = max(0.0, min(self._pauses) - self.dispatcher.clock())
+            return f"{len(self._pauses):,} requests are tried again: {math.ceil(left)} s"
         if not why or why == WINDOW_FULL or seconds < 0:
             return ""
         return f"{why}: tried now" if math.isinf(seconds) else f"{why}: {math.ceil(seconds)} s"
@@ -399,16 +466,26 @@ def shown_url(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-def _client(base_url: str, key: str, timeout: float) -> AsyncOpenAI:
+def _open_endpoint(base_url: str, key: str, timeout: float, pace: Pace) -> _Endpoint:
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
-    return AsyncOpenAI(
-        base_url=base_url,
-        api_key=key,
-        max_retries=0,
-        timeout=timeout,
-        http_client=DefaultAioHttpClient(),
-    )
+    http = DefaultAioHttpClient(timeout=timeout)
+    client = AsyncOpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=timeout, http_client=http)
+    return _Endpoint(base_url, http, client, key, timeout, pace)
+
+
+def _status_error(response: Response) -> APIError:
+    """A refusal with what the endpoint says about it."""
+    from openai import APIStatusError, BadRequestError
+
+    try:
+        body: object = orjson.loads(response.content)
+    except orjson.JSONDecodeError:
+        body = None
+    said = body.get("error", body) if isinstance(body, dict) else None
+    message = said.get("message") if isinstance(said, dict) else said or response.text[:500]
+    kind = BadRequestError if response.status_code == HTTPStatus.BAD_REQUEST else APIStatusError
+    return kind(f"Error code: {response.status_code} - {message}", response=response, body=said)
 
 
 def _completions(answer: object, known_secrets: Sequence[str]) -> list[Completion]:
@@ -488,11 +565,16 @@ def _wait(state: RetryCallState) -> float:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that an endpoint asks to wait; None if it does not say, or says it as a date."""
+    """Seconds that an endpoint asks to wait, as a number or as a date; None if it does not say."""
+    asked = headers.get("retry-after", "")
     try:
-        return max(0.0, float(headers.get("retry-after", "")))
+        seconds = float(asked)
     except ValueError:
-        return None
+        try:
+            seconds = (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError):
+            return None
+    return min(max(0.0, seconds), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None
 
 
 def _locks_out(error: Exception) -> bool:

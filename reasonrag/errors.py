@@ -53,14 +53,15 @@ class RunStopped(ReasonragError):
 
 
 class CapReached(RunStopped):
-    """A cap that the next request could cross. `cap`: the setting's name."""
+    """A cap that the next request could cross. `cap`: the setting's name. `needed`: a value it could not cross."""
 
     cause = "cap"
     exit_status = 3
 
-    def __init__(self, cap: str, message: str) -> None:
+    def __init__(self, cap: str, message: str, *, needed: float = 0.0) -> None:
         super().__init__(f"--{cap.replace('_', '-')}: {message}; the next request could cross it")
         self.cap = cap
+        self.needed = needed
 
 
 class Interrupted(RunStopped):

@@ -204,7 +204,8 @@ def _stop_reason(stopped: RunStopped | None, settings: GenerateSettings) -> Stop
         return None
     raised = {}
     if isinstance(stopped, CapReached):
-        raised[f"--{stopped.cap.replace('_', '-')}"] = f"{2 * getattr(settings, stopped.cap) or 1:g}"
+        enough = 2 * max(getattr(settings, stopped.cap), stopped.needed)
+        raised[f"--{stopped.cap.replace('_', '-')}"] = f"{enough:.2f}" if stopped.cap == "max_cost" else f"{enough:.0f}"
     return StopReason(cause=stopped.cause, message=str(stopped), raise_cap=raised)
 
 

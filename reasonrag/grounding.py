@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from preference import ActionType, normalize_answer
 from reasonrag.corpora import Passage
@@ -25,11 +26,17 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
     said = normalize_answer(content)
     if action_type == "query" or said in ("yes", "no", "none", ""):
         return None
-    sources = [f" {normalize_answer(f'{each.title} {each.text}')} " for each in passages]
+    sources = [_normalized(each.title, each.text) for each in passages]
     if action_type == "answer":
         return any(f" {said} " in source for source in sources)
     sentences = [normalize_answer(each) for each in _SENTENCE_END.split(content)]
     return all(any(_holds(source, sentence) for source in sources) for sentence in sentences)
+
+
+@lru_cache(maxsize=4096)
+def _normalized(title: str, text: str) -> str:
+    """Between blanks, so that whole words can be found; kept, because siblings read the same passages."""
+    return f" {normalize_answer(f'{title} {text}')} "
 
 
 def _holds(source: str, sentence: str) -> bool:

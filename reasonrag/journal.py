@@ -8,7 +8,6 @@ given out only when its batch is on disk. Failures are never answers. Knows no e
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pydantic import ValidationError
 
 from reasonrag.chat import ChatModel, ChatRequest, Completion
 from reasonrag.concurrency import together
+from reasonrag.durable import append_durably
 from reasonrag.errors import InputError, ModelError, RunStopped, StorageError
 from reasonrag.ledger import Ledger, Tokens
 
@@ -70,7 +70,10 @@ class Journal:
             except _UNREADABLE as error:
                 if not whole:
                     break
-                raise InputError(f"{self.path}, line {number} is no recorded answer: {error}") from error
+                raise InputError(
+                    f"{self.path}, line {number} is no recorded answer: {error}. Without the line they are asked "
+                    "for again"
+                ) from error
             self._size += len(line)
             self.delivered += Tokens.of(entry.answers.values())
             if wanted(entry.question_id):
@@ -83,13 +86,13 @@ class Journal:
             self._file.flush()
             self._file.truncate(self._size)
 
-    async def append(self, request: ChatRequest, completions: Sequence[Completion], *, model: str) -> None:
-        """Return when the answer to the first draws of `request` is on disk. Raises StorageError if it cannot be."""
+    async def append(self, question_id: str, keys: Sequence[str], completions: Sequence[Completion]) -> None:
+        """Return when the answer to these draws is on disk. Raises StorageError if it cannot be."""
         if self._broken:
             raise self._broken
         entry = {
-            "question_id": request.question_id,
-            "keys": [request.key(position, model=model) for position in range(len(completions))],
+            "question_id": question_id,
+            "keys": keys,
             "completions": [each.model_dump(mode="json", exclude_defaults=True) for each in completions],
         }
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -116,16 +119,7 @@ class Journal:
         self._flushing = None
 
     def _write(self, lines: bytes) -> None:
-        """All of `lines` and synced, or nothing of them."""
-        descriptor = self._file.fileno()
-        try:
-            left = memoryview(lines)
-            while left:
-                left = left[os.write(descriptor, left) :]
-            os.fdatasync(descriptor)
-        except OSError:
-            os.ftruncate(descriptor, self._size)
-            raise
+        append_durably(self._file.fileno(), lines, end=self._size)
         self._size += len(lines)
 
     async def close(self) -> None:
@@ -163,19 +157,19 @@ class JournaledModel:
         if not missing:
             return [completion for completion in known if completion is not None]
         if len(missing) == len(keys):
-            return await self._complete_anew(request)
-        bought = await together(*(self._buy(request.draws(each, each + 1)) for each in missing))
+            return await self._complete_anew(request, keys)
+        bought = await together(*(self._buy(request.draws(each, each + 1), [keys[each]]) for each in missing))
         fresh = iter(completion for [completion] in bought)
         return [completion or next(fresh) for completion in known]
 
-    async def _complete_anew(self, request: ChatRequest) -> list[Completion]:
+    async def _complete_anew(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         """All draws in one request; those it does not give, singly."""
-        first = await self._buy(request)
+        first = await self._buy(request, keys)
         rest = range(len(first), len(request.samples))
-        others = await together(*(self._buy(request.draws(each, each + 1)) for each in rest))
+        others = await together(*(self._buy(request.draws(each, each + 1), [keys[each]]) for each in rest))
         return first + [completion for [completion] in others]
 
-    async def _buy(self, request: ChatRequest) -> list[Completion]:
+    async def _buy(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         if self._inner is None:
             raise ModelError(
                 f"{self._journal.path} has no answer of {self.name} to sample {request.samples[0]} of the prompt "
@@ -185,7 +179,7 @@ class JournaledModel:
             )
         if self._stopped:
             raise self._stopped
-        task = asyncio.create_task(self._ask(self._inner, request))
+        task = asyncio.create_task(self._ask(self._inner, request, keys))
         self._buying.add(task)
         task.add_done_callback(self._bought)
         return await asyncio.shield(task)
@@ -195,18 +189,18 @@ class JournaledModel:
         if not task.cancelled():
             task.exception()  # seen: whoever waited was told, or nobody waits any more
 
-    async def _ask(self, inner: ChatModel, request: ChatRequest) -> list[Completion]:
+    async def _ask(self, inner: ChatModel, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         async with self.ledger.reserve(request) as reservation:
             if self._stopped:  # while it waited near a cap
                 raise self._stopped
             completions = list(await inner.complete(request))
-            await self._journal.append(request, completions, model=self.name)
+            await self._journal.append(request.question_id, keys[: len(completions)], completions)
             reservation.settle(completions)
         return completions
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their answer or for the disk."""
+        """Requests that wait for their turn, their answer or the disk."""
         return len(self._buying)
 
     def stop(self, reason: RunStopped) -> None:

@@ -14,12 +14,8 @@ from reasonrag.chat import ChatRequest, Completion
 from reasonrag.errors import CapReached
 from reasonrag.prices import Price, dollars
 
-TOKENS_PER_CHARACTER = 0.5
-"""For the bound on a prompt that nobody has counted yet: twice what English has. Denser prompts are learned."""
 TEMPLATE_TOKENS = 16
-"""What a chat template adds to a prompt at most, about."""
-LEARNED_SLACK = 1.1
-"""How much denser than the densest prompt so far the next one may be."""
+"""What a chat template adds to a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +63,9 @@ class Reservation:
     """What one request may use at most; `settle` replaces it by what it used."""
 
     ledger: Ledger
-    characters: int
 
     def settle(self, completions: Iterable[Completion]) -> None:
-        used = Tokens.of(completions)
-        self.ledger.spent += used
-        density = (used.prompt - TEMPLATE_TOKENS) / max(1, self.characters)
-        self.ledger.densest = max(self.ledger.densest, LEARNED_SLACK * density)
+        self.ledger.spent += Tokens.of(completions)
 
 
 @dataclass(slots=True)
@@ -85,8 +77,8 @@ class Ledger:
     spent: Tokens = field(default_factory=Tokens)
     """Everything delivered to this run so far, earlier sessions included."""
     promised: Tokens = field(default_factory=Tokens)
-    densest: float = TOKENS_PER_CHARACTER
-    """Tokens per character to expect of a prompt at most."""
+    waiting: int = 0
+    """Requests that wait because a cap is near."""
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -101,33 +93,42 @@ class Ledger:
         Near a cap it waits for requests that were promised more than they will use. Raises CapReached once the request
         could cross the cap by itself.
         """
-        characters = sum(len(message.content) for message in request.messages)
-        while self._cap_crossed_by(self.spent + self.promised + (bound := self._bound(request, characters))):
+        bound = _most(request)
+        while self._cap_crossed_by(self.spent + self.promised + bound):
             if crossed := self._cap_crossed_by(self.spent + bound):
                 raise crossed
             self._settled.clear()
-            await self._settled.wait()
+            self.waiting += 1
+            try:
+                await self._settled.wait()
+            finally:
+                self.waiting -= 1
         self.promised += bound
         try:
-            yield Reservation(self, characters)
+            yield Reservation(self)
         finally:
             self.promised += Tokens(-bound.calls, -bound.requests, -bound.prompt, -bound.completion)
             self._settled.set()
 
-    def _bound(self, request: ChatRequest, characters: int) -> Tokens:
-        return Tokens(
-            calls=len(request.samples),
-            requests=1,
-            prompt=int(characters * self.densest) + TEMPLATE_TOKENS,
-            completion=len(request.samples) * request.sampling.max_tokens,
-        )
-
     def _cap_crossed_by(self, total: Tokens) -> CapReached | None:
         caps, spent = self.caps, self.spent
+        tokens = total.prompt + total.completion
         if caps.calls is not None and total.calls > caps.calls:
-            return CapReached("max_calls", f"{spent.calls:,} of {caps.calls:,} calls are used")
-        if caps.tokens is not None and total.prompt + total.completion > caps.tokens:
-            return CapReached("max_tokens", f"{spent.prompt + spent.completion:,} of {caps.tokens:,} tokens are used")
+            return CapReached("max_calls", f"{spent.calls:,} of {caps.calls:,} calls are used", needed=total.calls)
+        if caps.tokens is not None and tokens > caps.tokens:
+            used = f"{spent.prompt + spent.completion:,} of {caps.tokens:,} tokens are used"
+            return CapReached("max_tokens", used, needed=tokens)
         if caps.cost is not None and self.price is not None and total.cost(self.price) > caps.cost:
-            return CapReached("max_cost", f"{dollars(spent.cost(self.price))} of {dollars(caps.cost)} are spent")
+            used = f"{dollars(spent.cost(self.price))} of {dollars(caps.cost)} are spent"
+            return CapReached("max_cost", used, needed=total.cost(self.price))
         return None
+
+
+def _most(request: ChatRequest) -> Tokens:
+    """What a request can use: no tokenizer makes more tokens of a text than it has bytes."""
+    return Tokens(
+        calls=len(request.samples),
+        requests=1,
+        prompt=sum(len(message.content.encode()) for message in request.messages) + TEMPLATE_TOKENS,
+        completion=len(request.samples) * request.sampling.max_tokens,
+    )

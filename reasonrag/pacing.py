@@ -101,16 +101,15 @@ class Pace:
 
     def succeeded(self, *, expected_tokens: float, tokens: float, now: float) -> None:
         """An answer came: the window grows by one request a round, and a breaker closes."""
-        self.in_flight -= 1
         self.tokens.take(tokens - expected_tokens, now)
         if self.down_since is not None:
             self.paused_until = now
-        self.failures, self.down_since, self._pause = 0, None, FIRST_PAUSE_S
+        self.answered()
         self.window = min(float(self.most), self.window + 1 / self.window)
 
     def refused(self, *, sent_at: float, retry_after: float | None, now: float) -> None:
         """Too many requests: wait as long as asked, and send fewer at a time."""
-        self.in_flight -= 1
+        self.answered()
         if retry_after is not None:
             self.paused_until = max(self.paused_until, now + retry_after)
         if sent_at >= self._decreased_at:  # requests of the same round share one decrease
@@ -129,8 +128,13 @@ class Pace:
             self.paused_until = now + self._pause * random.uniform(0.8, 1.2)
             self._pause = min(LONGEST_PAUSE_S, 2 * self._pause)
 
-    def rejected(self) -> None:
-        """An answer that this request can never have; it says nothing about the endpoint."""
+    def answered(self) -> None:
+        """An answer of whatever kind that says somebody is there: a breaker closes."""
+        self.in_flight -= 1
+        self.failures, self.down_since, self._pause = 0, None, FIRST_PAUSE_S
+
+    def withdrawn(self) -> None:
+        """A request that nobody waits for any more; it says nothing about the endpoint."""
         self.in_flight -= 1
 
     def learn(self, headers: Mapping[str, str]) -> None:

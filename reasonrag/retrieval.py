@@ -31,6 +31,9 @@ BM25_K1 = 1.2
 BM25_B = 0.75
 """Robertson's usual k1 and b; the figures in the tests and benchmarks were measured with them."""
 
+SEARCHED_AT_ONCE = 50_000
+"""Passages up to which a search takes less time than a thread's round trip is worth."""
+
 
 class Retriever(Protocol):
     """Anything that finds passages for a query."""
@@ -86,6 +89,8 @@ class BM25Retriever:
         self._tokens = _Tokenizer()
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        if self.manifest.passages <= SEARCHED_AT_ONCE:
+            return self.search(query, top_k)
         return await asyncio.to_thread(self.search, query, top_k)
 
     def search(self, query: str, top_k: int) -> list[Passage]:
@@ -94,10 +99,11 @@ class BM25Retriever:
         if not tokens:
             return []
         scores = self._index.get_scores(tokens)
-        count = min(top_k, len(scores))
-        threshold = np.partition(scores, len(scores) - count)[len(scores) - count]
-        rows = np.flatnonzero((scores >= threshold) & (scores > 0))
-        best = rows[np.argsort(-scores[rows], kind="stable")][:count]
+        rows = np.flatnonzero(scores > 0)
+        if len(rows) > top_k:
+            threshold = np.partition(scores[rows], len(rows) - top_k)[len(rows) - top_k]
+            rows = rows[scores[rows] >= threshold]
+        best = rows[np.argsort(-scores[rows], kind="stable")][:top_k]
         return [self._passage(int(row), float(scores[row])) for row in best]
 
     def _passage(self, row: int, score: float) -> Passage:

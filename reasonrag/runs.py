@@ -23,6 +23,7 @@ import orjson
 from preference import MalformedRolloutsError, RolloutRecord
 from preference.exporting import replacing
 from preference.records import parse_rollout
+from reasonrag.durable import append_durably
 from reasonrag.errors import InputError, StorageError
 from reasonrag.redaction import redact
 
@@ -49,10 +50,10 @@ class RunDirectory:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._take_lock(files.enter_context((self.path / ".lock").open("wb")))
-                self._rollouts = files.enter_context(self.rollouts_path.open("a+b"))
+                self._rollouts = files.enter_context(self.rollouts_path.open("a+b", buffering=0))
                 self._read_back()
                 self._check_config()
-                self._failures = files.enter_context((self.path / FAILURES).open("ab"))
+                self._failures = files.enter_context((self.path / FAILURES).open("ab", buffering=0))
             except OSError as error:
                 raise InputError(f"cannot write the run directory {self.path}: {error.strerror}") from error
             self._files = files.pop_all()
@@ -73,20 +74,17 @@ class RunDirectory:
         """Write a finished tree, or why there is none, to disk. Raises StorageError; the file then ends as before."""
         line, start = rollout.to_line(), self._end_of(self._rollouts)
         try:
-            self._rollouts.write(line)
-            self._rollouts.flush()
-            os.fsync(self._rollouts.fileno())
+            append_durably(self._rollouts.fileno(), line, end=start)
         except OSError as error:
-            os.ftruncate(self._rollouts.fileno(), start)
             raise _full(self.rollouts_path, error) from error
         self._index(rollout, start, len(line))
 
     def record_failure(self, failure: dict[str, Any]) -> dict[str, Any]:
         """Write down a failure, secrets left out; what was written. Raises StorageError."""
         shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
+        line = orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE)
         try:
-            self._failures.write(orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE))
-            self._failures.flush()
+            append_durably(self._failures.fileno(), line, end=self._end_of(self._failures), sync=False)
         except OSError as error:
             raise _full(self.path / FAILURES, error) from error
         return shown
@@ -105,7 +103,7 @@ class RunDirectory:
                     self._rollouts.seek(start)
                     self._lines[question_id] = (ordered.tell(), length)
                     ordered.write(self._rollouts.read(length))
-        self._rollouts = self._files.enter_context(self.rollouts_path.open("a+b"))
+        self._rollouts = self._files.enter_context(self.rollouts_path.open("a+b", buffering=0))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         with replacing(self.path / SUMMARY) as file:
@@ -122,13 +120,15 @@ class RunDirectory:
             ) from error
 
     def _check_config(self) -> None:
-        """Refuse to mix configurations; a directory without any tree takes every one."""
+        """Refuse to mix configurations; a directory without any tree or answer takes every one."""
         path = self.path / CONFIG
-        if self._lines:
+        answers = self.path / JOURNAL
+        paid = answers.exists() and answers.stat().st_size > 0
+        if self._lines or paid:
             changed = changed_keys(_read_config(path)["decides_answers"], self._config["decides_answers"])
-            if changed and len(self._lines) > len(self._failed):
+            if changed and (paid or len(self._lines) > len(self._failed)):
                 raise InputError(
-                    f"{self.path} holds a run with another configuration; its trees would not be comparable. "
+                    f"{self.path} holds a run with another configuration; its trees and answers would be of no use. "
                     f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
                 )
             if changed:
@@ -141,22 +141,22 @@ class RunDirectory:
 
     def _read_back(self) -> None:
         """Index the lines that are there; cut off a last one that a crash left half-written."""
-        self._rollouts.seek(0)
         start = 0
-        for number, line in enumerate(self._rollouts, start=1):
-            if not line.endswith(b"\n"):
-                self._rollouts.truncate(start)
-                self._say(
-                    f"{self.rollouts_path}: line {number} was cut off by an earlier stop; "
-                    f"removed its {len(line):,} bytes, its question is owed again"
-                )
-                break
-            try:
-                rollout = parse_rollout(line, where=f"{self.rollouts_path}, line {number}")
-            except MalformedRolloutsError as error:
-                raise InputError(f"{error}. Remove the line to have its question explored again") from error
-            self._index(rollout, start, len(line))
-            start += len(line)
+        with self.rollouts_path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    self._rollouts.truncate(start)
+                    self._say(
+                        f"{self.rollouts_path}: line {number} was cut off by an earlier stop; "
+                        f"removed its {len(line):,} bytes, its question is owed again"
+                    )
+                    break
+                try:
+                    rollout = parse_rollout(line, where=f"{self.rollouts_path}, line {number}")
+                except MalformedRolloutsError as error:
+                    raise InputError(f"{error}. Remove the line to have its question explored again") from error
+                self._index(rollout, start, len(line))
+                start += len(line)
 
     def _index(self, rollout: RolloutRecord, start: int, length: int) -> None:
         self._lines[rollout.question_id] = (start, length)

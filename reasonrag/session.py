@@ -7,6 +7,7 @@ answer that was asked for awaited and kept. Knows the run directory and the agen
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 import time
@@ -101,6 +102,7 @@ class Session:
     began: float = field(default_factory=time.monotonic)
     _total: int = 0
     _done_before: int = 0
+    _cost_of_finished: float = 0.0
 
     def __post_init__(self) -> None:
         self._calls_before = self.model.ledger.spent
@@ -117,11 +119,12 @@ class Session:
         self._done_before = sum(self.run.is_done(question.id) for question in questions)
         owed = (question for question in questions if not self.run.is_done(question.id))
         first = next(owed, None)
+        if first is not None:
+            await self.model.check()
         self.watcher.started(total=total, done=self._done_before)
         if first is None:
             self.watcher.ended()
             return
-        await self.model.check()
         queue = enumerate(chain([first], owed))
 
         async def explore_in_turn() -> None:
@@ -130,11 +133,12 @@ class Session:
 
         ticking = asyncio.create_task(self._tick())
         try:
-            with self._interruptible():
-                await together(*(explore_in_turn() for _ in range(min(at_once, total - self._done_before))))
-        except RunStopped as reason:
-            self._stop(reason)
-            await self.model.drain()
+            with self._interruptible(), _rare_garbage_collection():
+                try:
+                    await together(*(explore_in_turn() for _ in range(min(at_once, total - self._done_before))))
+                except RunStopped as reason:
+                    self._stop(reason)
+                    await self.model.drain()
         finally:
             ticking.cancel()
             self.watcher.ended()
@@ -156,6 +160,7 @@ class Session:
             rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
         self.run.append(rollout)
         self.tally.questions += 1
+        self._cost_of_finished += rollout.usage.cost_usd or 0.0
         self.tally.failed_questions += rollout.error is not None
         self._advance()
 
@@ -201,26 +206,32 @@ class Session:
             yield
             return
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        interrupts: list[bool] = []
 
         def interrupt() -> None:
-            if self.stopped is not None and task is not None:
+            if interrupts and task is not None:
                 task.cancel()
                 return
+            interrupts.append(True)
             self._stop(Interrupted("interrupted; what was finished and what was answered is kept"))
-            self.watcher.say(f"finishing {self.model.in_flight:,} requests in flight; Ctrl-C again stops at once")
+            self.watcher.say(f"finishing {self._in_flight:,} requests in flight; Ctrl-C again stops at once")
 
         with suppress(NotImplementedError):  # a loop without signals
             loop.add_signal_handler(signal.SIGINT, interrupt)
         try:
             yield
         except asyncio.CancelledError:
-            if self.stopped is None:
+            if not interrupts:
                 raise
             raise KeyboardInterrupt from None
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
     # -- how things stand ----------------------------------------------------------------------
+
+    @property
+    def _in_flight(self) -> int:
+        return self.teacher.in_flight if isinstance(self.teacher, EndpointModel) else self.model.in_flight
 
     @property
     def seconds_per_request(self) -> float | None:
@@ -240,10 +251,26 @@ class Session:
         tally.calls = spent.calls - self._calls_before.calls
         tally.tokens = spent.prompt + spent.completion - self._calls_before.prompt - self._calls_before.completion
         tally.cached_calls = self.model.cached_calls
-        tally.in_flight = self.model.in_flight
+        tally.in_flight = self._in_flight
         tally.cost = self.model.ledger.cost
-        done = self._done_before + tally.questions
-        tally.projected_cost = tally.cost / done * self._total if tally.cost is not None and done else None
+        if tally.cost is not None and tally.questions:
+            tally.projected_cost = max(tally.cost, self._cost_of_finished / tally.questions * self._total)
         tally.waiting_for = self.teacher.waiting_for if isinstance(self.teacher, EndpointModel) else ""
+        if self.model.ledger.waiting and not tally.waiting_for:
+            tally.waiting_for = "a cap is near: one request at a time"
         tally.seconds = self.seconds
         self.watcher.advanced(tally)
+
+
+@contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
+    """Trees are long-lived and without cycles; walking them again and again took a fifth of the time."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()

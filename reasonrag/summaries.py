@@ -88,8 +88,8 @@ def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
     return RunSummary(
         **numbers.model_dump(),
         done=counts.done,
-        failed=counts.failures.total(),
-        failures_by_cause=dict(counts.failures.most_common()),
+        failed=len(counts.failed),
+        failures_by_cause=dict(Counter(counts.failed.values()).most_common()),
         nodes=counts.nodes,
         continuations=counts.continuations,
         mean_f1=counts.f1 / counts.continuations if counts.continuations else None,
@@ -121,7 +121,8 @@ class _RunCounts:
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Cause by question; a later line of the same question may be its tree."""
     parse_failures: Counter[str] = field(default_factory=Counter)
 
     def add(self, rollout: RolloutRecord) -> None:
@@ -130,8 +131,9 @@ class _RunCounts:
         self.prompt_tokens += rollout.usage.prompt_tokens
         self.completion_tokens += rollout.usage.completion_tokens
         if rollout.error:
-            self.failures[rollout.error.cause] += 1
+            self.failed[rollout.question_id] = rollout.error.cause
             return
+        self.failed.pop(rollout.question_id, None)
         self.done += 1
         self.nodes += len(rollout.nodes)
         finals = rollout.nodes[0].rollouts

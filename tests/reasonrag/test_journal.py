@@ -214,7 +214,7 @@ async def test_of_two_answers_to_one_draw_the_first_holds(tmp_path: Path) -> Non
     async with open_journal(path) as journal:
         model = journaled(Paid(), journal)
         first = await model.complete(request([0]))
-        await journal.append(request([0]), await Paid().complete(request([0])), model=NAME)
+        await journal.append("q1", [request([0]).key(0, model=NAME)], await Paid().complete(request([0])))
     assert path.read_bytes().count(b"\n") == 2
     assert [(await replay(path, [request([0])]))[0]] == first
 
@@ -579,7 +579,10 @@ async def test_a_journal_that_is_closed_has_written_what_came_before(tmp_path: P
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     completion = Completion(text="Rome", finish_reason="stop")
-    waiting = [asyncio.create_task(journal.append(request([sample]), [completion], model=NAME)) for sample in range(3)]
+    waiting = [
+        asyncio.create_task(journal.append("q1", [request([each]).key(0, model=NAME)], [completion]))
+        for each in range(3)
+    ]
     await asyncio.sleep(0)
     await journal.close()
     await asyncio.gather(*waiting)
@@ -623,7 +626,7 @@ async def test_a_closed_journal_takes_nothing_more(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     await journal.close()
     with pytest.raises(StorageError, match="is closed"):
-        await journal.append(request([0]), [Completion(text="a", finish_reason="stop")], model=NAME)
+        await journal.append("q1", ["key"], [Completion(text="a", finish_reason="stop")])
 
 
 def test_a_journal_that_is_only_read_makes_no_directory(tmp_path: Path) -> None:

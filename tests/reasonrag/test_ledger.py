@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from preference import Message
 from reasonrag.chat import ChatRequest, Completion, Sampling
 from reasonrag.errors import CapReached, ModelError
-from reasonrag.ledger import LEARNED_SLACK, TOKENS_PER_CHARACTER, Caps, Ledger, Tokens
+from reasonrag.ledger import Caps, Ledger, Tokens
 from reasonrag.prices import Price
 
 PRICE = Price(2.0, 8.0, cached_in=0.5)
@@ -37,11 +37,11 @@ def answer(*, prompt: int = 0, completion: int = 0, cached: int = 0) -> Completi
     )
 
 
-def most_of(asked: ChatRequest, *, density: float = TOKENS_PER_CHARACTER) -> Tokens:
-    """What a request may use at most."""
-    characters = sum(len(message.content) for message in asked.messages)
+def most_of(asked: ChatRequest) -> Tokens:
+    """What a request may use at most: no text has more tokens than bytes."""
+    size = sum(len(message.content.encode()) for message in asked.messages)
     draws = len(asked.samples)
-    return Tokens(draws, 1, int(characters * density) + TEMPLATE, draws * asked.sampling.max_tokens)
+    return Tokens(draws, 1, size + TEMPLATE, draws * asked.sampling.max_tokens)
 
 
 def crossed(total: Tokens, caps: Caps) -> set[str]:
@@ -125,7 +125,7 @@ async def make(ask: Ask, ledger: Ledger) -> CapReached | None:
                 await asyncio.sleep(0)
             reservation.settle(reply_to(ask))
     except CapReached as reached:
-        possible = ledger.spent + most_of(ask.request, density=ledger.densest)
+        possible = ledger.spent + most_of(ask.request)
         return reached if reached.cap in crossed(possible, ledger.caps) else wrongly(reached)
     except ModelError:
         pass
@@ -215,10 +215,10 @@ async def settle() -> None:
 @pytest.mark.parametrize(
     ("caps", "used", "goes"),
     [
-        (Caps(tokens=200), answer(prompt=20, completion=10), True),  # each may use 66 + 50
+        (Caps(tokens=200), answer(prompt=20, completion=10), True),  # each may use 116 + 50
         (Caps(tokens=200), answer(prompt=66, completion=50), False),
-        (Caps(cost=0.000_700), answer(prompt=20, completion=10), True),  # each may cost 0.000532
-        (Caps(cost=0.000_700), answer(prompt=66, completion=50), False),
+        (Caps(cost=0.000_800), answer(prompt=20, completion=10), True),  # each may cost 0.000632
+        (Caps(cost=0.000_800), answer(prompt=66, completion=50), False),
         (Caps(calls=1), answer(), False),
     ],
 )
@@ -317,22 +317,18 @@ async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(caps: Cap
 
 @pytest.mark.parametrize(("characters", "draws", "max_tokens"), [(0, 1, 1), (100, 1, 50), (101, 1, 50), (1000, 4, 512)])
 async def test_a_request_is_promised_its_most_expensive_outcome(characters: int, draws: int, max_tokens: int) -> None:
-    """Twice the tokens that English has, a chat template's few, and every draw at its longest."""
+    """A token for each byte, a chat template's few, and every draw at its longest."""
     ledger, asked = Ledger(), request(characters=characters, draws=draws, max_tokens=max_tokens)
     async with ledger.reserve(asked):
-        assert ledger.promised == Tokens(draws, 1, characters // 2 + TEMPLATE, draws * max_tokens)
+        assert ledger.promised == Tokens(draws, 1, characters + TEMPLATE, draws * max_tokens)
 
 
-async def test_denser_prompts_are_learned() -> None:
-    """The densest prompt so far, and some slack, bound the next one; a thinner one changes nothing."""
-    ledger, asked = Ledger(), request(characters=100)
-    for tokens, density in ((20, TOKENS_PER_CHARACTER), (100, LEARNED_SLACK), (150, 1.5 * LEARNED_SLACK)):
-        for prompt in (tokens + TEMPLATE, 1):
-            async with ledger.reserve(asked) as reservation:
-                reservation.settle([answer(prompt=prompt)])
-        assert ledger.densest == pytest.approx(density)
-    async with ledger.reserve(asked):
-        assert ledger.promised.prompt == int(100 * 1.5 * LEARNED_SLACK) + TEMPLATE
+async def test_a_prompt_is_bounded_by_its_bytes() -> None:
+    """Also where one character is several tokens."""
+    ledger, asked = Ledger(), request(characters=3)
+    dense = asked.model_copy(update={"messages": (Message(role="user", content="中文字"),)})
+    async with ledger.reserve(dense):
+        assert ledger.promised.prompt == 9 + TEMPLATE
 
 
 async def test_a_request_may_be_settled_with_fewer_answers_than_it_asked_for() -> None:
@@ -343,19 +339,3 @@ async def test_a_request_may_be_settled_with_fewer_answers_than_it_asked_for() -
     async with ledger.reserve(request(draws=3)) as reservation:
         reservation.settle([answer()] * 3)
     assert ledger.spent.calls == 4
-
-
-async def test_a_request_that_waited_is_bounded_by_what_was_learned_meanwhile() -> None:
-    """A denser prompt is seen while another request waits near a cap: what it may use is bounded anew."""
-    ledger = Ledger(caps=Caps(tokens=230))
-
-    async def second() -> None:
-        async with ledger.reserve(request()):
-            raise AssertionError("it could cross the cap")
-
-    async with ledger.reserve(request()) as first:
-        waiting = asyncio.create_task(second())
-        await settle()
-        first.settle([answer(prompt=126)])
-    with pytest.raises(CapReached):
-        await waiting

@@ -261,6 +261,16 @@ def test_a_run_of_failures_only_takes_another_configuration(reasonrag: Reasonrag
     assert len({rollout.config_hash for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))}) == 1
 
 
+def test_paid_answers_are_not_thrown_away_by_another_configuration(reasonrag: Reasonrag) -> None:
+    """A run that was stopped before its first tree has answers: other settings are refused, not silently paid for."""
+    stopped = reasonrag(*small_flags(), "--max-calls", 20)
+    assert stopped.status == 3
+    changed = reasonrag(*small_flags(), "--temperature", 0.5)
+    assert changed.status == 2
+    assert "sampling.temperature was 1.0, is 0.5" in changed.err
+    assert reasonrag(*small_flags()).status == 0
+
+
 def raises_always(request: ChatRequest, position: int) -> Completion:
     raise ModelError(f"no answer to {position} of {len(request.samples)}", cause="broken")
 

@@ -179,7 +179,7 @@ def test_a_full_window_waits_for_a_request_to_end() -> None:
     start(pace, 2)
     assert pace.wait(0.0) == (math.inf, "window full")
     assert pace.load == 1.0
-    pace.rejected()
+    pace.withdrawn()
     assert (pace.wait(0.0), pace.load) == ((0.0, ""), 0.5)
 
 
@@ -243,7 +243,7 @@ def test_in_flight_is_counted_and_the_window_stays_within_its_bounds(most: int, 
             elif outcome == "fail":
                 pace.failed(now)
             else:
-                pace.rejected()
+                pace.withdrawn()
         assert pace.in_flight == in_flight
         assert 1.0 <= pace.window <= most
 
@@ -288,17 +288,36 @@ def test_the_breaker_opens_after_failures_in_a_row() -> None:
     assert 0.8 * FIRST_PAUSE_S <= seconds <= 1.2 * FIRST_PAUSE_S
 
 
-def test_answers_that_one_request_can_never_have_say_nothing_about_the_endpoint() -> None:
-    """They neither open the breaker nor interrupt the count."""
+def test_answers_that_one_request_can_never_have_show_that_somebody_is_there() -> None:
+    """A 400 is an answer: it interrupts a row of failures, and closes a breaker."""
     pace = Pace(8)
-    for _ in range(2 * FAILURES_TO_OPEN):
-        start(pace)
-        pace.rejected()
-    assert (pace.down_since, pace.failures) == (None, 0)
     fail(pace, FAILURES_TO_OPEN - 1, now=1.0)
     start(pace)
-    pace.rejected()
+    pace.answered()
     fail(pace, now=1.0)
+    assert pace.down_since is None
+    fail(pace, FAILURES_TO_OPEN, now=1.0)
+    assert pace.down_since == 1.0
+    start(pace)
+    pace.answered()
+    assert (pace.down_since, pace.failures) == (None, 0)
+
+
+def test_a_refusal_shows_that_somebody_is_there() -> None:
+    """429 means too many, not nobody."""
+    pace = Pace(8)
+    fail(pace, FAILURES_TO_OPEN, now=1.0)
+    start(pace)
+    pace.refused(sent_at=2.0, retry_after=None, now=3.0)
+    assert pace.down_since is None
+
+
+def test_a_request_that_is_withdrawn_says_nothing_about_the_endpoint() -> None:
+    """Nobody waited for its answer."""
+    pace = Pace(8)
+    fail(pace, FAILURES_TO_OPEN, now=1.0)
+    start(pace)
+    pace.withdrawn()
     assert pace.down_since == 1.0
 
 
@@ -351,7 +370,7 @@ def test_a_success_closes_the_breaker() -> None:
     start(pace, 3, now=now)
     assert pace.wait(now) == (0.0, "")
     for _ in range(3):
-        pace.rejected()
+        pace.withdrawn()
     fail(pace, FAILURES_TO_OPEN, now=now)
     assert pace.wait(now)[0] <= 1.2 * FIRST_PAUSE_S
 

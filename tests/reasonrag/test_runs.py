@@ -227,7 +227,7 @@ def test_another_configuration_is_refused_with_every_key_that_differs(home: Path
     """Trees of two configurations would not be comparable; the run keeps its own."""
     fill(home, "a")
     expected = (
-        r"holds a run with another configuration; its trees would not be comparable\. "
+        r"holds a run with another configuration; its trees and answers would be of no use\. "
         r"Changed: model was 'm', is 'n'; top_k was None, is 3\. "
         r"Choose another --run, or the settings in .*config\.json"
     )
