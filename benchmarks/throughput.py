@@ -25,7 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
@@ -37,9 +37,9 @@ from reasonrag.session import SessionTally, SilentWatcher
 T = TypeVar("T")
 
 LATENCY_S = 0.2
-QUESTIONS = 200
-"""Some 20,000 requests of recipe paper: the last trees, which nothing is left to overlap with, are a small share."""
-IN_FLIGHT = (64, 256)
+QUESTIONS = {64: 200, 256: 486}
+"""By requests in flight: a tree has about one in flight at a time, and the last trees have nothing to overlap with."""
+IN_FLIGHT = tuple(QUESTIONS)
 STEADY = (0.1, 0.7)
 """The steady rate is that between these shares of the answers: all trees are open, none has run out of work."""
 SEGMENT_S = 2.0
@@ -83,10 +83,10 @@ def main(
 
 
 def _loop(bench: _Bench) -> Iterator[str]:
-    """Reasonrag beside a loop that sends the same bodies through the same call of the same client."""
+    """Reasonrag beside a loop that sends the same bodies through the same connection."""
     columns: dict[str, list[str]] = {}
     for in_flight in IN_FLIGHT:
-        bare, run = bench.bare(in_flight), bench.reasonrag(in_flight)
+        run, bare = bench.reasonrag(in_flight), bench.bare(in_flight)
         for name, each in (("bare loop", bare), ("reasonrag", run)):
             _add_row(
                 columns,
@@ -306,14 +306,15 @@ class _Bench:
         if hasattr(self, "_base_url"):
             return
         self._base_url = self._opened.enter_context(simulated_endpoint("--latency", str(LATENCY_S), "--canned"))
-        arguments = self._arguments(max(IN_FLIGHT), QUESTIONS, "warm")
+        arguments = self._arguments(max(IN_FLIGHT), max(QUESTIONS.values()), "warm")
         _in_own_process(_record, self._base_url, self.scratch / "bodies.jsonl", arguments)
 
     def _reasonrag(self, in_flight: int) -> _Run:
-        return self.generate(self.base_url, in_flight=in_flight, limit=QUESTIONS, name=f"run-{in_flight}")
+        return self.generate(self.base_url, in_flight=in_flight, limit=QUESTIONS[in_flight], name=f"run-{in_flight}")
 
     def _bare(self, in_flight: int) -> _Run:
-        return _watched(self.base_url, _send_all, self.bodies, self.base_url, in_flight)
+        requests = self.reasonrag(in_flight).requests
+        return _watched(self.base_url, _send_all, self.bodies, self.base_url, in_flight, requests)
 
     def generate(self, base_url: str, *, in_flight: int, limit: int, name: str) -> _Run:
         return _watched(base_url, _generate, self._arguments(in_flight, limit, name) | {"base_url": base_url})
@@ -455,26 +456,26 @@ async def _recorder(base_url: str, bodies: Path) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def _send_all(bodies: Path, base_url: str, in_flight: int) -> _Run:
-    """The bare loop: the call reasonrag makes, and nothing else."""
-    from httpx2 import Response
-    from openai import AsyncOpenAI, DefaultAioHttpClient
+def _send_all(bodies: Path, base_url: str, in_flight: int, count: int) -> _Run:
+    """The bare loop: the connection that reasonrag sends through, and nothing else."""
+    from reasonrag.wire import Connection
 
-    requests = [json.loads(line) for line in bodies.open("rb")]
+    requests = [json.loads(line) for line in islice(bodies.open("rb"), count)]
     gc.freeze()  # a loop that makes its requests as it goes would not have them to collect
     left = iter(requests)
+    connection = Connection(base_url, key="none", timeout=60)
 
     async def send() -> None:
         for body in left:
-            await client.post("/chat/completions", body=body, cast_to=Response)
+            await connection.post(body)
 
     async def send_all() -> tuple[float, float]:
-        async with client:
-            began = time.perf_counter()
-            await asyncio.gather(*(send() for _ in range(in_flight)))
-            return began, time.perf_counter()
+        began = time.perf_counter()
+        await asyncio.gather(*(send() for _ in range(in_flight)))
+        over = time.perf_counter()
+        await connection.close()
+        return began, over
 
-    client = AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, http_client=DefaultAioHttpClient())
     loaded = time.process_time()
     began, over = asyncio.run(send_all())
     return _Run(len(requests), seconds=over - began, cpu_s=time.process_time() - loaded)

@@ -78,14 +78,14 @@ class Dispatcher:
         self.waiting_until = 0.0
         self._most = most
         self._asked = 0
-        self._waiting: list[tuple[int, int, float, asyncio.Future[Turn]]] = []
+        self._waiting: list[tuple[int, int, float, int | None, asyncio.Future[Turn]]] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._stopped: RunStopped | None = None
 
     @asynccontextmanager
-    async def turn(self, priority: int, *, tokens: float = 0.0) -> AsyncIterator[Turn]:
-        """Wait for a turn. Raises RunStopped if no more turns are given."""
-        turn = await self._wait(priority, tokens)
+    async def turn(self, priority: int, *, tokens: float = 0.0, avoid: int | None = None) -> AsyncIterator[Turn]:
+        """Wait for a turn, if possible not in the lane to avoid. Raises RunStopped if no more turns are given."""
+        turn = await self._wait(priority, tokens, avoid)
         try:
             yield turn
         finally:
@@ -94,11 +94,11 @@ class Dispatcher:
             self.in_flight -= 1
             self._dispatch()
 
-    async def _wait(self, priority: int, tokens: float) -> Turn:
+    async def _wait(self, priority: int, tokens: float, avoid: int | None) -> Turn:
         if self._stopped:
             raise self._stopped
         granted: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (priority, self._asked, tokens, granted))
+        heapq.heappush(self._waiting, (priority, self._asked, tokens, avoid, granted))
         self._asked += 1
         self._dispatch()
         try:
@@ -117,12 +117,14 @@ class Dispatcher:
             if self._waiting[0][-1].done():  # cancelled while it waited
                 heapq.heappop(self._waiting)
                 continue
-            now = self.clock()
-            (seconds, why), _, lane = min((pace.wait(now), pace.load, lane) for lane, pace in enumerate(self.paces))
+            now, avoid = self.clock(), self._waiting[0][-2]
+            (seconds, why), _, _, lane = min(
+                (pace.wait(now), lane == avoid, pace.load, lane) for lane, pace in enumerate(self.paces)
+            )
             if seconds > 0:
                 self._sleep(seconds, why, now)
                 return
-            _, _, tokens, granted = heapq.heappop(self._waiting)
+            _, _, tokens, _, granted = heapq.heappop(self._waiting)
             self.paces[lane].sent(tokens, now)
             self.in_flight += 1
             granted.set_result(Turn(self.paces[lane], lane, tokens, now))

@@ -13,15 +13,11 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
-
-import orjson
 
 from preference import Message
 from reasonrag.chat import ChatRequest, Completion, Sampling
@@ -30,33 +26,40 @@ from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.pacing import WINDOW_FULL, Pace, Rate
 from reasonrag.prompting import plain_text
 from reasonrag.redaction import redact, secrets
+from reasonrag.wire import (
+    BadAnswerError,
+    Connection,
+    cause_of,
+    completions_of,
+    locks_out,
+    may_be_down,
+    may_pass,
+    named_parameter,
+    reason_of,
+    retry_after,
+)
 
 if TYPE_CHECKING:
-    from httpx2 import AsyncClient, Response
-    from openai import APIError, AsyncOpenAI
-    from tenacity import RetryCallState
+    from openai import APIStatusError
+    from tenacity import AsyncRetrying, RetryCallState
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 MAX_ATTEMPTS = 8
 """Of one request, those apart that only found its endpoint down. With waits of 1, 2, 4, .. seconds, that is minutes."""
 SAME_ERROR_TIMES = 3
-"""The same 5xx body so many times is an answer: this request will always fail."""
+"""The same 5xx or garbled body so many times is an answer: this request will always fail."""
 MAX_WAIT_S = 60.0
-LONGEST_RETRY_AFTER_S = 3600.0
 MAX_DOWN_S = 600.0
 """When no endpoint has answered for so long, the run ends; what was paid for is kept."""
 MAX_GIVEN_UP = 20
 """So many requests given up in a row, with no answer between, are no accident of theirs: the run ends."""
-_DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
-"""What a server says that has no time for anybody; other errors are about the request."""
-_RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 _SUBSTITUTES: dict[str, str | None] = {
     "max_tokens": "max_completion_tokens",
     "seed": None,
     "stop": None,
 }
 """Parameters that an endpoint may refuse, and what is sent instead. Without `stop` the parser cuts by itself."""
-
+_MAY_BE_REFUSED = ("n", *_SUBSTITUTES)
 
 _TRIAL = ChatRequest(
     messages=(Message(role="user", content="Say yes."),),
@@ -79,15 +82,9 @@ class CallFailure:
 
 @dataclass
 class _Endpoint:
-    """One address: its client, and what was learned about it."""
+    """One address and what was learned about it."""
 
-    base_url: str
-    http: AsyncClient
-    """The HTTP client that the openai package brings."""
-    client: AsyncOpenAI
-    """The same under the package's own API: for what is rare."""
-    key: str
-    timeout: float
+    connection: Connection
     pace: Pace
     choices_per_request: int | None = None
     """1 once it has ignored or refused `n`."""
@@ -100,27 +97,6 @@ class _Endpoint:
             return False
         self.refused.add(parameter)
         return True
-
-    async def post(self, body: Mapping[str, Any]) -> Response:
-        """One chat completion request; failures as the openai package's errors.
-
-        Below that package's `post`, which takes twice the time for the same bytes.
-        """
-        from httpx2 import HTTPError, Request, TimeoutException
-        from openai import APIConnectionError, APITimeoutError
-
-        url = f"{self.base_url.rstrip('/')}/chat/completions"
-        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
-        try:
-            async with asyncio.timeout(self.timeout):  # of the whole answer, however slowly it drips
-                response = await self.http.post(url, content=orjson.dumps(body), headers=headers)
-        except (TimeoutException, TimeoutError) as error:
-            raise APITimeoutError(request=Request("POST", url)) from error
-        except HTTPError as error:
-            raise APIConnectionError(message=str(error), request=Request("POST", url)) from error
-        if response.is_error:
-            raise _status_error(response)
-        return response
 
     def body(self, model: str, request: ChatRequest) -> dict[str, Any]:
         sampling = request.sampling
@@ -151,6 +127,22 @@ class _Trials:
     counted: int = 0
     """Those that say something about the request, not about an endpoint that is down."""
     bodies: Counter[str] = field(default_factory=Counter)
+    last_lane: int | None = None
+    """Which endpoint has just failed; another one may do better."""
+    answered: int = 0
+    """How many requests had been answered at the last failure."""
+
+    def count(self, error: Exception, *, answered: int = 0) -> None:
+        """One more failure. A server without time says the same to everybody: only if others are answered between, it
+        is this request's fault."""
+        from openai import APIStatusError
+
+        self.counted += 1
+        others_fare_better, self.answered = answered > self.answered, answered
+        if isinstance(error, BadAnswerError):
+            self.bodies[str(error)] += 1
+        if isinstance(error, APIStatusError) and error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self.bodies[error.response.text] += others_fare_better or not may_be_down(error)
 
     @property
     def hopeless(self) -> bool:
@@ -188,7 +180,7 @@ class EndpointModel:
                 )
         self.on_failure = on_failure
         self._endpoints = [
-            _open_endpoint(base_url, self._key or "none", timeout, Pace(concurrency, Rate(rpm), Rate(tpm)))
+            _Endpoint(Connection(base_url, self._key or "none", timeout), Pace(concurrency, Rate(rpm), Rate(tpm)))
             for base_url in self.base_urls
         ]
         self.dispatcher = Dispatcher([each.pace for each in self._endpoints], most=concurrency)
@@ -222,41 +214,65 @@ class EndpointModel:
         self._checked = True
 
     async def _check(self, endpoint: _Endpoint) -> None:
+        """Raises InputError for what only the user can mend. A server that is busy is waited for, an absent one not."""
         from openai import APIConnectionError, APIStatusError
-        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
-        shown = shown_url(endpoint.base_url)
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(MAX_ATTEMPTS),
-            retry=retry_if_exception(lambda error: not isinstance(error, APIConnectionError) and _may_pass(error)),
+        shown, trials = shown_url(endpoint.connection.base_url), _Trials()
+
+        async def attempt() -> None:
+            try:
+                await self._post(endpoint, _TRIAL)
+            except Exception as error:
+                trials.count(error)
+                raise
+
+        try:
+            await self._retrying(trials, lambda error: may_pass(error) and not isinstance(error, APIConnectionError))(
+                attempt
+            )
+        except APIConnectionError as error:
+            raise _UnreachableError(
+                f"cannot reach {shown}: {_clean(reason_of(error))}. Check --base-url and that the server runs"
+            ) from error
+        except BadAnswerError as error:
+            raise _UnreachableError(
+                f"{shown} does not speak OpenAI's language: {_clean(reason_of(error))}. Check --base-url"
+            ) from error
+        except APIStatusError as error:
+            raise await self._refused(endpoint, error) from error
+
+    async def _refused(self, endpoint: _Endpoint, error: APIStatusError) -> InputError:
+        """What a user can do about a refusal."""
+        base_url, reason = endpoint.connection.base_url, _clean(reason_of(error))
+        shown = shown_url(base_url)
+        if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            return InputError(
+                f"{shown} refuses the API key (status {error.status_code}: {reason}). Check OPENAI_API_KEY"
+            )
+        served = await endpoint.connection.served_models()
+        known = f"; it serves {', '.join(served[:10])}" if served else ""
+        hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
+        kind = _UnreachableError if may_pass(error) else InputError
+        return kind(
+            f"{shown} does not answer for --model {self.name} (status {error.status_code}: {reason}){known}{hint}"
+        )
+
+    def _retrying(self, trials: _Trials, passes: Callable[[BaseException], bool]) -> AsyncRetrying:
+        """Attempts with waits between them, each failure reported, until one succeeds or they are hopeless."""
+        from tenacity import AsyncRetrying, retry_if_exception
+
+        return AsyncRetrying(
+            stop=lambda _: trials.hopeless,
+            retry=retry_if_exception(passes),
             wait=_wait,
             sleep=self._pause,
             before_sleep=self._report_retry,
             reraise=True,
         )
-        try:
-            await retrying(self._post, endpoint, _TRIAL)
-        except (APIConnectionError, _BadAnswerError) as error:
-            raise _UnreachableError(
-                f"cannot reach {shown}: {_clean(_reason(error))}. Check --base-url and that the server runs"
-            ) from error
-        except APIStatusError as error:
-            reason = _clean(_reason(error))
-            if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-                raise InputError(
-                    f"{shown} refuses the API key (status {error.status_code}: {reason}). Check OPENAI_API_KEY"
-                ) from error
-            served = await _served(endpoint.client)
-            known = f"; it serves {', '.join(served[:10])}" if served else ""
-            hint = "" if served or urlsplit(endpoint.base_url).path.strip("/") else ". Most addresses end in /v1"
-            kind = _UnreachableError if _may_pass(error) else InputError
-            raise kind(
-                f"{shown} does not answer for --model {self.name} (status {error.status_code}: {reason}){known}{hint}"
-            ) from error
 
     async def close(self) -> None:
         for endpoint in self._endpoints:
-            await endpoint.client.close()
+            await endpoint.connection.close()
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         """One request, tried until it is answered or given up; perhaps with fewer choices than it has draws.
@@ -264,34 +280,27 @@ class EndpointModel:
         Raises ModelError where this request has no answer, RunStopped where none will have one.
         """
         from openai import APIError
-        from tenacity import AsyncRetrying, retry_if_exception
 
         trials = _Trials()
-        retrying = AsyncRetrying(
-            stop=lambda _: trials.hopeless,
-            retry=retry_if_exception(_may_pass),
-            wait=_wait,
-            sleep=self._pause,
-            before_sleep=self._report_retry,
-            reraise=True,
-        )
+        retrying = self._retrying(trials, may_pass)
         try:
             return await retrying(self._send, request, trials)
-        except (APIError, _BadAnswerError) as error:
+        except (APIError, BadAnswerError) as error:
             attempts = int(retrying.statistics.get("attempt_number", 1))
             failure = _failure(error, attempt=attempts, final=True)
             self.on_failure(failure)
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
-            self._given_up += _may_pass(error)  # what will never pass is the request's own fault
-            if _locks_out(error) or self._given_up >= MAX_GIVEN_UP:
+            self._given_up += may_pass(error)  # what will never pass is the request's own fault
+            if locks_out(error) or self._given_up >= MAX_GIVEN_UP:
                 raise EndpointLost(f"{message}. The same command goes on when that is mended") from error
             raise ModelError(message, cause=failure.cause) from error
 
     async def _send(self, request: ChatRequest, trials: _Trials) -> list[Completion]:
         """One attempt, when its turn has come; what became of it is told to the endpoint's pace."""
         expected = _prompt_tokens(request) + len(request.samples) * self._reply_tokens
-        async with self.dispatcher.turn(request.priority, tokens=expected) as turn:
+        async with self.dispatcher.turn(request.priority, tokens=expected, avoid=trials.last_lane) as turn:
+            trials.last_lane = turn.lane
             endpoint = self._endpoints[turn.lane]
             try:
                 completions = await self._post(endpoint, request)
@@ -316,15 +325,15 @@ class EndpointModel:
         asked = request.draws(0, min(len(request.samples), endpoint.choices_per_request or len(request.samples)))
         while True:
             try:
-                response = await endpoint.post(endpoint.body(self.name, asked))
+                answer = await endpoint.connection.post(endpoint.body(self.name, asked))
                 break
             except BadRequestError as error:
-                if _named_parameter(error) == "n" and len(asked.samples) > 1:
+                if named_parameter(error, _MAY_BE_REFUSED) == "n" and len(asked.samples) > 1:
                     asked = asked.draws(0, 1)
-                elif not endpoint.can_substitute(_named_parameter(error)):
+                elif not endpoint.can_substitute(named_parameter(error, _MAY_BE_REFUSED)):
                     raise
-        endpoint.pace.learn(response.headers)
-        completions = _completions(_decoded(response.content), self._secrets)[: len(request.samples)]
+        endpoint.pace.learn(answer.headers)
+        completions = completions_of(answer.content, self._secrets)[: len(request.samples)]
         if len(completions) == 1 and len(request.samples) > 1:
             endpoint.choices_per_request = 1
         return completions
@@ -335,23 +344,21 @@ class EndpointModel:
 
         now = self.dispatcher.clock()
         was_down = turn.pace.down_since is not None
-        blamed = _may_be_down(error) or (len(self._endpoints) > 1 and _may_pass(error))
+        blamed = may_be_down(error) or (len(self._endpoints) > 1 and may_pass(error))
         if isinstance(error, APIStatusError) and error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
             turn.pace.learn(error.response.headers)
-            turn.refused(_retry_after(error.response.headers), now=now)
+            turn.refused(retry_after(error.response.headers), now=now)
             blamed = False
         elif blamed:
             turn.failed(now=now)
         else:
             turn.answered()
         if not (was_down and blamed):
-            trials.counted += 1
-            if isinstance(error, APIStatusError) and error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                trials.bodies[error.response.text] += 1
+            trials.count(error, answered=self._answered)
         downs = [each.pace.down_since for each in self._endpoints]
         if all(since is not None and now - since > MAX_DOWN_S for since in downs):
             raise EndpointLost(
-                f"{self._shown()} has not answered for {MAX_DOWN_S / 60:.0f} minutes: {_clean(_reason(error))}. "
+                f"{self._shown()} has not answered for {MAX_DOWN_S / 60:.0f} minutes: {_clean(reason_of(error))}. "
                 "The same command goes on when it does"
             ) from error
 
@@ -404,16 +411,12 @@ class EndpointModel:
             self.on_failure(_failure(error, attempt=state.attempt_number, final=False))
 
 
-class _BadAnswerError(Exception):
-    """A successful status with a body that is no chat completion."""
-
-
 class _UnreachableError(InputError):
-    """Nobody listens at an address."""
+    """No answer at an address that may be one of several."""
 
 
 def _failure(error: Exception, *, attempt: int, final: bool) -> CallFailure:
-    return CallFailure(_cause(error), _clean(_reason(error)), attempt, final)
+    return CallFailure(cause_of(error), _clean(reason_of(error)), attempt, final)
 
 
 def _clean(text: str) -> str:
@@ -424,23 +427,6 @@ def _clean(text: str) -> str:
 def _prompt_tokens(request: ChatRequest) -> float:
     """Rule of thumb for English: four characters each."""
     return sum(len(message.content) for message in request.messages) / 4
-
-
-def _decoded(content: bytes) -> object:
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise _BadAnswerError(f"the body is no JSON: {content[:200]!r}") from error
-
-
-async def _served(client: AsyncOpenAI) -> list[str]:
-    """Names of the models that the endpoint says it serves; empty where it does not tell."""
-    from openai import APIError
-
-    try:
-        return sorted(_model_ids(await client.get("/models", cast_to=object)))
-    except APIError:
-        return []
 
 
 def _check_url(url: str) -> None:
@@ -466,139 +452,13 @@ def shown_url(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-def _open_endpoint(base_url: str, key: str, timeout: float, pace: Pace) -> _Endpoint:
-    from openai import AsyncOpenAI, DefaultAioHttpClient
-
-    http = DefaultAioHttpClient(timeout=timeout)
-    client = AsyncOpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=timeout, http_client=http)
-    return _Endpoint(base_url, http, client, key, timeout, pace)
-
-
-def _status_error(response: Response) -> APIError:
-    """A refusal with what the endpoint says about it."""
-    from openai import APIStatusError, BadRequestError
-
-    try:
-        body: object = orjson.loads(response.content)
-    except orjson.JSONDecodeError:
-        body = None
-    said = body.get("error", body) if isinstance(body, dict) else None
-    message = said.get("message") if isinstance(said, dict) else said or response.text[:500]
-    kind = BadRequestError if response.status_code == HTTPStatus.BAD_REQUEST else APIStatusError
-    return kind(f"Error code: {response.status_code} - {message}", response=response, body=said)
-
-
-def _completions(answer: object, known_secrets: Sequence[str]) -> list[Completion]:
-    """The choices of a response body; the request's usage rides on the first. Raises _BadAnswerError."""
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
-        raise _BadAnswerError(f"the body is no chat completion: {str(answer)[:200]!r}")
-    usage = answer.get("usage")
-    tokens = usage if isinstance(usage, dict) else {}
-    details = tokens.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    completions = []
-    for position, choice in enumerate(choices):
-        message = choice.get("message") if isinstance(choice, dict) else None
-        if not isinstance(message, dict):
-            raise _BadAnswerError(f"choice {position} has no message: {str(choice)[:200]!r}")
-        first, finish_reason = position == 0, choice.get("finish_reason")
-        completions.append(
-            Completion(
-                text=redact(str(message.get("content") or ""), known_secrets),
-                finish_reason=finish_reason if finish_reason in ("length", "content_filter") else "stop",
-                requests=int(first),
-                prompt_tokens=int(tokens.get("prompt_tokens") or 0) if first else 0,
-                completion_tokens=int(tokens.get("completion_tokens") or 0) if first else 0,
-                cached_tokens=int(cached or 0) if first else 0,
-            )
-        )
-    return completions
-
-
-def _model_ids(served: object) -> set[str]:
-    """Ids of a /models response; empty if it is none."""
-    models = served.get("data") if isinstance(served, dict) else None
-    if not isinstance(models, list):
-        return set()
-    return {str(each["id"]) for each in models if isinstance(each, dict) and "id" in each}
-
-
-def _named_parameter(error: APIError) -> str | None:
-    """The parameter a refusal is about: named by the endpoint, or the first one quoted in its message."""
-    if isinstance(error.param, str):
-        return error.param
-    quoted = re.findall(r"[`'\"](\w+)[`'\"]", error.message)
-    return next((word for word in quoted if word in {*_SUBSTITUTES, "n"}), None)
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Whether asking again could help: no connection, timeouts, rate limits, server errors and garbled bodies."""
-    from openai import APIConnectionError, APIStatusError
-
-    if isinstance(error, APIStatusError):
-        if error.code == "insufficient_quota":
-            return False
-        return error.status_code in _RETRIED_STATUSES or error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return isinstance(error, APIConnectionError | _BadAnswerError)
-
-
-def _may_be_down(error: Exception) -> bool:
-    """Whether an attempt says something about the endpoint as a whole: nobody there, no answer in time, no time."""
-    from openai import APIConnectionError, APIStatusError
-
-    if isinstance(error, APIStatusError):
-        return error.status_code in _DOWN_STATUSES
-    return isinstance(error, APIConnectionError)
-
-
 def _wait(state: RetryCallState) -> float:
     """Seconds to the next attempt: what the endpoint asks for, or else exponential with jitter."""
     from openai import APIStatusError
     from tenacity import wait_random_exponential
 
     error = state.outcome.exception() if state.outcome else None
-    asked = _retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
+    asked = retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
     if asked is not None:
         return min(asked, MAX_WAIT_S) * random.uniform(1.0, 1.1)
     return wait_random_exponential(multiplier=1, max=MAX_WAIT_S)(state)
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that an endpoint asks to wait, as a number or as a date; None if it does not say."""
-    asked = headers.get("retry-after", "")
-    try:
-        seconds = float(asked)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError):
-            return None
-    return min(max(0.0, seconds), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None
-
-
-def _locks_out(error: Exception) -> bool:
-    """Whether no other request will fare better: the key is refused, or the account is empty."""
-    from openai import APIStatusError
-
-    if not isinstance(error, APIStatusError):
-        return False
-    return error.status_code == HTTPStatus.UNAUTHORIZED or error.code == "insufficient_quota"
-
-
-def _cause(error: Exception) -> str:
-    """One word for counting: connection, timeout, http_429, bad_answer, .."""
-    from openai import APIConnectionError, APIStatusError, APITimeoutError
-
-    if isinstance(error, APIStatusError):
-        return f"http_{error.status_code}"
-    if isinstance(error, APITimeoutError):
-        return "timeout" if "connect" not in _reason(error).lower() else "connection"
-    if isinstance(error, APIConnectionError):
-        return "connection"
-    return "bad_answer"
-
-
-def _reason(error: Exception) -> str:
-    """What happened, in the words of the innermost error that has any."""
-    return str(error.__cause__ or error) or type(error).__name__

@@ -13,6 +13,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -33,6 +34,10 @@ BM25_B = 0.75
 
 SEARCHED_AT_ONCE = 50_000
 """Passages up to which a search takes less time than a thread's round trip is worth."""
+SEARCHES_KEPT = 4096
+"""Siblings and continuations of a tree often ask the same; the latest results are at hand."""
+_LOADING = threading.Lock()
+"""NumPy reads a file's header with `ast`, which Python 3.11 cannot do in two threads at a time (cpython#106905)."""
 
 
 class Retriever(Protocol):
@@ -79,14 +84,16 @@ class BM25Retriever:
         self.identity = f"bm25:{manifest.corpus_sha256[:16]}:k1={manifest.k1}:b={manifest.b}:{words}"
         self.manifest = manifest
         try:
-            self._corpus = Corpus(Path(manifest.corpus), np.load(directory / OFFSETS))
-            self._index = bm25s.BM25.load(directory, mmap=True, load_corpus=False)
+            with _LOADING:
+                self._corpus = Corpus(Path(manifest.corpus), np.load(directory / OFFSETS))
+                self._index = bm25s.BM25.load(directory, mmap=True, load_corpus=False)
         except (OSError, ValueError, EOFError) as error:
             raise InputError(
                 f"the index {directory} has a manifest, but not all of its files ({error}). "
                 f"Run: reasonrag index build --corpus {manifest.corpus} --out {directory}"
             ) from error
         self._tokens = _Tokenizer()
+        self._found = lru_cache(SEARCHES_KEPT)(self._search)
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         if self.manifest.passages <= SEARCHED_AT_ONCE:
@@ -95,6 +102,9 @@ class BM25Retriever:
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """The same without an event loop. Passages that share no word with the query are never found."""
+        return list(self._found(query, top_k))
+
+    def _search(self, query: str, top_k: int) -> list[Passage]:
         tokens = [token for token in self._tokens([query])[0] if token in self._index.vocab_dict]
         if not tokens:
             return []

@@ -364,6 +364,9 @@ def test_a_full_disk_stops_the_run_and_spoils_nothing(room: int) -> None:
         assert says(r"cannot write runs/a/(journal|rollouts)\.jsonl: File too large", stopped.stderr)
         assert "Traceback" not in stopped.stderr
         assert all(line["completions"] for line in journal_lines("runs/a"))
+        whole = Path("runs/a/rollouts.jsonl").read_bytes()
+        assert whole == b"" or whole.endswith(b"\n")
+        assert all(orjson.loads(line) for line in whole.splitlines())
         assert finished(*command(base_url)).returncode == 0
     assert digest("runs/a") == undisturbed()
 

@@ -296,6 +296,19 @@ async def test_no_more_are_in_flight_over_all_paces_than_may_be(most: int) -> No
     assert crowd.dispatcher.in_flight == 0
 
 
+@pytest.mark.parametrize(
+    ("windows", "avoid", "lane"), [([8, 8], 0, 1), ([8, 8], 1, 0), ([8, 1], 0, 1), ([8, 8], None, 0)]
+)
+async def test_a_lane_is_avoided_while_another_one_has_room(windows: list[int], avoid: int | None, lane: int) -> None:
+    """A request that failed in one lane goes in another, however much busier that is; in the same if it must."""
+    dispatcher = Dispatcher([Pace(most) for most in windows], most=16)
+    async with dispatcher.turn(0, avoid=avoid) as first:
+        assert first.lane == lane
+        if 1 in windows:
+            async with dispatcher.turn(0, avoid=avoid) as second:
+                assert second.lane == avoid
+
+
 async def test_a_pace_that_is_down_leaves_its_share_to_the_others() -> None:
     """Nobody waits for it while another one has room."""
     clock, dead = Clock(), Pace(8)

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from preference import Message
 from reasonrag.chat import ChatRequest, Completion, Sampling
-from reasonrag.endpoints import CallFailure, EndpointModel, shown_url
-from reasonrag.errors import EndpointLost, InputError, ModelError
+from reasonrag.endpoints import MAX_GIVEN_UP, CallFailure, EndpointModel, shown_url
+from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError
 from reasonrag.journal import JournaledModel, open_journal
 from reasonrag.ledger import Ledger
 from reasonrag.prompting import load_prompts, render_prompt
@@ -51,10 +51,10 @@ async def endpoint_of(chat: Handler, models: Handler | None = None) -> AsyncIter
 
 @asynccontextmanager
 async def client_of(
-    base_url: str, *, model: str = "offline", concurrency: int = 8
+    *base_urls: str, model: str = "offline", concurrency: int = 8
 ) -> AsyncIterator[tuple[EndpointModel, list[CallFailure]]]:
     failures: list[CallFailure] = []
-    client = EndpointModel(model, base_urls=[base_url], concurrency=concurrency, timeout=5, on_failure=failures.append)
+    client = EndpointModel(model, base_urls=base_urls, concurrency=concurrency, timeout=5, on_failure=failures.append)
     try:
         yield client, failures
     finally:
@@ -258,10 +258,111 @@ async def test_the_same_server_error_three_times_is_an_answer() -> None:
     assert (raised.value.cause, requests, len(failures)) == ("http_500", 3, 3)
 
 
+async def test_server_errors_after_an_endpoint_was_down_are_an_answer_too() -> None:
+    """What it says once it is back counts: no request is tried for ever because the breaker had opened."""
+    requests = 0
+
+    async def back_but_broken(_: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        status, message = (503, "starting") if requests <= 6 else (500, "list index out of range")
+        return refusal(status, message, **{"retry-after": "0"})
+
+    async with endpoint_of(back_but_broken) as base_url, client_of(base_url) as (client, _):
+        with pytest.raises(ModelError) as raised:
+            await client.complete(request_for(1))
+    assert raised.value.cause == "http_500"
+    assert requests <= 6 + 3
+
+
+async def test_a_request_that_alone_is_told_503_is_given_up() -> None:
+    """The same words three times, while others are answered: it is this request, not the server."""
+
+    async def picky(request: web.Request) -> web.Response:
+        if b"poison" in await request.read():
+            return refusal(503, "worker died", **{"retry-after": "0.01"})
+        return answer("<answer>x</answer>")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
+        poisoned = asyncio.create_task(client.complete(request_for(1, question="poison?")))
+        while not poisoned.done():
+            await client.complete(request_for(1))
+        with pytest.raises(ModelError, match=r"after 3 attempts: .*worker died"):
+            await poisoned
+    assert [failure.cause for failure in failures] == ["http_503"] * 3
+
+
+async def test_requests_that_are_wrong_by_themselves_never_end_the_run() -> None:
+    """Every one of them fails with its cause, however many come in a row."""
+
+    async def picky(_: web.Request) -> web.Response:
+        return refusal(400, "this prompt is too long")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
+        for _ in range(MAX_GIVEN_UP + 5):
+            with pytest.raises(ModelError) as raised:
+                await client.complete(request_for(1))
+            assert not isinstance(raised.value, EndpointLost)
+    assert len(failures) == MAX_GIVEN_UP + 5
+
+
+async def test_an_endpoint_that_answers_nothing_but_errors_ends_the_run() -> None:
+    """One failing request may be its own fault, twenty in a row are not."""
+
+    async def broken(_: web.Request) -> web.Response:
+        return refusal(500, "out of memory", **{"retry-after": "0"})
+
+    async with endpoint_of(broken) as base_url, client_of(base_url) as (client, _):
+        for _ in range(MAX_GIVEN_UP - 1):
+            with pytest.raises(ModelError):
+                await client.complete(request_for(1))
+        with pytest.raises(EndpointLost, match=r"out of memory.*The same command goes on"):
+            await client.complete(request_for(1))
+
+
+async def test_an_endpoint_that_only_fails_is_left_alone_while_another_answers() -> None:
+    """It is up, and useless: its errors are its own as long as the other one shows that the requests are fine."""
+
+    async def useless(_: web.Request) -> web.Response:
+        return refusal(500, "CUDA error")
+
+    async with (
+        endpoint_of(useless) as bad,
+        serving(Habits(latency_s=0.01)) as (good, traffic),
+        client_of(bad, good, concurrency=4) as (client, _),
+    ):
+        for _ in range(10):
+            requests = [request_for(1, question=f"Where was {i}?") for i in range(4)]
+            completions = await asyncio.gather(*map(client.complete, requests))
+            assert all(each[0].text for each in completions)
+    assert traffic.requests == 40
+
+
+async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> None:
+    """Nobody sits out a minute of waiting after Ctrl-C."""
+
+    async def busy(_: web.Request) -> web.Response:
+        return refusal(500, "busy", **{"retry-after": "30"})
+
+    async with endpoint_of(busy) as base_url, client_of(base_url) as (client, _):
+        failed = asyncio.Event()
+        client.on_failure = lambda _: failed.set()
+        waiting = asyncio.create_task(client.complete(request_for(1)))
+        await failed.wait()
+        await asyncio.sleep(0.05)
+        assert client.waiting_for.startswith("1 requests are tried again: ")
+        client.stop(Interrupted("Ctrl-C"))
+        with pytest.raises(Interrupted):
+            await asyncio.wait_for(waiting, timeout=1)
+
+
 async def test_two_endpoints_share_the_load_and_one_survives_the_other() -> None:
     """Requests go to the less loaded one; when it dies, the other answers everything."""
-    async with serving(Habits(latency_s=0.02)) as (first, one), serving(Habits(latency_s=0.02)) as (second, two):
-        client = EndpointModel("offline", base_urls=[first, second], concurrency=8, timeout=5)
+    async with (
+        serving(Habits(latency_s=0.02)) as (first, one),
+        serving(Habits(latency_s=0.02)) as (second, two),
+        client_of(first, second) as (client, _),
+    ):
         await client.check()
         await asyncio.gather(*(client.complete(request_for(1, question=f"Where was {i}?")) for i in range(40)))
         assert min(one.requests, two.requests) > 10
@@ -270,7 +371,6 @@ async def test_two_endpoints_share_the_load_and_one_survives_the_other() -> None
             *(client.complete(request_for(1, question=f"Who was {i}?")) for i in range(40))
         )
         assert all(each[0].text for each in completions)
-        await client.close()
 
 
 async def test_limits_are_learned_from_headers() -> None:
@@ -361,6 +461,17 @@ async def test_an_unreachable_endpoint_fails_the_check() -> None:
     """Nobody listens: the message names the address and what to look at."""
     async with client_of("http://127.0.0.1:9/v1") as (client, _):
         with pytest.raises(InputError, match=r"cannot reach http://127.0.0.1:9/v1.*Check --base-url"):
+            await client.check()
+
+
+async def test_what_speaks_another_language_fails_the_check() -> None:
+    """A web page is no endpoint; no traceback either."""
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<html>It works!</html>", headers={"retry-after": "0"})
+
+    async with endpoint_of(page) as base_url, client_of(base_url) as (client, _):
+        with pytest.raises(InputError, match=r"does not speak OpenAI's language.*It works.*Check --base-url"):
             await client.check()
 
 
