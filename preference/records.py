@@ -79,6 +79,8 @@ class Usage(Record):
     """Prompt tokens that the endpoint charged at its cached price."""
     repairs: int = 0
     """Repair turns among the calls."""
+    bounded_requests: int = 0
+    """Requests whose endpoint told no tokens: theirs are an upper bound, a token for each byte."""
     cached_calls: int = 0
     cost_usd: float | None = None
 

@@ -97,6 +97,7 @@ class Spending:
     completion_tokens: int = 0
     cached_tokens: int = 0
     repairs: int = 0
+    bounded_requests: int = 0
 
     def add(self, completion: Completion) -> None:
         self.calls += 1
@@ -104,6 +105,7 @@ class Spending:
         self.prompt_tokens += completion.prompt_tokens
         self.completion_tokens += completion.completion_tokens
         self.cached_tokens += completion.cached_tokens
+        self.bounded_requests += completion.tokens_bounded
 
     def as_usage(self, price: Price | None) -> Usage:
         return Usage(
@@ -113,6 +115,7 @@ class Spending:
             completion_tokens=self.completion_tokens,
             cached_tokens=self.cached_tokens,
             repairs=self.repairs,
+            bounded_requests=self.bounded_requests,
             cost_usd=self._cost(price),
         )
 

@@ -57,6 +57,11 @@ class ChatRequest(BaseModel):
     def wire_messages(self) -> list[dict[str, str]]:
         return [{"role": message.role, "content": message.content} for message in self.messages]
 
+    @property
+    def size(self) -> int:
+        """Bytes of all messages."""
+        return sum(len(message.content.encode()) for message in self.messages)
+
     def key(self, position: int, *, model: str) -> str:
         """Name of one draw's answer: a hash of everything that determines it, apart from which others shared its
         request."""
@@ -76,6 +81,7 @@ class Completion(BaseModel):
     requests, prompt_tokens, completion_tokens, cached_tokens (prompt tokens that the endpoint had in its own cache):
     those of the whole request ride on its first reply and are 0 on the others, so that sums are right whichever replies
     share a request.
+    tokens_bounded: the endpoint told no tokens; they are counted as bytes, which no tokenizer exceeds.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -86,6 +92,7 @@ class Completion(BaseModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    tokens_bounded: bool = False
 
     @field_validator("text", mode="before")
     @classmethod

@@ -53,13 +53,17 @@ class Turn:
         self.over = True
         self.pace.refused(sent_at=self.sent_at, retry_after=retry_after, now=now)
 
-    def failed(self, *, now: float) -> None:
+    def failed(self, retry_after: float | None = None, *, now: float) -> None:
         self.over = True
-        self.pace.failed(now)
+        self.pace.failed(sent_at=self.sent_at, retry_after=retry_after, now=now)
 
     def answered(self) -> None:
         self.over = True
         self.pace.answered()
+
+    def withdrawn(self) -> None:
+        self.over = True
+        self.pace.withdrawn(sent_at=self.sent_at)
 
 
 class Dispatcher:
@@ -90,7 +94,7 @@ class Dispatcher:
             yield turn
         finally:
             if not turn.over:
-                turn.pace.withdrawn()
+                turn.withdrawn()
             self.in_flight -= 1
             self._dispatch()
 
@@ -105,7 +109,7 @@ class Dispatcher:
             return await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and not granted.exception():
-                granted.result().pace.withdrawn()  # the turn was given in the moment of cancelling
+                granted.result().withdrawn()  # the turn was given in the moment of cancelling
                 self.in_flight -= 1
             self._dispatch()
             raise

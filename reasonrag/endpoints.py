@@ -51,8 +51,12 @@ SAME_ERROR_TIMES = 3
 MAX_WAIT_S = 60.0
 MAX_DOWN_S = 600.0
 """When no endpoint has answered for so long, the run ends; what was paid for is kept."""
-MAX_GIVEN_UP = 20
-"""So many requests given up in a row, with no answer between, are no accident of theirs: the run ends."""
+MAX_GIVEN_UP = 5
+"""So many requests given up in a row, with no answer between, are no accident of theirs: the endpoint is down."""
+MAX_FORBIDDEN = 20
+"""So many requests that an endpoint will not serve, in a row: the run ends."""
+SHORT_ANSWERS = 2
+"""So many answers in a row with one choice instead of several: the endpoint does not know `n`."""
 _SUBSTITUTES: dict[str, str | None] = {
     "max_tokens": "max_completion_tokens",
     "seed": None,
@@ -60,6 +64,8 @@ _SUBSTITUTES: dict[str, str | None] = {
 }
 """Parameters that an endpoint may refuse, and what is sent instead. Without `stop` the parser cuts by itself."""
 _MAY_BE_REFUSED = ("n", *_SUBSTITUTES)
+_BEHIND_ALL = 10**9
+"""More than any priority: another request tries an endpoint next, lest the one that breaks it be always the first."""
 
 _TRIAL = ChatRequest(
     messages=(Message(role="user", content="Say yes."),),
@@ -86,13 +92,13 @@ class _Endpoint:
 
     connection: Connection
     pace: Pace
-    choices_per_request: int | None = None
-    """1 once it has ignored or refused `n`."""
+    short_answers: int = 0
+    """In a row; from SHORT_ANSWERS on, `n` is not tried again."""
     refused: set[str] = field(default_factory=set)
     """Parameters it does not take."""
 
     def can_substitute(self, parameter: str | None) -> bool:
-        """Note that a parameter is refused; False if that is no news or nothing can be done."""
+        """Note that a parameter is refused; False if that is no news, or nothing can be done."""
         if parameter not in _SUBSTITUTES or parameter in self.refused:
             return False
         self.refused.add(parameter)
@@ -131,6 +137,8 @@ class _Trials:
     """Which endpoint has just failed; another one may do better."""
     answered: int = 0
     """How many requests had been answered at the last failure."""
+    while_down: int = 0
+    """Attempts that found their endpoint down."""
 
     def count(self, error: Exception, *, answered: int = 0) -> None:
         """One more failure. A server without time says the same to everybody: only if others are answered between, it
@@ -170,7 +178,7 @@ class EndpointModel:
     ) -> None:
         self.name = model
         self.base_urls = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL]
-        self._key = os.environ.get("OPENAI_API_KEY") or ""
+        self._key = _key()
         for base_url in self.base_urls:
             _check_url(base_url)
             if not self._key and base_url == OPENAI_BASE_URL:
@@ -179,22 +187,31 @@ class EndpointModel:
                     "or use --model offline"
                 )
         self.on_failure = on_failure
+        self.say: Callable[[str], None] = lambda _: None
+        """Is told what a user should know about an endpoint; may be set later."""
         self._endpoints = [
             _Endpoint(Connection(base_url, self._key or "none", timeout), Pace(concurrency, Rate(rpm), Rate(tpm)))
             for base_url in self.base_urls
         ]
-        self.dispatcher = Dispatcher([each.pace for each in self._endpoints], most=concurrency)
+        self._most = concurrency
         self._reply_tokens = 64.0
         """Completion tokens to expect of a draw: the mean of late."""
         self._answered = 0
         self._seconds = 0.0
-        self._given_up = 0
         self._secrets = secrets()
+        self._bounded = False
+        """Whether some tokens were counted as bytes."""
+        self._checked = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Be ready for a session, whatever ended the last one."""
+        self.dispatcher = Dispatcher([each.pace for each in self._endpoints], most=self._most)
+        self._given_up = self._forbidden = 0
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
         self._pauses: list[float] = []
         """When the requests that failed are tried again."""
-        self._checked = False
 
     async def check(self) -> None:
         """Ask the model for one short reply at every address; only that proves address, key and name at once.
@@ -292,14 +309,16 @@ class EndpointModel:
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
             self._given_up += may_pass(error)  # what will never pass is the request's own fault
-            if locks_out(error) or self._given_up >= MAX_GIVEN_UP:
+            self._forbidden += failure.cause == "http_403"
+            if locks_out(error) or self._forbidden >= MAX_FORBIDDEN:
                 raise EndpointLost(f"{message}. The same command goes on when that is mended") from error
             raise ModelError(message, cause=failure.cause) from error
 
     async def _send(self, request: ChatRequest, trials: _Trials) -> list[Completion]:
         """One attempt, when its turn has come; what became of it is told to the endpoint's pace."""
         expected = _prompt_tokens(request) + len(request.samples) * self._reply_tokens
-        async with self.dispatcher.turn(request.priority, tokens=expected, avoid=trials.last_lane) as turn:
+        priority = request.priority + _BEHIND_ALL * trials.while_down
+        async with self.dispatcher.turn(priority, tokens=expected, avoid=trials.last_lane) as turn:
             trials.last_lane = turn.lane
             endpoint = self._endpoints[turn.lane]
             try:
@@ -310,7 +329,7 @@ class EndpointModel:
             spent = completions[0].prompt_tokens + completions[0].completion_tokens
             now = self.dispatcher.clock()
             turn.succeeded(spent or expected, now=now)
-            self._given_up = 0
+            self._given_up = self._forbidden = 0
             self._answered += 1
             self._seconds += now - turn.sent_at
         if spent:
@@ -322,21 +341,36 @@ class EndpointModel:
         """One request, asked again at once where the endpoint refuses a parameter that can be done without."""
         from openai import BadRequestError
 
-        asked = request.draws(0, min(len(request.samples), endpoint.choices_per_request or len(request.samples)))
+        asked = request.draws(0, 1) if endpoint.short_answers >= SHORT_ANSWERS else request
         while True:
             try:
                 answer = await endpoint.connection.post(endpoint.body(self.name, asked))
                 break
             except BadRequestError as error:
-                if named_parameter(error, _MAY_BE_REFUSED) == "n" and len(asked.samples) > 1:
+                parameter = named_parameter(error, _MAY_BE_REFUSED)
+                if parameter == "n" and len(asked.samples) > 1:
                     asked = asked.draws(0, 1)
-                elif not endpoint.can_substitute(named_parameter(error, _MAY_BE_REFUSED)):
+                elif endpoint.can_substitute(parameter):
+                    self._say_of(endpoint, f"takes no {parameter}; going on without")
+                else:
                     raise
         endpoint.pace.learn(answer.headers)
-        completions = completions_of(answer.content, self._secrets)[: len(request.samples)]
-        if len(completions) == 1 and len(request.samples) > 1:
-            endpoint.choices_per_request = 1
+        completions = completions_of(answer.content, self._secrets, prompt_size=request.size)[: len(request.samples)]
+        self._learn_of_choices(endpoint, len(request.samples), len(completions))
+        if completions[0].tokens_bounded and not self._bounded:
+            self._bounded = True
+            self._say_of(endpoint, "tells no tokens; they are counted as one a byte, some four times too many")
         return completions
+
+    def _learn_of_choices(self, endpoint: _Endpoint, wanted: int, given: int) -> None:
+        if wanted == 1 or endpoint.short_answers >= SHORT_ANSWERS:
+            return
+        endpoint.short_answers = endpoint.short_answers + 1 if given == 1 else 0
+        if endpoint.short_answers == SHORT_ANSWERS:
+            self._say_of(endpoint, "gives one reply where several are asked for; each sibling pays for its prompt")
+
+    def _say_of(self, endpoint: _Endpoint, lesson: str) -> None:
+        self.say(f"{shown_url(endpoint.connection.base_url)} {lesson}")
 
     def _note(self, error: Exception, turn: Turn, trials: _Trials) -> None:
         """Tell the pace what went wrong, and count the attempt if it says something about the request."""
@@ -344,16 +378,20 @@ class EndpointModel:
 
         now = self.dispatcher.clock()
         was_down = turn.pace.down_since is not None
-        blamed = may_be_down(error) or (len(self._endpoints) > 1 and may_pass(error))
+        sick = len(self._endpoints) > 1 or self._given_up >= MAX_GIVEN_UP
+        blamed = may_be_down(error) or (sick and may_pass(error))
+        wait = retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
         if isinstance(error, APIStatusError) and error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
             turn.pace.learn(error.response.headers)
-            turn.refused(retry_after(error.response.headers), now=now)
+            turn.refused(wait, now=now)
             blamed = False
         elif blamed:
-            turn.failed(now=now)
+            turn.failed(wait, now=now)
         else:
             turn.answered()
-        if not (was_down and blamed):
+        if was_down and blamed:
+            trials.while_down += 1
+        else:
             trials.count(error, answered=self._answered)
         downs = [each.pace.down_since for each in self._endpoints]
         if all(since is not None and now - since > MAX_DOWN_S for since in downs):
@@ -453,12 +491,20 @@ def shown_url(url: str) -> str:
 
 
 def _wait(state: RetryCallState) -> float:
-    """Seconds to the next attempt: what the endpoint asks for, or else exponential with jitter."""
+    """Seconds to the next attempt: what the endpoint asks for, or else 1, 2, 4, .. and some jitter."""
     from openai import APIStatusError
-    from tenacity import wait_random_exponential
+    from tenacity import wait_exponential_jitter
 
     error = state.outcome.exception() if state.outcome else None
     asked = retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
     if asked is not None:
         return min(asked, MAX_WAIT_S) * random.uniform(1.0, 1.1)
-    return wait_random_exponential(multiplier=1, max=MAX_WAIT_S)(state)
+    return wait_exponential_jitter(initial=1, max=MAX_WAIT_S, jitter=1)(state)
+
+
+def _key() -> str:
+    """The API key of the environment; empty if there is none."""
+    key = (os.environ.get("OPENAI_API_KEY") or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise InputError("OPENAI_API_KEY holds characters that no key has; copy it again")
+    return key

@@ -150,6 +150,8 @@ class JournaledModel:
         self._stopped: RunStopped | None = None
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        if self._stopped:
+            raise self._stopped
         keys = [request.key(position, model=self.name) for position in range(len(request.samples))]
         known = [self._journal.answers.get(key) for key in keys]
         missing = [position for position, completion in enumerate(known) if completion is None]
@@ -177,8 +179,6 @@ class JournaledModel:
                 "and seed?",
                 cause="not_recorded",
             )
-        if self._stopped:
-            raise self._stopped
         task = asyncio.create_task(self._ask(self._inner, request, keys))
         self._buying.add(task)
         task.add_done_callback(self._bought)

@@ -129,6 +129,6 @@ def _most(request: ChatRequest) -> Tokens:
     return Tokens(
         calls=len(request.samples),
         requests=1,
-        prompt=sum(len(message.content.encode()) for message in request.messages) + TEMPLATE_TOKENS,
+        prompt=request.size + TEMPLATE_TOKENS,
         completion=len(request.samples) * request.sampling.max_tokens,
     )

@@ -69,6 +69,8 @@ class Pace:
     down_since: float | None = None
     failures: int = 0
     """In a row."""
+    _trial: bool = False
+    """Whether a request is under way that tries whether the endpoint is back."""
     _pause: float = FIRST_PAUSE_S
     _decreased_at: float = 0.0
     _given: tuple[bool, bool] = (False, False)
@@ -86,7 +88,7 @@ class Pace:
         """Seconds until the next request may go, and why; infinity where it waits for another one to end."""
         if now < self.paused_until:
             return self.paused_until - now, "endpoint down" if self.down_since is not None else "asked to wait"
-        if self.down_since is not None and self.in_flight:
+        if self._trial:
             return float("inf"), "endpoint down"
         if self.in_flight >= max(1, int(self.window)):
             return float("inf"), WINDOW_FULL
@@ -96,6 +98,7 @@ class Pace:
     def sent(self, tokens: float, now: float) -> None:
         """A request of about so many tokens goes."""
         self.in_flight += 1
+        self._trial = self.down_since is not None
         self.requests.take(1, now)
         self.tokens.take(tokens, now)
 
@@ -116,26 +119,33 @@ class Pace:
             self.window = max(1.0, self.window * DECREASE)
             self._decreased_at = now
 
-    def failed(self, now: float) -> None:
+    def failed(self, *, sent_at: float, retry_after: float | None = None, now: float) -> None:
         """No answer, or a server error. Several in a row open the breaker: one trial at a time, ever further apart."""
         self.in_flight -= 1
         self.failures += 1
-        if self.failures < FAILURES_TO_OPEN:
-            return
-        if self.down_since is None:
-            self.down_since = now
-        if now >= self.paused_until:
-            self.paused_until = now + self._pause * random.uniform(0.8, 1.2)
+        if retry_after is not None:
+            self.paused_until = max(self.paused_until, now + retry_after)
+        opens = self.down_since is None and self.failures >= FAILURES_TO_OPEN
+        if opens or self._was_trial(sent_at):
+            self.down_since = now if opens else self.down_since
+            self._trial = False
+            self.paused_until = max(self.paused_until, now + self._pause * random.uniform(0.8, 1.2))
             self._pause = min(LONGEST_PAUSE_S, 2 * self._pause)
+
+    def _was_trial(self, sent_at: float) -> bool:
+        """Whether a request went since the breaker opened; older ones say nothing new."""
+        return self.down_since is not None and sent_at >= self.down_since
 
     def answered(self) -> None:
         """An answer of whatever kind that says somebody is there: a breaker closes."""
         self.in_flight -= 1
-        self.failures, self.down_since, self._pause = 0, None, FIRST_PAUSE_S
+        self.failures, self.down_since, self._pause, self._trial = 0, None, FIRST_PAUSE_S, False
 
-    def withdrawn(self) -> None:
+    def withdrawn(self, *, sent_at: float) -> None:
         """A request that nobody waits for any more; it says nothing about the endpoint."""
         self.in_flight -= 1
+        if self._was_trial(sent_at):
+            self._trial = False
 
     def learn(self, headers: Mapping[str, str]) -> None:
         """Take limits from x-ratelimit headers, unless they were given."""

@@ -107,7 +107,8 @@ class Session:
     def __post_init__(self) -> None:
         self._calls_before = self.model.ledger.spent
         if isinstance(self.teacher, EndpointModel):
-            self.teacher.on_failure = self.call_failed
+            self.teacher.begin()
+            self.teacher.on_failure, self.teacher.say = self.call_failed, self.watcher.say
 
     async def explore_all(self, agent: Agent, questions: Iterable[Question], *, total: int, at_once: int) -> None:
         """Explore every owed question, oldest first, with so many trees open at once.
@@ -138,7 +139,11 @@ class Session:
                     await together(*(explore_in_turn() for _ in range(min(at_once, total - self._done_before))))
                 except RunStopped as reason:
                     self._stop(reason)
+                except Exception as error:
+                    self._stop(RunStopped(str(error)))
                     await self.model.drain()
+                    raise
+                await self.model.drain()  # what a failed question had asked for is paid, too
         finally:
             ticking.cancel()
             self.watcher.ended()

@@ -119,6 +119,7 @@ class _RunCounts:
     repair_turns: int = 0
     calls: int = 0
     requests: int = 0
+    bounded_requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     failed: dict[str, str] = field(default_factory=dict)
@@ -128,6 +129,7 @@ class _RunCounts:
     def add(self, rollout: RolloutRecord) -> None:
         self.calls += rollout.usage.calls
         self.requests += rollout.usage.requests
+        self.bounded_requests += rollout.usage.bounded_requests
         self.prompt_tokens += rollout.usage.prompt_tokens
         self.completion_tokens += rollout.usage.completion_tokens
         if rollout.error:
@@ -155,6 +157,9 @@ class _RunCounts:
                 f"the questions are from the {split} split: keep what is made of them out of training, "
                 "or never evaluate on that split"
             )
-        if self.calls and not self.prompt_tokens:
-            found.append("the endpoint reported no token usage; the token counts are not known")
+        if self.bounded_requests:
+            found.append(
+                f"the endpoint told no tokens for {self.bounded_requests:,} of {self.requests:,} requests; they are "
+                "counted as one token a byte, some four times too many for English"
+            )
         return found

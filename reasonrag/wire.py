@@ -7,14 +7,14 @@ ones. Asks nothing twice and learns nothing: that is `endpoints`' matter.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,16 +22,23 @@ from urllib.request import getproxies, proxy_bypass
 
 import orjson
 
-from reasonrag.chat import Completion
+from reasonrag.chat import Completion, FinishReason
+from reasonrag.errors import InputError
 from reasonrag.redaction import redact
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from openai import APIError
 
+CONNECT_S = 15.0
+"""To a connection; a host that is switched off says nothing at all."""
 LONGEST_RETRY_AFTER_S = 3600.0
+_BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
+"""Finish reasons by which servers say that this is not the whole reply; other unknown ones count as `stop`."""
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
 """What a server says that has no time for anybody; other errors are about the request."""
+_HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens")
+"""What is looked at in a refusal; others may hold anything."""
 _RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 
 
@@ -52,19 +59,27 @@ class Connection:
     """An address, the key it is asked with, and the seconds that a whole answer may take."""
 
     base_url: str
-    key: str
+    key: str = field(repr=False)
     timeout: float
+    _opened: tuple[asyncio.AbstractEventLoop, ClientSession] | None = field(default=None, repr=False)
 
-    @cached_property
+    @property
     def _session(self) -> ClientSession:
-        """Opened by the first request, inside its event loop; proxies and certificates as httpx takes them."""
-        from aiohttp import ClientSession, ClientTimeout, TCPConnector
+        """One per event loop, opened by its first request; certificates as httpx takes them."""
+        loop = asyncio.get_running_loop()
+        if self._opened is None or self._opened[0] is not loop or self._opened[1].closed:
+            self._opened = (loop, self._open())
+        return self._opened[1]
+
+    def _open(self) -> ClientSession:
+        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
         from httpx2 import create_ssl_context
 
         return ClientSession(
             connector=TCPConnector(limit=0, ssl=create_ssl_context()),  # how many are sent is decided elsewhere
             headers={"authorization": f"Bearer {self.key}", "content-type": "application/json"},
-            timeout=ClientTimeout(total=self.timeout),  # of the whole answer, however slowly it drips
+            timeout=ClientTimeout(total=self.timeout, sock_connect=min(CONNECT_S, self.timeout)),
+            cookie_jar=DummyCookieJar(),  # a cookie would tie all requests to one server behind the address
             proxy=_proxy_for(self.base_url),
         )
 
@@ -72,9 +87,9 @@ class Connection:
         """One chat completion request. Raises openai's APIError."""
         url = self._url("chat/completions")
         with _as_openai_errors(url):
-            async with self._session.post(url, data=orjson.dumps(body)) as response:
+            async with self._session.post(url, data=orjson.dumps(body), allow_redirects=False) as response:
                 content = await response.read()
-        if response.status >= HTTPStatus.BAD_REQUEST:
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise _refusal(response, content)
         return Answer(content, response.headers)
 
@@ -85,7 +100,7 @@ class Connection:
         url = self._url("models")
         try:
             with _as_openai_errors(url):
-                async with self._session.get(url) as response:
+                async with self._session.get(url, allow_redirects=False) as response:
                     return sorted(_model_ids(_decoded(await response.read())))
         except (APIError, BadAnswerError):
             return []
@@ -94,8 +109,9 @@ class Connection:
         return f"{self.base_url.rstrip('/')}/{path}"
 
     async def close(self) -> None:
-        if "_session" in self.__dict__:
-            await self._session.close()
+        if self._opened is not None and self._opened[0] is asyncio.get_running_loop():
+            await self._opened[1].close()
+        self._opened = None
 
 
 def _proxy_for(url: str) -> str | None:
@@ -104,7 +120,13 @@ def _proxy_for(url: str) -> str | None:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if (scheme := urlsplit(proxy).scheme) not in ("http", "https"):
+        raise InputError(
+            f"the proxy of the environment for {parts.scheme} is a {scheme} proxy, which reasonrag cannot use; "
+            "set HTTPS_PROXY to an HTTP proxy, or NO_PROXY for this address"
+        )
+    return proxy
 
 
 @contextmanager
@@ -118,26 +140,26 @@ def _as_openai_errors(url: str) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise APITimeoutError(Request("POST", url)) from error
-    except (ClientError, OSError) as error:
+    except (ClientError, OSError, ValueError) as error:  # ValueError: bytes that are no HTTP
         raise APIConnectionError(message=str(error), request=Request("POST", url)) from error
 
 
 def _refusal(response: ClientResponse, content: bytes) -> APIError:
-    """A status of 400 or above with what the endpoint says about it."""
+    """A status of 300 or above with what the endpoint says about it."""
     from httpx2 import Request, Response
     from openai import APIStatusError, BadRequestError
 
-    text = content.decode("utf-8", "replace")
     try:
         body: object = orjson.loads(content)
     except orjson.JSONDecodeError:
         body = None
     said = body.get("error", body) if isinstance(body, dict) else None
-    message = said.get("message") if isinstance(said, dict) else said or text[:500]
+    message = said.get("message") if isinstance(said, dict) else said or content[:500].decode("utf-8", "replace")
+    if moved_to := response.headers.get("location"):
+        message = f"moved to {moved_to}; give the address it moved to"
     kind = BadRequestError if response.status == HTTPStatus.BAD_REQUEST else APIStatusError
-    headers = [(name, value) for name, value in response.headers.items() if name.lower() != "content-encoding"]
-    request = Request("POST", str(response.url))
-    whole = Response(response.status, headers=headers, text=text, request=request)
+    headers = {name: value for name in _HEADERS if (value := response.headers.get(name, "")).isascii() and value}
+    whole = Response(response.status, headers=headers, content=content, request=Request("POST", str(response.url)))
     return kind(f"Error code: {response.status} - {message}", response=whole, body=said)
 
 
@@ -148,38 +170,60 @@ def _decoded(content: bytes) -> object:
         raise BadAnswerError(f"the body is no JSON: {content[:200]!r}") from None
 
 
-def completions_of(content: bytes, known_secrets: Sequence[str]) -> list[Completion]:
-    """The choices of a body, secrets cut out; the request's usage rides on the first. Raises BadAnswerError."""
+def completions_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) -> list[Completion]:
+    """The choices of a body up to the first that is none, secrets cut out; the request's usage rides on the first.
+
+    prompt_size: in bytes. Where the endpoint tells no tokens, bytes are counted: no tokenizer makes more of a text.
+    Raises BadAnswerError if there is no choice at all.
+    """
     answer = _decoded(content)
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
         raise BadAnswerError(f"the body is no chat completion: {str(answer)[:200]!r}")
+    replies: list[tuple[str, FinishReason]] = []
+    for choice in choices:
+        try:
+            replies.append(_reply(choice, known_secrets))
+        except BadAnswerError:
+            if not replies:
+                raise
+            break
     usage = answer.get("usage")
     tokens = usage if isinstance(usage, dict) else {}
     details = tokens.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    completions = []
-    for position, choice in enumerate(choices):
-        message = choice.get("message") if isinstance(choice, dict) else None
-        if not isinstance(message, dict):
-            raise BadAnswerError(f"choice {position} has no message: {str(choice)[:200]!r}")
-        first, finish_reason = position == 0, choice.get("finish_reason")
-        completions.append(
-            Completion(
-                text=redact(str(message.get("content") or ""), known_secrets),
-                finish_reason=finish_reason if finish_reason in ("length", "content_filter") else "stop",
-                requests=int(first),
-                prompt_tokens=_count(tokens.get("prompt_tokens")) if first else 0,
-                completion_tokens=_count(tokens.get("completion_tokens")) if first else 0,
-                cached_tokens=_count(cached) if first else 0,
-            )
-        )
-    return completions
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    told = _count(tokens.get("prompt_tokens"))
+    text, finish_reason = replies[0]
+    first = Completion(
+        text=text,
+        finish_reason=finish_reason,
+        prompt_tokens=told or prompt_size,
+        completion_tokens=_count(tokens.get("completion_tokens")) if told else sum(len(t.encode()) for t, _ in replies),
+        cached_tokens=min(cached, told),
+        tokens_bounded=not told,
+    )
+    return [first, *(Completion(text=text, finish_reason=reason, requests=0) for text, reason in replies[1:])]
+
+
+def _reply(choice: object, known_secrets: Sequence[str]) -> tuple[str, FinishReason]:
+    """Text and end of one choice. Raises BadAnswerError for what is no whole reply."""
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise BadAnswerError(f"a choice has no message: {str(choice)[:200]!r}")
+    reason, said = choice.get("finish_reason"), message.get("content")
+    if isinstance(reason, str) and reason.lower() in _BROKEN_OFF:
+        raise BadAnswerError(f"the endpoint broke a reply off with finish_reason {reason!r}")
+    if isinstance(said, list):  # the parts that newer servers use
+        said = "".join(str(part.get("text") or "") for part in said if isinstance(part, dict))
+    if not isinstance(said, str | None):
+        raise BadAnswerError(f"the content of a reply is no text: {str(said)[:200]!r}")
+    text = redact(said or "", known_secrets).encode("utf-8", "replace").decode("utf-8")
+    return text, reason if reason in ("length", "content_filter") else "stop"
 
 
 def _count(said: object) -> int:
     """Tokens; 0 where an endpoint says something else."""
-    return max(0, said) if isinstance(said, int) else 0
+    return int(max(0, said)) if isinstance(said, int | float) and math.isfinite(said) else 0
 
 
 def _model_ids(served: object) -> set[str]:
@@ -219,14 +263,15 @@ def locks_out(error: Exception) -> bool:
 
     if not isinstance(error, APIStatusError):
         return False
-    return error.status_code == HTTPStatus.UNAUTHORIZED or error.code == "insufficient_quota"
+    shut = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
+    return error.status_code in shut or error.code == "insufficient_quota"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that an endpoint asks to wait, as a number or as a date; None if it does not say."""
-    asked = headers.get("retry-after", "")
+    asked, in_ms = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
     try:
-        seconds = float(asked)
+        seconds = float(in_ms) / 1000 if in_ms else float(asked)
     except ValueError:
         try:
             seconds = (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds()

@@ -216,12 +216,15 @@ def test_what_an_endpoint_will_always_do_is_data_not_a_loop(fault: str, cause: s
     """A request that breaks the server for ever fails its question; a cut or withheld reply fails its step."""
     with endpoint("--fault", f"{fault}=0.02", "--fault-seed", "5") as base_url:
         done = finished(*command(base_url, "--json"))
-        requests = stats(base_url)["requests"]
+        met = stats(base_url)["faults"][fault]
     summary = json.loads(done.stdout)
     if fault == "same-500":
         assert done.returncode == 1
         assert summary["failures_by_cause"] == {cause: summary["failed"]}
-        assert requests < 3 * summary["requests"] + 1000
+        lines = map(orjson.loads, Path("runs/a/failures.jsonl").read_bytes().splitlines())
+        calls = [line for line in lines if line["kind"] == "call"]
+        assert max(line["attempt"] for line in calls) == 3
+        assert met == len(calls), "a request was tried in secret"
     else:
         assert done.returncode == 0, done.stderr
         assert summary["parse_failures_by_cause"].keys() == {cause}
@@ -236,11 +239,12 @@ def test_an_endpoint_that_goes_down_is_waited_for() -> None:
             set_down(base_url, down=True)
             before = stats(base_url)["requests"]
             time.sleep(3)
+            assert running.poll() is None, "the run ended before the endpoint went down"
             tried = stats(base_url)["requests"] - before
             set_down(base_url, down=False)
             _, errors = running.communicate(timeout=60)
     assert running.returncode == 0, errors
-    assert tried <= 2 * 8, "an endpoint that is down is not hammered"
+    assert 1 <= tried <= 2 * 8, "an endpoint that is down is not hammered"
     assert digest("runs/a") == undisturbed()
 
 
@@ -250,6 +254,8 @@ def test_two_endpoints_one_dead_are_one_good_endpoint() -> None:
         done = finished(*command(alive, "--base-url", "http://127.0.0.1:9/v1"))
     assert done.returncode == 0, done.stderr
     assert digest("runs/a") == undisturbed()
+    failed = Path("runs/a/failures.jsonl").read_bytes().count(b'"cause":"connection"')
+    assert 1 <= failed <= 16 + 5, "a dead endpoint is left alone"  # 16 in flight at first, then single trials
 
 
 def test_a_rate_limit_is_kept_without_a_storm_of_refusals() -> None:
@@ -258,7 +264,7 @@ def test_a_rate_limit_is_kept_without_a_storm_of_refusals() -> None:
         done = finished(*command(base_url, "--concurrency", 64, limit=4))
         seen = stats(base_url)
     assert done.returncode == 0, done.stderr
-    assert seen["refused"] <= 0.05 * seen["requests"] + 8
+    assert seen["refused"] <= 0.01 * seen["requests"] + 1
 
 
 # -- caps ------------------------------------------------------------------------------------------------------
@@ -315,7 +321,7 @@ def test_a_cap_on_dollars_needs_a_price() -> None:
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_loses_nothing(presses: int) -> None:
     """The first drains and says what it waits for, the second stops at once; the same command goes on."""
-    with endpoint("--latency", "1.0") as base_url:
+    with endpoint("--latency", "2.0" if presses == 1 else "8.0") as base_url:
         words = command(base_url, "--concurrency", "8")
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
             wait_for_work(running)  # type: ignore[arg-type]
@@ -335,7 +341,7 @@ def test_ctrl_c_loses_nothing(presses: int) -> None:
     if presses == 1:
         assert answered + 1 == served["delivered"]["answers"], "an answer in flight was lost"  # 1: the trial question
     else:
-        assert seconds < 1.0
+        assert seconds < 4.0, "it waited for answers"
     with endpoint() as base_url:
         assert finished(*command(base_url)).returncode == 0
     assert digest("runs/a") == undisturbed()

@@ -155,7 +155,7 @@ def test_the_bytes_of_a_line_are_stable() -> None:
             '"dataset":"toy","split":"train","config_hash":"0f","seed":7,'
             '"recipe":{"name":"paper","alpha":0.9,"margin_by_layer":true},'
             '"usage":{"calls":0,"requests":0,"prompt_tokens":0,"completion_tokens":0,"cached_tokens":0,"repairs":0,'
-            '"cached_calls":0,'
+            '"bounded_requests":0,"cached_calls":0,'
             '"cost_usd":null},'
             '"nodes":['
             '{"id":0,"parent_id":null,"children_ids":[1],"layer":null,"action":null,"prompt":null,"response":null,'

@@ -315,7 +315,7 @@ async def test_a_pace_that_is_down_leaves_its_share_to_the_others() -> None:
     crowd = Crowd(Dispatcher([dead, Pace(8)], most=16, clock=clock))
     for _ in range(FAILURES_TO_OPEN):
         dead.sent(0, clock.now)
-        dead.failed(clock.now)
+        dead.failed(sent_at=clock.now, now=clock.now)
     await crowd.come(8)
     assert crowd.lanes == [1] * 8
     assert crowd.dispatcher.waiting_for == ""

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from preference import Message
 from reasonrag.chat import ChatRequest, Completion, Sampling
-from reasonrag.endpoints import MAX_GIVEN_UP, CallFailure, EndpointModel, shown_url
+from reasonrag.endpoints import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, shown_url
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError
 from reasonrag.journal import JournaledModel, open_journal
 from reasonrag.ledger import Ledger
@@ -88,7 +88,8 @@ async def test_siblings_come_in_one_request_where_the_endpoint_honours_n() -> No
 
 
 async def test_missing_siblings_are_asked_for_singly_and_that_is_remembered() -> None:
-    """An endpoint that ignores n gives one choice; the others follow one by one, from then on without trying n."""
+    """An endpoint that ignores n gives one choice; the others follow one by one, and after two such answers n is not
+    tried again: the user is told, because each sibling now pays for its prompt."""
     asked: list[int | None] = []
 
     async def one_choice(request: web.Request) -> web.Response:
@@ -96,9 +97,14 @@ async def test_missing_siblings_are_asked_for_singly_and_that_is_remembered() ->
         return answer("So the answer is <answer>x</answer>")
 
     async with endpoint_of(one_choice) as base_url, client_of(base_url) as (client, _):
-        assert len(await all_of(client, request_for(3))) == 3
-        assert len(await all_of(client, request_for(3))) == 3
-    assert asked == [3, None, None, None, None, None]
+        said: list[str] = []
+        client.say = said.append
+        for _ in range(3):
+            assert len(await all_of(client, request_for(3))) == 3
+    assert asked == [3, None, None, 3, None, None, None, None, None]
+    assert [line.partition("/v1 ")[2] for line in said] == [
+        "gives one reply where several are asked for; each sibling pays for its prompt"
+    ]
 
 
 async def test_an_endpoint_that_refuses_n_is_asked_without_it() -> None:
@@ -145,9 +151,12 @@ async def test_parameters_an_endpoint_does_not_know_are_left_out(
         return refusal(400, message) if refused in bodies[-1] else answer("<answer>x</answer>")
 
     async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
+        said: list[str] = []
+        client.say = said.append
         await client.complete(request_for(1))
         await client.complete(request_for(1))
     assert len(bodies) == 3
+    assert [line.partition("/v1 ")[2] for line in said] == [f"takes no {refused}; going on without"]
     assert sent_instead is None or sent_instead in bodies[-1]
 
 
@@ -299,25 +308,79 @@ async def test_requests_that_are_wrong_by_themselves_never_end_the_run() -> None
         return refusal(400, "this prompt is too long")
 
     async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
-        for _ in range(MAX_GIVEN_UP + 5):
-            with pytest.raises(ModelError) as raised:
+        for _ in range(MAX_FORBIDDEN + 5):
+            with pytest.raises(ModelError, match="too long"):
                 await client.complete(request_for(1))
-            assert not isinstance(raised.value, EndpointLost)
-    assert len(failures) == MAX_GIVEN_UP + 5
+    assert len(failures) == MAX_FORBIDDEN + 5
 
 
-async def test_an_endpoint_that_answers_nothing_but_errors_ends_the_run() -> None:
-    """One failing request may be its own fault, twenty in a row are not."""
+async def test_an_endpoint_that_forbids_everything_ends_the_run() -> None:
+    """403 may be about one prompt, not about twenty in a row."""
 
-    async def broken(_: web.Request) -> web.Response:
-        return refusal(500, "out of memory", **{"retry-after": "0"})
+    async def closed(_: web.Request) -> web.Response:
+        return refusal(403, "your project was archived")
 
-    async with endpoint_of(broken) as base_url, client_of(base_url) as (client, _):
-        for _ in range(MAX_GIVEN_UP - 1):
+    async with endpoint_of(closed) as base_url, client_of(base_url) as (client, _):
+        for _ in range(MAX_FORBIDDEN - 1):
             with pytest.raises(ModelError):
                 await client.complete(request_for(1))
-        with pytest.raises(EndpointLost, match=r"out of memory.*The same command goes on"):
+        with pytest.raises(EndpointLost, match=r"archived.*The same command goes on"):
             await client.complete(request_for(1))
+
+
+async def test_an_endpoint_that_answers_nothing_but_errors_is_waited_for() -> None:
+    """One request that fails may be wrong itself; after five in a row it is the endpoint, and nobody else is given
+    up until it is back."""
+    broken = True
+
+    async def sick(_: web.Request) -> web.Response:
+        return refusal(500, "out of memory", **{"retry-after": "0"}) if broken else answer("<answer>x</answer>")
+
+    async with endpoint_of(sick) as base_url, client_of(base_url) as (client, _):
+        for _ in range(MAX_GIVEN_UP):
+            with pytest.raises(ModelError):
+                await client.complete(request_for(1))
+        others = [asyncio.create_task(client.complete(request_for(1))) for _ in range(6)]
+        while not client.waiting_for.startswith("endpoint down"):  # noqa: ASYNC110 - the state is what is tested
+            await asyncio.sleep(0.02)
+        broken = False
+        assert all(each[0].text for each in await asyncio.wait_for(asyncio.gather(*others), timeout=20))
+
+
+async def test_requests_that_break_an_endpoint_do_not_always_go_first() -> None:
+    """Whoever found it down goes behind the others: they prove that it is back, and the culprit is given up."""
+    down_until = 0.0
+
+    async def fragile(request: web.Request) -> web.Response:
+        nonlocal down_until
+        now = asyncio.get_running_loop().time()
+        if b"poison" in await request.read():
+            down_until = now + 0.3
+        if now < down_until or down_until == now + 0.3:
+            return refusal(503, f"restarting {now}", **{"retry-after": "0"})
+        return answer("<answer>x</answer>")
+
+    async with endpoint_of(fragile) as base_url, client_of(base_url, concurrency=2) as (client, _):
+        poisoned = asyncio.create_task(client.complete(request_for(1, question="poison?")))
+        others = [
+            client.complete(request_for(1, question=f"{i}?").model_copy(update={"priority": 1})) for i in range(20)
+        ]
+        assert all(each[0].text for each in await asyncio.wait_for(asyncio.gather(*others), timeout=50))
+        poisoned.cancel()
+
+
+def test_a_client_serves_several_event_loops(endpoint: str) -> None:
+    """One run after the other, also after a stop."""
+    client = EndpointModel("offline", base_urls=[endpoint], concurrency=2, timeout=5)
+
+    async def once() -> str:
+        client.begin()
+        [completion] = await client.complete(request_for(1))
+        client.stop(Interrupted("Ctrl-C"))
+        await client.close()
+        return completion.text
+
+    assert asyncio.run(once()) == asyncio.run(once())
 
 
 async def test_an_endpoint_that_only_fails_is_left_alone_while_another_answers() -> None:
@@ -494,6 +557,17 @@ async def test_an_unknown_model_fails_the_check_and_the_known_ones_are_named() -
     async with endpoint_of(unknown, models) as base_url, client_of(base_url, model="gpt-5o") as (client, _):
         with pytest.raises(InputError, match=r"gpt-5o.*404.*it serves llama, qwen"):
             await client.check()
+
+
+@pytest.mark.parametrize("key", ["sk-no-break\u00a0space", "sk-two\nlines"])
+def test_a_key_with_characters_that_no_key_has_is_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copied line break at the end is forgiven; the message does not hold the key."""
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(InputError, match="OPENAI_API_KEY holds characters") as raised:
+        EndpointModel("gpt-4o", concurrency=1, timeout=1)
+    assert "sk-" not in str(raised.value)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-fine\n")
+    EndpointModel("gpt-4o", concurrency=1, timeout=1)
 
 
 def test_openai_without_a_key_is_refused() -> None:

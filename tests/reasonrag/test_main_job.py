@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -204,6 +205,55 @@ def test_one_failing_question_stops_no_other_and_is_owed_again() -> None:
     assert digest(Path("runs/a")) == digest(Path("runs/b"))
 
 
+class RefusesTheTenth:
+    """A slow teacher that refuses one request at once, while others are under way."""
+
+    name = "offline"
+
+    def __init__(self) -> None:
+        self.begun = self.delivered = 0
+
+    async def complete(self, request: ChatRequest) -> list[Completion]:
+        self.begun += 1
+        if self.begun == 10:
+            raise ModelError("no", cause="http_400")
+        await asyncio.sleep(0.2)
+        self.delivered += 1
+        return [teacher_says(request, position) for position in range(len(request.samples))]
+
+    async def check(self) -> None:
+        """It is there."""
+
+    async def close(self) -> None:
+        """It holds nothing open."""
+
+
+def test_what_a_failed_question_had_asked_for_is_kept() -> None:
+    """The answers come in after the last question has ended, and are on disk when the run ends."""
+    teacher = RefusesTheTenth()
+    summary = package.generate(dataset="atlas", limit=1, run="runs/a", chat_model=teacher)
+    assert summary.failures_by_cause == {"http_400": 1}
+    assert teacher.delivered == teacher.begun - 1
+    assert len(Path("runs/a/journal.jsonl").read_bytes().splitlines()) == teacher.delivered
+
+
+def test_caps_hold_where_an_endpoint_tells_no_tokens() -> None:
+    """Bytes are counted instead, and the summary says that the count is too high."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), TellsNoTokens) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/v1"
+        settings = {"model": "offline", "base_url": [address], "max_tokens": 120_000, "concurrency": 1}
+        summary = package.generate(**SMALL, **settings, run="runs/a")
+        server.shutdown()
+    assert summary.stopped is not None
+    assert summary.stopped.cause == "cap"
+    journal = [orjson.loads(line) for line in Path("runs/a/journal.jsonl").read_bytes().splitlines()]
+    firsts = [line["completions"][0] for line in journal]
+    assert all(each["tokens_bounded"] for each in firsts)
+    assert any("told no tokens" in each for each in summary.warnings)
+    assert 100_000 < sum(each["prompt_tokens"] + each["completion_tokens"] for each in firsts) <= 120_000
+
+
 def teacher_says(request: ChatRequest, position: int) -> Completion:
     text = reply(request.messages, temperature=request.sampling.temperature, seed=request.seeds[0], choice=position)
     return Completion(text=text, finish_reason="stop")
@@ -212,10 +262,12 @@ def teacher_says(request: ChatRequest, position: int) -> Completion:
 class RefusesOneQuestion(BaseHTTPRequestHandler):
     """An endpoint that answers like the offline teacher, apart from one question that breaks its rules."""
 
+    refused = "Where was the author of"
+
     def do_POST(self) -> None:
         body = orjson.loads(self.rfile.read(int(self.headers["content-length"])))
         messages = [Message.model_validate(each) for each in body["messages"]]
-        if "Where was the author of" in messages[-1].content:
+        if self.refused in messages[-1].content:
             self._send(400, {"error": {"message": "your prompt breaks our rules"}})
             return
         texts = [reply(messages, temperature=1, seed=body.get("seed", 0), choice=i) for i in range(body.get("n", 1))]
@@ -232,6 +284,12 @@ class RefusesOneQuestion(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
         """Nothing is logged."""
+
+
+class TellsNoTokens(RefusesOneQuestion):
+    """The same without rules; its answers have no usage."""
+
+    refused = "\0"
 
 
 def test_a_failed_question_makes_exit_status_1_and_stops_no_other(reasonrag: Reasonrag) -> None:

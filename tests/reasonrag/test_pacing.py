@@ -39,7 +39,7 @@ def fail(pace: Pace, count: int = 1, *, now: float) -> None:
     """So many requests that go and come to nothing, one after the other."""
     for _ in range(count):
         pace.sent(0, now)
-        pace.failed(now)
+        pace.failed(sent_at=now, now=now)
 
 
 def wait_until_free(rate: Rate, now: float) -> float:
@@ -179,7 +179,7 @@ def test_a_full_window_waits_for_a_request_to_end() -> None:
     start(pace, 2)
     assert pace.wait(0.0) == (math.inf, "window full")
     assert pace.load == 1.0
-    pace.withdrawn()
+    pace.withdrawn(sent_at=0.0)
     assert (pace.wait(0.0), pace.load) == ((0.0, ""), 0.5)
 
 
@@ -241,9 +241,9 @@ def test_in_flight_is_counted_and_the_window_stays_within_its_bounds(most: int, 
             elif outcome == "refuse":
                 pace.refused(sent_at=now - 0.5, retry_after=None, now=now)
             elif outcome == "fail":
-                pace.failed(now)
+                pace.failed(sent_at=now - 0.5, now=now)
             else:
-                pace.withdrawn()
+                pace.withdrawn(sent_at=now - 0.5)
         assert pace.in_flight == in_flight
         assert 1.0 <= pace.window <= most
 
@@ -317,7 +317,7 @@ def test_a_request_that_is_withdrawn_says_nothing_about_the_endpoint() -> None:
     pace = Pace(8)
     fail(pace, FAILURES_TO_OPEN, now=1.0)
     start(pace)
-    pace.withdrawn()
+    pace.withdrawn(sent_at=2.0)
     assert pace.down_since == 1.0
 
 
@@ -329,9 +329,41 @@ def test_an_endpoint_that_is_down_is_tried_with_one_request_at_a_time() -> None:
     assert pace.wait(now) == (0.0, "")
     start(pace, now=now)
     assert pace.wait(now) == (math.inf, "endpoint down")
-    pace.failed(now + 1)
+    pace.failed(sent_at=now, now=now + 1)
     assert pace.wait(now + 1)[1] == "endpoint down"
     assert pace.down_since == 1.0  # since the breaker opened, not since the last trial
+
+
+def test_a_trial_waits_for_no_request_of_before_the_outage() -> None:
+    """Those that hang since then may hang for minutes after the endpoint is back."""
+    pace = Pace(64)
+    start(pace, 3, now=0.5)  # will hang
+    fail(pace, FAILURES_TO_OPEN, now=1.0)
+    now = pace.paused_until
+    assert pace.wait(now) == (0.0, "")
+    start(pace, now=now)
+    pace.failed(sent_at=0.5, now=now + 0.1)  # one of the old ones: says nothing about the trial
+    assert pace.wait(now + 0.1) == (math.inf, "endpoint down")
+    pace.succeeded(expected_tokens=0, tokens=0, now=now + 0.2)
+    assert pace.wait(now + 0.2) == (0.0, "")
+
+
+def test_a_trial_that_is_withdrawn_makes_room_for_another() -> None:
+    """Else nobody would try again."""
+    pace = Pace(8)
+    fail(pace, FAILURES_TO_OPEN, now=1.0)
+    now = pace.paused_until
+    start(pace, now=now)
+    pace.withdrawn(sent_at=now)
+    assert pace.wait(now) == (0.0, "")
+
+
+def test_a_failure_that_says_how_long_is_believed() -> None:
+    """503 with Retry-After holds everybody back, whether the breaker is open or not."""
+    pace = Pace(8)
+    start(pace, now=1.0)
+    pace.failed(sent_at=1.0, retry_after=30.0, now=2.0)
+    assert pace.wait(2.0) == (30.0, "asked to wait")
 
 
 def test_pauses_between_trials_double_up_to_the_longest() -> None:
@@ -354,7 +386,7 @@ def test_failures_of_requests_that_were_under_way_do_not_prolong_the_pause() -> 
     pace = Pace(64)
     start(pace, 40, now=1.0)
     for _ in range(40):
-        pace.failed(2.0)
+        pace.failed(sent_at=1.0, now=2.0)
     assert pace.wait(2.0)[0] <= 1.2 * FIRST_PAUSE_S
 
 
@@ -370,7 +402,7 @@ def test_a_success_closes_the_breaker() -> None:
     start(pace, 3, now=now)
     assert pace.wait(now) == (0.0, "")
     for _ in range(3):
-        pace.withdrawn()
+        pace.withdrawn(sent_at=now)
     fail(pace, FAILURES_TO_OPEN, now=now)
     assert pace.wait(now)[0] <= 1.2 * FIRST_PAUSE_S
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
 from reasonrag.chat import Completion
+from reasonrag.errors import InputError
+from reasonrag.redaction import redact
 from reasonrag.wire import (
     LONGEST_RETRY_AFTER_S,
     BadAnswerError,
@@ -159,13 +162,15 @@ async def test_compressed_bodies_are_read(status: int) -> None:
         (b"\xff", "\ufffd"),
         (b"", "Error code: 400"),
         (b"[1]", "[1]"),
+        ("zu lang: ü".encode("utf-16"), "Error code: 400"),
     ],
 )
 async def test_a_refusal_says_what_its_body_says(body: bytes, message: str) -> None:
     """In whichever of the forms that servers use."""
 
     async def refuse(_: web.Request) -> web.Response:
-        return web.Response(body=body, status=400)
+        headers = {"content-type": "text/plain; charset=utf-16", "x-said-by": "Müller"}
+        return web.Response(body=body, status=400, headers=headers)
 
     async with address_of(refuse) as address, connected(address) as connection:
         with pytest.raises(APIStatusError) as raised:
@@ -198,6 +203,68 @@ async def test_a_proxy_of_the_environment_is_used(
     assert seen == ([] if host_seen is None else [host_seen])
 
 
+async def test_a_proxy_s_password_is_sent_and_never_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is the key: neither a message nor the connection as text holds it."""
+    seen: list[str | None] = []
+
+    async def proxy(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Proxy-Authorization"))
+        return web.Response(status=407)
+
+    async with address_of(proxy) as address:
+        monkeypatch.setenv("http_proxy", address.replace("//", "//me:hunter2%40pass@"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        async with connected("http://model.invalid/v1") as connection:
+            with pytest.raises(APIError) as raised:
+                await connection.post({})
+    assert seen == [f"Basic {base64.b64encode(b'me:hunter2@pass').decode()}"]
+    assert "hunter2" not in redact(reason_of(raised.value) + str(raised.value))
+    assert "sk-mine" not in repr(connection)
+
+
+async def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to do, not as an address that cannot be reached."""
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1080")
+    async with connected("http://model.invalid/v1") as connection:
+        with pytest.raises(InputError, match=r"socks5 proxy.*HTTPS_PROXY"):
+            await connection.post({})
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed(status: int) -> None:
+    """It would turn the request into another one, or take key and prompt to another host. The message has the place."""
+    asked: list[str] = []
+
+    async def moved(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        return web.Response(status=status, headers={"Location": "https://elsewhere.test/v1/chat/completions"})
+
+    async with address_of(moved) as address, connected(address) as connection:
+        with pytest.raises(APIStatusError, match=r"moved to https://elsewhere.test") as raised:
+            await connection.post({})
+    assert asked == ["POST"]
+    assert not may_pass(raised.value)
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
+    """Servers close idle connections; the request that finds out fails once and passes when it is sent again."""
+
+    async def closing(request: web.Request) -> web.Response:
+        if request.transport:
+            asyncio.get_running_loop().call_later(0.01, request.transport.close)
+        return web.json_response({})
+
+    async with address_of(closing) as address, connected(address) as connection:
+        answered = 0
+        for _ in range(6):
+            with suppress(APIConnectionError):
+                await connection.post({})
+                answered += 1
+            await asyncio.sleep(0.02)
+    assert answered >= 3
+
+
 @pytest.mark.parametrize(
     ("body", "names"),
     [
@@ -225,16 +292,60 @@ def test_the_usage_of_a_request_rides_on_its_first_choice() -> None:
     """So that sums are right."""
     usage = {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4}}
     choices = [{"message": {"content": text}, "finish_reason": end} for text, end in (("a", "stop"), ("b", "length"))]
-    first, second = completions_of(orjson.dumps({"choices": choices, "usage": usage}), ())
+    first, second = completions_of(orjson.dumps({"choices": choices, "usage": usage}), (), prompt_size=99)
     assert first == Completion(
         text="a", finish_reason="stop", prompt_tokens=9, completion_tokens=5, cached_tokens=4, requests=1
     )
     assert second == Completion(text="b", finish_reason="length", requests=0)
 
 
+@pytest.mark.parametrize("usage", ["", ', "usage": null', ', "usage": {"prompt_tokens": null}', ', "usage": {}'])
+def test_tokens_that_are_not_told_are_counted_as_bytes(usage: str) -> None:
+    """An upper bound: caps hold with endpoints that tell nothing."""
+    body = '{"choices": [{"message": {"content": "é"}}, {"message": {"content": "ab"}}]' + usage + "}"
+    first, second = completions_of(body.encode(), (), prompt_size=99)
+    assert (first.prompt_tokens, first.completion_tokens, first.tokens_bounded) == (99, 4, True)
+    assert (second.prompt_tokens, second.completion_tokens, second.tokens_bounded) == (0, 0, False)
+
+
+def test_no_more_tokens_are_cached_than_sent() -> None:
+    """Else an answer would have a negative price."""
+    usage = {"prompt_tokens": 9.0, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 400}}
+    body = orjson.dumps({"choices": [{"message": {"content": "a"}}], "usage": usage})
+    [completion] = completions_of(body, (), prompt_size=99)
+    assert (completion.prompt_tokens, completion.cached_tokens, completion.tokens_bounded) == (9, 9, False)
+
+
+def test_whole_choices_before_a_broken_one_are_kept() -> None:
+    """They are paid for; the missing draws are asked for singly."""
+    choices = [{"message": {"content": "a"}}, {"message": {"content": "b"}, "finish_reason": "abort"}, {"message": 7}]
+    [completion] = completions_of(orjson.dumps({"choices": choices}), (), prompt_size=0)
+    assert completion.text == "a"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [('"a"', "a"), ("null", ""), ('[{"type": "text", "text": "a"}, {"text": "b"}, 7]', "ab")]
+)
+def test_content_is_a_text_or_its_parts(content: str, text: str) -> None:
+    """Never the notation of a list."""
+    [completion] = completions_of(b'{"choices": [{"message": {"content": %s}}]}' % content.encode(), (), prompt_size=0)
+    assert completion.text == text
+
+
+@pytest.mark.parametrize(
+    "choice", ['{"message": {"content": {}}}', '{"message": {"content": "a"}, "finish_reason": "Error"}']
+)
+def test_what_broke_off_is_no_answer(choice: str) -> None:
+    """Half a reply that a server calls an error would stay in the journal for ever."""
+    with pytest.raises(BadAnswerError, match=r"broke a reply off|no text"):
+        completions_of(b'{"choices": [%s]}' % choice.encode(), (), prompt_size=0)
+
+
 def test_secrets_in_an_answer_are_cut_out() -> None:
     """Some servers repeat headers."""
-    [completion] = completions_of(b'{"choices": [{"message": {"content": "your key sk-mine!"}}]}', ["sk-mine"])
+    [completion] = completions_of(
+        b'{"choices": [{"message": {"content": "your key sk-mine!"}}]}', ["sk-mine"], prompt_size=0
+    )
     assert completion.text == "your key [secret]!"
 
 
@@ -254,8 +365,8 @@ def test_secrets_in_an_answer_are_cut_out() -> None:
 )
 def test_what_is_no_chat_completion_is_said_to_be_none(body: bytes) -> None:
     """With its beginning, for whoever reads failures.jsonl."""
-    with pytest.raises(BadAnswerError, match=r"no JSON|no chat completion|no message"):
-        completions_of(body, ())
+    with pytest.raises(BadAnswerError, match=r"no JSON|no chat completion|has no message"):
+        completions_of(body, (), prompt_size=0)
 
 
 JSON = st.recursive(
@@ -283,7 +394,7 @@ BODIES = JSON | st.fixed_dictionaries(
 def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
     """Nothing an endpoint says can raise anything else, nor make tokens negative."""
     try:
-        completions = completions_of(orjson.dumps(body), ())
+        completions = completions_of(orjson.dumps(body), (), prompt_size=0)
     except BadAnswerError:
         return
     assert completions
@@ -301,6 +412,7 @@ def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
         (BadAnswerError("no JSON"), True, False, False, "bad_answer"),
         (refused(400), False, False, False, "http_400"),
         (refused(401), False, False, True, "http_401"),
+        (refused(402), False, False, True, "http_402"),
         (refused(403), False, False, False, "http_403"),
         (refused(404), False, False, False, "http_404"),
         (refused(408), True, True, False, "http_408"),
@@ -339,6 +451,11 @@ def test_errors_are_told_apart(error: Exception, *, passes: bool, down: bool, lo
 def test_retry_after_is_seconds_or_a_date(value: str, seconds: float | None) -> None:
     """Within bounds, whatever is said; a date without a zone says nothing."""
     assert retry_after({"retry-after": value}) == seconds
+
+
+def test_retry_after_may_be_in_milliseconds() -> None:
+    """As some servers say it, beside the coarser header."""
+    assert retry_after({"retry-after": "1", "retry-after-ms": "250"}) == 0.25
 
 
 def test_retry_after_may_be_a_date_to_come() -> None:
