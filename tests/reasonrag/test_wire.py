@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 
 import orjson
 import pytest
+import trustme
 from aiohttp import web
 from httpx2 import Request, Response
 from hypothesis import given
@@ -40,15 +43,16 @@ ASKED = Request("POST", "http://model.test/v1/chat/completions")
 
 
 @asynccontextmanager
-async def address_of(handler: Handler) -> AsyncIterator[str]:
+async def address_of(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """Where every request is answered by `handler`."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        host = "https://localhost" if tls else "http://127.0.0.1"
+        yield f"{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
@@ -229,6 +233,31 @@ async def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatc
     async with connected("http://model.invalid/v1") as connection:
         with pytest.raises(InputError, match=r"socks5 proxy.*HTTPS_PROXY"):
             await connection.post({})
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_certificates_are_checked(*, trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the usual authorities, or those in SSL_CERT_FILE; nothing is sent to whoever has no valid one."""
+    authority, asked = trustme.CA(), 0
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+
+    async def secret(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.json_response({})
+
+    async with address_of(secret, context) as address, connected(address) as connection:
+        if trusted:
+            await connection.post({})
+        else:
+            with pytest.raises(APIConnectionError) as raised:
+                await connection.post({})
+            assert "CERTIFICATE_VERIFY_FAILED" in reason_of(raised.value)
+    assert asked == int(trusted)
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
