@@ -1,0 +1,459 @@
+"""How much truth a call buys: search recipes through the real search and pair builder, with a teacher whose step values
+are known.
+
+Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. Costs nothing and needs no
+data. See decision_process.py for the teacher and for what counts as true.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+from decision_process import LabQuestion, LabStep, Setting, State
+from main_job import DOLLARS_PER_TOKEN_IN, DOLLARS_PER_TOKEN_OUT, heading, table
+
+from mcts import (
+    RECIPES,
+    ROOT_ID,
+    Continue,
+    Continued,
+    Expand,
+    Expanded,
+    Node,
+    RecipeName,
+    Score,
+    Scored,
+    Search,
+    SearchConfig,
+    Step,
+)
+from mcts.rewards import REWARDS
+from preference import Message, RolloutNode, RolloutRecord
+from preference.pairing import TOLERANCE, Candidate, PairingRules, candidates
+from preference.records import FinalScore, RecipeRef, Usage
+
+BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
+"""Of a prompt: instructions and question, each step so far, three passages; and of a reply."""
+JUDGE_NOISE = 0.15
+"""Standard deviation of a judge's score around the truth."""
+RESAMPLES, CONFIDENCE = 400, 0.9
+"""Of the bootstrap over questions, and the width of its intervals."""
+
+TARGET = Setting("good .6", early=0.0, luck=0.0)
+SETTINGS = (
+    TARGET,
+    Setting("good .85", good=0.85, early=0.0, luck=0.0),
+    Setting("some guess", early=0.15, luck=0.2),
+    Setting("many guess luckily", good=0.85, early=0.3, luck=0.4),
+    Setting("most guess luckily", good=0.7, early=0.8, luck=0.6),
+    Setting("partial F1", good=0.7, early=0.3, luck=0.2, partial=0.5),
+    Setting("correlated misses", good=0.7, hard=0.5),
+    Setting("three hops", facts=3, good=0.75, early=0.15),
+    Setting("four hops", facts=4, good=0.85, early=0.15),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A row of the tables: a search, the rewards it makes, and which pairs are kept.
+
+    most_probable: whether continuations take the most probable step instead of sampling. only_grounded: whether an
+    answer that rests on nothing that was read counts as 0, however right it is. share: of the questions that
+    are explored; for plans that cost thousands of replies each.
+    """
+
+    name: str
+    search: SearchConfig
+    reward: str = "spre"
+    margin_by_layer: bool = True
+    rules: PairingRules = field(default_factory=PairingRules)
+    keep: Callable[[Candidate], bool] = lambda _: True
+    most_probable: bool = False
+    only_grounded: bool = False
+    share: float = 1.0
+
+
+def _recipe(name: RecipeName) -> Plan:
+    recipe = RECIPES[name]
+    return Plan(name, recipe.search, recipe.reward, recipe.margin_by_layer)
+
+
+def _no_guess(pair: Candidate) -> bool:
+    """A chosen answer must rest on what was read."""
+    return pair.chosen.grounded is not False
+
+
+def _economy(
+    name: str, *, min_margin: float = 0.01, all_pairs: bool = True, only_grounded: bool = False, **search: int
+) -> Plan:
+    """A variation of the recipe `economy`; no ungrounded answer is chosen."""
+    return Plan(
+        name,
+        RECIPES["economy"].search.model_copy(update=search),
+        rules=PairingRules(min_margin=min_margin, all_pairs=all_pairs),
+        keep=_no_guess,
+        only_grounded=only_grounded,
+    )
+
+
+PLANS = (
+    _recipe("released"),
+    _recipe("paper"),
+    _recipe("economy"),
+    Plan(
+        "ProRAG",
+        SearchConfig(
+            selection="puct",
+            exploration=2.5,
+            siblings=5,
+            valuation="continuation",
+            continuations=1,
+            alpha=0.99,
+            simulations=200,
+        ),
+        most_probable=True,
+        share=0.1,
+    ),
+    _economy("economy, no guess chosen", all_pairs=False),
+    _economy("all pairs"),
+    _economy("all pairs, margin .3", min_margin=0.3),
+    _economy("all pairs, 4 continuations, 128 replies", min_margin=0.2, continuations=4, max_calls=128),
+    _economy("economy, grounded outcomes", all_pairs=False, only_grounded=True),
+    _economy("all pairs, grounded outcomes", only_grounded=True),
+    _economy("all pairs, margin .3, grounded outcomes", min_margin=0.3, only_grounded=True),
+    _economy(
+        "all pairs, 3 x 3, margin .2, grounded outcomes",
+        min_margin=0.2,
+        siblings=3,
+        continuations=3,
+        only_grounded=True,
+    ),
+    _economy(
+        "all pairs, 4 continuations, 128 replies, grounded outcomes",
+        min_margin=0.2,
+        continuations=4,
+        max_calls=128,
+        only_grounded=True,
+    ),
+)
+
+
+def main(
+    questions: Annotated[int, typer.Option(help="Questions per setting and plan")] = 300,
+    append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
+) -> None:
+    """Measure what calls buy and print a report."""
+    lines = []
+    for line in chain(heading(), _report(questions)):
+        print(line, flush=True)
+        lines.append(line)
+    if append:
+        with append.open("a") as file:
+            file.write("\n" + "\n".join(lines) + "\n")
+
+
+def _report(questions: int) -> Iterator[str]:
+    tallies = {plan.name: [measure(plan, each, questions) for each in SETTINGS] for plan in PLANS}
+    target = {name: row[SETTINGS.index(TARGET)] for name, row in tallies.items()}
+    yield from table(
+        f"{questions} questions of the setting `{TARGET.name}` (replies to dollars: per question; in brackets: "
+        f"{CONFIDENCE:.0%} of the bootstrap over questions)",
+        _columns(target, _economy_row),
+    )
+    yield from table("What the pairs are like, same setting", _columns(target, _bias_row))
+    yield from table("Share of right pairs by setting", _by_setting(tallies, lambda each: f"{each.accuracy:.2f}"))
+    yield from table(
+        "Dollars per right pair by setting", _by_setting(tallies, lambda each: f"{each.dollars_per_right:.4f}")
+    )
+
+
+def _by_setting(tallies: dict[str, list[Tally]], figure: Callable[[Tally], str]) -> dict[str, list[str]]:
+    return _columns(tallies, lambda row: {each.name: figure(tally) for each, tally in zip(SETTINGS, row, strict=True)})
+
+
+def _columns(rows: dict[str, Any], cells: Callable[..., dict[str, str]]) -> dict[str, list[str]]:
+    """A table's columns from its rows."""
+    made = {name: cells(row) for name, row in rows.items()}
+    heads = next(iter(made.values()))
+    return {"plan": list(made)} | {head: [row[head] for row in made.values()] for head in heads}
+
+
+def _economy_row(tally: Tally) -> dict[str, str]:
+    low, high = tally.interval(lambda each: each.accuracy)
+    cheap, dear = tally.interval(lambda each: each.replies_per_right)
+    count = len(tally.questions)
+    return {
+        "replies": f"{tally.sum('replies') / count:.0f}",
+        "requests": f"{tally.sum('requests') / count:.0f}",
+        "$": f"{tally.dollars / count:.3f}",
+        "pairs": f"{tally.pairs / count:.1f}",
+        "right": f"{tally.accuracy:.3f} ({low:.2f}-{high:.2f})",
+        "right by regret": f"{tally.accuracy_by_regret:.3f}",
+        "ties": f"{tally.sum('ties') / max(1, tally.pairs):.2f}",
+        "replies per right": f"{tally.replies_per_right:.1f} ({cheap:.1f}-{dear:.1f})",
+        "$ per right": f"{tally.dollars_per_right:.4f}",
+        "questions with a pair": f"{tally.share(lambda each: each.pairs > 0):.2f}",
+        "with a right one": f"{tally.share(lambda each: each.right > 0):.2f}",
+    }
+
+
+def _bias_row(tally: Tally) -> dict[str, str]:
+    layers = sorted({layer for layer, _ in tally.by_layer})
+    return {
+        "right by chosen type (A E Q)": " ".join(
+            _accuracy(tally.by_type, each) for each in ("answer", "evidence", "query")
+        ),
+        "by layer": " ".join(_accuracy(tally.by_layer, layer) for layer in layers),
+        "pairs per branching state": f"{tally.pairs / max(1, tally.sum('branching')):.2f}",
+        "margin said": f"{statistics.fmean(tally.said or [0]):.2f}",
+        "true": f"{statistics.fmean(tally.true or [0]):.2f}",
+        "chosen guesses": f"{tally.guesses / max(1, tally.pairs):.2f}",
+        "steps to the answer, chosen - rejected": f"{statistics.fmean(tally.longer or [0]):+.2f}",
+        "mixed outcomes": f"{tally.share(lambda each: each.mixed):.2f}",
+        "pairs without": f"{sum(each.pairs for each in tally.questions if not each.mixed):.0f}",
+    }
+
+
+def _accuracy(verdicts: Counter[tuple[object, int]], which: object) -> str:
+    right, wrong = verdicts[which, 1], verdicts[which, -1]
+    return f"{right / (right + wrong):.2f}" if right + wrong else "-"
+
+
+# -- one question ------------------------------------------------------------------------------------------------
+
+
+class Exploration:
+    """One question explored by one plan: the real search, its wishes carried out by the decision process."""
+
+    def __init__(self, plan: Plan, question: LabQuestion, seed: str) -> None:
+        self.plan, self.question, self._seed = plan, question, seed
+        self.replies = self.requests = self.tokens_in = 0
+        self.search: Search[LabStep] = Search(plan.search)
+        while work := self.search.ask():
+            for item in work:
+                self.search.tell(item.id, self._carry_out(item))
+
+    def _carry_out(self, work: Expand | Continue | Score) -> Expanded[LabStep] | Continued[LabStep] | Scored:
+        dice, node = random.Random(f"{self._seed}/{work.id}"), self.search.tree[work.node_id]
+        if isinstance(work, Expand):
+            steps = self._draw(_after(node), work.count, dice)
+            return Expanded([self._as_step(each) for each in steps], calls=work.count)
+        if isinstance(work, Continue):
+            firsts = self._draw(_after(node), work.count, dice, most_probable=self.plan.most_probable)
+            paths = [self._finish(first, dice) for first in firsts]
+            return Continued([[self._as_step(each) for each in path] for path in paths], calls=sum(map(len, paths)))
+        self._count(node.payload.state, 1)
+        score = dice.gauss(self.question.prospect(node.payload), JUDGE_NOISE)
+        return Scored(min(1.0, max(0.0, score)), calls=1)
+
+    def _draw(self, state: State, count: int, dice: random.Random, *, most_probable: bool = False) -> list[LabStep]:
+        """Siblings from one request."""
+        self._count(state, count)
+        draw = self.question.most_probable if most_probable else lambda state: self.question.sample(state, dice)
+        return [draw(state) for _ in range(count)]
+
+    def _finish(self, first: LabStep, dice: random.Random) -> list[LabStep]:
+        path = [first]
+        while (state := path[-1].after) is not None:
+            path += self._draw(state, 1, dice, most_probable=self.plan.most_probable)
+        return path
+
+    def _as_step(self, step: LabStep) -> Step[LabStep]:
+        outcome = 0.0 if self.plan.only_grounded and step.grounded is False else step.f1
+        return Step(step, terminal=step.after is None, outcome=outcome)
+
+    def _count(self, state: State, replies: int) -> None:
+        self.requests += 1
+        self.replies += replies
+        self.tokens_in += BASE_TOKENS + STEP_TOKENS * state.layer + PASSAGES_TOKENS * (state.turn == "read")
+
+    def record(self) -> RolloutRecord:
+        """The tree as the pair builder reads it."""
+        tree, plan = self.search.tree, self.plan
+        rewards = REWARDS[plan.reward](tree, alpha=plan.search.alpha)
+        nodes = [self._node(node, reward) for node, reward in zip(tree.nodes, rewards, strict=True)]
+        return RolloutRecord(
+            question_id="lab",
+            question="lab",
+            golden_answers=["right"],
+            dataset="lab",
+            split="train",
+            config_hash="",
+            seed=0,
+            recipe=RecipeRef(name=plan.name, alpha=plan.search.alpha, margin_by_layer=plan.margin_by_layer),
+            usage=Usage(calls=self.replies, requests=self.requests),
+            nodes=nodes,
+        )
+
+    def _node(self, node: Node[LabStep], reward: float | None) -> RolloutNode:
+        ends = [(each.final.f1, each.steps) for each in node.rollouts]
+        common = {
+            "id": node.id,
+            "parent_id": node.parent_id,
+            "children_ids": node.children_ids,
+            "layer": node.layer,
+            "visits": node.visits,
+            "value": node.value,
+            "reward": reward,
+            "rollouts": [FinalScore(f1=f1, em=float(f1 == 1), steps=steps) for f1, steps in ends],
+        }
+        if node.step is None:
+            return RolloutNode.model_validate(common)
+        step, above = node.payload, [each.payload.text for each in self.search.tree.path_up(node) if each.step][1:]
+        return RolloutNode.model_validate(
+            common
+            | {
+                "action": step.state.turn,
+                "prompt": [Message(role="user", content=" ".join(reversed(above)))],
+                "response": step.text,
+                "action_type": step.type,
+                "content": step.text,
+                "terminal": step.after is None,
+                "f1": step.f1 if step.after is None else None,
+                "grounded": step.grounded,
+            }
+        )
+
+    def true_margin(self, pair: Candidate) -> float:
+        """Of the decisions, divided as the reported margin is."""
+        chosen, rejected = (
+            self.question.worth(self.search.tree[each.id].payload) for each in (pair.chosen, pair.rejected)
+        )
+        scale = self.plan.search.alpha**pair.layer if self.plan.margin_by_layer else 1.0
+        return (chosen - rejected) / scale
+
+
+def _after(node: Node[LabStep]) -> State:
+    state = State() if node.id == ROOT_ID else node.payload.after
+    if state is None:
+        raise ValueError(f"node {node.id} is an answer; nothing follows it")
+    return state
+
+
+# -- many questions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Explored:
+    """What one question gave. gained, lost: sums of true margins of right and wrong pairs."""
+
+    replies: int
+    requests: int
+    tokens_in: int
+    right: int
+    wrong: int
+    ties: int
+    gained: float
+    lost: float
+    branching: int
+    mixed: bool
+
+    @property
+    def pairs(self) -> int:
+        return self.right + self.wrong + self.ties
+
+
+@dataclass
+class Tally:
+    """What a plan made of a setting. said, true: margins of all pairs. longer: steps to the answer, chosen less
+    rejected."""
+
+    questions: Sequence[Explored]
+    said: list[float] = field(default_factory=list)
+    true: list[float] = field(default_factory=list)
+    longer: list[float] = field(default_factory=list)
+    guesses: int = 0
+    by_type: Counter[tuple[object, int]] = field(default_factory=Counter)
+    by_layer: Counter[tuple[object, int]] = field(default_factory=Counter)
+
+    def sum(self, name: str) -> float:
+        return sum(getattr(each, name) for each in self.questions)
+
+    def share(self, holds: Callable[[Explored], bool]) -> float:
+        return statistics.fmean(map(holds, self.questions))
+
+    @property
+    def pairs(self) -> float:
+        return self.sum("pairs")
+
+    @property
+    def accuracy(self) -> float:
+        """Chosen truly better; ties apart."""
+        return self.sum("right") / max(1, self.sum("right") + self.sum("wrong"))
+
+    @property
+    def accuracy_by_regret(self) -> float:
+        return self.sum("gained") / max(1e-9, self.sum("gained") + self.sum("lost"))
+
+    @property
+    def dollars(self) -> float:
+        return self.sum("tokens_in") * DOLLARS_PER_TOKEN_IN + self.sum("replies") * REPLY_TOKENS * DOLLARS_PER_TOKEN_OUT
+
+    @property
+    def replies_per_right(self) -> float:
+        return self.sum("replies") / max(1, self.sum("right"))
+
+    @property
+    def dollars_per_right(self) -> float:
+        return self.dollars / max(1, self.sum("right"))
+
+    def interval(self, figure: Callable[[Tally], float]) -> tuple[float, float]:
+        """Bootstrap over questions."""
+        dice = random.Random(0)
+        drawn = sorted(figure(Tally(dice.choices(self.questions, k=len(self.questions)))) for _ in range(RESAMPLES))
+        outside = round(RESAMPLES * (1 - CONFIDENCE) / 2)
+        return drawn[outside], drawn[-1 - outside]
+
+
+def measure(plan: Plan, setting: Setting, questions: int) -> Tally:
+    """Explore so many questions of a setting."""
+    explored: list[Explored] = []
+    tally = Tally(explored)
+    for number in range(max(1, round(plan.share * questions))):
+        question = LabQuestion(setting, number, alpha=plan.search.alpha)
+        explored.append(_judge(Exploration(plan, question, f"{plan.name}/{setting.name}/{number}"), tally))
+    return tally
+
+
+def _judge(exploration: Exploration, tally: Tally) -> Explored:
+    """Compare a question's pairs with the truth; what is counted by pair goes into the tally."""
+    found = list(candidates(exploration.record(), exploration.plan.rules))
+    pairs = [each for each in found if each.dropped is None and exploration.plan.keep(each)]
+    margins = [exploration.true_margin(pair) for pair in pairs]
+    verdicts = [(margin > TOLERANCE) - (margin < -TOLERANCE) for margin in margins]
+    for pair, margin, verdict in zip(pairs, margins, verdicts, strict=True):
+        tally.said.append(pair.margin)
+        tally.true.append(margin)
+        tally.longer.append(_length(pair.chosen) - _length(pair.rejected))
+        tally.guesses += pair.chosen.grounded is False
+        tally.by_type[pair.chosen.action_type, verdict] += 1
+        tally.by_layer[pair.layer, verdict] += 1
+    return Explored(
+        replies=exploration.replies,
+        requests=exploration.requests,
+        tokens_in=exploration.tokens_in,
+        right=verdicts.count(1),
+        wrong=verdicts.count(-1),
+        ties=verdicts.count(0),
+        gained=sum(margin for margin in margins if margin > 0),
+        lost=-sum(margin for margin in margins if margin < 0),
+        branching=len({each.chosen.parent_id for each in found if each.dropped not in ("same_content", "unvalued")}),
+        mixed=len({each.outcome for each in exploration.search.tree.root.rollouts}) > 1,
+    )
+
+
+def _length(node: RolloutNode) -> float:
+    """Mean steps from the root to the answers seen below a step."""
+    return statistics.fmean(each.steps for each in node.rollouts)
+
+
+if __name__ == "__main__":
+    typer.run(main)
