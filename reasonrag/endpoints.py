@@ -326,14 +326,15 @@ class EndpointModel:
             except Exception as error:
                 self._note(error, turn, trials)
                 raise
-            spent = completions[0].prompt_tokens + completions[0].completion_tokens
+            first = completions[0]
+            spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
             now = self.dispatcher.clock()
             turn.succeeded(spent or expected, now=now)
             self._given_up = self._forbidden = 0
             self._answered += 1
             self._seconds += now - turn.sent_at
         if spent:
-            per_draw = completions[0].completion_tokens / len(completions)
+            per_draw = first.completion_tokens / len(completions)
             self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
         return completions
 
