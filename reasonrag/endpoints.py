@@ -263,16 +263,12 @@ class EndpointModel:
         base_url, reason = endpoint.connection.base_url, _clean(reason_of(error))
         shown = shown_url(base_url)
         if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            return InputError(
-                f"{shown} refuses the API key (status {error.status_code}: {reason}). Check OPENAI_API_KEY"
-            )
+            return InputError(f"{shown} refuses the API key ({reason}). Check OPENAI_API_KEY")
         served = await endpoint.connection.served_models()
         known = f"; it serves {', '.join(served[:10])}" if served else ""
         hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         kind = _UnreachableError if may_pass(error) else InputError
-        return kind(
-            f"{shown} does not answer for --model {self.name} (status {error.status_code}: {reason}){known}{hint}"
-        )
+        return kind(f"{shown} does not answer for --model {self.name} ({reason}){known}{hint}")
 
     def _retrying(self, trials: _Trials, passes: Callable[[BaseException], bool]) -> AsyncRetrying:
         """Attempts with waits between them, each failure reported, until one succeeds or they are hopeless."""

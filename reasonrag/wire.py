@@ -160,7 +160,7 @@ def _refusal(response: ClientResponse, content: bytes) -> APIError:
     kind = BadRequestError if response.status == HTTPStatus.BAD_REQUEST else APIStatusError
     headers = {name: value for name in _HEADERS if (value := response.headers.get(name, "")).isascii() and value}
     whole = Response(response.status, headers=headers, content=content, request=Request("POST", str(response.url)))
-    return kind(f"Error code: {response.status} - {message}", response=whole, body=said)
+    return kind(f"status {response.status}: {message}", response=whole, body=said)
 
 
 def _decoded(content: bytes) -> object:
