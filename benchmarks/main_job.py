@@ -6,8 +6,6 @@ one machine. Costs nothing: the teacher is the offline one, whose tokens are cou
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -15,21 +13,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
+from reporting import ROOT, publish, table
 
 import reasonrag
 from mcts import RECIPES
-from reasonrag.generation import versions
+from reasonrag.prices import PRICES
 from reasonrag.questions import open_questions
 from reasonrag.retrieval import build_bm25, open_index
 
-ROOT = Path(__file__).parents[1]
-DOLLARS_PER_TOKEN_IN, DOLLARS_PER_TOKEN_OUT = 2.50e-6, 10.00e-6
-"""GPT-4o at OpenAI's list price: 2.50 and 10.00 dollars per million tokens (as of 2026-08)."""
 HTTP_QUESTIONS = 30
 """Enough for a steady rate; the simulated endpoint shares the machine with the client."""
 
@@ -43,15 +38,10 @@ def main(
     if not (data_dir / "hotpotqa").is_dir():
         sys.exit(f"there is no hotpotqa in {data_dir}; give --data-dir")
     with tempfile.TemporaryDirectory() as scratch:
-        report = "\n".join(_report(data_dir.resolve(), limit, Path(scratch)))
-    print(report)
-    if append:
-        with append.open("a") as file:
-            file.write(f"\n{report}\n")
+        publish(_report(data_dir.resolve(), limit, Path(scratch)), append)
 
 
 def _report(data_dir: Path, limit: int, scratch: Path) -> Iterator[str]:
-    yield from heading()
     yield from _retrieval(data_dir, scratch)
     yield from _recipes(data_dir, limit, scratch)
     yield from _transport(data_dir, scratch)
@@ -99,7 +89,7 @@ def _recipes(data_dir: Path, limit: int, scratch: Path) -> Iterator[str]:
         run = reasonrag.generate(**_hotpotqa(data_dir, limit, scratch), recipe=recipe, run=scratch / recipe)
         pairs = reasonrag.pairs(scratch / recipe, out=scratch / f"{recipe}-pairs")
         seconds = watch.lap()
-        dollars = run.prompt_tokens * DOLLARS_PER_TOKEN_IN + run.completion_tokens * DOLLARS_PER_TOKEN_OUT
+        dollars = PRICES["gpt-4o"].cost(run.prompt_tokens, run.completion_tokens)
         row = {
             "recipe": recipe,
             "requests": f"{run.requests / run.questions:.0f}",
@@ -189,38 +179,6 @@ def _seconds(command: Sequence[str]) -> float:
     watch = _Stopwatch()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return watch.lap()
-
-
-def heading() -> Iterator[str]:
-    """Date, commit, machine and versions: what a report starts with."""
-    made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
-    yield f"## {datetime.now(UTC):%Y-%m-%d}, commit {commit()}"
-    yield f"\n{machine()}; {made_with}."
-
-
-def table(title: str, columns: dict[str, list[str]]) -> Iterator[str]:
-    yield f"\n{title}:\n"
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{'---|' * len(columns)}"
-    for row in zip(*columns.values(), strict=True):
-        yield f"| {' | '.join(row)} |"
-
-
-def commit() -> str:
-    commands = (["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
-    commit, changes = (
-        subprocess.run(each, cwd=ROOT, check=False, capture_output=True, text=True).stdout.strip() for each in commands
-    )
-    return (commit or "unknown") + (" with local changes" if changes else "")
-
-
-def machine() -> str:
-    model = platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    return f"{os.cpu_count()} cores of {model}, {platform.system()}"
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 from decision_process import LabQuestion, LabStep, Setting, State
-from main_job import DOLLARS_PER_TOKEN_IN, DOLLARS_PER_TOKEN_OUT, heading, table
+from reporting import publish, table
 
 from mcts import (
     RECIPES,
@@ -39,6 +38,7 @@ from mcts.rewards import REWARDS
 from preference import Message, RolloutNode, RolloutRecord
 from preference.pairing import TOLERANCE, Candidate, PairingRules, candidates
 from preference.records import FinalScore, RecipeRef, Usage
+from reasonrag.prices import PRICES
 
 BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
 """Of a prompt: instructions and question, each step so far, three passages; and of a reply."""
@@ -151,13 +151,7 @@ def main(
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure what calls buy and print a report."""
-    lines = []
-    for line in chain(heading(), _report(questions)):
-        print(line, flush=True)
-        lines.append(line)
-    if append:
-        with append.open("a") as file:
-            file.write("\n" + "\n".join(lines) + "\n")
+    publish(_report(questions), append)
 
 
 def _report(questions: int) -> Iterator[str]:
@@ -395,7 +389,7 @@ class Tally:
 
     @property
     def dollars(self) -> float:
-        return self.sum("tokens_in") * DOLLARS_PER_TOKEN_IN + self.sum("replies") * REPLY_TOKENS * DOLLARS_PER_TOKEN_OUT
+        return PRICES["gpt-4o"].cost(self.sum("tokens_in"), self.sum("replies") * REPLY_TOKENS)
 
     @property
     def replies_per_right(self) -> float:

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
 import typer
-from main_job import ROOT, heading, simulated_endpoint, table
+from main_job import simulated_endpoint
+from reporting import ROOT, publish, table
 
 from reasonrag.session import SessionTally, SilentWatcher
 
@@ -42,6 +43,7 @@ QUESTIONS = {64: 200, 256: 486}
 IN_FLIGHT = tuple(QUESTIONS)
 STEADY = (0.1, 0.7)
 """The steady rate is that between these shares of the answers: all trees are open, none has run out of work."""
+CLIENT_REQUESTS = 10_000
 SEGMENT_S = 2.0
 """CPU per reply is the median over stretches of at least so long."""
 PATTERN_CALLS = 128
@@ -59,7 +61,9 @@ POLL_S = 0.5
 
 def main(
     data_dir: Annotated[Path, typer.Option(help="Directory that holds hotpotqa/")] = ROOT.parent / "shared" / "data",
-    part: Annotated[Optional[list[str]], typer.Option(help="loop, patterns, rpm, cpu or memory; repeatable")] = None,  # noqa: UP045 - typer reads it
+    part: Annotated[
+        list[str] | None, typer.Option(help="loop, cpu, client, patterns, rpm or memory; repeatable")
+    ] = None,
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure throughput and print a report."""
@@ -68,15 +72,9 @@ def main(
     parts = part or list(PARTS)
     if unknown := set(parts) - PARTS.keys():
         sys.exit(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    lines: list[str] = []
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as opened:
         bench = _Bench(data_dir.resolve(), Path(scratch), opened)
-        for line in chain(heading(), *(PARTS[each](bench) for each in parts)):
-            print(line, flush=True)
-            lines.append(line)
-    if append:
-        with append.open("a") as file:
-            file.write("\n" + "\n".join(lines) + "\n")
+        publish(chain.from_iterable(PARTS[each](bench) for each in parts), append)
 
 
 # -- the measurements ------------------------------------------------------------------------------------------
@@ -130,6 +128,25 @@ def _patterns(bench: _Bench) -> Iterator[str]:
             "requests/s": [f"{each:,.0f}" for each in rates.values()],
             "times A": [f"{each / pattern_a:.1f}" for each in rates.values()],
             "times B": [f"{each / pattern_b:.1f}" for each in rates.values()],
+        },
+    )
+
+
+def _client(bench: _Bench) -> Iterator[str]:
+    """What the connection costs beside the openai package's client, whose work it does."""
+    bodies, base_url, in_flight = bench.bodies, bench.base_url, max(IN_FLIGHT)
+    runs = {
+        "reasonrag's connection": _in_own_process(_send_all, bodies, base_url, in_flight, CLIENT_REQUESTS),
+        "AsyncOpenAI over aiohttp": _in_own_process(_send_by_openai, bodies, base_url, in_flight, CLIENT_REQUESTS),
+    }
+    least = min(run.cpu_s for run in runs.values())
+    yield from table(
+        f"The same {CLIENT_REQUESTS:,} requests, {in_flight} in flight, nothing done with the answers",
+        {
+            "": list(runs),
+            "ms CPU per request": [f"{1000 * run.cpu_s / run.requests:.2f}" for run in runs.values()],
+            "times": [f"{run.cpu_s / least:.1f}" for run in runs.values()],
+            "requests/s": [f"{run.whole_rate:,.0f}" for run in runs.values()],
         },
     )
 
@@ -203,6 +220,7 @@ def _memory(bench: _Bench) -> Iterator[str]:
 PARTS: dict[str, Callable[[_Bench], Iterator[str]]] = {
     "loop": _loop,
     "cpu": _cpu,
+    "client": _client,
     "patterns": _patterns,
     "rpm": _rpm,
     "memory": _memory,
@@ -460,20 +478,42 @@ def _send_all(bodies: Path, base_url: str, in_flight: int, count: int) -> _Run:
     """The bare loop: the connection that reasonrag sends through, and nothing else."""
     from reasonrag.wire import Connection
 
+    connection = Connection(base_url, key="none", timeout=60)
+    return _loop_over(bodies, count, in_flight, connection.post, connection.close)
+
+
+def _send_by_openai(bodies: Path, base_url: str, in_flight: int, count: int) -> _Run:
+    """The same through the openai package, the cheapest way it has."""
+    from openai import AsyncOpenAI, DefaultAioHttpClient
+
+    client = AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, http_client=DefaultAioHttpClient())
+
+    async def post(body: dict[str, Any]) -> object:
+        return await client.post("/chat/completions", body=body, cast_to=object)
+
+    return _loop_over(bodies, count, in_flight, post, client.close)
+
+
+def _loop_over(
+    bodies: Path,
+    count: int,
+    in_flight: int,
+    post: Callable[[dict[str, Any]], Awaitable[object]],
+    close: Callable[[], Awaitable[None]],
+) -> _Run:
     requests = [json.loads(line) for line in islice(bodies.open("rb"), count)]
     gc.freeze()  # a loop that makes its requests as it goes would not have them to collect
     left = iter(requests)
-    connection = Connection(base_url, key="none", timeout=60)
 
     async def send() -> None:
         for body in left:
-            await connection.post(body)
+            await post(body)
 
     async def send_all() -> tuple[float, float]:
         began = time.perf_counter()
         await asyncio.gather(*(send() for _ in range(in_flight)))
         over = time.perf_counter()
-        await connection.close()
+        await close()
         return began, over
 
     loaded = time.process_time()

@@ -24,6 +24,7 @@ from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_
 from reasonrag.concurrency import together
 from reasonrag.corpora import Passage
 from reasonrag.grounding import is_grounded
+from reasonrag.ledger import Tokens
 from reasonrag.parsing import ParsedReply, ParseError, parse_reply, stop_strings
 from reasonrag.prices import Price
 from reasonrag.prompting import Prompts, plain_text, render_judgement, render_prompt, render_repair
@@ -91,39 +92,25 @@ class Judgement:
 class Spending:
     """What the answers used so far have cost."""
 
-    calls: int = 0
-    requests: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
     repairs: int = 0
     bounded_requests: int = 0
 
-    def add(self, completion: Completion) -> None:
-        self.calls += 1
-        self.requests += completion.requests
-        self.prompt_tokens += completion.prompt_tokens
-        self.completion_tokens += completion.completion_tokens
-        self.cached_tokens += completion.cached_tokens
-        self.bounded_requests += completion.tokens_bounded
+    def add(self, completions: Sequence[Completion]) -> None:
+        self.tokens += Tokens.of(completions)
+        self.bounded_requests += sum(each.tokens_bounded for each in completions)
 
     def as_usage(self, price: Price | None) -> Usage:
         return Usage(
-            calls=self.calls,
-            requests=self.requests,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            cached_tokens=self.cached_tokens,
+            calls=self.tokens.calls,
+            requests=self.tokens.requests,
+            prompt_tokens=self.tokens.prompt,
+            completion_tokens=self.tokens.completion,
+            cached_tokens=self.tokens.cached,
             repairs=self.repairs,
             bounded_requests=self.bounded_requests,
-            cost_usd=self._cost(price),
+            cost_usd=None if price is None else round(self.tokens.cost(price), 8),
         )
-
-    def _cost(self, price: Price | None) -> float | None:
-        if price is None:
-            return None
-        dollars = price.cost(self.prompt_tokens, self.completion_tokens, cached_tokens=self.cached_tokens)
-        return round(dollars, 8)
 
 
 @dataclass(frozen=True)
@@ -226,8 +213,7 @@ class Agent:
             question_id=question.id,
         )
         completions = await self.model.complete(request)
-        for completion in completions:
-            self.spending.add(completion)
+        self.spending.add(completions)
         return completions
 
     async def _as_step(

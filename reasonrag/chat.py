@@ -7,6 +7,7 @@ endpoint.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -117,6 +118,11 @@ class ChatModel(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def estimate_tokens(text: str) -> int:
+    """Tokens of a text at four characters each: a rule of thumb for English, not a count."""
+    return math.ceil(len(text) / 4)
 
 
 def sample_seed(run_seed: int, question_id: str, messages: Sequence[Message], sample: int) -> int:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from reasonrag import __version__
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import CapReached, InputError, Interrupted, ReasonragError
 from reasonrag.redaction import redact
 from reasonrag.settings import GenerateSettings, IndexSettings, PairsSettings, Settings
 
@@ -34,7 +34,7 @@ index_app = typer.Typer(help="Indexes over a corpus.", no_args_is_help=True)
 app.add_typer(index_app, name="index")
 
 
-FAILED, BAD_INPUT, CAPPED, INTERRUPTED = 1, 2, 3, 130
+FAILED, BAD_INPUT = 1, 2
 _arguments: ContextVar[list[str]] = ContextVar("arguments")
 
 
@@ -144,7 +144,7 @@ def generate(
         show_run(summary)
     if summary.stopped:
         print(f"continue with: {_this_command(summary.stopped.raise_cap)}", file=sys.stderr)
-        raise typer.Exit(CAPPED if summary.stopped.cause == "cap" else FAILED)
+        raise typer.Exit(CapReached.exit_status if summary.stopped.cause == CapReached.cause else FAILED)
     if summary.failed:
         raise typer.Exit(FAILED)
 
@@ -170,7 +170,7 @@ def _interrupts() -> Iterator[None]:
     except KeyboardInterrupt:
         print("interrupted; what was finished and what was answered is kept", file=sys.stderr)
         print(f"continue with: {_this_command()}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(Interrupted.exit_status) from None
 
 
 def _this_command(changed: dict[str, str] | None = None) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from preference import Message
-from reasonrag.chat import ChatRequest, Completion, Sampling
+from reasonrag.chat import ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.concurrency import Dispatcher, Turn
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.pacing import WINDOW_FULL, Pace, Rate
@@ -177,11 +177,10 @@ class EndpointModel:
         on_failure: Callable[[CallFailure], None] = lambda _: None,
     ) -> None:
         self.name = model
-        self.base_urls = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL]
-        self._key = _key()
-        for base_url in self.base_urls:
+        addresses, key = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL], _key()
+        for base_url in addresses:
             _check_url(base_url)
-            if not self._key and base_url == OPENAI_BASE_URL:
+            if not key and base_url == OPENAI_BASE_URL:
                 raise InputError(
                     "no API key: set OPENAI_API_KEY, or give --base-url of an endpoint that needs none, "
                     "or use --model offline"
@@ -190,8 +189,8 @@ class EndpointModel:
         self.say: Callable[[str], None] = lambda _: None
         """Is told what a user should know about an endpoint; may be set later."""
         self._endpoints = [
-            _Endpoint(Connection(base_url, self._key or "none", timeout), Pace(concurrency, Rate(rpm), Rate(tpm)))
-            for base_url in self.base_urls
+            _Endpoint(Connection(base_url, key or "none", timeout), Pace(concurrency, Rate(rpm), Rate(tpm)))
+            for base_url in addresses
         ]
         self._most = concurrency
         self._reply_tokens = 64.0
@@ -312,7 +311,8 @@ class EndpointModel:
 
     async def _send(self, request: ChatRequest, trials: _Trials) -> list[Completion]:
         """One attempt, when its turn has come; what became of it is told to the endpoint's pace."""
-        expected = _prompt_tokens(request) + len(request.samples) * self._reply_tokens
+        prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
+        expected = prompt_tokens + len(request.samples) * self._reply_tokens
         priority = request.priority + _BEHIND_ALL * trials.while_down
         async with self.dispatcher.turn(priority, tokens=expected, avoid=trials.last_lane) as turn:
             trials.last_lane = turn.lane
@@ -438,7 +438,7 @@ class EndpointModel:
         return f"{why}: tried now" if math.isinf(seconds) else f"{why}: {math.ceil(seconds)} s"
 
     def _shown(self) -> str:
-        return ", ".join(map(shown_url, self.base_urls))
+        return ", ".join(shown_url(each.connection.base_url) for each in self._endpoints)
 
     def _report_retry(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
@@ -457,11 +457,6 @@ def _failure(error: Exception, *, attempt: int, final: bool) -> CallFailure:
 def _clean(text: str) -> str:
     """A message without keys, which some endpoints repeat, and without what terminals would obey."""
     return redact(plain_text(text.encode("utf-8", "replace").decode("utf-8")))
-
-
-def _prompt_tokens(request: ChatRequest) -> float:
-    """Rule of thumb for English: four characters each."""
-    return sum(len(message.content) for message in request.messages) / 4
 
 
 def _check_url(url: str) -> None:

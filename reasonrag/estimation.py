@@ -89,7 +89,7 @@ def estimate(
     """
     settings = resolve(GenerateSettings, "generate", flags)
     source, _ = find_data(settings)
-    total = min(source.total, settings.limit or source.total)
+    total = len(source.limited(settings.limit))
     name = chat_model.name if chat_model else model_name(settings)
     price = find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out)
     if pilot:
@@ -216,17 +216,11 @@ def _hours(whole: dict[str, Range], measured: _Measured, settings: GenerateSetti
     return Range(low=max(low.values()), high=max(high.values())), max(high, key=lambda name: high[name])
 
 
-class _Quiet:
+class _Quiet(SilentWatcher):
     """A watcher that hears of messages only: a rehearsal has no progress worth showing."""
 
     def __init__(self, watcher: Watcher) -> None:
-        self.say = watcher.say
+        self._watcher = watcher
 
-    def started(self, *, total: int, done: int) -> None:
-        """Nothing is shown."""
-
-    def advanced(self, tally: object) -> None:
-        """Nothing is shown."""
-
-    def ended(self) -> None:
-        """Nothing is shown."""
+    def say(self, message: str) -> None:
+        self._watcher.say(message)

@@ -80,7 +80,7 @@ async def explore(
         if teacher is not None and teacher is not chat_model:
             opened.push_async_callback(teacher.close)
         if retriever is None:
-            retriever = await open_retriever(settings, corpus, teacher, watcher)
+            retriever = await _open_retriever(settings, corpus, teacher, watcher)
         identity, config = _identify(settings, source, retriever, prompts, name=name, price=price)
         with RunDirectory(settings.run, config, say=watcher.say) as run:
             journal_path = settings.run / JOURNAL if replay is True or not replay else Path(replay)
@@ -90,32 +90,39 @@ async def explore(
             caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
             ledger = Ledger(price, caps, spent=journal.delivered)
             model = JournaledModel(teacher, journal, name=name, ledger=ledger)
-            agent = make_agent(settings, model, retriever, prompts)
-            session = Session(run, identity, model, teacher, watcher)
-            total = min(source.total, settings.limit or source.total)
-            await session.explore_all(agent, source.limited(settings.limit), total=total, at_once=settings.concurrency)
+            agent = _make_agent(settings, model, retriever, prompts)
+            session, questions = Session(run, identity, model, teacher, watcher), source.limited(settings.limit)
+            await session.explore_all(agent, questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
             if session.stopped is None:
-                run.put_in_order(question.id for question in source.read(settings.limit))
-            summary = _summarise(run, session, source, settings, total=total)
+                run.put_in_order(question.id for question in questions)
+            summary = _summarise(run, session, source, settings, total=len(questions))
             run.write_summary(summary.model_dump())
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
     return summary
 
 
-def make_agent(settings: GenerateSettings, model: ChatModel, retriever: Retriever, prompts: Prompts) -> Agent:
+def _make_agent(settings: GenerateSettings, model: ChatModel, retriever: Retriever, prompts: Prompts) -> Agent:
     """The agent that the settings describe."""
     return Agent(
         model=model,
         retriever=retriever,
         prompts=prompts,
-        sampling=Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens),
+        sampling=_sampling(settings),
         top_k=settings.top_k,
-        max_steps=settings.max_steps or MAX_STEPS[settings.recipe],
+        max_steps=_max_steps(settings),
         seed=settings.seed,
     )
+
+
+def _sampling(settings: GenerateSettings) -> Sampling:
+    return Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens)
+
+
+def _max_steps(settings: GenerateSettings) -> int:
+    return settings.max_steps or MAX_STEPS[settings.recipe]
 
 
 def _identify(
@@ -137,13 +144,9 @@ def _identify(
         "top_k": settings.top_k,
         "prompts": prompts.hash,
         "model": name,
-        "sampling": {
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
-            "max_tokens": settings.max_reply_tokens,
-        },
+        "sampling": _sampling(settings).model_dump(mode="json", exclude={"stop"}),
         "recipe": recipe.model_dump(mode="json"),
-        "max_steps": settings.max_steps or MAX_STEPS[recipe.name],
+        "max_steps": _max_steps(settings),
         "seed": settings.seed,
     }
     identity = RunIdentity(
@@ -254,7 +257,7 @@ def _atlas(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
     return source, settings.corpus or world / "corpus.jsonl"
 
 
-async def open_retriever(
+async def _open_retriever(
     settings: GenerateSettings, corpus: Path | None, teacher: ChatModel | None, watcher: Watcher
 ) -> BM25Retriever:
     """The index that the settings name, built if it is missing; the teacher is tried before that."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import orjson
 
 from preference import Message, f1_score
-from reasonrag.chat import ChatRequest, Completion
+from reasonrag.chat import ChatRequest, Completion, estimate_tokens
 
 NAME = "offline"
 
@@ -105,11 +105,6 @@ class OfflineTeacher:
 
     async def close(self) -> None:
         """It holds nothing open."""
-
-
-def estimate_tokens(text: str) -> int:
-    """Tokens of a text at four characters each: a rule of thumb for English, not a count."""
-    return math.ceil(len(text) / 4)
 
 
 def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice: int) -> str:

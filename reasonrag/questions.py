@@ -102,6 +102,9 @@ class Questions:
     def __iter__(self) -> Iterator[Question]:
         return self.source.read(self.limit)
 
+    def __len__(self) -> int:
+        return min(self.source.total, self.limit or self.source.total)
+
 
 def open_questions(path: Path, *, dataset: str, split: str, revision: str | None = None) -> QuestionSource:
     """Check a question file whole. Raises InputError naming the first bad line."""

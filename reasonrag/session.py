@@ -12,8 +12,8 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
@@ -26,7 +26,7 @@ from reasonrag.endpoints import CallFailure, EndpointModel
 from reasonrag.errors import Interrupted, ReasonragError, RunStopped
 from reasonrag.exploration import Explorer, RunIdentity
 from reasonrag.journal import JournaledModel
-from reasonrag.questions import Question
+from reasonrag.questions import Question, Questions
 from reasonrag.runs import RunDirectory
 
 TICK_S = 0.5
@@ -110,13 +110,13 @@ class Session:
             self.teacher.begin()
             self.teacher.on_failure, self.teacher.say = self.call_failed, self.watcher.say
 
-    async def explore_all(self, agent: Agent, questions: Iterable[Question], *, total: int, at_once: int) -> None:
+    async def explore_all(self, agent: Agent, questions: Questions, *, at_once: int) -> None:
         """Explore every owed question, oldest first, with so many trees open at once.
 
         What ended the session early is in `stopped`. A tree has a request in flight almost always, so as many trees as
         requests may be in flight fill the endpoint; older trees' requests go first.
         """
-        self._total = total
+        self._total = total = len(questions)
         self._done_before = sum(self.run.is_done(question.id) for question in questions)
         owed = (question for question in questions if not self.run.is_done(question.id))
         first = next(owed, None)
@@ -221,8 +221,7 @@ class Session:
             self._stop(Interrupted("interrupted; what was finished and what was answered is kept"))
             self.watcher.say(f"finishing {self._in_flight:,} requests in flight; Ctrl-C again stops at once")
 
-        with suppress(NotImplementedError):  # a loop without signals
-            loop.add_signal_handler(signal.SIGINT, interrupt)
+        loop.add_signal_handler(signal.SIGINT, interrupt)
         try:
             yield
         except asyncio.CancelledError:

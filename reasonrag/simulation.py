@@ -30,6 +30,7 @@ from pydantic import TypeAdapter, ValidationError
 from preference import Message
 from preference.records import first_error
 from reasonrag import offline
+from reasonrag.chat import estimate_tokens
 from reasonrag.errors import InputError, choices
 
 PASSING_FAULTS = {
@@ -278,7 +279,7 @@ class _Asked:
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(offline.estimate_tokens(message.content) for message in self.messages)
+        return sum(estimate_tokens(message.content) for message in self.messages)
 
 
 def request_identity(body: bytes) -> str:
@@ -400,7 +401,7 @@ def _answer(endpoint: _Endpoint, asked: _Asked, fault: str | None) -> dict[str, 
     replies = endpoint.replies(asked)
     if fault == "length":
         replies = [text[: len(text) // 2] for text in replies]
-    prompt_tokens, completion_tokens = asked.prompt_tokens, sum(map(offline.estimate_tokens, replies))
+    prompt_tokens, completion_tokens = asked.prompt_tokens, sum(map(estimate_tokens, replies))
     if "tokens" in endpoint.allowances:
         endpoint.allowances["tokens"].take(completion_tokens, time.monotonic())
     shown = [_shown(text, asked.stop, endpoint.habits, fault) for text in replies]

@@ -217,8 +217,7 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> tuple[str, FinishRea
         said = "".join(str(part.get("text") or "") for part in said if isinstance(part, dict))
     if not isinstance(said, str | None):
         raise BadAnswerError(f"the content of a reply is no text: {str(said)[:200]!r}")
-    text = redact(said or "", known_secrets).encode("utf-8", "replace").decode("utf-8")
-    return text, reason if reason in ("length", "content_filter") else "stop"
+    return redact(said or "", known_secrets), reason if reason in ("length", "content_filter") else "stop"
 
 
 def _count(said: object) -> int:

@@ -258,13 +258,31 @@ def test_two_endpoints_one_dead_are_one_good_endpoint() -> None:
     assert 1 <= failed <= 40, "a dead endpoint is left alone"  # some in flight at first, then single trials
 
 
-def test_a_rate_limit_is_kept_without_a_storm_of_refusals() -> None:
-    """1,200 requests a minute allowed, 64 wanted at once: hardly any is refused, and the run ends."""
-    with endpoint("--rpm", "1200") as base_url:
+@pytest.mark.parametrize(("kind", "limit"), [("--rpm", 1_200), ("--tpm", 1_000_000)])
+def test_a_rate_limit_is_kept_without_a_storm_of_refusals(kind: str, limit: int) -> None:
+    """So much a minute is allowed, 64 requests are wanted at once: hardly any is refused, and the run ends."""
+    with endpoint(kind, str(limit)) as base_url:
         done = finished(*command(base_url, "--concurrency", 64, limit=4))
         seen = stats(base_url)
     assert done.returncode == 0, done.stderr
     assert seen["refused"] <= 0.01 * seen["requests"] + 1
+
+
+def test_fewer_choices_than_asked_for_are_completed_in_one_way() -> None:
+    """The others are asked for singly, with their own seeds, whatever else is under way."""
+    with endpoint("--max-choices", "2", "--latency", "0.002") as base_url:
+        for concurrency, run in ((1, "runs/a"), (16, "runs/b")):
+            done = finished(*command(base_url, "--concurrency", concurrency, run=run))
+            assert done.returncode == 0, done.stderr
+    assert digest("runs/a") == digest("runs/b")
+    delivered = [len(line["keys"]) for line in journal_lines("runs/b")]
+    assert max(delivered) == 2, "the endpoint gave more than it does"
+    assert len(first_tree("runs/b")[0]["children_ids"]) == 3  # the siblings of recipe paper
+
+
+def first_tree(run: str) -> list[dict[str, Any]]:
+    nodes: list[dict[str, Any]] = orjson.loads(Path(run, "rollouts.jsonl").read_bytes().splitlines()[0])["nodes"]
+    return nodes
 
 
 # -- caps ------------------------------------------------------------------------------------------------------

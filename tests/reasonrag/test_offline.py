@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preference import AgentAction, Message
-from reasonrag.chat import ChatRequest, Sampling
+from reasonrag.chat import ChatRequest, Sampling, estimate_tokens
 from reasonrag.corpora import Passage
-from reasonrag.offline import OfflineTeacher, estimate_tokens, reply
+from reasonrag.offline import OfflineTeacher, reply
 from reasonrag.parsing import ParsedReply, parse_reply
 from reasonrag.prompting import load_prompts, render_judgement, render_prompt
 

@@ -1,0 +1,58 @@
+"""How a report looks and where it goes: Markdown with date, commit, machine and versions. Knows no measurement."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+
+from reasonrag.summaries import versions
+
+ROOT = Path(__file__).parents[1]
+
+
+def publish(report: Iterator[str], append: Path | None) -> None:
+    """Print a report line by line under its heading; `append`: a file that it is added to as well, once it is whole."""
+    lines: list[str] = []
+    for line in chain(_heading(), report):
+        print(line, flush=True)
+        lines.append(line)
+    if append:
+        with append.open("a") as file:
+            file.write("\n" + "\n".join(lines) + "\n")
+
+
+def table(title: str, columns: dict[str, list[str]]) -> Iterator[str]:
+    yield f"\n{title}:\n"
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    for row in zip(*columns.values(), strict=True):
+        yield f"| {' | '.join(row)} |"
+
+
+def _heading() -> Iterator[str]:
+    """Date, commit, machine and versions: what a report starts with."""
+    made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
+    yield f"## {datetime.now(UTC):%Y-%m-%d}, commit {_commit()}"
+    yield f"\n{_machine()}; {made_with}."
+
+
+def _commit() -> str:
+    commands = (["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
+    head, changes = (
+        subprocess.run(each, cwd=ROOT, check=False, capture_output=True, text=True).stdout.strip() for each in commands
+    )
+    return (head or "unknown") + (" with local changes" if changes else "")
+
+
+def _machine() -> str:
+    model = platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    return f"{os.cpu_count()} cores of {model}, {platform.system()}"
