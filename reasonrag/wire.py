@@ -1,8 +1,8 @@
 """One OpenAI-compatible address on the wire: a body posted, its answer read, and what a refusal says.
 
 Decides how bytes become completions or errors, and what an error means for asking again. The errors are the openai
-package's; the bytes go through aiohttp alone, since that package's client takes several times as long for the same
-ones. Asks nothing twice and learns nothing: that is `endpoints`' matter.
+package's; the bytes go through aiohttp alone, since that package's client takes nearly three times the CPU for the same
+ones (benchmarks/RESULTS.md). Asks nothing twice and learns nothing: that is `endpoints`' matter.
 """
 
 from __future__ import annotations
