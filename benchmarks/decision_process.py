@@ -26,7 +26,8 @@ class Setting:
     facts: to be found before the answer is known. good: probability of a good query, and of finding a fact that is
     there. right: of the right answer once all facts are found. early: that a think turn answers although facts are
     missing. luck: that such an answer is right all the same; if not, its F1 is `partial` times the share of facts.
-    hard: share of facts that most good queries miss.
+    hard: share of facts that most good queries miss. turns: that a fact takes, 2 for a query and its reading, 1 where a
+    good query is all it takes.
     """
 
     name: str
@@ -37,11 +38,12 @@ class Setting:
     luck: float = 0.2
     partial: float = 0.0
     hard: float = 0.0
+    turns: Literal[1, 2] = 2
 
     @property
     def max_steps(self) -> int:
-        """Room for one wasted query and its reading."""
-        return 2 * self.facts + 3
+        """Room for one fact more than there are, and the answer."""
+        return self.turns * (self.facts + 1) + 1
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class LabQuestion:
             for kind, chance in (("ask", self.setting.good), ("stray", 1 - self.setting.good)):
                 shown = kind == "ask" and wording in self._finds[state.found]
                 after = State("read", state.layer + 1, state.found, shown)
+                if self.setting.turns == 1:
+                    after = State("think", state.layer + 1, state.found + shown)
                 steps.append((LabStep(state, "query", f"{kind} {state.found}.{wording}", after), chance / WORDINGS))
         return steps
 

@@ -1,8 +1,9 @@
 """How much truth a call buys: search recipes through the real search and pair builder, with a teacher whose step values
 are known.
 
-Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. Costs nothing and needs no
-data. See decision_process.py for the teacher and for what counts as true.
+Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well, `--plot FILE` draws accuracy
+against cost. Costs nothing and needs no data. See decision_process.py for the teacher and for what counts as true, and
+search_economy_real.py for real questions.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -24,15 +27,17 @@ from mcts import (
     ROOT_ID,
     Continue,
     Continued,
+    Estimate,
     Expand,
     Expanded,
     Node,
-    RecipeName,
+    Recipe,
     Score,
     Scored,
     Search,
     SearchConfig,
     Step,
+    estimates,
 )
 from mcts.rewards import REWARDS
 from preference import Message, RolloutNode, RolloutRecord
@@ -47,12 +52,18 @@ JUDGE_NOISE = 0.15
 RESAMPLES, CONFIDENCE = 400, 0.9
 """Of the bootstrap over questions, and the width of its intervals."""
 
-TARGET = Setting("good .6", early=0.0, luck=0.0)
+TARGET = Setting("one turn a fact .6", early=0.0, luck=0.0, turns=1)
+HARDER = Setting("good .6", early=0.0, luck=0.0)
+GUESSING = Setting("many guess luckily", good=0.85, early=0.3, luck=0.4)
+MEASURED = (TARGET, HARDER)
+"""Settings whose tables have every figure."""
 SETTINGS = (
     TARGET,
+    Setting("one turn a fact .85", good=0.85, early=0.0, luck=0.0, turns=1),
+    HARDER,
     Setting("good .85", good=0.85, early=0.0, luck=0.0),
     Setting("some guess", early=0.15, luck=0.2),
-    Setting("many guess luckily", good=0.85, early=0.3, luck=0.4),
+    GUESSING,
     Setting("most guess luckily", good=0.7, early=0.8, luck=0.6),
     Setting("partial F1", good=0.7, early=0.3, luck=0.2, partial=0.5),
     Setting("correlated misses", good=0.7, hard=0.5),
@@ -63,54 +74,33 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """A row of the tables: a search, the rewards it makes, and which pairs are kept.
+    """A row of the tables: a recipe, and which pairs are kept.
 
-    most_probable: whether continuations take the most probable step instead of sampling. only_grounded: whether an
-    answer that rests on nothing that was read counts as 0, however right it is. share: of the questions that
+    most_probable: whether continuations take the most probable step instead of sampling. share: of the questions that
     are explored; for plans that cost thousands of replies each.
     """
 
     name: str
-    search: SearchConfig
-    reward: str = "spre"
-    margin_by_layer: bool = True
+    recipe: Recipe
     rules: PairingRules = field(default_factory=PairingRules)
-    keep: Callable[[Candidate], bool] = lambda _: True
     most_probable: bool = False
-    only_grounded: bool = False
     share: float = 1.0
 
-
-def _recipe(name: RecipeName) -> Plan:
-    recipe = RECIPES[name]
-    return Plan(name, recipe.search, recipe.reward, recipe.margin_by_layer)
-
-
-def _no_guess(pair: Candidate) -> bool:
-    """A chosen answer must rest on what was read."""
-    return pair.chosen.grounded is not False
+    @property
+    def search(self) -> SearchConfig:
+        return self.recipe.search
 
 
-def _economy(
-    name: str, *, min_margin: float = 0.01, all_pairs: bool = True, only_grounded: bool = False, **search: int
-) -> Plan:
-    """A variation of the recipe `economy`; no ungrounded answer is chosen."""
-    return Plan(
-        name,
-        RECIPES["economy"].search.model_copy(update=search),
-        rules=PairingRules(min_margin=min_margin, all_pairs=all_pairs),
-        keep=_no_guess,
-        only_grounded=only_grounded,
-    )
+def _variant(name: str, *, outcome: str = "evident_f1", reward: str = "spre_even", **search: object) -> Plan:
+    """The recipe `economy` with something else."""
+    economy = RECIPES["economy"]
+    changed = {"search": economy.search.model_copy(update=search), "outcome": outcome, "reward": reward}
+    return Plan(name, economy.model_copy(update=changed))
 
 
-PLANS = (
-    _recipe("released"),
-    _recipe("paper"),
-    _recipe("economy"),
-    Plan(
-        "ProRAG",
-        SearchConfig(
+PRORAG = RECIPES["paper"].model_copy(
+    update={
+        "search": SearchConfig(
             selection="puct",
             exploration=2.5,
             siblings=5,
@@ -118,55 +108,88 @@ PLANS = (
             continuations=1,
             alpha=0.99,
             simulations=200,
-        ),
-        most_probable=True,
-        share=0.1,
-    ),
-    _economy("economy, no guess chosen", all_pairs=False),
-    _economy("all pairs"),
-    _economy("all pairs, margin .3", min_margin=0.3),
-    _economy("all pairs, 4 continuations, 128 replies", min_margin=0.2, continuations=4, max_calls=128),
-    _economy("economy, grounded outcomes", all_pairs=False, only_grounded=True),
-    _economy("all pairs, grounded outcomes", only_grounded=True),
-    _economy("all pairs, margin .3, grounded outcomes", min_margin=0.3, only_grounded=True),
-    _economy(
-        "all pairs, 3 x 3, margin .2, grounded outcomes",
-        min_margin=0.2,
-        siblings=3,
-        continuations=3,
-        only_grounded=True,
-    ),
-    _economy(
-        "all pairs, 4 continuations, 128 replies, grounded outcomes",
-        min_margin=0.2,
-        continuations=4,
-        max_calls=128,
-        only_grounded=True,
-    ),
+        )
+    }
 )
+PUBLISHED_RULES = PairingRules(min_margin=0.01, min_confidence=0.0, max_pairs_per_state=1)
+"""The published builder's: the widest margin of a state, from .01 on."""
+
+PLANS = (
+    Plan("released", RECIPES["released"], PUBLISHED_RULES),
+    Plan("ProRAG", PRORAG, PUBLISHED_RULES, most_probable=True, share=0.1),
+    Plan("paper", RECIPES["paper"]),
+    Plan("economy", RECIPES["economy"]),
+    _variant("economy, guesses count", outcome="f1"),
+    _variant("economy, pooled means", reward="spre"),
+    _variant("economy, 2 continuations", continuations=2),
+    _variant("economy, 3 siblings", siblings=3, root_siblings=6),
+    _variant("economy, 6 siblings", siblings=6, root_siblings=12),
+    _variant("economy, 48 replies", max_calls=48),
+    _variant("economy, 96 replies", max_calls=96),
+    _variant("economy, 192 replies", max_calls=192),
+)
+SWEPT = ("released", "paper", "economy")
+"""Plans whose pairs are kept by other thresholds as well."""
+THRESHOLDS: dict[str, Sequence[PairingRules]] = {
+    "margin": [PairingRules(min_margin=each, min_confidence=0.0) for each in (0.01, 0.05, 0.1, 0.3)],
+    "confidence": [PairingRules(min_confidence=each) for each in (0.5, 0.6, 0.7, 0.8, 0.9)],
+}
 
 
 def main(
     questions: Annotated[int, typer.Option(help="Questions per setting and plan")] = 300,
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
+    plot: Annotated[Optional[Path], typer.Option(help="Draw accuracy against cost into this file (SVG)")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure what calls buy and print a report."""
-    publish(_report(questions), append)
+    wanted = list(product(PLANS, SETTINGS, [questions]))
+    with ProcessPoolExecutor() as pool:
+        measured = list(pool.map(measure, *zip(*wanted, strict=True)))
+    tallies: dict[str, list[dict[PairingRules, Tally]]] = {}
+    for (plan, _, _), found in zip(wanted, measured, strict=True):
+        tallies.setdefault(plan.name, []).append(found)
+    publish(_report(tallies, questions), append)
+    if plot is not None:
+        from economy_plot import draw  # noqa: PLC0415 - matplotlib is needed for this only
+
+        panels = {
+            each.name: {name: _frontier(row, each) for name, row in tallies.items()} for each in (*MEASURED, GUESSING)
+        }
+        default = [each.min_confidence for each in THRESHOLDS["confidence"]].index(PairingRules().min_confidence)
+        draw(panels, plot, ringed=default)
 
 
-def _report(questions: int) -> Iterator[str]:
-    tallies = {plan.name: [measure(plan, each, questions) for each in SETTINGS] for plan in PLANS}
-    target = {name: row[SETTINGS.index(TARGET)] for name, row in tallies.items()}
+def _report(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int) -> Iterator[str]:
+    own = {plan.name: [each[plan.rules] for each in tallies[plan.name]] for plan in PLANS}
+    for setting in MEASURED:
+        at = SETTINGS.index(setting)
+        call = own["released"][at].dollars / own["released"][at].sum("replies")
+        yield from table(
+            f"{questions} questions of the setting `{setting.name}` (replies to dollars: per question; a call: the "
+            f"mean price of one of `released`, ${call:.4f}; in brackets: {CONFIDENCE:.0%} of the bootstrap over "
+            "questions)",
+            _columns({name: row[at] for name, row in own.items()}, lambda tally, call=call: _economy_row(tally, call)),
+        )
+        yield from table("What those pairs are like", _columns({name: row[at] for name, row in own.items()}, _bias_row))
+    yield from table("Share of right pairs by setting", _by_setting(own, lambda each: f"{each.accuracy:.2f}"))
     yield from table(
-        f"{questions} questions of the setting `{TARGET.name}` (replies to dollars: per question; in brackets: "
-        f"{CONFIDENCE:.0%} of the bootstrap over questions)",
-        _columns(target, _economy_row),
+        "Dollars per right pair by setting", _by_setting(own, lambda each: f"{each.dollars_per_right:.4f}")
     )
-    yield from table("What the pairs are like, same setting", _columns(target, _bias_row))
-    yield from table("Share of right pairs by setting", _by_setting(tallies, lambda each: f"{each.accuracy:.2f}"))
     yield from table(
-        "Dollars per right pair by setting", _by_setting(tallies, lambda each: f"{each.dollars_per_right:.4f}")
+        "Share of questions with a right pair, of those with mixed outcomes, by setting",
+        _by_setting(own, lambda each: f"{each.right_of_mixed:.2f}"),
     )
+    for kind, rules in THRESHOLDS.items():
+        swept = {
+            f"{name}, {kind} {getattr(rule, f'min_{kind}'):g}": [each[rule] for each in tallies[name]]
+            for name in SWEPT
+            for rule in rules
+        }
+        yield from table(
+            f"Right pairs by setting, and dollars per right pair, with other thresholds of {kind}",
+            _by_setting(swept, lambda each: f"{each.accuracy:.2f} at {each.dollars_per_right:.4f}"),
+        )
+    yield from table("What confidence said, and what was right (all settings, recipe economy)", _reliability(tallies))
 
 
 def _by_setting(tallies: dict[str, list[Tally]], figure: Callable[[Tally], str]) -> dict[str, list[str]]:
@@ -180,20 +203,44 @@ def _columns(rows: dict[str, Any], cells: Callable[..., dict[str, str]]) -> dict
     return {"plan": list(made)} | {head: [row[head] for row in made.values()] for head in heads}
 
 
-def _economy_row(tally: Tally) -> dict[str, str]:
+def _frontier(row: list[dict[PairingRules, Tally]], setting: Setting) -> list[tuple[float, float]]:
+    """Replies per right pair and accuracy, by rising confidence asked for."""
+    found = row[SETTINGS.index(setting)]
+    points = [found[rules] for rules in THRESHOLDS["confidence"] if rules in found] or list(found.values())
+    return [(each.replies_per_right, each.accuracy) for each in points if each.sum("right")]
+
+
+def _reliability(tallies: dict[str, list[dict[PairingRules, Tally]]]) -> dict[str, list[str]]:
+    loosest = THRESHOLDS["margin"][0]
+    verdicts: Counter[tuple[float, int]] = Counter()
+    for found in tallies["economy"]:
+        verdicts.update(found[loosest].by_confidence)
+    bins = sorted({low for low, _ in verdicts})
+    return {
+        "confidence": [f"{low:.1f} to {low + 0.1:.1f}" for low in bins],
+        "pairs, ties apart": [f"{verdicts[low, 1] + verdicts[low, -1]:,}" for low in bins],
+        "right": [_accuracy(verdicts, low) for low in bins],
+        "ties": [f"{verdicts[low, 0]:,}" for low in bins],
+    }
+
+
+def _economy_row(tally: Tally, call: float) -> dict[str, str]:
     low, high = tally.interval(lambda each: each.accuracy)
     cheap, dear = tally.interval(lambda each: each.replies_per_right)
     count = len(tally.questions)
     return {
         "replies": f"{tally.sum('replies') / count:.0f}",
         "requests": f"{tally.sum('requests') / count:.0f}",
+        "tokens": f"{tally.sum('tokens_in') / count:,.0f} + {REPLY_TOKENS * tally.sum('replies') / count:,.0f}",
         "$": f"{tally.dollars / count:.3f}",
         "pairs": f"{tally.pairs / count:.1f}",
         "right": f"{tally.accuracy:.3f} ({low:.2f}-{high:.2f})",
         "right by regret": f"{tally.accuracy_by_regret:.3f}",
         "ties": f"{tally.sum('ties') / max(1, tally.pairs):.2f}",
         "replies per right": f"{tally.replies_per_right:.1f} ({cheap:.1f}-{dear:.1f})",
+        "requests per right": f"{tally.sum('requests') / max(1, tally.sum('right')):.1f}",
         "$ per right": f"{tally.dollars_per_right:.4f}",
+        "calls per right": f"{tally.dollars_per_right / call:.1f}",
         "questions with a pair": f"{tally.share(lambda each: each.pairs > 0):.2f}",
         "with a right one": f"{tally.share(lambda each: each.right > 0):.2f}",
     }
@@ -206,6 +253,7 @@ def _bias_row(tally: Tally) -> dict[str, str]:
             _accuracy(tally.by_type, each) for each in ("answer", "evidence", "query")
         ),
         "by layer": " ".join(_accuracy(tally.by_layer, layer) for layer in layers),
+        "pairs by layer": " ".join(f"{sum(tally.by_layer[layer, each] for each in (-1, 0, 1))}" for layer in layers),
         "pairs per branching state": f"{tally.pairs / max(1, tally.sum('branching')):.2f}",
         "margin said": f"{statistics.fmean(tally.said or [0]):.2f}",
         "true": f"{statistics.fmean(tally.true or [0]):.2f}",
@@ -216,7 +264,7 @@ def _bias_row(tally: Tally) -> dict[str, str]:
     }
 
 
-def _accuracy(verdicts: Counter[tuple[object, int]], which: object) -> str:
+def _accuracy(verdicts: Counter[tuple[Any, int]], which: object) -> str:
     right, wrong = verdicts[which, 1], verdicts[which, -1]
     return f"{right / (right + wrong):.2f}" if right + wrong else "-"
 
@@ -261,8 +309,9 @@ class Exploration:
         return path
 
     def _as_step(self, step: LabStep) -> Step[LabStep]:
-        outcome = 0.0 if self.plan.only_grounded and step.grounded is False else step.f1
-        return Step(step, terminal=step.after is None, outcome=outcome)
+        guessed = self.plan.recipe.outcome == "evident_f1" and step.grounded is False
+        outcome = 0.0 if guessed else step.f1
+        return Step(step, terminal=step.after is None, outcome=outcome, identity=(step.type, step.text))
 
     def _count(self, state: State, replies: int) -> None:
         self.requests += 1
@@ -272,8 +321,9 @@ class Exploration:
     def record(self) -> RolloutRecord:
         """The tree as the pair builder reads it."""
         tree, plan = self.search.tree, self.plan
-        rewards = REWARDS[plan.reward](tree, alpha=plan.search.alpha)
-        nodes = [self._node(node, reward) for node, reward in zip(tree.nodes, rewards, strict=True)]
+        rewards = REWARDS[plan.recipe.reward](tree, alpha=plan.search.alpha)
+        known = estimates(tree, lambda end: end.outcome)
+        nodes = [self._node(*each) for each in zip(tree.nodes, rewards, known, strict=True)]
         return RolloutRecord(
             question_id="lab",
             question="lab",
@@ -282,12 +332,12 @@ class Exploration:
             split="train",
             config_hash="",
             seed=0,
-            recipe=RecipeRef(name=plan.name, alpha=plan.search.alpha, margin_by_layer=plan.margin_by_layer),
+            recipe=RecipeRef(name=plan.name, alpha=plan.search.alpha, margin_by_layer=plan.recipe.margin_by_layer),
             usage=Usage(calls=self.replies, requests=self.requests),
             nodes=nodes,
         )
 
-    def _node(self, node: Node[LabStep], reward: float | None) -> RolloutNode:
+    def _node(self, node: Node[LabStep], reward: float | None, known: Estimate | None) -> RolloutNode:
         ends = [(each.final.f1, each.steps) for each in node.rollouts]
         common = {
             "id": node.id,
@@ -297,6 +347,7 @@ class Exploration:
             "visits": node.visits,
             "value": node.value,
             "reward": reward,
+            "continuations": known.draws if known else None,
             "rollouts": [FinalScore(f1=f1, em=float(f1 == 1), steps=steps) for f1, steps in ends],
         }
         if node.step is None:
@@ -321,7 +372,7 @@ class Exploration:
         chosen, rejected = (
             self.question.worth(self.search.tree[each.id].payload) for each in (pair.chosen, pair.rejected)
         )
-        scale = self.plan.search.alpha**pair.layer if self.plan.margin_by_layer else 1.0
+        scale = self.plan.search.alpha**pair.layer if self.plan.recipe.margin_by_layer else 1.0
         return (chosen - rejected) / scale
 
 
@@ -360,13 +411,14 @@ class Tally:
     """What a plan made of a setting. said, true: margins of all pairs. longer: steps to the answer, chosen less
     rejected."""
 
-    questions: Sequence[Explored]
+    questions: list[Explored]
     said: list[float] = field(default_factory=list)
     true: list[float] = field(default_factory=list)
     longer: list[float] = field(default_factory=list)
     guesses: int = 0
     by_type: Counter[tuple[object, int]] = field(default_factory=Counter)
     by_layer: Counter[tuple[object, int]] = field(default_factory=Counter)
+    by_confidence: Counter[tuple[float, int]] = field(default_factory=Counter)
 
     def sum(self, name: str) -> float:
         return sum(getattr(each, name) for each in self.questions)
@@ -377,6 +429,12 @@ class Tally:
     @property
     def pairs(self) -> float:
         return self.sum("pairs")
+
+    @property
+    def right_of_mixed(self) -> float:
+        """Share of questions with a right pair among those that both right and wrong answers were seen of."""
+        mixed = [each for each in self.questions if each.mixed]
+        return sum(each.right > 0 for each in mixed) / max(1, len(mixed))
 
     @property
     def accuracy(self) -> float:
@@ -407,20 +465,22 @@ class Tally:
         return drawn[outside], drawn[-1 - outside]
 
 
-def measure(plan: Plan, setting: Setting, questions: int) -> Tally:
-    """Explore so many questions of a setting."""
-    explored: list[Explored] = []
-    tally = Tally(explored)
+def measure(plan: Plan, setting: Setting, questions: int) -> dict[PairingRules, Tally]:
+    """Explore so many questions of a setting; their pairs by the plan's rules, and by others if it is swept."""
+    swept = [rules for each in THRESHOLDS.values() for rules in each] if plan.name in SWEPT else []
+    tallies = {rules: Tally([]) for rules in dict.fromkeys([plan.rules, *swept])}
     for number in range(max(1, round(plan.share * questions))):
         question = LabQuestion(setting, number, alpha=plan.search.alpha)
-        explored.append(_judge(Exploration(plan, question, f"{plan.name}/{setting.name}/{number}"), tally))
-    return tally
+        exploration = Exploration(plan, question, f"{setting.name}/{number}")
+        record = exploration.record()
+        for rules, tally in tallies.items():
+            tally.questions.append(_judge(exploration, list(candidates(record, rules)), tally))
+    return tallies
 
 
-def _judge(exploration: Exploration, tally: Tally) -> Explored:
+def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -> Explored:
     """Compare a question's pairs with the truth; what is counted by pair goes into the tally."""
-    found = list(candidates(exploration.record(), exploration.plan.rules))
-    pairs = [each for each in found if each.dropped is None and exploration.plan.keep(each)]
+    pairs = [each for each in found if each.dropped is None]
     margins = [exploration.true_margin(pair) for pair in pairs]
     verdicts = [(margin > TOLERANCE) - (margin < -TOLERANCE) for margin in margins]
     for pair, margin, verdict in zip(pairs, margins, verdicts, strict=True):
@@ -430,6 +490,7 @@ def _judge(exploration: Exploration, tally: Tally) -> Explored:
         tally.guesses += pair.chosen.grounded is False
         tally.by_type[pair.chosen.action_type, verdict] += 1
         tally.by_layer[pair.layer, verdict] += 1
+        tally.by_confidence[int(10 * (pair.confidence or 0)) / 10, verdict] += 1
     return Explored(
         replies=exploration.replies,
         requests=exploration.requests,

@@ -10,8 +10,9 @@ and the finished tree is a pure function of (config, results told), whatever the
 This package knows nothing of retrieval, language models, networks or clocks.
 """
 
+from mcts.estimates import Estimate, estimates
 from mcts.recipes import RECIPES, Recipe, RecipeName
-from mcts.rewards import shortest_path_reward, spre_rewards, visit_weighted_rewards
+from mcts.rewards import evenly_drawn_rewards, shortest_path_reward, spre_rewards, visit_weighted_rewards
 from mcts.search import (
     Continue,
     Continued,
@@ -32,6 +33,7 @@ __all__ = [
     "ROOT_ID",
     "Continue",
     "Continued",
+    "Estimate",
     "Expand",
     "Expanded",
     "Node",
@@ -46,6 +48,8 @@ __all__ = [
     "Step",
     "Tree",
     "Work",
+    "estimates",
+    "evenly_drawn_rewards",
     "puct_score",
     "shortest_path_reward",
     "spre_rewards",

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from mcts.search import SearchConfig
 
 RecipeName = Literal["paper", "economy", "released"]
+JudgeKind = Literal["score", "rank"]
 
 
 class Recipe(BaseModel):
@@ -24,10 +25,30 @@ class Recipe(BaseModel):
 
     name: RecipeName
     search: SearchConfig
-    reward: Literal["spre", "visit_weighted"]
+    reward: Literal["spre", "spre_even", "outcome"]
     """Which function of `mcts.rewards` makes the labels."""
+    outcome: str
+    """Which quality of an answer is backed up and rewarded; the search knows it as a number only."""
     margin_by_layer: bool
     """Whether margins between siblings are divided by alpha**layer, so that deep pairs are not penalised."""
+    judge: JudgeKind | None = None
+    """How somebody outside judges siblings after the search, for their rewards: one by one, or against each other."""
+    judge_weight: float = Field(default=0.0, ge=0, le=1)
+    """Share of that judgement in a reward; the rest is the share of `reward`."""
+    judge_sees_gold: bool = False
+    """Whether judges, those that guide the search included, are shown the correct answers."""
+
+    @property
+    def judged(self) -> bool:
+        """Whether anything is judged, in the search or after it."""
+        return self.judge is not None or self.search.valuation == "score"
+
+    @property
+    def reward_name(self) -> str:
+        """What rewards are made of: names of rules of `mcts.rewards` and of judgements, joined by a plus sign."""
+        if self.judge is None:
+            return self.reward
+        return f"judge-{self.judge}" if self.judge_weight == 1 else f"{self.reward}+judge-{self.judge}"
 
 
 RECIPES: dict[RecipeName, Recipe] = {
@@ -45,6 +66,7 @@ RECIPES: dict[RecipeName, Recipe] = {
             alpha=0.9,
         ),
         reward="spre",
+        outcome="f1",
         margin_by_layer=True,
     ),
     "economy": Recipe(
@@ -53,15 +75,19 @@ RECIPES: dict[RecipeName, Recipe] = {
             selection="mixed",
             exploration=0.0,
             siblings=4,
+            root_siblings=8,
+            resamples=2,
+            share_estimates=True,
             valuation="continuation",
-            continuations=2,
+            continuations=1,
             keep_continuations=True,
-            simulations=12,
-            max_calls=96,
+            simulations=64,
+            max_calls=128,
             wave=4,
             alpha=0.9,
         ),
-        reward="spre",
+        reward="spre_even",
+        outcome="evident_f1",
         margin_by_layer=True,
     ),
     "released": Recipe(
@@ -77,7 +103,9 @@ RECIPES: dict[RecipeName, Recipe] = {
             wave=1,
             alpha=0.9,
         ),
-        reward="visit_weighted",
+        reward="outcome",
+        outcome="f1",
         margin_by_layer=False,
+        judge_sees_gold=True,
     ),
 }

@@ -1,13 +1,14 @@
 """What labels are made of: the reward of every step of a finished tree.
 
-`spre_rewards` is the paper's estimate, `visit_weighted_rewards` what the published code computes instead.
-Neither looks at the values that guided the search.
+`spre_rewards` is the paper's estimate, `evenly_drawn_rewards` the same of a tree that was explored unevenly,
+`visit_weighted_rewards` what the published code computes instead. None looks at the values that guided the search.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+from mcts.estimates import estimates
 from mcts.tree import Tree
 
 
@@ -33,6 +34,16 @@ def spre_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
         terms = [shortest_path_reward(rollout.outcome, steps=rollout.steps, alpha=alpha) for rollout in node.rollouts]
         rewards.append(sum(terms) / len(terms) if terms else None)
     return rewards
+
+
+def evenly_drawn_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
+    """Reward of each node by id: its expected discounted outcome, every draw of a state weighing the same.
+
+    Equal to `spre_rewards` as long as nothing was sampled below a continuation; unlike it not drawn towards the places
+    where the search has sampled more. Siblings that say the same share one reward. See `mcts.estimates`.
+    """
+    found = estimates(tree, lambda end: shortest_path_reward(end.outcome, steps=end.steps, alpha=alpha))
+    return [None if each is None else each.mean for each in found]
 
 
 def visit_weighted_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
@@ -61,5 +72,6 @@ class RewardRule(Protocol):
 
 REWARDS: dict[str, RewardRule] = {
     "spre": spre_rewards,
-    "visit_weighted": visit_weighted_rewards,
+    "spre_even": evenly_drawn_rewards,
+    "outcome": visit_weighted_rewards,
 }

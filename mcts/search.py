@@ -3,7 +3,7 @@
 Work comes in waves. `ask` hands out a whole wave and the next one needs all of it told; results are applied
 in the order of the work, never of their arrival. One simulation takes two waves: new siblings are sampled in the
 selected state (`Expand`), then each is valued (`Continue` to real answers, or `Score` by a judge) and backed up.
-Settled here: selection by descent or by mixed outcomes, budgets, visit and value backup.
+Settled here: selection by descent or by promise, budgets, numbers of draws, visit and value backup.
 Not known here: what a payload is, who samples, how long that takes, what labels will be made of.
 """
 
@@ -11,17 +11,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mcts.estimates import estimates
 from mcts.rewards import shortest_path_reward
-from mcts.selection import SCORES
+from mcts.selection import PARENT_PRIOR, ROOT_PRIOR, SCORES, SETTLED, expected_outcome, promise
 from mcts.tree import ROOT_ID, Node, Step, Tree
 
 P = TypeVar("P")
+
+STRIDE = 10_000
+"""Sample numbers: draws of an expansion count from 0, those of continuations that begin d steps below the root from
+(d + 1) * STRIDE. So no two draws in one state share a number, and the same draw has the same number in every search."""
 
 
 class SearchConfig(BaseModel):
@@ -30,14 +35,20 @@ class SearchConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     selection: Literal["uct", "puct", "mixed"]
-    """`uct` and `puct` walk down from the root; `mixed` goes to states through which both better and worse
-    answers were seen, shallowest first, and leaves settled ones alone."""
+    """`uct` and `puct` walk down from the root; `mixed` goes to the state whose answers are expected to disagree most,
+    and leaves settled ones alone."""
     exploration: float = Field(ge=0)
     """c of the UCT or PUCT formula; without meaning for `mixed`."""
-    siblings: int = Field(ge=1)
-    """Children a state gets at most by expansion."""
+    siblings: int = Field(ge=1, lt=STRIDE)
+    """Steps drawn in a state at most; with `mixed`, continuations through the state count."""
+    root_siblings: int | None = Field(default=None, ge=1, lt=STRIDE)
+    """Steps drawn in the root's state at most while all answers are equal (`mixed` only); None: `siblings`."""
     siblings_at_once: int | None = Field(default=None, ge=1)
-    """Children sampled per visit of a state; None: all that are missing, in one piece of work."""
+    """Steps drawn per visit of a state; None: all that are missing, in one piece of work."""
+    resamples: int = Field(default=0, ge=0)
+    """Times that a state whose steps all say the same gets further ones, drawn in some other way (`mixed` only)."""
+    share_estimates: bool = False
+    """Whether siblings that say the same are valued once, and share what is known of them."""
     valuation: Literal["continuation", "score"]
     """How a new step is valued: by real continuations to an answer, or by one number from outside."""
     continuations: int = Field(ge=1)
@@ -64,7 +75,9 @@ class Expand:
     node_id: int
     count: int
     sample: int
-    """Number of the first draw; the others follow. No two draws of one tree share a number."""
+    """Number of the first draw; the others follow. No two draws in one state share a number."""
+    attempt: int = 0
+    """0: plain samples. Beyond, plain ones all said the same, and it is the so-manieth try to have something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,9 @@ class Continued(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    value: float
+    """value: None if the judge gave no score that could be read; it then changes no mean."""
+
+    value: float | None
     calls: int
 
 
@@ -113,10 +128,14 @@ Result: TypeAlias = Expanded[P] | Continued[P] | Scored
 
 
 class Search(Generic[P]):
-    """One tree being searched. See the module docstring for the protocol."""
+    """One tree being searched. See the module docstring for the protocol.
 
-    def __init__(self, config: SearchConfig) -> None:
+    alike: whether two steps taken in one state say the same, though they are not identical.
+    """
+
+    def __init__(self, config: SearchConfig, *, alike: Callable[[P, P], bool] | None = None) -> None:
         self.config = config
+        self._alike = alike
         self.tree: Tree[P] = Tree()
         self.simulations = 0
         """Selections made so far."""
@@ -128,7 +147,8 @@ class Search(Generic[P]):
         self._continuations = 0
         self._continuation_calls = 0
         self._next_work = 0
-        self._next_sample = 0
+        self._drawn: Counter[tuple[type[Work], int]] = Counter()
+        self._resampled: Counter[int] = Counter()
 
     def ask(self) -> list[Work]:
         """The work of the current wave that has not been told yet; empty when the search is over.
@@ -174,33 +194,66 @@ class Search(Generic[P]):
         taken: set[int] = set()
         pending: Counter[int] = Counter()
         started = self.simulations
-        while len(taken) < self.config.wave and self.simulations < self.config.simulations:
-            node = self._select(taken, pending) if self._calls_left(wave) >= self._calls_per_value else None
-            if node is None or node.id in taken:
+        for node in self._promising_states() if self.config.selection == "mixed" else self._descents(pending):
+            if node.id in taken or not self._may_select(taken, wave):
                 break
             if node.terminal and self.config.valuation == "continuation":
                 self.simulations += 1
-                self._back_up_outcome(node, _last_step(node))
+                self._back_up(self.tree.counting(node), self._reward(_last_step(node), node.depth))
                 continue
             if node.terminal:
-                wave.append(Score(self._work_id(), node.id, self._draw(1)))
+                wave.append(Score(self._work_id(), node.id, self._draw(Score, node, 1)))
             else:
                 count = self._affordable_siblings(node, wave)
                 if not count and not self._owes_values(node):
                     break  # the budget pays for no sibling and its value
                 self._unvalued.extend(node.children_ids)
                 if count:
-                    wave.append(Expand(self._work_id(), node.id, count, self._draw(count)))
+                    wave.append(self._expand(node, count))
             self.simulations += 1
             taken.add(node.id)
             pending.update(each.id for each in self.tree.path_up(node))
         return wave if wave or self.simulations > started else None
 
+    def _may_select(self, taken: set[int], wave: Sequence[Work]) -> bool:
+        """Whether the wave, the simulations and the replies that are left allow for another state."""
+        return (
+            len(taken) < self.config.wave
+            and self.simulations < self.config.simulations
+            and self._calls_left(wave) >= self._calls_per_value
+        )
+
     def _affordable_siblings(self, node: Node[P], wave: Sequence[Work]) -> int:
         """How many siblings to sample in a selected state: what is missing, as far as it can be valued as well."""
-        missing = max(0, self.config.siblings - len(node.children_ids))
+        missing = self._missing_siblings(node)
         affordable = self._calls_left(wave) / (1 + self._calls_per_value)
         return int(min(missing, self.config.siblings_at_once or missing, max(0, affordable)))
+
+    def _missing_siblings(self, node: Node[P]) -> int:
+        """Draws that a state still wants."""
+        drawn, wanted = self.tree.drawn(node), self.config.siblings
+        if node.id == ROOT_ID and self.config.root_siblings and drawn >= wanted and not _disagree(node):
+            wanted = min(drawn + wanted, self.config.root_siblings)
+        if drawn >= wanted and self._wants_other_words(node):
+            return max(1, self.config.siblings - 1)
+        return max(0, wanted - drawn)
+
+    def _wants_other_words(self, node: Node[P]) -> bool:
+        """Whether all draws of a state said the same, and something else may still be tried."""
+        steps = self.tree.children(node)
+        said = {step.id if step.same_as is None else step.same_as for step in steps}
+        return (
+            self._resampled[node.id] < self.config.resamples
+            and len(said) == 1
+            and self.tree.drawn(node) > 1
+            and not any(step.terminal for step in steps)
+        )
+
+    def _expand(self, node: Node[P], count: int) -> Expand:
+        again = self.tree.drawn(node) >= self.config.siblings and self._wants_other_words(node)
+        self._resampled[node.id] += again
+        attempt = self._resampled[node.id] if again else 0
+        return Expand(self._work_id(), node.id, count, self._draw(Expand, node, count), attempt)
 
     def _valuations(self) -> list[Work]:
         """Second wave: what the children of the states selected last are worth."""
@@ -211,9 +264,9 @@ class Search(Generic[P]):
             if count <= 0:
                 continue
             if self.config.valuation == "score":
-                wave.append(Score(self._work_id(), node.id, self._draw(1)))
+                wave.append(Score(self._work_id(), node.id, self._draw(Score, node, 1)))
             else:
-                wave.append(Continue(self._work_id(), node.id, count, self._draw(count)))
+                wave.append(Continue(self._work_id(), node.id, count, self._draw(Continue, node, count)))
         self._unvalued.clear()
         return wave
 
@@ -221,46 +274,59 @@ class Search(Generic[P]):
         """How many values from outside a step is still owed."""
         if self.config.valuation == "score":
             return int(node.visits == 0)
-        return 0 if node.terminal else max(0, self.config.continuations - node.visits)
+        if node.terminal or node.same_as is not None:
+            return 0
+        return max(0, self.config.continuations - node.visits)
 
     def _apply(self, work: Work, result: Result[P]) -> None:
         self.calls += result.calls
         node = self.tree[work.node_id]
         if isinstance(result, Scored):
-            self._back_up(node, result.value)
+            self._back_up_score(node, result.value)
         elif isinstance(result, Expanded):
+            before = len(node.children_ids)
             for step in result.steps:
-                child = self.tree.add(node, step)
-                self._unvalued.append(child.id)
-                if child.terminal and self.config.valuation == "continuation":
-                    self._back_up_outcome(child, step)
+                self._follow(node, [step])
+            self._unvalued.extend(node.children_ids[before:])
         else:
             self._continuations += len(result.paths)
             self._continuation_calls += result.calls
             for path in result.paths:
-                self._follow(node, path)
+                self._follow(node, path, kept=self.config.keep_continuations)
 
-    def _follow(self, node: Node[P], path: Sequence[Step[P]]) -> None:
-        """Record one continuation, as nodes or as a value only, and back its outcome up."""
-        if self.config.keep_continuations:
-            for step in path:
-                node = self.tree.add(node, step)
-            self._back_up_outcome(node, path[-1])
-        else:
+    def _follow(self, node: Node[P], path: Sequence[Step[P]], *, kept: bool = True) -> None:
+        """Record a path of steps, as nodes or as a value only, and back the outcome of its answer up."""
+        before = len(self.tree)
+        nodes = self.tree.follow(node, path) if kept else None
+        if nodes is None:
             self.tree.add_continuation(node, path)
-            if all(step.plain for step in path):
-                self._back_up_outcome(node, path[-1], further_steps=len(path))
+        if self.config.share_estimates:
+            for new in self.tree.nodes[before:]:
+                new.same_as = self._said_before(new)
+        if path[-1].terminal and self.config.valuation == "continuation":
+            reward = self._reward(path[-1], node.depth + len(path))
+            self._back_up(self.tree.counting(node, path, nodes), reward)
+
+    def _said_before(self, node: Node[P]) -> int | None:
+        """The earliest sibling that says the same as a new step."""
+        if self._alike is None or node.parent_id is None:
+            return None
+        for sibling in self.tree.children(self.tree[node.parent_id]):
+            if sibling.id == node.id:
+                return None
+            if sibling.same_as is None and self._alike(sibling.payload, node.payload):
+                return sibling.id
+        return None
 
     # -- selection -----------------------------------------------------------------------------
 
-    def _select(self, taken: set[int], pending: Counter[int]) -> Node[P] | None:
-        """The next state to work on, or a leaf; None if `mixed` finds nothing left to settle."""
-        if self.config.selection == "mixed":
-            return self._shallowest_mixed_state(taken)
-        node = self.tree.root
-        while not node.terminal and len(node.children_ids) >= self.config.siblings:
-            node = self._best_child(node, pending)
-        return node
+    def _descents(self, pending: Counter[int]) -> Iterator[Node[P]]:
+        """Again and again the node at which a walk down from the root ends: a state to expand, or a leaf."""
+        while True:
+            node = self.tree.root
+            while not node.terminal and self.tree.drawn(node) >= self.config.siblings:
+                node = self._best_child(node, pending)
+            yield node
 
     def _best_child(self, node: Node[P], pending: Counter[int]) -> Node[P]:
         """The first of the children with the highest score."""
@@ -277,44 +343,62 @@ class Search(Generic[P]):
             ),
         )
 
-    def _shallowest_mixed_state(self, taken: set[int]) -> Node[P] | None:
-        candidates = (
-            node
-            for node in self.tree.nodes
-            if not node.terminal and node.id not in taken and self._owes(node) and _is_open(node)
-        )
-        return min(candidates, key=lambda node: (node.depth, node.id), default=None)
+    def _promising_states(self) -> Iterator[Node[P]]:
+        """The states that still want something and are not settled, those first whose answers are expected to disagree
+        most, earlier ones first among equals."""
+        ranked = [
+            (-promise(expected), node.id)
+            for node, expected in zip(self.tree.nodes, self._expected_outcomes(), strict=True)
+            if not node.terminal and promise(expected) > SETTLED and self._owes(node)
+        ]
+        return (self.tree[node_id] for _, node_id in sorted(ranked))
+
+    def _expected_outcomes(self) -> list[float]:
+        """Of each node by id, what an answer below it is expected to be worth, undiscounted."""
+        found = estimates(self.tree, lambda end: end.outcome)
+        expected: list[float] = []
+        for node, estimate in zip(self.tree.nodes, found, strict=True):  # parents come before their children
+            above, weight = (0.5, ROOT_PRIOR) if node.parent_id is None else (expected[node.parent_id], PARENT_PRIOR)
+            mean, answers = (estimate.mean, len(node.rollouts)) if estimate else (0.0, 0)
+            expected.append(expected_outcome(above, weight=weight, mean=mean, answers=answers))
+        return expected
 
     def _owes(self, node: Node[P]) -> bool:
         """Whether the state still lacks siblings, or one of them values."""
-        return len(node.children_ids) < self.config.siblings or self._owes_values(node)
+        return self._missing_siblings(node) > 0 or self._owes_values(node)
 
     def _owes_values(self, node: Node[P]) -> bool:
         return any(self._wanted_values(child) for child in self.tree.children(node))
 
     # -- bookkeeping ---------------------------------------------------------------------------
 
-    def _back_up(self, node: Node[P], value: float) -> None:
-        """Count a value up to the root, or up to a step that was no plain sample of its state's policy."""
-        for ancestor in self.tree.path_up(node):
-            ancestor.visits += 1
-            ancestor.value_sum += value
-            if not ancestor.plain:
-                return
+    def _back_up(self, nodes: Iterable[Node[P]], value: float) -> None:
+        for node in nodes:
+            node.visits += 1
+            node.value_sum += value
 
-    def _back_up_outcome(self, node: Node[P], last: Step[P], *, further_steps: int = 0) -> None:
-        """Back up the discounted outcome of an answer given `further_steps` below `node`."""
-        steps = node.depth + further_steps
-        reward = shortest_path_reward(last.outcome, steps=steps, alpha=self.config.alpha)
-        self._back_up(node, reward)
+    def _back_up_score(self, node: Node[P], score: float | None) -> None:
+        """Count a judgement. One that could not be read is a visit that leaves every mean as it was; a step that has
+        none yet takes that of the nearest step above."""
+        counted = list(self.tree.counting(node))
+        known = next((above.value for above in counted if above.visits), 0.0)
+        for above in counted:
+            mean = above.value if above.visits else known
+            self._back_up([above], mean if score is None else score)
+
+    def _reward(self, last: Step[P], steps: int) -> float:
+        """The discounted outcome of an answer given `steps` below the root."""
+        return shortest_path_reward(last.outcome, steps=steps, alpha=self.config.alpha)
 
     def _work_id(self) -> int:
         self._next_work += 1
         return self._next_work - 1
 
-    def _draw(self, count: int) -> int:
-        self._next_sample += count
-        return self._next_sample - count
+    def _draw(self, kind: type[Work], node: Node[P], count: int) -> int:
+        """Number of the first of some draws; see `STRIDE`."""
+        first = self._drawn[kind, node.id]
+        self._drawn[kind, node.id] += count
+        return first + (STRIDE * (node.depth + 1) if kind is Continue else 0)
 
     def _calls_left(self, wave: Sequence[Work]) -> float:
         if self.config.max_calls is None:
@@ -339,10 +423,9 @@ def _last_step(node: Node[P]) -> Step[P]:
     return node.step
 
 
-def _is_open(node: Node[Any]) -> bool:
-    """Whether more budget could teach anything: the root always, others while their outcomes disagree."""
-    outcomes = {rollout.outcome for rollout in node.rollouts}
-    return node.id == ROOT_ID or len(outcomes) > 1
+def _disagree(node: Node[Any]) -> bool:
+    """Whether both better and worse answers were seen through the node."""
+    return len({rollout.outcome for rollout in node.rollouts}) > 1
 
 
 def _check(work: Work, result: Result[Any]) -> None:
@@ -355,7 +438,7 @@ def _check(work: Work, result: Result[Any]) -> None:
         if not all(path and _ends_once(path) for path in result.paths):
             raise ValueError(f"{where}: every continuation must end in its only terminal step")
     elif isinstance(work, Score) and isinstance(result, Scored):
-        given, outcomes = 1, [result.value]
+        given, outcomes = 1, [] if result.value is None else [result.value]
     else:
         raise ValueError(f"{where}: a {type(result).__name__} is no answer to it")
     wanted = 1 if isinstance(work, Score) else work.count

@@ -1,4 +1,5 @@
-"""Scores by which a simulation walks down the tree. Pure functions of visit counts and values.
+"""Scores by which a simulation walks down the tree, and the promise by which it jumps to a state instead. Pure
+functions of counts and means.
 
 `pending` simulations of the wave in flight are added to the counts but not to the values
 ("watch the unobserved", arXiv 1810.11755, Eq. 4), so that a wave spreads without a made-up loss.
@@ -40,3 +41,25 @@ class ScoreRule(Protocol):
 
 
 SCORES: dict[str, ScoreRule] = {"uct": uct_score, "puct": puct_score}
+
+
+ROOT_PRIOR = 0.5
+"""Answers that the guess of one half weighs at the root."""
+PARENT_PRIOR = 8.0
+"""Answers that what is expected of the parent weighs at a step (benchmarks/RESULTS.md)."""
+SETTLED = 0.06
+"""Promise below which a state is settled: at the root after eight equal answers (benchmarks/RESULTS.md)."""
+
+
+def expected_outcome(expected_above: float, *, weight: float, mean: float, answers: int) -> float:
+    """Mean of a Beta posterior: what is expected of an answer below a step, given its parent's expectation.
+
+    weight: answers that the parent's expectation counts for. mean, answers: seen below the step itself.
+    """
+    return (weight * expected_above + answers * mean) / (weight + answers)
+
+
+def promise(expected: float) -> float:
+    """Chance that of two answers drawn below a state one is right and one wrong, if each is right with chance
+    `expected`: ``2 p (1 - p)``, at most one half."""
+    return 2 * expected * (1 - expected)

@@ -1,12 +1,12 @@
 """The tree: nodes, what was seen at the end of the paths through them, and how both grow.
 
-Decides ids (creation order, root 0), depth, and which outcomes count for which node.
-Does not know how nodes are chosen, nor what a payload means.
+Decides ids (creation order, root 0), depth, that the same step drawn twice is one node, and which outcomes count for
+which node. Does not know how nodes are chosen, nor what a payload means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -22,12 +22,15 @@ class Step(Generic[P]):
     outcome: quality of the answer a terminal step gives, in [0, 1]; ignored for other steps.
     plain: False if the step was not a plain sample of the policy (a repaired reply, say). Values and means over
         continuations then leave out, for every node above it, the paths that run through it.
+    identity: equal for steps that lead from one state to the same state, whoever drew them; None for a step that is
+        like no other.
     """
 
     payload: P
     terminal: bool = False
     outcome: float = 0.0
     plain: bool = True
+    identity: Hashable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,11 @@ class Node(Generic[P]):
     """A step that was taken in its parent's state; the root is the empty beginning.
 
     depth: edges from the root; the layer of the state it was taken in is `depth - 1`.
+    draws, plain_draws: how often the step was drawn in its state, and how many of the draws were plain samples.
+    same_as: the earliest sibling that says the same in other words, where somebody has looked; else None.
     visits, value_sum: what search has backed up through the node.
-    rollouts: every distinct real path to an answer through the node that counts for it.
+    rollouts: every real path to an answer through the node that counts for it.
+    unkept: those of them that started here and whose steps are no nodes.
     """
 
     id: int
@@ -58,9 +64,13 @@ class Node(Generic[P]):
     depth: int
     step: Step[P] | None
     children_ids: list[int] = field(default_factory=list)
+    draws: int = 0
+    plain_draws: int = 0
+    same_as: int | None = None
     visits: int = 0
     value_sum: float = 0.0
     rollouts: list[Rollout[P]] = field(default_factory=list)
+    unkept: list[Rollout[P]] = field(default_factory=list)
 
     @property
     def terminal(self) -> bool:
@@ -68,7 +78,8 @@ class Node(Generic[P]):
 
     @property
     def plain(self) -> bool:
-        return self.step is None or self.step.plain
+        """Whether the step was ever a plain sample of its state's policy."""
+        return self.step is None or self.plain_draws > 0
 
     @property
     def layer(self) -> int | None:
@@ -114,24 +125,66 @@ class Tree(Generic[P]):
                 return
             node = self.nodes[node.parent_id]
 
+    def drawn(self, node: Node[P]) -> int:
+        """Steps drawn so far in the state below a node, repeated ones included."""
+        return sum(child.draws for child in self.children(node))
+
     def add(self, parent: Node[P], step: Step[P]) -> Node[P]:
-        """Append `step` as a child of `parent`; a terminal's own outcome is recorded on the way up."""
+        """The child of `parent` that a drawn step is: an earlier one of the same identity, or a new one. What it
+        answers is recorded."""
+        return self.follow(parent, [step])[0]
+
+    def follow(self, start: Node[P], path: Sequence[Step[P]]) -> list[Node[P]]:
+        """Add the steps of a path drawn from `start` on, each as `add` does. Returns the nodes of the path, and, if it
+        ends in an answer, has it recorded where it counts; see `counting`."""
+        nodes: list[Node[P]] = []
+        node = start
+        for step in path:
+            node = self._child(node, step)
+            nodes.append(node)
+        if path[-1].terminal:
+            self._record(self.counting(start, path, nodes), path[-1], node.depth)
+        return nodes
+
+    def _child(self, parent: Node[P], step: Step[P]) -> Node[P]:
         if parent.terminal:
             raise ValueError(f"node {parent.id} is terminal and takes no children")
-        node = Node(id=len(self.nodes), parent_id=parent.id, depth=parent.depth + 1, step=step)
-        self.nodes.append(node)
-        parent.children_ids.append(node.id)
-        if step.terminal:
-            self._record(node, Rollout(step.outcome, node.depth, step.payload))
+        twins = (each for each in self.children(parent) if each.step and each.step.identity == step.identity)
+        node = next(twins, None) if step.identity is not None else None
+        if node is None:
+            node = Node(id=len(self.nodes), parent_id=parent.id, depth=parent.depth + 1, step=step)
+            self.nodes.append(node)
+            parent.children_ids.append(node.id)
+        node.draws += 1
+        node.plain_draws += step.plain
         return node
 
     def add_continuation(self, node: Node[P], path: Sequence[Step[P]]) -> None:
-        """Record the answer at the end of `path`, sampled from `node` on, without keeping its steps."""
-        if all(step.plain for step in path):
-            self._record(node, Rollout(path[-1].outcome, node.depth + len(path), path[-1].payload))
+        """Record the answer at the end of `path`, drawn from `node` on, without keeping its steps."""
+        counted = list(self.counting(node, path))
+        self._record(counted, path[-1], node.depth + len(path))
+        if counted:
+            node.unkept.append(node.rollouts[-1])
 
-    def _record(self, node: Node[P], rollout: Rollout[P]) -> None:
-        for ancestor in self.path_up(node):
-            ancestor.rollouts.append(rollout)
-            if not ancestor.plain:
+    def counting(
+        self, start: Node[P], path: Sequence[Step[P]] = (), nodes: Sequence[Node[P]] | None = None
+    ) -> Iterator[Node[P]]:
+        """The nodes for which something found at the end of a path counts, the last one first.
+
+        path: steps drawn from `start` on; nodes: what they are in the tree, None if they were not kept. What is found
+        counts up to the first step that was no plain draw; above `start`, up to a node that was never drawn plainly.
+        """
+        for position in reversed(range(len(path))):
+            if nodes is not None:
+                yield nodes[position]
+            if not path[position].plain:
                 return
+        for above in self.path_up(start):
+            yield above
+            if not above.plain:
+                return
+
+    def _record(self, nodes: Iterable[Node[P]], last: Step[P], steps: int) -> None:
+        rollout = Rollout(last.outcome, steps, last.payload)
+        for node in nodes:
+            node.rollouts.append(rollout)

@@ -4,8 +4,9 @@ Rollout records in, preference pairs out: scoring of answers, candidates, labels
 their statistics. Knows nothing of language models, retrieval or how a tree came to be.
 """
 
-from preference.exporting import PairSummary, export_pairs
-from preference.pairing import Candidate, DropReason, PairingRules, candidates
+from preference.confidence import confidence
+from preference.exporting import GoldAgreement, PairSummary, export_pairs
+from preference.pairing import Candidate, DropReason, GoldVerdict, PairingRules, candidates
 from preference.records import (
     SCHEMA_VERSION,
     ActionType,
@@ -13,6 +14,7 @@ from preference.records import (
     FinalScore,
     MalformedRolloutsError,
     Message,
+    OutcomeName,
     ParseFailure,
     PassageRef,
     QuestionError,
@@ -22,16 +24,21 @@ from preference.records import (
     read_rollouts,
 )
 from preference.scoring import cover_em, exact_match, f1_score, normalize_answer
+from preference.similarity import NEARLY_THE_SAME, similarity
 
 __all__ = [
+    "NEARLY_THE_SAME",
     "SCHEMA_VERSION",
     "ActionType",
     "AgentAction",
     "Candidate",
     "DropReason",
     "FinalScore",
+    "GoldAgreement",
+    "GoldVerdict",
     "MalformedRolloutsError",
     "Message",
+    "OutcomeName",
     "PairSummary",
     "PairingRules",
     "ParseFailure",
@@ -41,10 +48,12 @@ __all__ = [
     "RolloutRecord",
     "Usage",
     "candidates",
+    "confidence",
     "cover_em",
     "exact_match",
     "export_pairs",
     "f1_score",
     "normalize_answer",
     "read_rollouts",
+    "similarity",
 ]

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import orjson
 from pydantic import BaseModel
 
-from preference.pairing import DROP_REASONS, Candidate, PairingRules, candidates
+from preference.pairing import DROP_REASONS, Candidate, GoldVerdict, PairingRules, candidates
 from preference.records import ActionType, Message, RolloutRecord
 
 PAIRS_FILE = "RAG_ProGuide.json"
@@ -46,6 +46,14 @@ DATASET_INFO: dict[str, Any] = {
 """LLaMA-Factory's description of the pairs. Its default columns would glue the instruction into the user turn."""
 
 
+class GoldAgreement(BaseModel):
+    """How often the chosen step of a pair has more gold passages than the rejected one, fewer, or as many."""
+
+    right: int
+    wrong: int
+    ties: int
+
+
 class PairSummary(BaseModel):
     """What an export wrote and what it left out; the content of its `summary.json`."""
 
@@ -53,12 +61,19 @@ class PairSummary(BaseModel):
     questions: int = 0
     failed_questions: int = 0
     questions_with_a_pair: int = 0
+    without_a_pair: dict[str, int] = {}
+    """Questions whose tree gave none, by reason: `all_right` and `all_wrong`, where every continuation came to the
+    same; `dropped`, where outcomes differed."""
     candidates: int = 0
     pairs: int = 0
     pairs_by_action_type: dict[str, int] = {}
     pairs_by_layer: dict[str, int] = {}
     pairs_by_tag: dict[str, int] = {}
+    mean_confidence: float | None = None
+    """Of the pairs: the share that is expected to be right, said carefully (`preference.confidence`)."""
     same_type_pairs: int = 0
+    gold_agreement: dict[str, GoldAgreement] = {}
+    """By action type, queries and evidence; only where gold passages are known."""
     dropped: dict[str, int] = {}
     recipes: list[str] = []
     splits: list[str] = []
@@ -86,16 +101,22 @@ def proguide_row(candidate: Candidate) -> dict[str, Any]:
         "dataset": rollout.dataset,
         "split": rollout.split,
         "recipe": rollout.recipe.name,
+        "reward": rollout.recipe.reward,
         "chosen_id": chosen.id,
         "rejected_id": rejected.id,
         "chosen_reward": chosen.reward,
         "rejected_reward": rejected.reward,
         "margin": candidate.margin,
+        "confidence": candidate.confidence,
         "tags": list(candidate.tags),
         "chosen_grounded": chosen.grounded,
         "rejected_grounded": rejected.grounded,
+        "chosen_gold": chosen.gold,
+        "rejected_gold": rejected.gold,
         "chosen_rollouts": len(chosen.rollouts),
         "rejected_rollouts": len(rejected.rollouts),
+        "chosen_continuations": chosen.continuations,
+        "rejected_continuations": rejected.continuations,
         "config_hash": rollout.config_hash,
     }
 
@@ -131,7 +152,10 @@ class _Tally:
         self.types: Counter[str] = Counter()
         self.layers: Counter[int] = Counter()
         self.tags: Counter[str] = Counter()
+        self.gold: Counter[tuple[str, GoldVerdict]] = Counter()
         self.dropped: Counter[str] = Counter()
+        self.pairless: Counter[str] = Counter()
+        self.confidence = 0.0
         self.recipes: set[str] = set()
         self.splits: set[str] = set()
 
@@ -152,13 +176,19 @@ class _Tally:
                     continue
                 self._count(candidate)
                 yield candidate
-            self.counts["questions_with_a_pair"] += self.counts["pairs"] > before
+            if self.counts["pairs"] > before:
+                self.counts["questions_with_a_pair"] += 1
+            else:
+                self.pairless[_why_pairless(rollout)] += 1
 
     def _count(self, candidate: Candidate) -> None:
         self.counts["pairs"] += 1
         self.counts["same_type_pairs"] += candidate.types[0] == candidate.types[1]
-        self.types[ACTION_TYPE_NAMES[candidate.chosen.action_type]] += 1
+        action_type = ACTION_TYPE_NAMES[candidate.chosen.action_type]
+        self.types[action_type] += 1
+        self.gold[action_type, candidate.gold] += 1
         self.layers[candidate.layer] += 1
+        self.confidence += candidate.confidence or 0.0
         self.tags.update(candidate.tags)
 
     def summary(self, rules: PairingRules, versions: dict[str, str]) -> PairSummary:
@@ -166,12 +196,15 @@ class _Tally:
             questions=self.counts["questions"] + len(self.failed),
             failed_questions=len(self.failed),
             questions_with_a_pair=self.counts["questions_with_a_pair"],
+            without_a_pair=dict(sorted(self.pairless.items())),
             candidates=self.counts["candidates"],
             pairs=self.counts["pairs"],
             same_type_pairs=self.counts["same_type_pairs"],
             pairs_by_action_type=dict(sorted(self.types.items())),
             pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
             pairs_by_tag=dict(sorted(self.tags.items())),
+            mean_confidence=self.confidence / self.counts["pairs"] if self.counts["pairs"] else None,
+            gold_agreement=self._gold_agreement(),
             dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
             recipes=sorted(self.recipes),
             splits=sorted(self.splits),
@@ -179,6 +212,15 @@ class _Tally:
             versions=versions,
             warnings=self._warnings(),
         )
+
+    def _gold_agreement(self) -> dict[str, GoldAgreement]:
+        checked = sorted({action_type for action_type, verdict in self.gold if verdict != "unknown"})
+        return {
+            each: GoldAgreement(
+                right=self.gold[each, "right"], wrong=self.gold[each, "wrong"], ties=self.gold[each, "tie"]
+            )
+            for each in checked
+        }
 
     def _warnings(self) -> list[str]:
         found = [
@@ -189,6 +231,13 @@ class _Tally:
         if not self.counts["pairs"]:
             found.append("no pair was made: see what the candidates were dropped for, or explore more questions")
         return found
+
+
+def _why_pairless(rollout: RolloutRecord) -> str:
+    outcomes = {end.quality for end in rollout.nodes[0].rollouts} if rollout.nodes else set()
+    if outcomes in ({1.0}, {0.0}):
+        return "all_right" if 1.0 in outcomes else "all_wrong"
+    return "dropped"
 
 
 def write_json_list(file: BinaryIO, rows: Iterable[dict[str, Any]]) -> None:

@@ -19,6 +19,10 @@ ActionType = Literal["query", "evidence", "answer"]
 AgentAction = Literal["think", "read", "conclude"]
 
 
+OutcomeName = Literal["f1", "em", "evident_f1"]
+"""Quality of an answer, in [0, 1]. evident_f1: F1, but 0 for an answer that no evidence reported before it holds."""
+
+
 class MalformedRolloutsError(ValueError):
     """A line of a rollouts file is not a rollout record; the message has file, line and cause."""
 
@@ -51,11 +55,22 @@ class ParseFailure(Record):
 
 
 class FinalScore(Record):
-    """The end of one real continuation: its answer's scores, 0 for a failed step. `steps`: edges from the root."""
+    """The end of one real continuation: its answer's scores, 0 for a failed step. `steps`: edges from the root.
+
+    end: an answer of the agent's own accord, the conclusion it was forced to, or a failed step; null in older records.
+    """
 
     f1: float
     em: float
     steps: int
+    end: Literal["answer", "conclusion", "failed"] | None = None
+    outcome: float | None = None
+    """What search and labels took for the answer's quality; null where it was F1."""
+
+    @property
+    def quality(self) -> float:
+        """What search and labels took for the answer's quality."""
+        return self.f1 if self.outcome is None else self.outcome
 
 
 class Outcome(Record):
@@ -79,10 +94,19 @@ class Usage(Record):
     """Prompt tokens that the endpoint charged at its cached price."""
     repairs: int = 0
     """Repair turns among the calls."""
+    judgements: int = 0
+    """Replies of a judge that was asked after the search, among the calls."""
     bounded_requests: int = 0
     """Requests whose endpoint told no tokens: theirs are an upper bound, a token for each byte."""
     cached_calls: int = 0
     cost_usd: float | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        """Both together; their cost is not known where one's is not."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields if name != "cost_usd"}
+        if self.cost_usd is None or other.cost_usd is None:
+            return Usage(**sums)
+        return Usage(**sums, cost_usd=round(self.cost_usd + other.cost_usd, 8))
 
 
 class QuestionError(Record):
@@ -117,13 +141,36 @@ class RolloutNode(Record):
     outcome: Outcome | None = None
     grounded: bool | None = None
     """Whether the content is supported by passages read so far; null where that has no meaning."""
+    in_evidence: bool | None = None
+    """Whether an answer occurs in evidence reported before it; null for other steps, and for yes and no."""
+    gold: int | None = None
+    """Of a query: gold passages it found that were not read before on its path. Of evidence: gold passages of its read
+    turn from which it reports a sentence. Null for other steps, where no gold passages are known, and for a query
+    whose passages nobody looked up."""
+    sampled_by: str | None = None
+    """The model whose reply it is, where that is not the run's teacher but its value model."""
     sampled_with: list[Message] | None = None
-    """What was really sent, where it was not `prompt`."""
+    """What was really sent, where the step is no plain sample of `prompt`: the repair turn, siblings shown, or the
+    prompt itself at another temperature."""
+    sampled_temperature: float | None = None
+    """That other temperature."""
+    draws: int = 1
+    """How often the step was drawn in its state; it is one node however often."""
+    plain_draws: int = 1
+    """How many of the draws were plain samples of the state's policy: that of the value model, where there is one."""
+    same_as: int | None = None
+    """The earlier sibling that says the same in other words and with which it shares its estimate."""
     visits: int = 0
     value: float = 0.0
     """What search used."""
     reward: float | None = None
-    """What labels use; null if no counted continuation runs through the step."""
+    """What labels use; null if no counted continuation runs through the step, or its judgement is missing."""
+    rewards: dict[str, float | None] = {}
+    """What the step would be worth under each rule that was computed, by name. `judge-score`, `judge-rank`: a judge's
+    view; null where it is missing, and where there was nothing to choose between."""
+    continuations: int | None = None
+    """Continuations that began at the step or at a sibling it shares its estimate with, whether their steps were kept
+    or not; of an answer how often it was drawn. Null where none was."""
     rollouts: list[FinalScore] = []
 
 
@@ -141,19 +188,31 @@ class FailedContinuation(Record):
 
 
 class UnreadableJudgement(Record):
-    """A judgement that held no score, which therefore counts as 0.
+    """A judgement that could not be read, which is therefore missing: it is no number and changes none.
 
-    node_id: the step that was judged. response: the reply to the repair turn.
+    node_id: the step that was scored, or the one after which the steps that were ranked were taken (0: the question).
+    response: the last reply, to the repair turn unless a content filter took the first one back.
     """
 
+    kind: Literal["score", "rank"] = "score"
     node_id: int
     response: str
 
 
 class RecipeRef(Record):
-    """How the rewards of a record came about."""
+    """How the rewards of a record came about. `outcome`: what quality of an answer they are made of.
+
+    reward: which of a node's `rewards` its reward is, or the mean of which two, joined by a plus sign; null where
+        nobody has said.
+    judge_weight: share of the judgement in a reward; 0 without a judge, 1 for nothing else.
+    judge_sees_gold: whether judges, in the search or after it, were shown the golden answers; null without any.
+    """
 
     name: str
+    reward: str | None = None
+    judge_weight: float = Field(default=0.0, ge=0, le=1)
+    judge_sees_gold: bool | None = None
+    outcome: OutcomeName = "f1"
     alpha: float = Field(gt=0, le=1)
     margin_by_layer: bool
 
@@ -165,12 +224,16 @@ class RolloutRecord(Record):
     question_id: str
     question: str
     golden_answers: list[str]
+    gold_passages: list[str] | None = None
+    """Passages the answer rests on, by id or else by title; null where the question file names none."""
     dataset: str
     split: str
     config_hash: str
     seed: int
     recipe: RecipeRef
     usage: Usage
+    value_usage: Usage | None = None
+    """The part of `usage` that is the value model's; null in a run without one."""
     nodes: list[RolloutNode]
     failed_continuations: list[FailedContinuation] = []
     unreadable_judgements: list[UnreadableJudgement] = []

@@ -14,16 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "estimate", "generate", "index_build", "pairs"]
+__all__ = ["__version__", "calibrate", "estimate", "generate", "index_build", "pairs", "tune"]
 
 if TYPE_CHECKING:
+    from reasonrag.calibration import calibrate
     from reasonrag.estimation import estimate
     from reasonrag.generation import generate
     from reasonrag.indexing import index_build
     from reasonrag.pairing import pairs
+    from reasonrag.tuning import tune
 
 
 def __getattr__(name: str) -> Any:
+    if name == "calibrate":
+        from reasonrag.calibration import calibrate
+
+        return calibrate
     if name == "estimate":
         from reasonrag.estimation import estimate
 
@@ -40,4 +46,8 @@ def __getattr__(name: str) -> Any:
         from reasonrag.pairing import pairs
 
         return pairs
+    if name == "tune":
+        from reasonrag.tuning import tune
+
+        return tune
     raise AttributeError(f"module 'reasonrag' has no attribute {name!r}")

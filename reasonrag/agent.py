@@ -6,9 +6,9 @@ Decides the turns, the step budget, the repair turn, what a failed step is and h
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 from preference import (
     ActionType,
@@ -23,20 +23,25 @@ from preference import (
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.concurrency import together
 from reasonrag.corpora import Passage
-from reasonrag.grounding import is_grounded
+from reasonrag.grounding import is_grounded, is_in_evidence
 from reasonrag.ledger import Tokens
-from reasonrag.parsing import ParsedReply, ParseError, parse_reply, stop_strings
+from reasonrag.parsing import ParsedReply, ParseError, parse_ranking, parse_reply, parse_score, stop_strings
 from reasonrag.prices import Price
-from reasonrag.prompting import Prompts, plain_text, render_judgement, render_prompt, render_repair
+from reasonrag.prompting import Prompts, plain_text, render_prompt, render_repair, render_variation
 from reasonrag.questions import Question
 from reasonrag.retrieval import Retriever
 
-_SCORE = re.compile(r"<score>\s*(\d{1,3}(?:\.\d+)?)\s*(?:/\s*100\s*)?(?:</score>|$)")
+HOTTER = 0.3
+"""What each try to get another step adds to the temperature."""
+HOTTEST = 2.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the agent has seen. `passages`: what this turn reads; `read`: all passages shown so far, these included."""
+    """What the agent has seen. `passages`: what this turn reads; `read`: all passages shown so far, these included;
+    `evidence`: what earlier turns reported of them."""
 
     question: Question
     action: AgentAction
@@ -44,13 +49,16 @@ class State:
     thoughts: tuple[str, ...] = ()
     passages: tuple[Passage, ...] = ()
     read: tuple[Passage, ...] = ()
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AgentStep:
     """One step taken in a state, parsed or failed, scored if it ends.
 
-    sampled_with: the messages really sent, if the reply came from the repair turn.
+    sampled_by: the model, where it is not the one that proposes.
+    sampled_with: the messages really sent, if the reply is no plain sample of the state's prompt: it came from the
+        repair turn, or was drawn hotter (then at sampled_temperature), or with its siblings shown.
     """
 
     state: State
@@ -61,10 +69,17 @@ class AgentStep:
     terminal: bool
     parse_error: ParseFailure | None = None
     repaired: bool = False
+    sampled_by: str | None = None
     sampled_with: tuple[Message, ...] | None = None
+    sampled_temperature: float | None = None
     f1: float | None = None
     em: float | None = None
     grounded: bool | None = None
+    in_evidence: bool | None = None
+
+    @property
+    def plain(self) -> bool:
+        return self.sampled_with is None
 
     @property
     def calls(self) -> int:
@@ -80,10 +95,11 @@ class AgentStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """A judge's score in [0, 1]; 0 where neither its reply nor the repair could be read, with what it said then."""
+class Judgement(Generic[T]):
+    """What a judge said; `value` is None where neither its reply nor the repair could be read, `unreadable` then what
+    it said last."""
 
-    score: float
+    value: T | None
     calls: int
     unreadable: str | None = None
 
@@ -94,6 +110,7 @@ class Spending:
 
     tokens: Tokens = field(default_factory=Tokens)
     repairs: int = 0
+    judgements: int = 0
     bounded_requests: int = 0
 
     def add(self, completions: Sequence[Completion]) -> None:
@@ -108,6 +125,7 @@ class Spending:
             completion_tokens=self.tokens.completion,
             cached_tokens=self.tokens.cached,
             repairs=self.repairs,
+            judgements=self.judgements,
             bounded_requests=self.bounded_requests,
             cost_usd=None if price is None else round(self.tokens.cost(price), 8),
         )
@@ -138,17 +156,24 @@ class Agent:
         before = step.state
         layer = before.layer + 1
         thoughts = (*before.thoughts, step.response)
+        evidence = before.evidence + ((step.content or "",) if step.action_type == "evidence" else ())
         if layer == self.max_steps - 1:
-            return State(before.question, "conclude", layer, thoughts, read=before.read)
+            return State(before.question, "conclude", layer, thoughts, read=before.read, evidence=evidence)
         if step.action_type == "query":
             found = tuple(await self.retriever.retrieve(step.content or "", self.top_k))
             known = {passage.id for passage in before.read}
             read = before.read + tuple(each for each in found if each.id not in known)
-            return State(before.question, "read", layer, thoughts, found, read)
-        return State(before.question, "think", layer, thoughts, read=before.read)
+            return State(before.question, "read", layer, thoughts, found, read, evidence)
+        return State(before.question, "think", layer, thoughts, read=before.read, evidence=evidence)
 
-    async def sample(self, state: State, samples: Sequence[int]) -> list[AgentStep]:
-        """One step per sample number, all asked for in one request. Raises ModelError."""
+    async def sample(
+        self, state: State, samples: Sequence[int], *, attempt: int = 0, said: Sequence[AgentStep] = ()
+    ) -> list[AgentStep]:
+        """One step per sample number, all asked for in one request. Raises ModelError.
+
+        attempt: 0 for plain samples; beyond, plain ones were all like `said`: each further try is drawn hotter, and
+        from the second on the model is shown what was said.
+        """
         prompt = render_prompt(
             self.prompts,
             state.action,
@@ -156,12 +181,18 @@ class Agent:
             thoughts=state.thoughts,
             passages=state.passages,
         )
-        completions = await self._complete(state.question, prompt, state.action, samples)
+        draw = _Draw(state, prompt, prompt, self.sampling)
+        if attempt:
+            shown = [each.response for each in said] if attempt > 1 else []
+            messages = render_variation(self.prompts, prompt, said=shown) if shown else prompt
+            hotter = min(HOTTEST, self.sampling.temperature + HOTTER * attempt)
+            sampling = self.sampling.model_copy(update={"temperature": hotter})
+            draw = _Draw(state, prompt, messages, sampling, plain=False, temperature=hotter)
+        completions = await self._complete(
+            state.question, draw.messages, samples, stop_strings(state.action), draw.sampling
+        )
         return await together(
-            *(
-                self._as_step(state, prompt, completion, sample)
-                for completion, sample in zip(completions, samples, strict=True)
-            )
+            *(self._as_step(draw, completion, sample) for completion, sample in zip(completions, samples, strict=True))
         )
 
     async def continue_from(self, state: State, samples: Sequence[int]) -> list[list[AgentStep]]:
@@ -169,26 +200,50 @@ class Agent:
         firsts = await self.sample(state, samples)
         return await together(*(self._finish(first, sample) for first, sample in zip(firsts, samples, strict=True)))
 
-    async def judge(self, question: Question, thoughts: Sequence[str], sample: int) -> Judgement:
-        """A judge's view of some reasoning; it sees the golden answers. Only recipe `released` asks for it."""
-        prompt = render_judgement(
-            self.prompts,
-            question=question.question,
-            golden_answers=question.golden_answers,
-            thoughts=thoughts,
+    async def score(self, question: Question, prompt: Sequence[Message], sample: int) -> Judgement[float]:
+        """A judge's score of what a prompt shows, in [0, 1]. Raises ModelError."""
+        return await self._judge(
+            question,
+            prompt,
+            sample,
+            tag="score",
+            wanted="a number between 0 and 100",
+            read=lambda reply: parse_score(reply.text, reply.finish_reason),
         )
-        [completion] = await self._complete(question, prompt, None, [sample])
-        score = _read_score(completion.text)
-        if score is not None:
-            return Judgement(score, calls=1)
-        detail = "expected <score>number</score> with a number between 0 and 100"
-        again = render_repair(self.prompts, prompt, reply=completion.text, detail=detail)
-        self.spending.repairs += 1
-        [completion] = await self._complete(question, again, None, [sample])
-        score = _read_score(completion.text)
-        if score is not None:
-            return Judgement(score, calls=2)
-        return Judgement(0.0, calls=2, unreadable=plain_text(completion.text))
+
+    async def rank(
+        self, question: Question, prompt: Sequence[Message], sample: int, *, candidates: int
+    ) -> Judgement[tuple[int, ...]]:
+        """A judge's order of the candidates that a prompt shows: their numbers, best first. Raises ModelError."""
+        return await self._judge(
+            question,
+            prompt,
+            sample,
+            tag="ranking",
+            wanted=f"each number from 1 to {candidates} once, the best first",
+            read=lambda reply: parse_ranking(reply.text, reply.finish_reason, candidates=candidates),
+        )
+
+    async def _judge(
+        self,
+        question: Question,
+        prompt: Sequence[Message],
+        sample: int,
+        *,
+        tag: str,
+        wanted: str,
+        read: Callable[[Completion], T | None],
+    ) -> Judgement[T]:
+        """What a judge says inside a tag; asked once more where it cannot be read."""
+        [completion] = await self._complete(question, prompt, [sample], (f"</{tag}>",))
+        value, calls = read(completion), 1
+        if value is None and completion.finish_reason != "content_filter":  # asking that again would not help
+            detail = f"expected <{tag}>..</{tag}> with {wanted}"
+            again = render_repair(self.prompts, prompt, reply=completion.text, detail=detail)
+            self.spending.repairs += 1
+            [completion] = await self._complete(question, again, [sample], (f"</{tag}>",))
+            value, calls = read(completion), 2
+        return Judgement(value, calls, plain_text(completion.text) if value is None else None)
 
     async def _finish(self, step: AgentStep, sample: int) -> list[AgentStep]:
         path = [step]
@@ -200,13 +255,13 @@ class Agent:
         self,
         question: Question,
         messages: Sequence[Message],
-        action: AgentAction | None,
         samples: Sequence[int],
+        stop: tuple[str, ...],
+        sampling: Sampling | None = None,
     ) -> Sequence[Completion]:
-        stop = stop_strings(action) if action else ("</score>",)
         request = ChatRequest(
             messages=tuple(messages),
-            sampling=self.sampling.model_copy(update={"stop": stop}),
+            sampling=(sampling or self.sampling).model_copy(update={"stop": stop}),
             samples=tuple(samples),
             seeds=tuple(sample_seed(self.seed, question.id, messages, each) for each in samples),
             priority=self.priority,
@@ -216,62 +271,67 @@ class Agent:
         self.spending.add(completions)
         return completions
 
-    async def _as_step(
-        self, state: State, prompt: tuple[Message, ...], completion: Completion, sample: int
-    ) -> AgentStep:
+    async def _as_step(self, draw: _Draw, completion: Completion, sample: int) -> AgentStep:
         """The step a reply takes; a reply that takes none gets one repair turn, then is a failed step."""
-        reply = plain_text(completion.text)
+        state, reply = draw.state, plain_text(completion.text)
         parsed = parse_reply(reply, action=state.action, finish_reason=completion.finish_reason)
         if isinstance(parsed, ParsedReply):
-            return self._parsed_step(state, prompt, parsed)
+            return _parsed_step(draw, parsed)
         if parsed.cause == "withheld":  # asking the filter again would not help
-            return _failed_step(state, prompt, reply, parsed, None)
-        messages = render_repair(self.prompts, prompt, reply=reply, detail=parsed.detail)
+            return _failed_step(draw, reply, parsed, None)
+        messages = render_repair(self.prompts, draw.messages, reply=reply, detail=parsed.detail)
         self.spending.repairs += 1
-        [repair] = await self._complete(state.question, messages, state.action, [sample])
+        stop = stop_strings(state.action)
+        [repair] = await self._complete(state.question, messages, [sample], stop, draw.sampling)
         second_reply = plain_text(repair.text)
         repaired = parse_reply(second_reply, action=state.action, finish_reason=repair.finish_reason)
         if isinstance(repaired, ParsedReply):
-            return self._parsed_step(state, prompt, repaired, sampled_with=messages)
-        return _failed_step(state, prompt, reply, parsed, second_reply)
-
-    def _parsed_step(
-        self,
-        state: State,
-        prompt: tuple[Message, ...],
-        parsed: ParsedReply,
-        sampled_with: tuple[Message, ...] | None = None,
-    ) -> AgentStep:
-        ends = parsed.action_type == "answer"
-        golden_answers = state.question.golden_answers
-        return AgentStep(
-            state=state,
-            prompt=prompt,
-            response=parsed.response,
-            action_type=parsed.action_type,
-            content=parsed.content,
-            terminal=ends,
-            repaired=sampled_with is not None,
-            sampled_with=sampled_with,
-            f1=f1_score(parsed.content, golden_answers) if ends else None,
-            em=exact_match(parsed.content, golden_answers) if ends else None,
-            grounded=is_grounded(parsed.action_type, parsed.content, state.read),
-        )
+            return _parsed_step(replace(draw, messages=messages, plain=False), repaired, repaired=True)
+        return _failed_step(draw, reply, parsed, second_reply)
 
 
-def _read_score(text: str) -> float | None:
-    """The last score of a judgement as a share of 100."""
-    scores = [float(found) / 100 for found in _SCORE.findall(text)]
-    return scores[-1] if scores and 0 <= scores[-1] <= 1 else None
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """What was sent for a step: the state's own prompt, or something else (`messages`, `sampling`) in its place."""
+
+    state: State
+    prompt: tuple[Message, ...]
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    plain: bool = True
+    temperature: float | None = None
+    """Where it is not the agent's own."""
+
+    @property
+    def sampled_with(self) -> dict[str, Any]:
+        """The fields of a step that say how it was really drawn."""
+        return {} if self.plain else {"sampled_with": self.messages, "sampled_temperature": self.temperature}
 
 
-def _failed_step(
-    state: State, prompt: tuple[Message, ...], reply: str, error: ParseError, repair: str | None
-) -> AgentStep:
-    """A reply that is no step: terminal, worth nothing, kept with its text and cause."""
+def _parsed_step(draw: _Draw, parsed: ParsedReply, *, repaired: bool = False) -> AgentStep:
+    state, ends = draw.state, parsed.action_type == "answer"
+    golden_answers = state.question.golden_answers
     return AgentStep(
         state=state,
-        prompt=prompt,
+        prompt=draw.prompt,
+        response=parsed.response,
+        action_type=parsed.action_type,
+        content=parsed.content,
+        terminal=ends,
+        repaired=repaired,
+        f1=f1_score(parsed.content, golden_answers) if ends else None,
+        em=exact_match(parsed.content, golden_answers) if ends else None,
+        grounded=is_grounded(parsed.action_type, parsed.content, state.read),
+        in_evidence=is_in_evidence(parsed.content, state.evidence) if ends else None,
+        **draw.sampled_with,
+    )
+
+
+def _failed_step(draw: _Draw, reply: str, error: ParseError, repair: str | None) -> AgentStep:
+    """A reply that is no step: terminal, worth nothing, kept with its text and cause."""
+    return AgentStep(
+        state=draw.state,
+        prompt=draw.prompt,
         response=reply,
         action_type=None,
         content=None,
@@ -279,4 +339,5 @@ def _failed_step(
         parse_error=ParseFailure(cause=error.cause, detail=error.detail, repair=repair),
         f1=0.0,
         em=0.0,
+        **draw.sampled_with,
     )

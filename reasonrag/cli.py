@@ -1,8 +1,8 @@
 """The command line: a command parses its flags, calls one function, and shows the result.
 
 Results go to stdout, progress and errors to stderr. Exit status: 0 every question has a rollout, 1 some question has an
-error or the endpoint was lost, 2 bad input and nothing started, 3 stopped by a cap, 130 interrupted. Nothing heavy is
-imported before a command needs it.
+error, the endpoint was lost or the trees teach nothing, 2 bad input and nothing started, 3 stopped by a cap, 130
+interrupted. Nothing heavy is imported before a command needs it.
 """
 
 from __future__ import annotations
@@ -10,18 +10,22 @@ from __future__ import annotations
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeAlias
 
 import typer
 
 from reasonrag import __version__
 from reasonrag.errors import CapReached, InputError, Interrupted, ReasonragError
 from reasonrag.redaction import redact
-from reasonrag.settings import GenerateSettings, IndexSettings, PairsSettings, Settings
+from reasonrag.settings import CalibrateSettings, GenerateSettings, IndexSettings, PairsSettings, Settings, TuneSettings
+
+if TYPE_CHECKING:
+    from reasonrag.summaries import StopReason
 
 app = typer.Typer(
     name="reasonrag",
@@ -35,13 +39,14 @@ app.add_typer(index_app, name="index")
 
 
 FAILED, BAD_INPUT = 1, 2
+Command: TypeAlias = Callable[..., None]
 _arguments: ContextVar[list[str]] = ContextVar("arguments")
 
 
 def _flag(model: type[Settings], name: str, panel: str | None = None) -> Any:
     """A flag whose help and default are those of the setting."""
     field = model.model_fields[name]
-    shown = "" if field.default is None or field.is_required() else f" [default: {field.default}]"
+    shown = "" if field.default in (None, []) or field.is_required() else f" [default: {field.default}]"
     return typer.Option(
         f"--{name.replace('_', '-')}",
         help=f"{field.description}{shown}".replace("[", r"\["),  # a bracket would be markup
@@ -54,8 +59,15 @@ def _generate_flag(name: str, panel: str) -> Any:
     return _flag(GenerateSettings, name, panel)
 
 
+def _generate_switch(name: str, panel: str) -> Any:
+    """A flag and its opposite; neither leaves the setting as it is."""
+    flag = name.replace("_", "-")
+    description = (GenerateSettings.model_fields[name].description or "").replace("[", r"\[")
+    return typer.Option(f"--{flag}/--no-{flag}", help=description, rich_help_panel=panel, show_default=False)
+
+
 DATA, AGENT, SEARCH, MACHINE = "What is asked", "Who answers", "How it is explored", "How it runs"
-MONEY = "What it may cost"
+MONEY, TRIALS = "What it may cost", "What is tried"
 JSON = typer.Option("--json", help="One JSON object on stdout instead of a table")
 
 
@@ -88,21 +100,31 @@ def generate(
     top_k: Annotated[Optional[int], _generate_flag("top_k", DATA)] = None,
     model: Annotated[Optional[str], _generate_flag("model", AGENT)] = None,
     base_url: Annotated[Optional[list[str]], _generate_flag("base_url", AGENT)] = None,
+    value_model: Annotated[Optional[str], _generate_flag("value_model", AGENT)] = None,
+    value_base_url: Annotated[Optional[list[str]], _generate_flag("value_base_url", AGENT)] = None,
+    value_temperature: Annotated[Optional[float], _generate_flag("value_temperature", AGENT)] = None,
     prompts: Annotated[Optional[Path], _generate_flag("prompts", AGENT)] = None,
     temperature: Annotated[Optional[float], _generate_flag("temperature", AGENT)] = None,
     top_p: Annotated[Optional[float], _generate_flag("top_p", AGENT)] = None,
     max_reply_tokens: Annotated[Optional[int], _generate_flag("max_reply_tokens", AGENT)] = None,
     recipe: Annotated[Optional[str], _generate_flag("recipe", SEARCH)] = None,
+    outcome: Annotated[Optional[str], _generate_flag("outcome", SEARCH)] = None,
+    reward: Annotated[Optional[str], _generate_flag("reward", SEARCH)] = None,
+    judge_weight: Annotated[Optional[float], _generate_flag("judge_weight", SEARCH)] = None,
+    judge_gold: Annotated[Optional[bool], _generate_switch("judge_gold", SEARCH)] = None,
     siblings: Annotated[Optional[int], _generate_flag("siblings", SEARCH)] = None,
     continuations: Annotated[Optional[int], _generate_flag("continuations", SEARCH)] = None,
     simulations: Annotated[Optional[int], _generate_flag("simulations", SEARCH)] = None,
     max_calls_per_question: Annotated[Optional[int], _generate_flag("max_calls_per_question", SEARCH)] = None,
     max_steps: Annotated[Optional[int], _generate_flag("max_steps", SEARCH)] = None,
+    alpha: Annotated[Optional[float], _generate_flag("alpha", SEARCH)] = None,
+    exploration: Annotated[Optional[float], _generate_flag("exploration", SEARCH)] = None,
     seed: Annotated[Optional[int], _generate_flag("seed", SEARCH)] = None,
     concurrency: Annotated[Optional[int], _generate_flag("concurrency", MACHINE)] = None,
     rpm: Annotated[Optional[int], _generate_flag("rpm", MACHINE)] = None,
     tpm: Annotated[Optional[int], _generate_flag("tpm", MACHINE)] = None,
     timeout: Annotated[Optional[float], _generate_flag("timeout", MACHINE)] = None,
+    abort_degenerate: Annotated[Optional[float], _generate_flag("abort_degenerate", MACHINE)] = None,
     replay: Annotated[
         bool, typer.Option("--replay", help="Ask nothing: answers come from the run's journal", rich_help_panel=MACHINE)
     ] = False,
@@ -111,6 +133,8 @@ def generate(
     max_tokens: Annotated[Optional[int], _generate_flag("max_tokens", MONEY)] = None,
     price_in: Annotated[Optional[float], _generate_flag("price_in", MONEY)] = None,
     price_out: Annotated[Optional[float], _generate_flag("price_out", MONEY)] = None,
+    value_price_in: Annotated[Optional[float], _generate_flag("value_price_in", MONEY)] = None,
+    value_price_out: Annotated[Optional[float], _generate_flag("value_price_out", MONEY)] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would cost, and ask nothing", rich_help_panel=MONEY)
     ] = False,
@@ -142,10 +166,15 @@ def generate(
         print(summary.model_dump_json())
     else:
         show_run(summary)
-    if summary.stopped:
-        print(f"continue with: {_this_command(summary.stopped.raise_cap)}", file=sys.stderr)
-        raise typer.Exit(CapReached.exit_status if summary.stopped.cause == CapReached.cause else FAILED)
-    if summary.failed:
+    _exit(summary.stopped, failed=summary.failed)
+
+
+def _exit(stopped: StopReason | None, *, failed: int) -> None:
+    """Leave with the status of a session that was stopped early, or that left questions without a tree."""
+    if stopped:
+        print(f"continue with: {_this_command(stopped.raise_cap)}", file=sys.stderr)
+        raise typer.Exit(CapReached.exit_status if stopped.cause == CapReached.cause else FAILED)
+    if failed:
         raise typer.Exit(FAILED)
 
 
@@ -187,12 +216,11 @@ def pairs(
     run: Annotated[Path, typer.Argument(help="Run directory of generate")],
     out: Annotated[Optional[Path], _flag(PairsSettings, "out")] = None,
     min_margin: Annotated[Optional[float], _flag(PairsSettings, "min_margin")] = None,
+    min_confidence: Annotated[Optional[float], _flag(PairsSettings, "min_confidence")] = None,
+    max_pairs_per_state: Annotated[Optional[int], _flag(PairsSettings, "max_pairs_per_state")] = None,
     allow_malformed: Annotated[
         Optional[bool],
         typer.Option("--allow-malformed", help=PairsSettings.model_fields["allow_malformed"].description),
-    ] = None,
-    all_pairs: Annotated[
-        Optional[bool], typer.Option("--all-pairs", help=PairsSettings.model_fields["all_pairs"].description)
     ] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
@@ -200,11 +228,95 @@ def pairs(
     from reasonrag.display import show_pairs
     from reasonrag.pairing import pairs as make_pairs
 
-    summary = make_pairs(run, out=out, min_margin=min_margin, allow_malformed=allow_malformed, all_pairs=all_pairs)
+    summary = make_pairs(
+        run,
+        out=out,
+        min_margin=min_margin,
+        min_confidence=min_confidence,
+        max_pairs_per_state=max_pairs_per_state,
+        allow_malformed=allow_malformed,
+    )
     if as_json:
         print(summary.model_dump_json())
     else:
         show_pairs(summary)
+
+
+def _calibrate_flag(name: str, panel: str | None = None) -> Any:
+    return _flag(CalibrateSettings, name, panel)
+
+
+@app.command()
+def calibrate(
+    run: Annotated[Path, typer.Argument(help="Run directory of generate")],
+    revalue: Annotated[Optional[int], _calibrate_flag("revalue")] = None,
+    k: Annotated[Optional[int], _calibrate_flag("k")] = None,
+    seed: Annotated[Optional[int], _calibrate_flag("seed")] = None,
+    model: Annotated[Optional[str], _calibrate_flag("model", AGENT)] = None,
+    base_url: Annotated[Optional[list[str]], _calibrate_flag("base_url", AGENT)] = None,
+    corpus: Annotated[Optional[Path], _calibrate_flag("corpus", AGENT)] = None,
+    index: Annotated[Optional[Path], _calibrate_flag("index", AGENT)] = None,
+    prompts: Annotated[Optional[Path], _calibrate_flag("prompts", AGENT)] = None,
+    concurrency: Annotated[Optional[int], _calibrate_flag("concurrency", MACHINE)] = None,
+    max_cost: Annotated[Optional[float], _calibrate_flag("max_cost", MONEY)] = None,
+    max_calls: Annotated[Optional[int], _calibrate_flag("max_calls", MONEY)] = None,
+    price_in: Annotated[Optional[float], _calibrate_flag("price_in", MONEY)] = None,
+    price_out: Annotated[Optional[float], _calibrate_flag("price_out", MONEY)] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Check how far the labels of a run can be trusted; with --revalue by fresh continuations."""
+    flags = {name: value for name, value in locals().items() if name != "as_json"}
+    from reasonrag.calibration import calibrate as calibrate_run
+    from reasonrag.display import TerminalWatcher, show_calibration
+
+    with _interrupts():
+        try:
+            found = calibrate_run(watcher=TerminalWatcher(), **flags)
+        except CapReached as reached:
+            print(f"stopped: {reached}", file=sys.stderr)
+            print(f"continue with: {_this_command(reached.raised)}", file=sys.stderr)
+            raise typer.Exit(CapReached.exit_status) from None
+    if as_json:
+        print(found.model_dump_json())
+    else:
+        show_calibration(found)
+
+
+def _with_flags_of(other: Callable[..., None], *, without: Collection[str]) -> Callable[[Command], Command]:
+    """Give a command that takes `**flags` the flags of another one, behind its own."""
+    theirs = [each for each in signature(other, eval_str=True).parameters.values() if each.name not in without]
+
+    def with_flags(command: Command) -> Command:
+        own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD]
+        every = [each.replace(kind=each.KEYWORD_ONLY) for each in own + theirs]
+        vars(command)["__signature__"] = Signature(every)
+        command.__annotations__ = {each.name: each.annotation for each in every}
+        return command
+
+    return with_flags
+
+
+@app.command()
+@_with_flags_of(pairs, without=("run", "out", "as_json"))
+@_with_flags_of(generate, without=("run", "limit", "replay", "dry_run", "pilot", "as_json"))
+def tune(
+    run: Annotated[Optional[Path], _flag(TuneSettings, "run", TRIALS)] = None,
+    pilot: Annotated[Optional[int], _flag(TuneSettings, "pilot", TRIALS)] = None,
+    vary: Annotated[Optional[list[str]], _flag(TuneSettings, "vary", TRIALS)] = None,
+    as_json: Annotated[bool, JSON] = False,
+    **flags: Any,
+) -> None:
+    """Try configurations on some questions, and say which one gives the most pairs for its cost."""
+    from reasonrag.display import TerminalWatcher, show_tuning
+    from reasonrag.tuning import tune as try_configurations
+
+    with _interrupts():
+        found = try_configurations(watcher=TerminalWatcher(), run=run, pilot=pilot, vary=vary, **flags)
+    if as_json:
+        print(found.model_dump_json())
+    else:
+        show_tuning(found)
+    _exit(found.stopped, failed=sum(each.failed for each in found.trials))
 
 
 @index_app.command("build")

@@ -12,14 +12,19 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from preference import PairSummary
+from preference import GoldAgreement, PairSummary
+from preference.agreement import Bin, Share, SignAgreement
 from preference.exporting import PAIRS_FILE
+from reasonrag.calibration import Calibration, Revaluation
 from reasonrag.estimation import Estimate, Range
 from reasonrag.prices import dollars
 from reasonrag.runs import FAILURES, ROLLOUTS
 from reasonrag.session import SessionTally
+from reasonrag.settings import SETTINGS_FILE
 from reasonrag.summaries import RunSummary
+from reasonrag.tuning import REDEFINES_RIGHT, TUNING, TrialReport, Tuning
 
+BAR_WIDTH = 30
 PLAIN_LINE_EVERY_S = 10.0
 """How often progress is written where there is no terminal to redraw."""
 
@@ -36,6 +41,9 @@ class TerminalWatcher:
 
     def say(self, message: str) -> None:
         self._console.print(escape(message), soft_wrap=True)
+
+    def warn(self, message: str) -> None:
+        self.say(f"warning: {message}")
 
     def started(self, *, total: int, done: int) -> None:
         self._total, self._done_before = total, done
@@ -79,6 +87,8 @@ def show_run(summary: RunSummary) -> None:
         ("continuations", f"{summary.continuations:,}"),
         ("mean F1 / EM", f"{_share(summary.mean_f1)} / {_share(summary.mean_em)}"),
         ("mixed outcomes", f"{summary.questions_mixed:,} questions"),
+        ("distinct siblings", _shares(summary.diversity_by_layer, "layer")),
+        ("degenerate", _counts(summary.degenerate)),
         ("unreadable replies", _counts(summary.parse_failures_by_cause)),
         ("calls", f"{summary.calls:,} replies in {summary.requests:,} requests{_from_journal(summary)}"),
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out"),
@@ -88,7 +98,8 @@ def show_run(summary: RunSummary) -> None:
             f"{summary.session_questions:,} questions in {summary.session_seconds:.1f} s, {attempts} failed attempts",
         ),
     ]
-    title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}"
+    values = f"  values of {summary.value_model}" if summary.value_model else ""
+    title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}{values}"
     _print_table(title, rows)
     _warn(summary.warnings)
     print(f"wrote {run / ROLLOUTS}")
@@ -113,6 +124,7 @@ def show_estimate(estimate: Estimate) -> None:
         ("prompt tokens", _range(estimate.prompt_tokens)),
         ("completion tokens", _range(estimate.completion_tokens)),
         ("cost", _price_range(estimate)),
+        *_costs_by_model(estimate),
         ("hours", f"{estimate.hours.low:.1f} to {estimate.hours.high:.1f}, limited by {estimate.limited_by}"),
     ]
     _print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
@@ -135,9 +147,20 @@ def _range(values: Range) -> str:
     return f"{values.low:,.0f} to {values.high:,.0f}"
 
 
+def _costs_by_model(estimate: Estimate) -> list[tuple[str, str]]:
+    """A row for each where there are several with a price."""
+    known = [(name, dollars) for name, dollars in estimate.dollars_by_model.items() if dollars]
+    several = len(estimate.dollars_by_model) > 1
+    return [(f"of {name}", f"{_dollars(each.low)} to {_dollars(each.high)}") for name, each in known if several]
+
+
 def _price_range(estimate: Estimate) -> str:
     if estimate.dollars is None:
-        return f"no price of {estimate.model} in the table of {estimate.prices_as_of}; give --price-in and --price-out"
+        unknown = next(name for name, dollars in estimate.dollars_by_model.items() if dollars is None)
+        flags = "--" if unknown == estimate.model else "--value-"
+        return (
+            f"no price of {unknown} in the table of {estimate.prices_as_of}; give {flags}price-in and {flags}price-out"
+        )
     return f"{_dollars(estimate.dollars.low)} to {_dollars(estimate.dollars.high)}"
 
 
@@ -145,16 +168,155 @@ def show_pairs(summary: PairSummary) -> None:
     """The summary of `pairs`, then what was written."""
     rows = [
         ("questions with a pair", f"{summary.questions_with_a_pair:,} of {summary.questions:,}"),
+        ("without one because", _counts(summary.without_a_pair)),
         ("pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"),
+        ("mean confidence", _share(summary.mean_confidence)),
         ("by chosen action", _counts(summary.pairs_by_action_type)),
         ("by layer", _counts(summary.pairs_by_layer)),
         ("same type on both sides", f"{summary.same_type_pairs:,}"),
         ("tagged", _counts(summary.pairs_by_tag)),
+        *_gold_row(summary.gold_agreement),
         ("dropped", _counts(summary.dropped)),
     ]
     _print_table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
     _warn(summary.warnings)
     print(f"wrote {Path(summary.out) / PAIRS_FILE}")
+
+
+def _gold_row(agreement: dict[str, GoldAgreement]) -> list[tuple[str, str]]:
+    """How often gold passages agree with the chosen side, ties left out; no row where none are known."""
+    shown = [f"{name} {_agreement(each)}" for name, each in agreement.items()]
+    return [("agree with gold passages", ", ".join(shown))] if shown else []
+
+
+def _agreement(each: GoldAgreement) -> str:
+    decided = each.right + each.wrong
+    share = f"{each.right / decided:.2f}" if decided else "-"
+    return f"{share} ({each.right:,} of {decided:,}, {each.ties:,} ties)"
+
+
+def show_calibration(found: Calibration) -> None:
+    """How reward rules agree, then what fresh continuations say."""
+    types = sorted(found.rules_by_action_type)
+    table = Table(title="do two rules order siblings alike? share, siblings both order", title_justify="left")
+    for heading in ("rules", "all", *types):
+        table.add_column(heading)
+    for row, whole in enumerate(found.rules):
+        by_type = [_short_share(found.rules_by_action_type[each][row].alike) for each in types]
+        table.add_row(escape(f"{whole.one}, {whole.other}"), _short_share(whole.alike), *by_type)
+    Console(highlight=False).print(table)
+    if found.revaluation:
+        _show_revaluation(found.revaluation)
+    print(f"wrote {found.report}")
+
+
+def _show_revaluation(fresh: Revaluation) -> None:
+    rows = [
+        ("pairs", f"{fresh.pairs:,} of {fresh.exportable:,}, {fresh.unvalued:,} could not be valued"),
+        ("given up because of", _counts(fresh.failures_by_cause)),
+        ("label confirmed", _confirmed_of(fresh.confirmed)),
+        *((f"  {name}", _confirmed_of(each)) for name, each in fresh.confirmed_by_action_type.items()),
+        *((f"  layer {layer}", _confirmed_of(each)) for layer, each in fresh.confirmed_by_layer.items()),
+        ("margin, label", _share(fresh.mean_margin)),
+        ("margin, fresh", _share(fresh.mean_fresh_margin)),
+        ("calls", f"{fresh.calls:,} replies, {fresh.session_calls:,} of them asked for now"),
+        ("cost", _dollars(fresh.cost_usd)),
+    ]
+    _print_table(f"{fresh.k:,} fresh continuations a step  by {fresh.model}", rows)
+    print("confidence claimed, share confirmed")
+    for each in fresh.reliability:
+        share = each.confirmed.share or 0.0
+        bar = "#" * round(BAR_WIDTH * share) + "." * (BAR_WIDTH - round(BAR_WIDTH * share))
+        print(
+            f"{each.low:.1f} to {each.high:.1f}  {bar if each.confirmed.of else ' ' * BAR_WIDTH}  {_confirmed_of(each)}"
+        )
+
+
+def _confirmed_of(found: Bin | SignAgreement) -> str:
+    """`0.90 [0.80, 0.95] of 40, 2 ties`."""
+    share, ties = found.confirmed, f", {found.ties:,} ties" if found.ties else ""
+    if share.share is None or share.low is None or share.high is None:
+        return f"- of 0{ties}"
+    return f"{share.share:.2f} [{share.low:.2f}, {share.high:.2f}] of {share.of:,}{ties}"
+
+
+def _short_share(share: Share) -> str:
+    return "-" if share.share is None else f"{share.share:.3f}, {share.of:,}"
+
+
+def show_tuning(tuning: Tuning) -> None:
+    """A row per trial, what is suggested, and where everything is."""
+    money = tuning.unit == "dollars"
+    teacher = f"recipe {tuning.recipe}  teacher {tuning.model}  {tuning.questions:,} questions"
+    title = escape(f"{tuning.dataset}/{tuning.split}  {teacher}")
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("trial", overflow="fold")
+    for name in ("replies", "share", "pairs", "sure", "right", "new", "cost", "from", "to"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for trial in tuning.trials:
+        table.add_row(*map(escape, _trial_row(trial, money=money)))
+    Console(highlight=False).print(table)
+    unit = "dollars per 1,000 right pairs" if money else "replies per right pair"
+    print("replies, pairs: per question. share: of the questions that have a pair")
+    print("sure: mean confidence of the pairs. right: pairs per question times confidence")
+    print("new: share of the draws that said something new")
+    print(f"cost: {unit}; from, to: 95 % of a bootstrap over {tuning.questions:,} questions")
+    print("*: no other is better in everything. worse: than the base in sure or share, by more than noise")
+    print("-: not compared, alpha decides what is right. ..: stopped")
+    print(_suggestion(tuning))
+    saved = max(0, tuning.calls_apart - tuning.calls_delivered)
+    cost = f" for {_dollars(tuning.cost_delivered)}" if money else ""
+    print(f"{tuning.calls_delivered:,} replies were given{cost}; that trials share them saved {saved:,}")
+    for trial in tuning.trials:
+        if trial.failed:
+            print(f"{trial.name}: {trial.failed:,} questions failed: {_counts(trial.failures_by_cause)}")
+    run = Path(tuning.run)
+    print(f"wrote {run / TUNING}")
+    if tuning.suggested:
+        print(f"wrote {run / SETTINGS_FILE}: copy its table into your own, or explore with\n{tuning.command}")
+    if tuning.stopped:
+        tried = sum(trial.complete for trial in tuning.trials)
+        print(f"stopped after {tried:,} of {tuning.planned:,} trials: {tuning.stopped.message}")
+
+
+def _trial_row(trial: TrialReport, *, money: bool) -> list[str]:
+    def cost(value: float | None) -> str:
+        return "-" if value is None else f"{1000 * value:,.2f}" if money else f"{value:,.1f}"
+
+    mark = "" if trial.complete else ".."
+    if trial.on_frontier:
+        mark = "*"
+    elif trial.worse_than_base:
+        mark = "worse"
+    elif REDEFINES_RIGHT in trial.changed:
+        mark = "-"
+    ends = trial.intervals.get("cost_per_right_pair")
+    return [
+        trial.name,
+        f"{trial.calls:,.0f}",
+        f"{trial.questions_with_a_pair:.0%}",
+        f"{trial.pairs:.1f}",
+        "-" if trial.confidence is None else f"{trial.confidence:.2f}",
+        f"{trial.right_pairs:.1f}",
+        "-" if trial.distinct_steps is None else f"{trial.distinct_steps:.0%}",
+        cost(trial.cost_per_right_pair),
+        *([cost(ends.low), cost(ends.high)] if ends else ["", ""]),
+        mark,
+    ]
+
+
+def _suggestion(tuning: Tuning) -> str:
+    found = next((trial for trial in tuning.trials if trial.name == tuning.suggested), None)
+    if found is None:
+        return "nothing is suggested: the base did not come to its end, or no trial made a pair"
+    if not found.changed:
+        return "suggested: the base; nothing cheaper is as good"
+    change = found.intervals["cost_change"]
+    if change.low is None or change.high is None:
+        return f"suggested: {found.name}; too few pairs to say how much cheaper it is than the base"
+    sure = "" if change.high < 0 else "; that is within the noise, the base may be as good"
+    return f"suggested: {found.name}; a right pair costs {change.low:+.0%} to {change.high:+.0%} against the base{sure}"
 
 
 def _print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
@@ -196,6 +358,11 @@ def _dollars(amount: float | None) -> str:
 def _counts(counts: dict[str, int]) -> str:
     """`a 3, b 1` for those that are not 0; a dash if none are."""
     return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "-"
+
+
+def _shares(shares: dict[str, float], what: str) -> str:
+    """`layer 0 0.62, 1 0.80`; a dash if there are none."""
+    return f"{what} " + ", ".join(f"{name} {value:.2f}" for name, value in shares.items()) if shares else "-"
 
 
 def _share(value: float | None) -> str:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from tenacity import AsyncRetrying, RetryCallState
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
+KEY_VARIABLE, VALUE_KEY_VARIABLE = "OPENAI_API_KEY", "REASONRAG_VALUE_API_KEY"
+"""Where keys come from: the second one for a value model at an address of its own, which must not see the first."""
 MAX_ATTEMPTS = 8
 """Of one request, those apart that only found its endpoint down. With waits of 1, 2, 4, .. seconds, that is minutes."""
 SAME_ERROR_TIMES = 3
@@ -162,7 +164,7 @@ class EndpointModel:
 
     concurrency: requests in flight over all addresses. rpm, tpm: requests and tokens per minute of each address; None:
     taken from its x-ratelimit headers, if it sends any. timeout: seconds until a request without an answer is given
-    up. on_failure: is told every failed attempt; may be set later.
+    up. flags: what the flags that name it begin with. on_failure: is told every failed attempt; may be set later.
     """
 
     def __init__(
@@ -174,16 +176,19 @@ class EndpointModel:
         rpm: int | None = None,
         tpm: int | None = None,
         timeout: float,
+        flags: str = "--",
+        key_variable: str = KEY_VARIABLE,
         on_failure: Callable[[CallFailure], None] = lambda _: None,
     ) -> None:
         self.name = model
-        addresses, key = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL], _key()
+        self._flags, self._key_variable = flags, key_variable
+        addresses, key = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL], _key(key_variable)
         for base_url in addresses:
             _check_url(base_url)
             if not key and base_url == OPENAI_BASE_URL:
                 raise InputError(
-                    "no API key: set OPENAI_API_KEY, or give --base-url of an endpoint that needs none, "
-                    "or use --model offline"
+                    f"no API key: set {key_variable}, or give {flags}base-url of an endpoint that needs none, "
+                    f"or use {flags}model offline"
                 )
         self.on_failure = on_failure
         self.say: Callable[[str], None] = lambda _: None
@@ -248,11 +253,12 @@ class EndpointModel:
             )
         except APIConnectionError as error:
             raise _UnreachableError(
-                f"cannot reach {shown}: {_clean(reason_of(error))}. Check --base-url and that the server runs"
+                f"cannot reach {shown}: {_clean(reason_of(error))}. "
+                f"Check {self._flags}base-url and that the server runs"
             ) from error
         except BadAnswerError as error:
             raise _UnreachableError(
-                f"{shown} does not speak OpenAI's language: {_clean(reason_of(error))}. Check --base-url"
+                f"{shown} does not speak OpenAI's language: {_clean(reason_of(error))}. Check {self._flags}base-url"
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
@@ -262,12 +268,12 @@ class EndpointModel:
         base_url, reason = endpoint.connection.base_url, _clean(reason_of(error))
         shown = shown_url(base_url)
         if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            return InputError(f"{shown} refuses the API key ({reason}). Check OPENAI_API_KEY")
+            return InputError(f"{shown} refuses the API key ({reason}). Check {self._key_variable}")
         served = await endpoint.connection.served_models()
         known = f"; it serves {', '.join(served[:10])}" if served else ""
         hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         kind = _UnreachableError if may_pass(error) else InputError
-        return kind(f"{shown} does not answer for --model {self.name} ({reason}){known}{hint}")
+        return kind(f"{shown} does not answer for {self._flags}model {self.name} ({reason}){known}{hint}")
 
     def _retrying(self, trials: _Trials, passes: Callable[[BaseException], bool]) -> AsyncRetrying:
         """Attempts with waits between them, each failure reported, until one succeeds or they are hopeless."""
@@ -422,6 +428,11 @@ class EndpointModel:
         return self.dispatcher.in_flight
 
     @property
+    def answered(self) -> int:
+        """Requests answered so far."""
+        return self._answered
+
+    @property
     def seconds_per_request(self) -> float | None:
         """From sending to answer, the mean; None before the first answer."""
         return self._seconds / self._answered if self._answered else None
@@ -494,9 +505,9 @@ def _wait(state: RetryCallState) -> float:
     return wait_exponential_jitter(initial=1, max=MAX_WAIT_S, jitter=1)(state)
 
 
-def _key() -> str:
+def _key(variable: str) -> str:
     """The API key of the environment; empty if there is none."""
-    key = (os.environ.get("OPENAI_API_KEY") or "").strip()
+    key = (os.environ.get(variable) or "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise InputError("OPENAI_API_KEY holds characters that no key has; copy it again")
+        raise InputError(f"{variable} holds characters that no key has; copy it again")
     return key

@@ -7,6 +7,7 @@
     └── RunStopped            the run ends here, what was paid for is kept, the same command goes on
         ├── CapReached        more would cross a cap; exit status 3
         ├── Interrupted       Ctrl-C; exit status 130
+        ├── DegenerateRun     the trees teach nothing; exit status 1
         ├── EndpointLost      no endpoint answers, or the account does not let us in any more; exit status 1
         └── StorageError      answers cannot be written down; exit status 1
 
@@ -63,12 +64,27 @@ class CapReached(RunStopped):
         self.cap = cap
         self.needed = needed
 
+    @property
+    def raised(self) -> dict[str, str]:
+        """The flag and a value with which there is room to go on."""
+        enough = 2 * self.needed
+        return {f"--{self.cap.replace('_', '-')}": f"{enough:.2f}" if self.cap == "max_cost" else f"{enough:.0f}"}
+
 
 class Interrupted(RunStopped):
     """Somebody pressed Ctrl-C."""
 
     cause = "interrupted"
     exit_status = 130
+
+
+class DegenerateRun(RunStopped):
+    """Nearly every tree shows a sign that it teaches nothing."""
+
+    cause = "degenerate"
+
+    def __init__(self, sign: str) -> None:
+        super().__init__(f"{sign}. To go on regardless: --abort-degenerate 0")
 
 
 class EndpointLost(RunStopped):

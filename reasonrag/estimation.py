@@ -10,20 +10,20 @@ from __future__ import annotations
 import math
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from preference import RolloutRecord, read_rollouts
+from preference import RolloutRecord, Usage, read_rollouts
 from reasonrag.chat import ChatModel
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError
-from reasonrag.generation import explore, find_data, generate, model_name, resolve_recipe
-from reasonrag.offline import OfflineTeacher
-from reasonrag.prices import PRICES_AS_OF, Price, find_price
+from reasonrag.generation import Policy, explore, find_data, find_policies, generate, most_calls, resolve_recipe
+from reasonrag.offline import STUDENT, OfflineTeacher
+from reasonrag.prices import PRICES_AS_OF, Price
 from reasonrag.runs import ROLLOUTS
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import GenerateSettings, resolve
@@ -54,7 +54,8 @@ class Estimate(BaseModel):
     prompt_tokens: Range
     completion_tokens: Range
     dollars: Range | None
-    """Null for a model without a price."""
+    """Of all models; null where one has no price."""
+    dollars_by_model: dict[str, Range | None]
     batch_discount: float
     """Share that a Batch API would take off; reasonrag does not use one."""
     cached_price_in: float | None
@@ -68,20 +69,37 @@ class Estimate(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Measured:
-    """Means per question: those expected at least, and at most."""
+class _Use:
+    """What a question is expected to use at least, and at most."""
 
     calls: tuple[float, float]
     requests: tuple[float, float]
     prompt_tokens: tuple[float, float]
     completion_tokens: tuple[float, float]
+
+    def of_all(self, questions: int) -> dict[str, Range]:
+        low, high = ({name: questions * each[end] for name, each in vars(self).items()} for end in (0, 1))
+        return {name: Range(low=low[name], high=high[name]) for name in low}
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Means per question, of all models and of the value model among them."""
+
+    all: _Use
+    values: _Use | None
     seconds_per_request: tuple[float, float]
     questions: int
     spent_dollars: float | None = None
 
 
 def estimate(
-    *, pilot: int = 0, watcher: Watcher | None = None, chat_model: ChatModel | None = None, **flags: Any
+    *,
+    pilot: int = 0,
+    watcher: Watcher | None = None,
+    chat_model: ChatModel | None = None,
+    value_chat_model: ChatModel | None = None,
+    **flags: Any,
 ) -> Estimate:
     """What `generate` with these flags would take. Needs no key without a pilot; see `generate` for the flags.
 
@@ -90,27 +108,25 @@ def estimate(
     settings = resolve(GenerateSettings, "generate", flags)
     source, _ = find_data(settings)
     total = len(source.limited(settings.limit))
-    name = chat_model.name if chat_model else model_name(settings)
-    price = find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out)
+    teacher, student = find_policies(settings, chat_model, value_chat_model)
     if pilot:
-        measured = _pilot(min(pilot, total), flags, watcher, chat_model)
+        measured = _pilot(min(pilot, total), flags, watcher, chat_model, value_chat_model)
     else:
-        measured = _rehearse(min(REHEARSED_QUESTIONS, total), settings, watcher)
-    whole = {
-        field: Range(low=total * getattr(measured, field)[0], high=total * getattr(measured, field)[1])
-        for field in ("calls", "requests", "prompt_tokens", "completion_tokens")
-    }
-    hours, limited_by = _hours(whole, measured, settings)
+        measured = _rehearse(min(REHEARSED_QUESTIONS, total), settings, watcher, student)
+    whole, values = measured.all.of_all(total), measured.values.of_all(total) if measured.values else {}
+    by_model = _dollars_by_model(whole, values, teacher, student)
+    hours, limited_by = _hours(whole, _at_teachers_address(whole, values, settings), measured, settings)
     return Estimate(
         measured_by="pilot" if pilot else "rehearsal",
         measured_questions=measured.questions,
         questions=total,
-        model=name,
+        model=teacher.name,
         recipe=settings.recipe,
         **whole,
-        dollars=_dollars(whole, price),
-        batch_discount=price.batch_discount if price else 0.0,
-        cached_price_in=price.cached_in if price else None,
+        dollars=_sum(by_model.values()),
+        dollars_by_model=by_model,
+        batch_discount=teacher.price.batch_discount if teacher.price else 0.0,
+        cached_price_in=teacher.price.cached_in if teacher.price else None,
         prices_as_of=PRICES_AS_OF if settings.price_in is settings.price_out is None else "given by hand",
         hours=hours,
         limited_by=limited_by,
@@ -118,68 +134,96 @@ def estimate(
     )
 
 
-def _rehearse(questions: int, settings: GenerateSettings, watcher: Watcher | None) -> _Measured:
-    """The first questions explored by the offline teacher, in a place of their own."""
+def _rehearse(questions: int, settings: GenerateSettings, watcher: Watcher | None, student: Policy | None) -> _Measured:
+    """The first questions explored by the offline teacher, in a place of their own; it is the value model, too."""
     search = resolve_recipe(settings).search
     quiet = _Quiet(watcher) if watcher else SilentWatcher()
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        free = {"run": run, "limit": questions, "max_cost": None, "max_calls": None, "max_tokens": None}
-        run_to_end(explore(settings.model_copy(update=free), OfflineTeacher(), None, quiet))
+        free = {
+            "run": run,
+            "limit": questions,
+            "max_cost": None,
+            "max_calls": None,
+            "max_tokens": None,
+            "abort_degenerate": 0.0,
+        }
+        in_its_place = OfflineTeacher(name=STUDENT) if student else None
+        rehearsal = settings.model_copy(update=free)
+        run_to_end(explore(rehearsal, OfflineTeacher(), None, quiet, value_chat_model=in_its_place))
         trees = [rollout for rollout in read_rollouts(run / ROLLOUTS) if not rollout.error]
     if not trees:
         raise InputError(
             "the offline teacher could explore none of the questions, so there is nothing to estimate from"
         )
-    calls, requests, prompt_tokens, _ = (statistics.mean(each) for each in _columns(trees))
-    most_calls = max(calls, search.max_calls or 2 * search.simulations)
-    short, talkative = REPLY_TOKENS
-    grown = requests * _thoughts_in_a_prompt(trees) * (talkative - short)
-    scale = most_calls / calls
+    calls = statistics.mean(tree.usage.calls for tree in trees)
+    searched = calls - statistics.mean(tree.usage.judgements for tree in trees)
+    scale = max(1.0, most_calls(search) / searched)
+    thoughts = _thoughts_in_a_prompt(trees)
     return _Measured(
-        calls=(calls, most_calls),
-        requests=(requests, requests * scale),
-        prompt_tokens=(prompt_tokens, (prompt_tokens + grown) * scale),
-        completion_tokens=(calls * short, most_calls * talkative),
+        all=_rehearsed([tree.usage for tree in trees], scale, thoughts),
+        values=_rehearsed(_value_usages(trees), scale, thoughts) if student else None,
         seconds_per_request=SECONDS_PER_REQUEST,
         questions=len(trees),
     )
 
 
-def _pilot(questions: int, flags: dict[str, Any], watcher: Watcher | None, chat_model: ChatModel | None) -> _Measured:
+def _rehearsed(usages: Sequence[Usage], scale: float, thoughts: float) -> _Use:
+    """What was used, up to so many times as much with long replies. thoughts: earlier replies that a prompt holds."""
+    calls, requests, prompt_tokens, _ = (statistics.mean(each) for each in _columns(usages))
+    short, talkative = REPLY_TOKENS
+    grown = requests * thoughts * (talkative - short)
+    return _Use(
+        calls=(calls, calls * scale),
+        requests=(requests, requests * scale),
+        prompt_tokens=(prompt_tokens, (prompt_tokens + grown) * scale),
+        completion_tokens=(calls * short, calls * scale * talkative),
+    )
+
+
+def _pilot(
+    questions: int,
+    flags: dict[str, Any],
+    watcher: Watcher | None,
+    chat_model: ChatModel | None,
+    value_chat_model: ChatModel | None,
+) -> _Measured:
     """The first questions of the run, explored for real."""
-    summary = generate(watcher=watcher, chat_model=chat_model, **(flags | {"limit": questions}))
+    summary = generate(
+        watcher=watcher, chat_model=chat_model, value_chat_model=value_chat_model, **(flags | {"limit": questions})
+    )
     trees = [rollout for rollout in read_rollouts(Path(summary.run) / ROLLOUTS) if not rollout.error]
     if not trees:
         causes = ", ".join(summary.failures_by_cause) or (summary.stopped.message if summary.stopped else "none asked")
         raise InputError(f"the pilot explored no question, so there is nothing to measure: {causes}")
-    calls, requests, prompt_tokens, completion_tokens = map(_confidence, _columns(trees))
     latency = summary.session_seconds_per_request
     return _Measured(
-        calls=calls,
-        requests=requests,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
+        all=_Use(*map(_confidence, _columns([tree.usage for tree in trees]))),
+        values=_Use(*map(_confidence, _columns(_value_usages(trees)))) if summary.value_model else None,
         seconds_per_request=(latency, latency) if latency else SECONDS_PER_REQUEST,
         questions=len(trees),
         spent_dollars=summary.cost_usd,
     )
 
 
-def _columns(trees: Sequence[RolloutRecord]) -> list[list[float]]:
+def _value_usages(trees: Sequence[RolloutRecord]) -> list[Usage]:
+    return [tree.value_usage or Usage() for tree in trees]
+
+
+def _columns(usages: Sequence[Usage]) -> list[list[float]]:
     """Calls, requests, prompt and completion tokens, of each question."""
-    fields: list[Callable[[RolloutRecord], float]] = [
-        lambda tree: tree.usage.calls,
-        lambda tree: tree.usage.requests,
-        lambda tree: tree.usage.prompt_tokens,
-        lambda tree: tree.usage.completion_tokens,
+    fields: list[Callable[[Usage], float]] = [
+        lambda usage: usage.calls,
+        lambda usage: usage.requests,
+        lambda usage: usage.prompt_tokens,
+        lambda usage: usage.completion_tokens,
     ]
-    return [[field(tree) for tree in trees] for field in fields]
+    return [[field(usage) for usage in usages] for field in fields]
 
 
 def _thoughts_in_a_prompt(trees: Sequence[RolloutRecord]) -> float:
     """How many earlier replies a prompt holds on average: half of those on a whole path."""
-    steps = [end.steps for tree in trees for end in tree.nodes[0].rollouts]
+    steps = [end.steps for tree in trees for node in tree.nodes for end in node.rollouts]
     return (statistics.mean(steps) - 1) / 2 if steps else 0.0
 
 
@@ -192,6 +236,39 @@ def _confidence(values: Sequence[float]) -> tuple[float, float]:
     return max(0.0, mean - error), mean + error
 
 
+def _dollars_by_model(
+    whole: dict[str, Range], values: dict[str, Range], teacher: Policy, student: Policy | None
+) -> dict[str, Range | None]:
+    found = {teacher.name: _dollars(_less(whole, values), teacher.price)}
+    return found if student is None else found | {student.name: _dollars(values, student.price)}
+
+
+def _less(whole: dict[str, Range], part: dict[str, Range]) -> dict[str, Range]:
+    """The rest; never less than nothing, since a pilot's bounds are estimated apart."""
+    return {
+        name: Range(low=max(0.0, each.low - part[name].low), high=max(0.0, each.high - part[name].high))
+        if name in part
+        else each
+        for name, each in whole.items()
+    }
+
+
+def _sum(ranges: Iterable[Range | None]) -> Range | None:
+    total = Range(low=0.0, high=0.0)
+    for each in ranges:
+        if each is None:
+            return None
+        total = Range(low=total.low + each.low, high=total.high + each.high)
+    return total
+
+
+def _at_teachers_address(
+    whole: dict[str, Range], values: dict[str, Range], settings: GenerateSettings
+) -> dict[str, Range]:
+    """What the rate limits given by hand apply to."""
+    return _less(whole, values) if settings.value_base_url else whole
+
+
 def _dollars(whole: dict[str, Range], price: Price | None) -> Range | None:
     if price is None:
         return None
@@ -199,13 +276,19 @@ def _dollars(whole: dict[str, Range], price: Price | None) -> Range | None:
     return Range(low=price.cost(prompt.low, completion.low), high=price.cost(prompt.high, completion.high))
 
 
-def _hours(whole: dict[str, Range], measured: _Measured, settings: GenerateSettings) -> tuple[Range, str]:
-    """How long the requests take at the given limits, and which of them is the tightest."""
+def _hours(
+    whole: dict[str, Range], limited: dict[str, Range], measured: _Measured, settings: GenerateSettings
+) -> tuple[Range, str]:
+    """How long the requests take at the given limits, and which of them is the tightest.
+
+    limited: those that count towards the limits per minute. One path's requests wait for each other, whoever answers
+    them, so a value model's are no second lane.
+    """
 
     def needed(end: Literal["low", "high"], seconds: float) -> dict[str, float]:
-        requests = getattr(whole["requests"], end)
-        tokens = getattr(whole["prompt_tokens"], end) + getattr(whole["completion_tokens"], end)
-        found = {"concurrency": requests * seconds / settings.concurrency / 3600}
+        requests = getattr(limited["requests"], end)
+        tokens = getattr(limited["prompt_tokens"], end) + getattr(limited["completion_tokens"], end)
+        found = {"concurrency": getattr(whole["requests"], end) * seconds / settings.concurrency / 3600}
         if settings.rpm:
             found["requests per minute"] = requests / settings.rpm / 60
         if settings.tpm:

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from mcts import RECIPES, Recipe
+from mcts import RECIPES, Recipe, SearchConfig
+from mcts.recipes import JudgeKind
 from reasonrag.agent import Agent
+from reasonrag.billing import Bill, BilledModel
 from reasonrag.chat import ChatModel, Sampling
 from reasonrag.concurrency import run_to_end
-from reasonrag.endpoints import EndpointModel, shown_url
-from reasonrag.errors import CapReached, InputError, Interrupted, RunStopped, StorageError, choices
+from reasonrag.endpoints import KEY_VARIABLE, VALUE_KEY_VARIABLE, EndpointModel, shown_url
+from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError, choices
 from reasonrag.exploration import RunIdentity
-from reasonrag.journal import JournaledModel, open_journal
-from reasonrag.ledger import Caps, Ledger
+from reasonrag.journal import Journal, JournaledModel, open_journal
+from reasonrag.ledger import Caps, Ledger, Tokens
+from reasonrag.models import Models
 from reasonrag.offline import NAME as OFFLINE
-from reasonrag.offline import OfflineTeacher
+from reasonrag.offline import STUDENT, OfflineTeacher
 from reasonrag.prices import PRICES_AS_OF, Price, find_price
 from reasonrag.prompting import Prompts, load_prompts
 from reasonrag.questions import (
@@ -38,13 +43,14 @@ from reasonrag.questions import (
 from reasonrag.retrieval import MANIFEST, BM25Retriever, Retriever, index_place, is_built, open_index, open_or_build
 from reasonrag.runs import JOURNAL, RunDirectory
 from reasonrag.session import Session, SilentWatcher, Watcher
-from reasonrag.settings import MAX_STEPS, GenerateSettings, resolve
+from reasonrag.settings import JUDGE_WEIGHT, MAX_STEPS, GenerateSettings, RewardName, resolve
 from reasonrag.summaries import RunSummary, SessionNumbers, StopReason, count_run, versions
 
 
 def generate(
     *,
     chat_model: ChatModel | None = None,
+    value_chat_model: ChatModel | None = None,
     retriever: Retriever | None = None,
     watcher: Watcher | None = None,
     replay: bool | str | Path = False,
@@ -52,14 +58,36 @@ def generate(
 ) -> RunSummary:
     """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir`: `--data-dir`).
 
-    chat_model, retriever: used instead of what the settings would build.
+    chat_model, value_chat_model, retriever: used instead of what the settings would build.
     replay: nothing is asked; answers come from the run's journal, or from the journal that is named.
     Works inside a running event loop too. Raises InputError before anything is started and StorageError where nothing
     can be written any more; failed questions and what stopped a run early are in the summary. After a Ctrl-C it saves
     the state, then raises KeyboardInterrupt.
     """
     settings = resolve(GenerateSettings, "generate", flags)
-    return run_to_end(explore(settings, chat_model, retriever, watcher or SilentWatcher(), replay=replay))
+    return run_to_end(
+        explore(
+            settings,
+            chat_model,
+            retriever,
+            watcher or SilentWatcher(),
+            value_chat_model=value_chat_model,
+            replay=replay,
+        )
+    )
+
+
+SELF_HOSTED = Price(0.0, 0.0, cached_in=0.0)
+"""Of a value model that is in no table and has an address of its own."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model by the name its answers go by, what its tokens cost, and how it is sampled."""
+
+    name: str
+    price: Price | None
+    sampling: Sampling
 
 
 async def explore(
@@ -68,31 +96,50 @@ async def explore(
     retriever: Retriever | None,
     watcher: Watcher,
     *,
+    value_chat_model: ChatModel | None = None,
     replay: bool | str | Path = False,
+    shared_journal: Path | None = None,
 ) -> RunSummary:
-    """`generate` for settings that are resolved already, inside an event loop."""
+    """`generate` for settings that are resolved already, inside an event loop.
+
+    shared_journal: of several runs, instead of the run's own. Caps then hold over all of them, and the usage in the
+    run's records is what it would have cost by itself.
+    """
     source, corpus = find_data(settings)
     prompts = load_prompts(settings.prompts)
-    name = chat_model.name if chat_model else model_name(settings)
-    price = _price(settings, name)
+    teacher, student = find_policies(settings, chat_model, value_chat_model)
+    if settings.max_cost is not None:
+        check_prices(teacher, student)
+    if student and student.price is SELF_HOSTED:
+        watcher.say(f"{student.name} has no list price and a --value-base-url of its own: its tokens cost nothing here")
     async with AsyncExitStack() as opened:
-        teacher = None if replay else chat_model or _open_model(settings)
-        if teacher is not None and teacher is not chat_model:
-            opened.push_async_callback(teacher.close)
+        asked: list[ChatModel] = []
+        if not replay:
+            asked.append(chat_model or await owned(opened, open_model(settings)))
+        if student and not replay:
+            asked.append(value_chat_model or await owned(opened, open_value_model(settings)))
         if retriever is None:
-            retriever = await _open_retriever(settings, corpus, teacher, watcher)
-        identity, config = _identify(settings, source, retriever, prompts, name=name, price=price)
+            retriever = await open_retriever(settings, corpus, asked, watcher)
+        identity, config = _identify(settings, source, corpus, retriever, prompts, teacher=teacher, student=student)
         with RunDirectory(settings.run, config, say=watcher.say) as run:
-            journal_path = settings.run / JOURNAL if replay is True or not replay else Path(replay)
+            own_journal = shared_journal or settings.run / JOURNAL
+            bill = Bill() if shared_journal else None
             journal = await opened.enter_async_context(
-                open_journal(journal_path, wanted=lambda question_id: not run.is_done(question_id), writable=not replay)
+                open_journal(
+                    own_journal if replay is True or not replay else Path(replay),
+                    wanted=lambda question_id: not run.is_done(question_id),
+                    held=bill.apart if bill else list,
+                    writable=not replay,
+                )
             )
             caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
-            ledger = Ledger(price, caps, spent=journal.delivered)
-            model = JournaledModel(teacher, journal, name=name, ledger=ledger)
-            agent = _make_agent(settings, model, retriever, prompts)
-            session, questions = Session(run, identity, model, teacher, watcher), source.limited(settings.limit)
-            await session.explore_all(agent, questions, at_once=settings.concurrency)
+            models = _behind(journal, caps, asked, teacher, student)
+            billed = [BilledModel(each, bill) if bill else each for each in models.all]
+            agent = make_agent(settings, billed[0], teacher.sampling, retriever, prompts)
+            value_agent = make_agent(settings, billed[1], student.sampling, retriever, prompts) if student else None
+            session = Session(run, identity, models, watcher, settings.abort_degenerate)
+            questions = source.limited(settings.limit)
+            await session.explore_all(agent, questions, at_once=settings.concurrency, value_agent=value_agent)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
             if session.stopped is None:
@@ -104,35 +151,55 @@ async def explore(
     return summary
 
 
-def _make_agent(settings: GenerateSettings, model: ChatModel, retriever: Retriever, prompts: Prompts) -> Agent:
-    """The agent that the settings describe."""
+async def owned(opened: AsyncExitStack, model: ChatModel) -> ChatModel:
+    """A model of ours, closed with the rest."""
+    opened.push_async_callback(model.close)
+    return model
+
+
+def _behind(
+    journal: Journal, caps: Caps, asked: Sequence[ChatModel], teacher: Policy, student: Policy | None
+) -> Models:
+    """The models behind one journal and one set of caps. asked: the models themselves; empty when replaying."""
+    first, second = (*asked, None, None)[:2]
+    spent = journal.delivered_by
+    ledger = Ledger(teacher.price, caps, spent=spent.get(None, Tokens()))
+    proposing = JournaledModel(first, journal, name=teacher.name, ledger=ledger)
+    if student is None:
+        return Models(proposing)
+    beside = ledger.beside(student.price, spent.get(student.name, Tokens()))
+    continuing = JournaledModel(second, journal, name=student.name, ledger=beside, recorded_as=student.name)
+    return Models(proposing, continuing)
+
+
+def make_agent(
+    settings: GenerateSettings, model: ChatModel, sampling: Sampling, retriever: Retriever, prompts: Prompts
+) -> Agent:
+    """The agent that the settings describe, with some model."""
     return Agent(
         model=model,
         retriever=retriever,
         prompts=prompts,
-        sampling=_sampling(settings),
+        sampling=sampling,
         top_k=settings.top_k,
-        max_steps=_max_steps(settings),
+        max_steps=max_steps(settings),
         seed=settings.seed,
     )
 
 
-def _sampling(settings: GenerateSettings) -> Sampling:
-    return Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens)
-
-
-def _max_steps(settings: GenerateSettings) -> int:
+def max_steps(settings: GenerateSettings) -> int:
     return settings.max_steps or MAX_STEPS[settings.recipe]
 
 
 def _identify(
     settings: GenerateSettings,
     source: QuestionSource,
+    corpus: Path | None,
     retriever: Retriever,
     prompts: Prompts,
     *,
-    name: str,
-    price: Price | None,
+    teacher: Policy,
+    student: Policy | None,
 ) -> tuple[RunIdentity, dict[str, Any]]:
     """What every record says about the run, and the content of its config.json."""
     recipe = resolve_recipe(settings)
@@ -143,72 +210,115 @@ def _identify(
         "retriever": retriever.identity,
         "top_k": settings.top_k,
         "prompts": prompts.hash,
-        "model": name,
-        "sampling": _sampling(settings).model_dump(mode="json", exclude={"stop"}),
+        "model": teacher.name,
+        "sampling": _shown(teacher.sampling),
         "recipe": recipe.model_dump(mode="json"),
-        "max_steps": _max_steps(settings),
+        "max_steps": max_steps(settings),
         "seed": settings.seed,
     }
+    if student:
+        decides_answers["value_model"] = {"name": student.name, "sampling": _shown(student.sampling)}
     identity = RunIdentity(
         dataset=source.dataset,
         split=source.split,
         config_hash=config_hash(decides_answers),
         seed=settings.seed,
         recipe=recipe,
-        price=price,
+        price=teacher.price,
+        value_price=student.price if student else None,
     )
     config = {
         "config_hash": identity.config_hash,
         "decides_answers": decides_answers,
-        "operational": _operational(settings, source),
+        "operational": _operational(settings, source, corpus),
         "versions": versions(),
     }
     return identity, config
 
 
-def _price(settings: GenerateSettings, name: str) -> Price | None:
-    price = find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out)
-    if price is None and settings.max_cost is not None:
+def _shown(sampling: Sampling) -> dict[str, Any]:
+    return sampling.model_dump(mode="json", exclude={"stop"})
+
+
+def find_policies(
+    settings: GenerateSettings, chat_model: ChatModel | None = None, value_chat_model: ChatModel | None = None
+) -> tuple[Policy, Policy | None]:
+    """Who proposes, and who continues where that is somebody else. Raises InputError where that makes no sense."""
+    name = chat_model.name if chat_model else model_name(settings)
+    teacher = teacher_policy(settings, name)
+    if settings.value_model is None and value_chat_model is None:
+        return teacher, None
+    if RECIPES[settings.recipe].search.valuation == "score":
         raise InputError(
-            f"--max-cost needs the price of {name}, which is not in the table of {PRICES_AS_OF}: "
-            "give --price-in and --price-out, in dollars per million tokens"
+            f"recipe {settings.recipe} continues nothing: leave out --value-model, or choose another --recipe"
         )
-    return price
+    value_name = value_chat_model.name if value_chat_model else value_model_name(settings)
+    if value_name == name:
+        raise InputError(f"--value-model {value_name} is the teacher, who continues by default; leave it out")
+    return teacher, value_policy(settings, value_name)
+
+
+def teacher_policy(settings: GenerateSettings, name: str) -> Policy:
+    price = find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out)
+    sampling = Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens)
+    return Policy(name, price, sampling)
+
+
+def value_policy(settings: GenerateSettings, name: str) -> Policy:
+    """Sampled as the teacher, its own temperature apart. It costs nothing if it is in no table and served at an address
+    of its own."""
+    sampling = teacher_policy(settings, name).sampling
+    if settings.value_temperature is not None:
+        sampling = sampling.model_copy(update={"temperature": settings.value_temperature})
+    price = find_price(name, tokens_in=settings.value_price_in, tokens_out=settings.value_price_out)
+    by_hand = settings.value_price_in is not None or settings.value_price_out is not None
+    return Policy(name, SELF_HOSTED if price is None and settings.value_base_url and not by_hand else price, sampling)
+
+
+def check_prices(teacher: Policy, student: Policy | None) -> None:
+    """Raises InputError for a model whose tokens no cap could count."""
+    for policy, flags, free in ((teacher, "--", ""), (student, "--value-", "; one at a --value-base-url is free")):
+        if policy and policy.price is None:
+            raise InputError(
+                f"--max-cost needs the price of {policy.name}, which is not in the table of {PRICES_AS_OF}: "
+                f"give {flags}price-in and {flags}price-out, in dollars per million tokens{free}"
+            )
 
 
 def _summarise(
     run: RunDirectory, session: Session, source: QuestionSource, settings: GenerateSettings, *, total: int
 ) -> RunSummary:
-    ledger, tally = session.model.ledger, session.tally
+    models, tally = session.models, session.tally
     return count_run(
         run.rollouts_path,
         SessionNumbers(
             run=str(run.path),
             config_hash=session.identity.config_hash,
             recipe=session.identity.recipe.name,
-            model=session.model.name,
+            reward=session.identity.recipe.reward_name,
+            model=models.teacher.name,
+            value_model=models.value.name if models.value else None,
             dataset=source.dataset,
             split=source.split,
             seed=settings.seed,
             questions=total,
-            cost_usd=ledger.cost,
+            cost_usd=models.cost,
             session_questions=tally.questions,
             session_seconds=round(session.seconds, 2),
             session_failed_calls=tally.failed_calls,
-            session_cached_calls=session.model.cached_calls,
-            session_seconds_per_request=session.seconds_per_request,
-            stopped=_stop_reason(session.stopped, settings),
+            session_cached_calls=models.cached_calls,
+            session_seconds_per_request=models.seconds_per_request,
+            stopped=_stop_reason(session.stopped),
         ),
     )
 
 
-def _stop_reason(stopped: RunStopped | None, settings: GenerateSettings) -> StopReason | None:
+def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
     if stopped is None:
         return None
-    raised = {}
+    raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}
     if isinstance(stopped, CapReached):
-        enough = 2 * max(getattr(settings, stopped.cap), stopped.needed)
-        raised[f"--{stopped.cap.replace('_', '-')}"] = f"{enough:.2f}" if stopped.cap == "max_cost" else f"{enough:.0f}"
+        raised = stopped.raised
     return StopReason(cause=stopped.cause, message=str(stopped), raise_cap=raised)
 
 
@@ -257,10 +367,10 @@ def _atlas(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
     return source, settings.corpus or world / "corpus.jsonl"
 
 
-async def _open_retriever(
-    settings: GenerateSettings, corpus: Path | None, teacher: ChatModel | None, watcher: Watcher
+async def open_retriever(
+    settings: GenerateSettings, corpus: Path | None, asked: Sequence[ChatModel], watcher: Watcher
 ) -> BM25Retriever:
-    """The index that the settings name, built if it is missing; the teacher is tried before that."""
+    """The index that the settings name, built if it is missing; the models are tried before that."""
     place = settings.index
     if place is not None and (place / MANIFEST).exists():
         found = open_index(place)  # never built over: it may have taken hours
@@ -273,8 +383,9 @@ async def _open_retriever(
     if corpus is None:
         raise InputError(f"{place} holds no finished index; give --corpus FILE to have it built there")
     place = place or index_place(corpus, settings.index_home)
-    if teacher is not None and not is_built(place, corpus):
-        await teacher.check()  # nobody should wait for an index only to learn that the key is wrong
+    if not is_built(place, corpus):
+        for model in asked:
+            await model.check()  # nobody should wait for an index only to learn that the key is wrong
     return open_or_build(place, corpus, say=watcher.say)
 
 
@@ -289,7 +400,33 @@ def model_name(settings: GenerateSettings) -> str:
     )
 
 
-def _open_model(settings: GenerateSettings) -> ChatModel:
+def value_model_name(settings: GenerateSettings) -> str:
+    """The name its answers go by: the offline teacher is not called the same in both roles."""
+    in_process = settings.value_model in (OFFLINE, STUDENT) and not settings.value_base_url
+    return STUDENT if in_process else settings.value_model or ""
+
+
+def open_value_model(settings: GenerateSettings) -> ChatModel:
+    """Who continues, at an address of its own or at the teacher's; the teacher's key and the rate limits given by hand
+    are for the teacher's address only."""
+    name = value_model_name(settings)
+    if name == STUDENT and not settings.value_base_url:
+        return OfflineTeacher(name=name)
+    own = bool(settings.value_base_url)
+    return EndpointModel(
+        name,
+        base_urls=settings.value_base_url or settings.base_url,
+        concurrency=settings.concurrency,
+        rpm=None if own else settings.rpm,
+        tpm=None if own else settings.tpm,
+        timeout=settings.timeout,
+        flags="--value-",
+        key_variable=VALUE_KEY_VARIABLE if own else KEY_VARIABLE,
+    )
+
+
+def open_model(settings: GenerateSettings) -> ChatModel:
+    """The teacher."""
     name = model_name(settings)
     if name == OFFLINE and not settings.base_url:
         return OfflineTeacher()
@@ -304,16 +441,63 @@ def _open_model(settings: GenerateSettings) -> ChatModel:
 
 
 def resolve_recipe(settings: GenerateSettings) -> Recipe:
-    """The named recipe with the widths and budgets that were set explicitly."""
-    recipe = RECIPES[settings.recipe]
+    """The named recipe with the rewards, widths and budgets that were set explicitly. Raises InputError for rewards
+    that it cannot have."""
+    recipe = _with_rewards(RECIPES[settings.recipe], settings)
+    if settings.exploration is not None and recipe.search.selection == "mixed":
+        raise InputError(f"--exploration is c of UCT, which recipe {recipe.name} does not use; leave it out")
     overrides = {
         "siblings": settings.siblings,
         "continuations": settings.continuations,
         "simulations": settings.simulations,
         "max_calls": settings.max_calls_per_question,
+        "alpha": settings.alpha,
+        "exploration": settings.exploration,
     }
     changed = {name: value for name, value in overrides.items() if value is not None}
-    return recipe.model_copy(update={"search": recipe.search.model_copy(update=changed)})
+    search = recipe.search.model_copy(update=changed)
+    return recipe.model_copy(update={"search": search, "outcome": settings.outcome or recipe.outcome})
+
+
+_JUDGES: dict[RewardName, JudgeKind] = {
+    "judge-score": "score",
+    "judge-rank": "rank",
+    "spre+judge-score": "score",
+    "spre+judge-rank": "rank",
+}
+
+
+def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
+    """The recipe with the rewards that were chosen. A judge's do not fall with the length of the path, so that margins
+    between them are not scaled."""
+    name = settings.reward
+    judge = _JUDGES.get(name) if name else None
+    from_continuations = name is not None and name.startswith("spre")
+    if from_continuations and recipe.search.valuation != "continuation":
+        raise InputError(
+            f"--reward {name} is a mean over continuations, and recipe {recipe.name} samples none; "
+            "choose --reward outcome, judge-score or judge-rank, or --recipe economy or paper"
+        )
+    if settings.judge_weight is not None and not (judge and from_continuations):
+        raise InputError("--judge-weight goes with --reward spre+judge-score or spre+judge-rank")
+    changed: dict[str, Any] = {"reward": "outcome"} if name == "outcome" else {}
+    if judge:
+        weight = (settings.judge_weight or JUDGE_WEIGHT) if from_continuations else 1.0
+        changed |= {"judge": judge, "judge_weight": weight}
+        changed |= {"margin_by_layer": recipe.margin_by_layer and from_continuations}
+    recipe = recipe.model_copy(update=changed)
+    if settings.judge_gold is None:
+        return recipe
+    if settings.judge_gold and not recipe.judged:
+        raise InputError(
+            "--judge-gold needs a judge: choose --reward judge-score, judge-rank, spre+judge-score or spre+judge-rank"
+        )
+    return recipe.model_copy(update={"judge_sees_gold": settings.judge_gold})
+
+
+def most_calls(search: SearchConfig) -> int:
+    """Replies that one question's whole budget pays for; without a budget a reply and a judgement per simulation."""
+    return search.max_calls or 2 * search.simulations
 
 
 def config_hash(decides_answers: dict[str, Any]) -> str:
@@ -322,16 +506,25 @@ def config_hash(decides_answers: dict[str, Any]) -> str:
     return hashlib.sha256(canonical).hexdigest()[:16]
 
 
-def _operational(settings: GenerateSettings, source: QuestionSource) -> dict[str, Any]:
+def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Path | None) -> dict[str, Any]:
     """Settings that may change between sessions of a run."""
+    shown = {name: shown_urls(getattr(settings, name)) for name in ("base_url", "value_base_url")}
     base_urls = settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
     return {
         "limit": settings.limit,
         "concurrency": settings.concurrency,
-        "base_url": [shown_url(each) for each in base_urls if each],
+        "base_url": shown_urls(base_urls),
+        "value_base_url": shown["value_base_url"],
         "rpm": settings.rpm,
         "tpm": settings.tpm,
+        "abort_degenerate": settings.abort_degenerate,
         "caps": {"cost": settings.max_cost, "calls": settings.max_calls, "tokens": settings.max_tokens},
         "questions": str(source.path),
         "hub_revision": source.revision,
+        "corpus": None if corpus is None else str(corpus),
+        "settings": settings.model_dump(mode="json") | shown,
     }
+
+
+def shown_urls(addresses: Sequence[str]) -> list[str]:
+    return [shown_url(each) for each in addresses if each]

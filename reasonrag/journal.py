@@ -1,14 +1,15 @@
 """Every answer that was paid for, on disk before it is used, and found again instead of being asked for twice.
 
-A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..]}`. A key
-(`ChatRequest.key`) names everything that determines one draw. Lines are written in batches and synced; an answer is
-given out only when its batch is on disk. Failures are never answers. Knows no endpoint and no price.
+A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..]}`, with `model`
+where the answer is not the run's teacher's. A key (`ChatRequest.key`) names everything that determines one draw. Lines
+are written in batches and synced; an answer is given out only when its batch is on disk. Failures are never answers.
+Knows no endpoint and no price.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,20 +31,31 @@ _UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValueError, Validati
 class _Entry:
     question_id: str
     answers: dict[str, Completion]
+    model: str | None
 
 
 class Journal:
     """Answers by key, and the file they are kept in.
 
     wanted: which questions' answers are worth holding in memory; those of finished questions are not asked for again.
+    held: what is held of the answers of one request.
     writable: False for a journal that is only read. Raises InputError for a file that is no journal.
     """
 
-    def __init__(self, path: Path, *, wanted: Callable[[str], bool] = lambda _: True, writable: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        wanted: Callable[[str], bool] = lambda _: True,
+        held: Callable[[Iterable[Completion]], list[Completion]] = list,
+        writable: bool = True,
+    ) -> None:
         self.path = path
         self.answers: dict[str, Completion] = {}
         self.delivered = Tokens()
         """Everything that is in the file, finished questions included."""
+        self.delivered_by: dict[str | None, Tokens] = {}
+        """The same by model; None is the run's teacher."""
         self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
         self._broken: StorageError | None = None
@@ -54,12 +66,18 @@ class Journal:
         except OSError as error:
             raise InputError(f"cannot open the journal {path}: {error.strerror}") from error
         try:
-            self._load(wanted, writable=writable)
+            self._load(wanted, held, writable=writable)
         except BaseException:
             self._file.close()
             raise
 
-    def _load(self, wanted: Callable[[str], bool], *, writable: bool) -> None:
+    def _load(
+        self,
+        wanted: Callable[[str], bool],
+        held: Callable[[Iterable[Completion]], list[Completion]],
+        *,
+        writable: bool,
+    ) -> None:
         """Read all lines; end or cut off a last one that a crash left without its line break."""
         self._file.seek(0)
         self._size = 0
@@ -75,9 +93,11 @@ class Journal:
                     "for again"
                 ) from error
             self._size += len(line)
-            self.delivered += Tokens.of(entry.answers.values())
+            delivered = Tokens.of(entry.answers.values())
+            self.delivered += delivered
+            self.delivered_by[entry.model] = self.delivered_by.get(entry.model, Tokens()) + delivered
             if wanted(entry.question_id):
-                for key, completion in entry.answers.items():
+                for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
                     self.answers.setdefault(key, completion)
             if not whole and writable:
                 self._file.write(b"\n")
@@ -86,12 +106,18 @@ class Journal:
             self._file.flush()
             self._file.truncate(self._size)
 
-    async def append(self, question_id: str, keys: Sequence[str], completions: Sequence[Completion]) -> None:
-        """Return when the answer to these draws is on disk. Raises StorageError if it cannot be."""
+    async def append(
+        self, question_id: str, keys: Sequence[str], completions: Sequence[Completion], *, model: str | None = None
+    ) -> None:
+        """Return when the answer to these draws is on disk. Raises StorageError if it cannot be.
+
+        model: whose answer it is; None: the run's teacher's.
+        """
         if self._broken:
             raise self._broken
         entry = {
             "question_id": question_id,
+            **({} if model is None else {"model": model}),
             "keys": keys,
             "completions": [each.model_dump(mode="json", exclude_defaults=True) for each in completions],
         }
@@ -135,17 +161,27 @@ class JournaledModel:
     inner: may give fewer answers than a request has draws; the others are asked for singly. None: only the journal
     answers, and what is not in it raises ModelError with cause `not_recorded`. It stays its owner's to close.
     ledger: says whether more may be spent, and is told what was.
+    recorded_as: the model that the journal's new lines name; None where it is the run's teacher.
     An answer that was asked for is awaited and kept even if nobody waits for it any more: it is paid for. No draw may
     be asked for twice in one session; new answers are not held in memory, so it would be bought again.
     """
 
-    def __init__(self, inner: ChatModel | None, journal: Journal, *, name: str, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        inner: ChatModel | None,
+        journal: Journal,
+        *,
+        name: str,
+        ledger: Ledger,
+        recorded_as: str | None = None,
+    ) -> None:
         self.name = name
+        self.inner = inner
         self.ledger = ledger
         self.cached_calls = 0
         """Draws answered by the journal so far."""
-        self._inner = inner
         self._journal = journal
+        self._recorded_as = recorded_as
         self._buying: set[asyncio.Task[list[Completion]]] = set()
         self._stopped: RunStopped | None = None
 
@@ -172,14 +208,14 @@ class JournaledModel:
         return first + [completion for [completion] in others]
 
     async def _buy(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
-        if self._inner is None:
+        if self.inner is None:
             raise ModelError(
                 f"{self._journal.path} has no answer of {self.name} to sample {request.samples[0]} of the prompt "
                 f"ending {request.messages[-1].content[-60:]!r}; was it made with the same model, prompts, sampling "
                 "and seed?",
                 cause="not_recorded",
             )
-        task = asyncio.create_task(self._ask(self._inner, request, keys))
+        task = asyncio.create_task(self._ask(self.inner, request, keys))
         self._buying.add(task)
         task.add_done_callback(self._bought)
         return await asyncio.shield(task)
@@ -194,7 +230,8 @@ class JournaledModel:
             if self._stopped:  # while it waited near a cap
                 raise self._stopped
             completions = list(await inner.complete(request))
-            await self._journal.append(request.question_id, keys[: len(completions)], completions)
+            answered = keys[: len(completions)]
+            await self._journal.append(request.question_id, answered, completions, model=self._recorded_as)
             reservation.settle(completions)
         return completions
 
@@ -213,8 +250,8 @@ class JournaledModel:
             await asyncio.wait(self._buying)
 
     async def check(self) -> None:
-        if self._inner is not None:
-            await self._inner.check()
+        if self.inner is not None:
+            await self.inner.check()
 
     async def close(self) -> None:
         """The journal and the model stay their owners'."""
@@ -233,4 +270,5 @@ async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
 def _parse(line: bytes) -> _Entry:
     record = orjson.loads(line)
     completions = [Completion.model_validate(each) for each in record["completions"]]
-    return _Entry(str(record["question_id"]), dict(zip(record["keys"], completions, strict=True)))
+    answers = dict(zip(record["keys"], completions, strict=True))
+    return _Entry(str(record["question_id"]), answers, record.get("model"))

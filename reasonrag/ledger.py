@@ -1,6 +1,7 @@
 """What has been spent, what is promised to requests under way, and the caps that neither may cross.
 
-Decides what a request may cost at most before it is sent. Knows no endpoint, no file and no tree.
+Decides what a request may cost at most before it is sent. Models with prices of their own may share caps. Knows no
+endpoint, no file and no tree.
 """
 
 from __future__ import annotations
@@ -70,21 +71,32 @@ class Reservation:
 
 @dataclass(slots=True)
 class Ledger:
-    """Spent and promised: together they never cross a cap, whatever the requests under way will use."""
+    """What one model has spent and was promised; with those of the ledgers beside it, it never crosses a cap, whatever
+    the requests under way will use."""
 
     price: Price | None = None
     caps: Caps = field(default_factory=Caps)
     spent: Tokens = field(default_factory=Tokens)
-    """Everything delivered to this run so far, earlier sessions included."""
+    """Everything the model has delivered to this run so far, earlier sessions included."""
     promised: Tokens = field(default_factory=Tokens)
     waiting: int = 0
     """Requests that wait because a cap is near."""
+    _all: list[Ledger] = field(default_factory=list)
+    """The ledgers under the same caps, this one included."""
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._all.append(self)
+
+    def beside(self, price: Price | None, spent: Tokens) -> Ledger:
+        """The ledger of another model, under the same caps."""
+        return Ledger(price, self.caps, spent, _all=self._all, _settled=self._settled)
 
     @property
     def cost(self) -> float | None:
-        """Dollars spent; None without a price."""
-        return None if self.price is None else self.spent.cost(self.price)
+        """Dollars that all models have spent; None where one has no price."""
+        costs = [None if each.price is None else each.spent.cost(each.price) for each in self._all]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     @asynccontextmanager
     async def reserve(self, request: ChatRequest) -> AsyncIterator[Reservation]:
@@ -94,8 +106,8 @@ class Ledger:
         could cross the cap by itself.
         """
         bound = _most(request)
-        while self._cap_crossed_by(self.spent + self.promised + bound):
-            if crossed := self._cap_crossed_by(self.spent + bound):
+        while self._cap_crossed_by(bound, with_promised=True):
+            if crossed := self._cap_crossed_by(bound, with_promised=False):
                 raise crossed
             self._settled.clear()
             self.waiting += 1
@@ -110,17 +122,22 @@ class Ledger:
             self.promised += Tokens(-bound.calls, -bound.requests, -bound.prompt, -bound.completion)
             self._settled.set()
 
-    def _cap_crossed_by(self, total: Tokens) -> CapReached | None:
-        caps, spent = self.caps, self.spent
+    def _cap_crossed_by(self, bound: Tokens, *, with_promised: bool) -> CapReached | None:
+        """The cap that this model could cross by using so much more."""
+        caps, spent, total, cost = self.caps, Tokens(), Tokens(), 0.0
+        for each in self._all:
+            used = each.spent + each.promised if with_promised else each.spent
+            used = used + bound if each is self else used
+            spent, total = spent + each.spent, total + used
+            cost += used.cost(each.price) if each.price else 0.0
         tokens = total.prompt + total.completion
         if caps.calls is not None and total.calls > caps.calls:
             return CapReached("max_calls", f"{spent.calls:,} of {caps.calls:,} calls are used", needed=total.calls)
         if caps.tokens is not None and tokens > caps.tokens:
-            used = f"{spent.prompt + spent.completion:,} of {caps.tokens:,} tokens are used"
-            return CapReached("max_tokens", used, needed=tokens)
-        if caps.cost is not None and self.price is not None and total.cost(self.price) > caps.cost:
-            used = f"{dollars(spent.cost(self.price))} of {dollars(caps.cost)} are spent"
-            return CapReached("max_cost", used, needed=total.cost(self.price))
+            shown = f"{spent.prompt + spent.completion:,} of {caps.tokens:,} tokens are used"
+            return CapReached("max_tokens", shown, needed=tokens)
+        if caps.cost is not None and self.cost is not None and cost > caps.cost:
+            return CapReached("max_cost", f"{dollars(self.cost)} of {dollars(caps.cost)} are spent", needed=cost)
         return None
 
 

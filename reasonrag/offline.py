@@ -2,7 +2,7 @@
 
 It knows the turn from the tags its system prompt names, scores queries, sentences and answer spans by word overlap, and
 draws among them with temperature: good enough to be right often and wrong often. It has no knowledge, no network and no
-access to golden answers (only the judge's prompt holds any). A reply is a pure function of messages, temperature, seed
+access to golden answers (only a judge's prompt may hold any). A reply is a pure function of messages, temperature, seed
 and choice.
 """
 
@@ -22,6 +22,8 @@ from preference import Message, f1_score
 from reasonrag.chat import ChatRequest, Completion, estimate_tokens
 
 NAME = "offline"
+STUDENT = "offline-student"
+"""Its name as a value model beside itself: a policy of its own, by its sampling."""
 
 _USER_TURN = re.compile(
     r"Question: (?P<question>.*?)(?:\nPrevious Thoughts: (?P<thoughts>.*?))?"
@@ -29,6 +31,7 @@ _USER_TURN = re.compile(
     re.DOTALL,
 )
 _TAGGED = {tag: re.compile(rf"<{tag}>(.*?)</{tag}>", re.DOTALL) for tag in ("query", "evidence", "answer")}
+_GIVEN = re.compile(r"^(Correct answer|Reasoning|Candidate [0-9]+): (.*)$", re.MULTILINE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(0-9])")
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\b[A-Z][\w'\u2019.-]*(?:(?: (?:of|the|and|de|von|van|for|&))* [A-Z0-9][\w'\u2019.-]*)*")
@@ -51,8 +54,9 @@ _STOP_WORDS = frozenset(
 
 
 @dataclass(frozen=True)
-class _Prompt:
-    """What the teacher understands of a prompt."""
+class Prompt:
+    """What a teacher understands of a prompt. passages: title and text of each. A judge's `question` is all it is
+    shown: question, correct answer and reasoning."""
 
     turn: str
     question: str
@@ -84,21 +88,12 @@ class OfflineTeacher:
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         await asyncio.sleep(0)  # never starves the loop it runs in
-        prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
         temperature = request.sampling.temperature
         replies = [
             reply(request.messages, temperature=temperature, seed=request.seeds[0], choice=choice)
             for choice in range(len(request.samples))
         ]
-        spent = sum(estimate_tokens(text) for text in replies)
-        return [
-            Completion(
-                text=text, finish_reason="stop", requests=1, prompt_tokens=prompt_tokens, completion_tokens=spent
-            )
-            if choice == 0
-            else Completion(text=text, finish_reason="stop", requests=0)
-            for choice, text in enumerate(replies)
-        ]
+        return as_completions(request, replies)
 
     async def check(self) -> None:
         """It is always there."""
@@ -107,35 +102,49 @@ class OfflineTeacher:
         """It holds nothing open."""
 
 
+def as_completions(request: ChatRequest, replies: Sequence[str]) -> list[Completion]:
+    """Replies to one request as an endpoint would hand them over, with its tokens at four characters each."""
+    prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
+    spent = sum(estimate_tokens(text) for text in replies)
+    return [
+        Completion(text=text, finish_reason="stop", requests=1, prompt_tokens=prompt_tokens, completion_tokens=spent)
+        if choice == 0
+        else Completion(text=text, finish_reason="stop", requests=0)
+        for choice, text in enumerate(replies)
+    ]
+
+
 def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice: int) -> str:
     """The reply to a chat, whole and with its closing tag."""
     identity = [[(m.role, m.content) for m in messages], seed, choice]
     dice = random.Random(hashlib.sha256(orjson.dumps(identity)).digest())
-    prompt = _understand(messages)
+    prompt = understand(messages)
     if prompt.turn == "read":
         return _read(prompt, temperature, dice)
     if prompt.turn == "judge":
-        return _judge(prompt, dice)
+        return _score(prompt, dice)
+    if prompt.turn == "rank":
+        return _ranking(prompt, dice)
     if prompt.turn == "conclude":
         return _answer(_draw(_answers(prompt), temperature, dice))
     return _think(prompt, temperature, dice)
 
 
-def _understand(messages: Sequence[Message]) -> _Prompt:
+def understand(messages: Sequence[Message]) -> Prompt:
     """Read turn, question, thoughts and passages from the first system and user turn."""
     system = next((m.content for m in messages if m.role == "system"), "")
     user = next((m.content for m in messages if m.role == "user"), "")
     turn = "conclude"
-    for tag, name in (("<score>", "judge"), ("<evidence>", "read"), ("<query>", "think")):
+    for tag, name in (("<score>", "judge"), ("<ranking>", "rank"), ("<evidence>", "read"), ("<query>", "think")):
         if tag in system:
             turn = name
             break
     match = _USER_TURN.fullmatch(user)
     if match is None:
-        return _Prompt(turn, question=user, thoughts="", passages=())
+        return Prompt(turn, question=user, thoughts="", passages=())
     passages = (match["reference"] or "").split("Wikipedia Title: ")[1:]
     titled = (passage.partition("\n") for passage in passages)
-    return _Prompt(
+    return Prompt(
         turn=turn,
         question=match["question"].strip(),
         thoughts=match["thoughts"] or "",
@@ -143,10 +152,10 @@ def _understand(messages: Sequence[Message]) -> _Prompt:
     )
 
 
-# -- the four turns --------------------------------------------------------------------------------------------
+# -- the five turns --------------------------------------------------------------------------------------------
 
 
-def _think(prompt: _Prompt, temperature: float, dice: random.Random) -> str:
+def _think(prompt: Prompt, temperature: float, dice: random.Random) -> str:
     """Search on, or answer: the more has been read and the fewer leads are left, the likelier an answer."""
     queries, answers = _queries(prompt), _answers(prompt)
     searched, found = len(prompt.said("query")), len(prompt.evidence)
@@ -159,14 +168,14 @@ def _think(prompt: _Prompt, temperature: float, dice: random.Random) -> str:
     return f"{lead} So the next query is <query>{drawn.text}</query>"
 
 
-def _read(prompt: _Prompt, temperature: float, dice: random.Random) -> str:
+def _read(prompt: Prompt, temperature: float, dice: random.Random) -> str:
     """One or two sentences of the passages, by overlap with the latest query and the question."""
     query = (prompt.said("query") or [prompt.question])[-1]
     wanted, context = _stems(query), _stems(prompt.question)
     options = [_Option("None", 0.8)]
     for rank, (title, text) in enumerate(prompt.passages):
         on_title = 2.5 * _share(_stems(title), wanted)
-        for position, sentence in enumerate(_SENTENCE_END.split(text)):
+        for position, sentence in enumerate(sentences(text)):
             stems = _stems(sentence)
             overlap = 3.5 * _share(wanted, stems) + 1.5 * _share(context, stems)
             logit = overlap + on_title - 0.3 * rank - 0.1 * position
@@ -183,17 +192,43 @@ def _read(prompt: _Prompt, temperature: float, dice: random.Random) -> str:
     return f"Based on the query, the relevant evidence is <evidence>{chosen}</evidence>"
 
 
-def _judge(prompt: _Prompt, dice: random.Random) -> str:
-    """A noisy score: how well the last answer, or else the evidence, covers the correct answer it was shown."""
-    correct, _, reasoning = prompt.question.partition("\nReasoning: ")
-    golden = correct.partition("\nCorrect answer: ")[2].split(" or ")
-    said = _TAGGED["answer"].findall(reasoning)
-    if said:
-        quality = f1_score(said[-1], golden)
-    else:
-        quality = 0.3 + 0.4 * any(gold.casefold() in reasoning.casefold() for gold in golden)
+def _score(prompt: Prompt, dice: random.Random) -> str:
+    """A noisy score of the reasoning."""
+    given = _given(prompt)
+    quality = _quality(prompt, given, given.get("Reasoning", ""))
     score = round(min(100.0, max(0.0, 100 * quality + dice.gauss(-5, 8))))
     return f"Judged by the answer it leads to. So the score is <score>{score}</score>"
+
+
+def _ranking(prompt: Prompt, dice: random.Random) -> str:
+    """The candidates by the same noisy quality, each at the end of the reasoning."""
+    given = _given(prompt)
+    qualities = {
+        name.removeprefix("Candidate "): _quality(prompt, given, f"{given.get('Reasoning', '')} {said}")
+        + dice.gauss(0, 0.08)
+        for name, said in given.items()
+        if name.startswith("Candidate ")
+    }
+    order = sorted(qualities, key=lambda number: -qualities[number])
+    return f"Judged by where they lead. So the ranking is <ranking>{' '.join(order)}</ranking>"
+
+
+def _given(prompt: Prompt) -> dict[str, str]:
+    """What a judge is given beside the question, by the name at the beginning of its line."""
+    return dict(_GIVEN.findall(prompt.question))
+
+
+def _quality(prompt: Prompt, given: dict[str, str], reasoning: str) -> float:
+    """In [0, 1]: how well the last answer, or else the evidence, covers the correct answer; where none was shown, how
+    much of the question was asked for and found."""
+    if "Correct answer" not in given:
+        said = " ".join(text for tag in _TAGGED.values() for text in tag.findall(reasoning))
+        return _share(_stems(prompt.question.partition("\n")[0]), _stems(said))
+    golden = given["Correct answer"].split(" or ")
+    answers = _TAGGED["answer"].findall(reasoning)
+    if answers:
+        return f1_score(answers[-1], golden)
+    return 0.3 + 0.4 * any(gold.casefold() in reasoning.casefold() for gold in golden)
 
 
 def _answer(option: _Option) -> str:
@@ -203,7 +238,7 @@ def _answer(option: _Option) -> str:
 # -- options ---------------------------------------------------------------------------------------------------
 
 
-def _queries(prompt: _Prompt) -> list[_Option]:
+def _queries(prompt: Prompt) -> list[_Option]:
     """What could be searched next: the question, the names in it, and names the evidence brought up."""
     asked = {query.casefold() for query in prompt.said("query")}
     names = _names(prompt.question)
@@ -224,7 +259,7 @@ def _queries(prompt: _Prompt) -> list[_Option]:
     ]
 
 
-def _answers(prompt: _Prompt) -> list[_Option]:
+def _answers(prompt: Prompt) -> list[_Option]:
     """What could be answered: a verdict, one of the things compared, or a span of the evidence."""
     question = prompt.question
     if _VERDICT_QUESTION.match(question):
@@ -235,7 +270,7 @@ def _answers(prompt: _Prompt) -> list[_Option]:
     asked = _stems(question)
     options: list[_Option] = []
     for age, evidence in enumerate(reversed(prompt.evidence)):
-        for sentence in _SENTENCE_END.split(evidence):
+        for sentence in sentences(evidence):
             support = 2.0 * _share(asked, _stems(sentence)) - 0.4 * age
             options += [
                 _Option(span, support + fit + _closeness(span, sentence, asked))
@@ -246,7 +281,7 @@ def _answers(prompt: _Prompt) -> list[_Option]:
     return _best_of_each(options) or guesses
 
 
-def _verdicts(prompt: _Prompt) -> list[_Option]:
+def _verdicts(prompt: Prompt) -> list[_Option]:
     """Yes if the things asked about share a telling word in the evidence, no if they do not; unsure without
     evidence.
     """
@@ -259,7 +294,7 @@ def _verdicts(prompt: _Prompt) -> list[_Option]:
     return [_Option("yes", lean), _Option("no", -lean)]
 
 
-def _compared(prompt: _Prompt, options: list[str]) -> list[_Option]:
+def _compared(prompt: Prompt, options: list[str]) -> list[_Option]:
     """The one of two that the evidence gives the lower (or higher) year; unsure without both."""
     years = [_year_beside(option, prompt.evidence) for option in options]
     if years[0] is None or years[1] is None or years[0] == years[1]:
@@ -300,6 +335,11 @@ def _closeness(span: str, sentence: str, asked: frozenset[str]) -> float:
 
 
 # -- words -----------------------------------------------------------------------------------------------------
+
+
+def sentences(text: str) -> list[str]:
+    """A text cut where a sentence ends and something like a sentence begins."""
+    return _SENTENCE_END.split(text)
 
 
 def _names(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from preference import MalformedRolloutsError, PairingRules, PairSummary, export_pairs, read_rollouts
+from preference import MalformedRolloutsError, PairSummary, export_pairs, read_rollouts
 from reasonrag.errors import InputError
 from reasonrag.runs import ROLLOUTS
 from reasonrag.settings import PairsSettings, resolve
@@ -27,13 +27,8 @@ def pairs(run: str | Path, **flags: Any) -> PairSummary:
     rollouts = path / ROLLOUTS if path.is_dir() else path
     if not rollouts.is_file():
         raise InputError(f"there is no {rollouts}; give a run directory. Make one with: reasonrag generate --run {run}")
-    rules = PairingRules(
-        min_margin=settings.min_margin,
-        allow_malformed=settings.allow_malformed,
-        all_pairs=settings.all_pairs,
-    )
     try:
-        return export_pairs(read_rollouts(rollouts), settings.out, rules, versions=versions())
+        return export_pairs(read_rollouts(rollouts), settings.out, settings.rules, versions=versions())
     except MalformedRolloutsError as error:
         raise InputError(
             f"{error}. If a run was stopped there, run the same generate command again: it mends the file"

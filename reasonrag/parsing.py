@@ -1,7 +1,8 @@
 """From a reply to a typed step, or to the reason why it is none.
 
 The reply is cut at the first closing tag, whether or not the endpoint honoured the stop string. An endpoint that did
-drops the string: an open tag then gets its closing tag back. Knows the tags of each turn and nothing of prompts.
+drops the string: an open tag then gets its closing tag back. Judgements are read here too, in the same way. Knows the
+tags of each turn and nothing of prompts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
 }
 """The tags that each turn may produce; the contract with RAG_ProGuide."""
 
+_NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:/\s*100|%)?")
+_POSITION = re.compile(r"[0-9]{1,4}")
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
 ParseCause = Literal["withheld", "cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
@@ -74,6 +77,32 @@ def parse_reply(text: str, *, action: AgentAction, finish_reason: FinishReason) 
         return ParseError("empty", f"nothing stands inside <{name}>")
     lead = text[: opening.start()].lstrip()
     return ParsedReply(f"{lead}<{name}>{content}</{name}>", _as_type(name), content)
+
+
+def parse_score(text: str, finish_reason: FinishReason) -> float | None:
+    """The score from 0 to 100 of a judgement, as a share of 100; None where it holds none."""
+    found = _NUMBER.fullmatch(_inside("score", text, finish_reason))
+    score = float(found[1]) / 100 if found else None
+    return score if score is not None and score <= 1 else None
+
+
+def parse_ranking(text: str, finish_reason: FinishReason, *, candidates: int) -> tuple[int, ...] | None:
+    """The numbers of all candidates, from 1 on, in the order of a judgement, best first; None where it gives none."""
+    words = [each for each in re.split(r"[\s,;>]+", _inside("ranking", text, finish_reason)) if each]
+    if not all(_POSITION.fullmatch(each) for each in words):
+        return None
+    order = tuple(map(int, words))
+    return order if sorted(order) == list(range(1, candidates + 1)) else None
+
+
+def _inside(tag: str, text: str, finish_reason: FinishReason) -> str:
+    """What stands in a tag of a judgement, read as a step is: up to the first closing tag, which an endpoint may have
+    dropped, and from the last opening one on. Empty where there is none or the reply was cut off in it."""
+    said, *rest = re.split(rf"<\s*/\s*{tag}\s*>", text, maxsplit=1, flags=re.IGNORECASE)
+    if not rest and finish_reason != "stop":
+        return ""
+    _, *opened = re.split(rf"<\s*{tag}\s*>", said, flags=re.IGNORECASE)
+    return opened[-1].strip() if opened else ""
 
 
 def _as_type(name: str) -> ActionType:

@@ -41,6 +41,7 @@ PRICES: dict[str, Price] = {
     "gpt-5-nano": Price(0.05, 0.40, cached_in=0.005, batch_discount=_BATCH),
     "o4-mini": Price(1.10, 4.40, cached_in=0.275, batch_discount=_BATCH),
     "offline": Price(0.0, 0.0, cached_in=0.0),
+    "offline-student": Price(0.0, 0.0, cached_in=0.0),
 }
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 

@@ -20,23 +20,26 @@ from preference import AgentAction, Message
 from reasonrag.corpora import Passage
 from reasonrag.errors import InputError, choices
 
-PROMPT_NAMES = ("think", "read", "conclude", "repair", "judge")
+PROMPT_NAMES = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
 
-_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score)\s*>", re.IGNORECASE)
-_NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score)\s*>", re.IGNORECASE)
+_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking)\s*>", re.IGNORECASE)
+_NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking)\s*>", re.IGNORECASE)
 _SPECIAL_TOKEN = re.compile(r"<\|([^|<>]{1,64})\|>")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """System prompts by turn, the repair turn's text, and the judge's system prompt (recipe `released`)."""
+    """System prompts by turn, the texts of the repair turn and of the turn that asks for another step, and the system
+    prompts of the judge that scores and of the one that ranks."""
 
     think: str
     read: str
     conclude: str
     repair: str
+    vary: str
     judge: str
+    rank: str
 
     @property
     def hash(self) -> str:
@@ -56,8 +59,9 @@ def load_prompts(directory: Path | None = None) -> Prompts:
     }
     if directory is not None:
         texts |= _own_prompts(directory)
-    if "{detail}" not in texts["repair"]:
-        raise InputError("repair.txt must contain {detail}, the place for what was wrong with the reply")
+    for name, place, what in (("repair", "{detail}", "what was wrong with the reply"), ("vary", "{siblings}", "steps")):
+        if place not in texts[name]:
+            raise InputError(f"{name}.txt must contain {place}, the place for {what}")
     return Prompts(**{name: text.strip() for name, text in texts.items()})
 
 
@@ -112,15 +116,67 @@ def render_repair(prompts: Prompts, prompt: Sequence[Message], *, reply: str, de
     )
 
 
-def render_judgement(
-    prompts: Prompts, *, question: str, golden_answers: Sequence[str], thoughts: Sequence[str]
-) -> tuple[Message, Message]:
-    """What the judge of recipe `released` sees: the only prompt that holds golden answers."""
-    user = (
-        f"Question: {_inert(question)}\nCorrect answer: {' or '.join(map(_inert, golden_answers))}\n"
-        f"Reasoning: {_join(thoughts)}"
+def render_variation(prompts: Prompts, prompt: Sequence[Message], *, said: Sequence[str]) -> tuple[Message, ...]:
+    """The turn that asks for another step than those that were taken: the prompt, the first of them, and all of them.
+
+    said: replies of the siblings so far, at least one.
+    """
+    listed = "\n".join(f"- {plain_text(each)}" for each in dict.fromkeys(said))
+    return (
+        *prompt,
+        Message(role="assistant", content=plain_text(said[0])),
+        Message(role="user", content=prompts.vary.replace("{siblings}", listed)),
     )
-    return Message(role="system", content=prompts.judge), Message(role="user", content=user)
+
+
+def render_judgement(
+    prompts: Prompts,
+    *,
+    question: str,
+    thoughts: Sequence[str],
+    golden_answers: Sequence[str] = (),
+    passages: Sequence[Passage] = (),
+) -> tuple[Message, Message]:
+    """What a judge sees who scores some reasoning. `golden_answers`: none unless the recipe lets judges see them."""
+    lines = [*_known(question, golden_answers, passages), f"Reasoning: {_one_line(thoughts)}"]
+    return Message(role="system", content=prompts.judge), Message(role="user", content="\n".join(lines))
+
+
+def render_ranking(
+    prompts: Prompts,
+    *,
+    question: str,
+    thoughts: Sequence[str],
+    candidates: Sequence[str],
+    golden_answers: Sequence[str] = (),
+    passages: Sequence[Passage] = (),
+) -> tuple[Message, Message]:
+    """What a judge sees who orders `candidates`, replies of siblings, numbered from 1 as they come."""
+    lines = _known(question, golden_answers, passages)
+    if thoughts:
+        lines.append(f"Reasoning: {_one_line(thoughts)}")
+    lines += [f"Candidate {number}: {_one_line([each])}" for number, each in enumerate(candidates, start=1)]
+    return Message(role="system", content=prompts.rank), Message(role="user", content="\n".join(lines))
+
+
+def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage]) -> list[str]:
+    """What judges are told beside the reasoning. Each text has a line of its own and no line break, so that none can
+    begin a line that looks like one of ours."""
+    lines = [f"Question: {_inert(_folded(question))}"]
+    if golden_answers:
+        lines.append(f"Correct answer: {' or '.join(_inert(_folded(each)) for each in golden_answers)}")
+    return lines + [
+        f"Passage {number}: {_inert(_folded(each.title))}: {_inert(_folded(each.text))}"
+        for number, each in enumerate(passages, start=1)
+    ]
+
+
+def _one_line(thoughts: Sequence[str]) -> str:
+    return _join([_folded(each) for each in thoughts])
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())
 
 
 def plain_text(text: str) -> str:

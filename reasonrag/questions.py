@@ -3,22 +3,23 @@
 A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`. A named data set comes from a
 directory (`<data-dir>/<dataset>/<split>.jsonl` beside `corpus.jsonl`), from FlashRAG's collection on the Hub, or,
 for atlas, from the project itself. What is decided here: which files those are, and that a bad line is found before
-any work is started.
+any work is started; and what in the metadata names gold passages. Nobody else reads metadata.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from preference.records import first_error
+from reasonrag.corpora import Passage
 from reasonrag.errors import InputError, choices
 
 HUB_SPLITS: dict[str, tuple[str, ...]] = {
@@ -36,8 +37,27 @@ ATLAS = "atlas"
 DATASETS = (ATLAS, *sorted(HUB_SPLITS))
 
 
+@dataclass(frozen=True, slots=True)
+class GoldPassages:
+    """The passages that a question's answer rests on, as its data set names them; for checking, never for a prompt."""
+
+    by: Literal["id", "title"]
+    names: tuple[str, ...]
+
+    def among(self, passages: Iterable[Passage]) -> frozenset[str]:
+        """Those of the gold passages that are among these. Titles are the same whatever their case, spaces and quotes;
+        several passages of one title are one."""
+        if self.by == "id":
+            return frozenset(self.names) & {each.id for each in passages}
+        return frozenset(map(_title_key, self.names)) & {_title_key(each.title) for each in passages}
+
+
+def _title_key(title: str) -> str:
+    return " ".join(title.split()).strip('"').casefold()
+
+
 class Question(BaseModel):
-    """One question. `golden_answers` are for scoring only and reach no prompt of the agent."""
+    """One question. `golden_answers` and `gold` are for scoring only and reach no prompt of the agent."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
@@ -64,6 +84,25 @@ class Question(BaseModel):
     @classmethod
     def _null_is_nothing(cls, metadata: object) -> object:
         return {} if metadata is None else metadata
+
+    @property
+    def gold(self) -> GoldPassages | None:
+        """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (FlashRAG's
+        HotpotQA and 2WikiMultiHopQA); None where the metadata names none."""
+        facts = self.metadata.get("supporting_facts")
+        titles = self.metadata.get("gold_titles") or (facts.get("title") if isinstance(facts, dict) else None)
+        if ids := _names(self.metadata.get("gold_ids")):
+            return GoldPassages("id", ids)
+        if named := _names(titles):
+            return GoldPassages("title", named)
+        return None
+
+
+def _names(listed: object) -> tuple[str, ...]:
+    """Each name of a list once, numbers by their spelling; empty for anything else, for metadata may hold anything."""
+    if not isinstance(listed, list):
+        return ()
+    return tuple(dict.fromkeys(str(each) for each in listed if isinstance(each, str | int) and str(each).strip()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -48,8 +48,7 @@ class RunDirectory:
     def __enter__(self) -> Self:
         with ExitStack() as files:
             try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                self._take_lock(files.enter_context((self.path / ".lock").open("wb")))
+                files.enter_context(only_writer(self.path))
                 self._rollouts = files.enter_context(self.rollouts_path.open("a+b", buffering=0))
                 self._read_back()
                 self._check_config()
@@ -111,21 +110,13 @@ class RunDirectory:
 
     # -- opening -------------------------------------------------------------------------------
 
-    def _take_lock(self, lock: BinaryIO) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{self.path} is being written by another reasonrag; wait for it or choose another --run"
-            ) from error
-
     def _check_config(self) -> None:
         """Refuse to mix configurations; a directory without any tree or answer takes every one."""
         path = self.path / CONFIG
         answers = self.path / JOURNAL
         paid = answers.exists() and answers.stat().st_size > 0
         if self._lines or paid:
-            changed = changed_keys(_read_config(path)["decides_answers"], self._config["decides_answers"])
+            changed = changed_keys(read_config(path)["decides_answers"], self._config["decides_answers"])
             if changed and (paid or len(self._lines) > len(self._failed)):
                 raise InputError(
                     f"{self.path} holds a run with another configuration; its trees and answers would be of no use. "
@@ -170,6 +161,20 @@ class RunDirectory:
         return file.seek(0, os.SEEK_END)
 
 
+@contextmanager
+def only_writer(directory: Path) -> Iterator[None]:
+    """The right to write below a directory, which is made. Raises OSError, and InputError where somebody has it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{directory} is being written by another reasonrag; wait for it or choose another --run"
+            ) from error
+        yield
+
+
 def _full(path: Path, error: OSError) -> StorageError:
     return StorageError(f"cannot write {path}: {error.strerror}. Make room and run the same command again")
 
@@ -192,7 +197,8 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield prefix + key, value
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """The content of a config.json. Raises InputError where it is none."""
     try:
         config = orjson.loads(path.read_bytes())
     except FileNotFoundError as error:

@@ -1,15 +1,13 @@
 """One sitting at a run: explores what is owed, keeps count, and ends well whatever ends it.
 
 A question that fails costs itself; a cap, an interrupt, a lost endpoint or a full disk ends the sitting, with every
-answer that was asked for awaited and kept. Knows the run directory and the agent; not where they come from.
+answer that was asked for awaited and kept. Knows the run directory and the agents; not where they come from.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import signal
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -20,13 +18,13 @@ from typing import Protocol
 
 from preference import QuestionError, RolloutRecord
 from reasonrag.agent import Agent, Spending
-from reasonrag.chat import ChatModel
 from reasonrag.concurrency import together
-from reasonrag.endpoints import CallFailure, EndpointModel
-from reasonrag.errors import Interrupted, ReasonragError, RunStopped
+from reasonrag.degeneracy import Look, SignCounts, look_at
+from reasonrag.endpoints import CallFailure
+from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
 from reasonrag.exploration import Explorer, RunIdentity
-from reasonrag.journal import JournaledModel
-from reasonrag.questions import Question, Questions
+from reasonrag.models import Models
+from reasonrag.questions import Questions
 from reasonrag.runs import RunDirectory
 
 TICK_S = 0.5
@@ -38,7 +36,7 @@ class SessionTally:
     """Counts of the session so far.
 
     questions, failed_questions: ended in this session, and how many of them without a tree. calls, tokens: delivered
-    by the model. cached_calls: answered by the journal. cost: dollars spent on the run, earlier sessions included;
+    by the models. cached_calls: answered by the journal. cost: dollars spent on the run, earlier sessions included;
     projected_cost: what the whole run will have cost at this rate. waiting_for: why nothing is sent; empty while
     requests go.
     """
@@ -63,6 +61,10 @@ class Watcher(Protocol):
         """A line worth reading now."""
         ...
 
+    def warn(self, message: str) -> None:
+        """The trees look as if they teach nothing: what a person would want to look into now."""
+        ...
+
     def started(self, *, total: int, done: int) -> None: ...
 
     def advanced(self, tally: SessionTally) -> None:
@@ -78,6 +80,9 @@ class SilentWatcher:
     def say(self, message: str) -> None:
         """Nothing is shown."""
 
+    def warn(self, message: str) -> None:
+        """Nothing is shown."""
+
     def started(self, *, total: int, done: int) -> None:
         """Nothing is shown."""
 
@@ -90,28 +95,36 @@ class SilentWatcher:
 
 @dataclass
 class Session:
-    """See the module's docstring. `teacher`: the model behind the journal; None when only the journal answers."""
+    """See the module's docstring.
+
+    abort_degenerate: share of this session's questions from which on a sign of degeneracy ends it; 0 never.
+    """
 
     run: RunDirectory
     identity: RunIdentity
-    model: JournaledModel
-    teacher: ChatModel | None
+    models: Models
     watcher: Watcher
+    abort_degenerate: float
     tally: SessionTally = field(default_factory=SessionTally)
     stopped: RunStopped | None = None
     began: float = field(default_factory=time.monotonic)
     _total: int = 0
     _done_before: int = 0
     _cost_of_finished: float = 0.0
+    _signs: SignCounts = field(default_factory=SignCounts)
+    _looks: dict[int, Look | None] = field(default_factory=dict)
+    """Of questions that ended before an older one; None for a failed one."""
+    _judged: int = 0
+    """Questions whose trees were counted, or failed; all of them older than the others."""
 
     def __post_init__(self) -> None:
-        self._calls_before = self.model.ledger.spent
-        if isinstance(self.teacher, EndpointModel):
-            self.teacher.begin()
-            self.teacher.on_failure, self.teacher.say = self.call_failed, self.watcher.say
+        self._calls_before = self.models.spent
+        self.models.begin(on_failure=self.call_failed, say=self.watcher.say)
 
-    async def explore_all(self, agent: Agent, questions: Questions, *, at_once: int) -> None:
-        """Explore every owed question, oldest first, with so many trees open at once.
+    async def explore_all(
+        self, agent: Agent, questions: Questions, *, at_once: int, value_agent: Agent | None = None
+    ) -> None:
+        """Explore every owed question, oldest first, with so many trees open at once; see `Explorer` for the agents.
 
         What ended the session early is in `stopped`. A tree has a request in flight almost always, so as many trees as
         requests may be in flight fill the endpoint; older trees' requests go first.
@@ -121,7 +134,7 @@ class Session:
         owed = (question for question in questions if not self.run.is_done(question.id))
         first = next(owed, None)
         if first is not None:
-            await self.model.check()
+            await self.models.check()
         self.watcher.started(total=total, done=self._done_before)
         if first is None:
             self.watcher.ended()
@@ -130,29 +143,30 @@ class Session:
 
         async def explore_in_turn() -> None:
             for position, question in queue:
-                await self._explore(replace(agent, priority=position, spending=Spending()), question)
+                own = replace(agent, priority=position, spending=Spending())
+                others = None if value_agent is None else replace(value_agent, priority=position, spending=Spending())
+                await self._explore(Explorer(own, question, self.identity.recipe, value_agent=others))
 
         ticking = asyncio.create_task(self._tick())
         try:
-            with self._interruptible(), _rare_garbage_collection():
+            with self.models.interruptible(self._stop, say=self.watcher.say), _rare_garbage_collection():
                 try:
                     await together(*(explore_in_turn() for _ in range(min(at_once, total - self._done_before))))
                 except RunStopped as reason:
                     self._stop(reason)
                 except Exception as error:
                     self._stop(RunStopped(str(error)))
-                    await self.model.drain()
+                    await self.models.drain()
                     raise
-                await self.model.drain()  # what a failed question had asked for is paid, too
+                await self.models.drain()  # what a failed question had asked for is paid, too
         finally:
             ticking.cancel()
             self.watcher.ended()
 
     # -- one question --------------------------------------------------------------------------
 
-    async def _explore(self, agent: Agent, question: Question) -> None:
+    async def _explore(self, explorer: Explorer) -> None:
         """One question to its line, whatever happens to it. Raises RunStopped."""
-        explorer = Explorer(agent, question, self.identity.recipe)
         try:
             await explorer.run()
             rollout = explorer.record(self.identity)
@@ -168,6 +182,26 @@ class Session:
         self._cost_of_finished += rollout.usage.cost_usd or 0.0
         self.tally.failed_questions += rollout.error is not None
         self._advance()
+        self._looks[explorer.agent.priority] = None if rollout.error else look_at(rollout)
+        self._judge_in_order()
+
+    def _judge_in_order(self) -> None:
+        """Say what is wrong with the trees so far. Raises DegenerateRun where going on would be money thrown away.
+
+        In the order of questions, for those that end first are not like the others. Trees of earlier sessions are not
+        counted: what was changed since then may have helped.
+        """
+        while self._judged in self._looks:
+            look = self._looks.pop(self._judged)
+            self._judged += 1
+            if look is None:
+                continue
+            self._signs.add(look)
+            for message in self._signs.news():
+                self.watcher.warn(message)
+            reason = self._signs.reason_to_stop(self.abort_degenerate)
+            if reason and self._done_before + self.tally.questions < self._total:
+                raise DegenerateRun(reason)
 
     def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> RolloutRecord:
         written = self.run.record_failure(
@@ -200,46 +234,9 @@ class Session:
     def _stop(self, reason: RunStopped) -> None:
         """Ask for nothing more; what is under way is awaited."""
         self.stopped = self.stopped or reason
-        self.model.stop(reason)
-        if isinstance(self.teacher, EndpointModel):
-            self.teacher.stop(reason)
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """The first Ctrl-C drains, the second stops at once. Only the main thread hears of it."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        interrupts: list[bool] = []
-
-        def interrupt() -> None:
-            if interrupts and task is not None:
-                task.cancel()
-                return
-            interrupts.append(True)
-            self._stop(Interrupted("interrupted; what was finished and what was answered is kept"))
-            self.watcher.say(f"finishing {self._in_flight:,} requests in flight; Ctrl-C again stops at once")
-
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not interrupts:
-                raise
-            raise KeyboardInterrupt from None
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
+        self.models.stop(reason)
 
     # -- how things stand ----------------------------------------------------------------------
-
-    @property
-    def _in_flight(self) -> int:
-        return self.teacher.in_flight if isinstance(self.teacher, EndpointModel) else self.model.in_flight
-
-    @property
-    def seconds_per_request(self) -> float | None:
-        return self.teacher.seconds_per_request if isinstance(self.teacher, EndpointModel) else None
 
     @property
     def seconds(self) -> float:
@@ -251,17 +248,15 @@ class Session:
             self._advance()
 
     def _advance(self) -> None:
-        spent, tally = self.model.ledger.spent, self.tally
+        spent, tally = self.models.spent, self.tally
         tally.calls = spent.calls - self._calls_before.calls
         tally.tokens = spent.prompt + spent.completion - self._calls_before.prompt - self._calls_before.completion
-        tally.cached_calls = self.model.cached_calls
-        tally.in_flight = self._in_flight
-        tally.cost = self.model.ledger.cost
+        tally.cached_calls = self.models.cached_calls
+        tally.in_flight = self.models.in_flight
+        tally.cost = self.models.cost
         if tally.cost is not None and tally.questions:
             tally.projected_cost = max(tally.cost, self._cost_of_finished / tally.questions * self._total)
-        tally.waiting_for = self.teacher.waiting_for if isinstance(self.teacher, EndpointModel) else ""
-        if self.model.ledger.waiting and not tally.waiting_for:
-            tally.waiting_for = "a cap is near: one request at a time"
+        tally.waiting_for = self.models.waiting_for
         tally.seconds = self.seconds
         self.watcher.advanced(tally)
 

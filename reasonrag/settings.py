@@ -15,13 +15,16 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from mcts import RecipeName
+from mcts.search import STRIDE
+from preference import OutcomeName, PairingRules
 from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
-COMMANDS = ("generate", "pairs", "index")
+COMMANDS = ("generate", "pairs", "calibrate", "tune", "index")
 """Commands with a table in the settings file."""
 INDEX_HOME = Path("indexes")
+RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
 
 class Settings(BaseModel):
@@ -52,10 +55,41 @@ class GenerateSettings(Settings):
         default=[],
         description="OpenAI-compatible endpoint; several share the load [default: OPENAI_BASE_URL, else OpenAI's]",
     )
-    recipe: RecipeName = Field(default="paper", description="paper, economy or released")
+    value_model: str | None = Field(
+        default=None,
+        description="Model that continues what the teacher proposes, the student say: steps are then worth what they "
+        "are worth to it; offline for the extractive teacher [default: the teacher]",
+    )
+    value_base_url: list[str] = Field(
+        default=[], description="OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]"
+    )
+    value_temperature: float | None = Field(
+        default=None, ge=0, le=2, description="Sampling temperature of the value model [default: --temperature]"
+    )
+    recipe: RecipeName = Field(default="economy", description="economy, paper or released")
+    outcome: OutcomeName | None = Field(
+        default=None,
+        description="Quality of an answer: f1, em, or evident_f1, which is f1 but 0 for an answer that no evidence "
+        "before it holds [default: the recipe's]",
+    )
     prompts: Path | None = Field(
         default=None,
-        description="Directory of your own prompts, any of think.txt read.txt conclude.txt repair.txt judge.txt",
+        description="Directory of your own prompts, any of think.txt read.txt conclude.txt repair.txt vary.txt "
+        "judge.txt rank.txt",
+    )
+    reward: RewardName | None = Field(
+        default=None,
+        description="What steps are worth: spre (continuations), outcome (by visits), judge-score, judge-rank, "
+        "spre+judge-score or spre+judge-rank [default: spre; released: outcome]",
+    )
+    judge_weight: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Share of the judge in a combination with spre [default: 0.5]",
+    )
+    judge_gold: bool | None = Field(
+        default=None, description="Whether judges see the golden answers [default: no; released: yes]"
     )
     siblings: int | None = Field(default=None, ge=1, description="Steps sampled per state [default: the recipe's]")
     continuations: int | None = Field(
@@ -63,15 +97,24 @@ class GenerateSettings(Settings):
     )
     simulations: int | None = Field(default=None, ge=1, description="Simulations per question [default: the recipe's]")
     max_calls_per_question: int | None = Field(
-        default=None, ge=1, description="Replies used per question at most [default: the recipe's]"
+        default=None,
+        ge=1,
+        description="Replies used by a question's search at most; judgements of --reward come on top "
+        "[default: the recipe's]",
     )
     max_steps: int | None = Field(
         default=None,
         ge=1,
         description="Steps to an answer at most, the last is always a conclusion [default: 7; released: 8]",
     )
+    alpha: float | None = Field(
+        default=None, gt=0, le=1, description="Discount of an answer's worth per step [default: the recipe's]"
+    )
+    exploration: float | None = Field(
+        default=None, ge=0, description="c of UCT; recipes paper and released [default: the recipe's]"
+    )
     top_k: int = Field(default=3, ge=1, description="Passages per search")  # ReasonRAG
-    concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight")
+    concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight, of each model")
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the run")
     temperature: float = Field(
         default=1.0, ge=0, le=2, description="Sampling temperature of the teacher"
@@ -87,37 +130,128 @@ class GenerateSettings(Settings):
     price_out: float | None = Field(
         default=None, ge=0, description="Dollars per million completion tokens [default: the table's]"
     )
+    value_price_in: float | None = Field(
+        default=None, ge=0, description="The same of the value model [default: the table's, or 0 at --value-base-url]"
+    )
+    value_price_out: float | None = Field(
+        default=None, ge=0, description="The same of the value model [default: the table's, or 0 at --value-base-url]"
+    )
     rpm: int | None = Field(
         default=None, ge=1, description="Requests per minute and endpoint [default: what its headers say]"
     )
     tpm: int | None = Field(
         default=None, ge=1, description="Tokens per minute and endpoint [default: what its headers say]"
     )
+    abort_degenerate: float = Field(
+        default=0.95,
+        ge=0,
+        le=1,
+        description="Stop when so large a share of the questions gives trees that teach nothing; 0 never",
+    )
     timeout: float = Field(default=300.0, gt=0, description="Seconds after which a request without answer is given up")
 
-    @field_validator("base_url", mode="before")
+    @field_validator("base_url", "value_base_url", mode="before")
     @classmethod
     def _one_or_several(cls, value: object) -> object:
         """The environment separates addresses by white space."""
         return value.split() if isinstance(value, str) else value
 
 
+JUDGE_WEIGHT = 0.5
+"""Share of the judge where it is combined with continuations: ours, the plain mean of the two."""
+
 MAX_STEPS: dict[RecipeName, int] = {"paper": 7, "economy": 7, "released": 8}
 """Step budgets, the conclusion included. `released`: the effective value of the published code."""
 
 
-class PairsSettings(Settings):
+_RULES = PairingRules()
+
+
+class PairingSettings(Settings):
+    """What makes a pair."""
+
+    min_margin: float = Field(
+        default=_RULES.min_margin, ge=0, description="Smallest difference of rewards that makes a pair"
+    )
+    allow_malformed: bool = Field(
+        default=_RULES.allow_malformed, description="Let replies that did not parse be the rejected side"
+    )
+    min_confidence: float = Field(
+        default=_RULES.min_confidence, ge=0, le=1, description="Smallest chance that the chosen step is truly better"
+    )
+    max_pairs_per_state: int = Field(
+        default=_RULES.max_pairs_per_state or 0, ge=0, description="Surest pairs of a state that are kept; 0: all"
+    )
+
+    @property
+    def rules(self) -> PairingRules:
+        return PairingRules(
+            min_margin=self.min_margin,
+            allow_malformed=self.allow_malformed,
+            min_confidence=self.min_confidence,
+            max_pairs_per_state=self.max_pairs_per_state or None,
+        )
+
+
+class PairsSettings(PairingSettings):
     """Settings of `pairs`."""
 
     out: Path = Field(description="Directory for RAG_ProGuide.json, dataset_info.json and summary.json")
-    min_margin: float = Field(
-        default=0.01, ge=0, description="Smallest difference of rewards that makes a pair"
-    )  # ReasonRAG
-    allow_malformed: bool = Field(default=False, description="Let replies that did not parse be the rejected side")
-    all_pairs: bool = Field(
-        default=False,
-        description="Every valid pair of siblings, not only best against worst per action-type combination",
+
+
+class TuneSettings(PairingSettings):
+    """Settings of `tune`; what it varies are settings of `generate`, which it reads as well."""
+
+    run: Path = Field(description="Directory of the trials; those that were interrupted are continued")
+    pilot: int = Field(default=30, ge=2, description="Questions to try every configuration on, the first ones")
+    vary: list[str] = Field(
+        default=[],
+        description="Vary this setting; may be repeated: alpha, max-calls-per-question, siblings, continuations, "
+        "exploration, temperature, max-steps [default: all that the recipe uses]",
     )
+
+    @field_validator("vary", mode="before")
+    @classmethod
+    def _as_settings(cls, value: object) -> object:
+        """As flags are spelled, or as settings are; the environment separates them by white space."""
+        names = value.split() if isinstance(value, str) else value
+        if isinstance(names, list | tuple):
+            return [each.replace("-", "_") if isinstance(each, str) else each for each in names]
+        return names
+
+
+class CalibrateSettings(Settings):
+    """Settings of `calibrate`."""
+
+    revalue: int = Field(default=0, ge=0, description="Pairs to value once more, by fresh continuations; 0: none")
+    k: int = Field(default=16, ge=1, lt=STRIDE, description="Fresh continuations of each of their steps")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the choice of pairs")
+    model: str | None = Field(
+        default=None, description="Who continues [default: who did so in the run, its teacher or its value model]"
+    )
+    base_url: list[str] = Field(
+        default=[], description="Its OpenAI-compatible endpoint; repeatable [default: the run's]"
+    )
+    corpus: Path | None = Field(default=None, description="The run's corpus, if it has moved")
+    index: Path | None = Field(default=None, description="The run's index, if it has moved")
+    prompts: Path | None = Field(default=None, description="Directory of the run's own prompts, if it has moved")
+    concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight")
+    max_cost: float | None = Field(
+        default=None, ge=0, description="Stop before the calibrations of the run with this model cost more, in dollars"
+    )
+    max_calls: int | None = Field(default=None, ge=0, description="Stop before they use more replies")
+    price_in: float | None = Field(
+        default=None, ge=0, description="Dollars per million prompt tokens [default: the run's, else the table's]"
+    )
+    price_out: float | None = Field(
+        default=None, ge=0, description="Dollars per million completion tokens [default: the run's, else the table's]"
+    )
+
+    @field_validator("base_url", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        """The environment separates addresses by white space."""
+        return value.split() if isinstance(value, str) else value
 
 
 class IndexSettings(Settings):

@@ -10,7 +10,12 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from preference import RolloutRecord, read_rollouts
+from preference import FinalScore, RolloutRecord, read_rollouts
+from preference.diversity import DiversityCount
+from reasonrag.degeneracy import SignCounts, look_at
+
+UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking"}
+"""Causes under which judgements that could not be read are counted, by kind."""
 
 
 class StopReason(BaseModel):
@@ -19,7 +24,7 @@ class StopReason(BaseModel):
     cause: str
     message: str
     raise_cap: dict[str, str] = {}
-    """The flag and a larger value with which the run would go on, where a cap stopped it."""
+    """The flag and a value with which the run would go on, where a cap or degenerate trees stopped it."""
 
 
 class SessionNumbers(BaseModel):
@@ -28,7 +33,11 @@ class SessionNumbers(BaseModel):
     run: str
     config_hash: str
     recipe: str
+    reward: str
+    """What labels are made of."""
     model: str
+    value_model: str | None
+    """Who continued what the teacher proposed, where that is not the teacher."""
     dataset: str
     split: str
     seed: int
@@ -57,12 +66,17 @@ class RunSummary(SessionNumbers):
     failures_by_cause: dict[str, int]
     nodes: int
     continuations: int
-    """Real continuations from the root to an answer, or to a failed step, which counts as 0."""
+    """Real continuations from the root to an answer, or to a failed step, which counts as 0; in a run with a value
+    model its own, from wherever it took over."""
     mean_f1: float | None
     mean_em: float | None
     """Means over the continuations."""
     questions_mixed: int
     """Questions with both better and worse ends, the ones that can teach."""
+    diversity_by_layer: dict[str, float]
+    """Distinct steps per draw, of states with at least two draws; near-equal wordings are one step."""
+    degenerate: dict[str, int]
+    """Questions that show a sign of teaching nothing, by sign (`reasonrag.degeneracy`)."""
     parse_failures_by_cause: dict[str, int]
     repair_turns: int
     calls: int
@@ -95,6 +109,8 @@ def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
         mean_f1=counts.f1 / counts.continuations if counts.continuations else None,
         mean_em=counts.em / counts.continuations if counts.continuations else None,
         questions_mixed=counts.mixed,
+        diversity_by_layer=counts.diversity.by_layer(),
+        degenerate=counts.signs.by_sign,
         parse_failures_by_cause=dict(counts.parse_failures.most_common()),
         repair_turns=counts.repair_turns,
         calls=counts.calls,
@@ -116,12 +132,14 @@ class _RunCounts:
     f1: float = 0.0
     em: float = 0.0
     mixed: int = 0
+    signs: SignCounts = field(default_factory=SignCounts)
     repair_turns: int = 0
     calls: int = 0
     requests: int = 0
     bounded_requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    diversity: DiversityCount = field(default_factory=DiversityCount)
     failed: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the same question may be its tree."""
     parse_failures: Counter[str] = field(default_factory=Counter)
@@ -138,17 +156,18 @@ class _RunCounts:
         self.failed.pop(rollout.question_id, None)
         self.done += 1
         self.nodes += len(rollout.nodes)
-        finals = rollout.nodes[0].rollouts
+        finals = _finals(rollout)
         self.continuations += len(finals)
         self.f1 += sum(each.f1 for each in finals)
         self.em += sum(each.em for each in finals)
-        self.mixed += len({each.f1 for each in finals}) > 1
+        self.mixed += len({each.quality for each in finals}) > 1
+        self.diversity.add(rollout)
+        self.signs.add(look_at(rollout))
         self.repair_turns += rollout.usage.repairs
         in_tree = [node.parse_error for node in rollout.nodes]
         outside = [each.parse_error for each in rollout.failed_continuations]
         self.parse_failures.update(error.cause for error in in_tree + outside if error)
-        if rollout.unreadable_judgements:
-            self.parse_failures["no_score"] += len(rollout.unreadable_judgements)
+        self.parse_failures.update(UNREADABLE_JUDGEMENTS[each.kind] for each in rollout.unreadable_judgements)
 
     def warnings(self, split: str) -> list[str]:
         found = []
@@ -162,4 +181,12 @@ class _RunCounts:
                 f"the endpoint told no tokens for {self.bounded_requests:,} of {self.requests:,} requests; they are "
                 "counted as one token a byte, some four times too many for English"
             )
-        return found
+        return found + self.signs.warnings()
+
+
+def _finals(rollout: RolloutRecord) -> list[FinalScore]:
+    """The ends of the continuations, each once. What the value model did after a step of the teacher's counts up to
+    that step only."""
+    root, *steps = rollout.nodes
+    hidden = [] if rollout.value_usage is None else [step for step in steps if not step.plain_draws]
+    return [end for node in (root, *hidden) for end in node.rollouts]

@@ -125,7 +125,7 @@ def test_every_file_the_readme_names_exists() -> None:
         assert (ROOT / each).exists(), each
 
 
-@pytest.mark.parametrize("command", ["generate", "pairs", "simulate-endpoint"])
+@pytest.mark.parametrize("command", ["generate", "pairs", "calibrate", "tune", "simulate-endpoint"])
 def test_every_flag_the_readme_names_exists(command: str) -> None:
     """A flag that was renamed is renamed in the README too."""
     known = "".join(run([sys.executable, "-m", "reasonrag", *each, "--help"], COLUMNS="200") for each in ALL_COMMANDS)
@@ -137,4 +137,4 @@ def test_every_flag_the_readme_names_exists(command: str) -> None:
         assert flag in known, flag
 
 
-ALL_COMMANDS = (["generate"], ["pairs"], ["index", "build"], ["simulate-endpoint"])
+ALL_COMMANDS = (["generate"], ["pairs"], ["calibrate"], ["tune"], ["index", "build"], ["simulate-endpoint"])

@@ -1,4 +1,4 @@
-"""What labels are made of: the paper's estimate, and what the published code computes instead."""
+"""What labels are made of: the paper's estimate, the same of evenly weighed draws, and what the published code has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcts import ROOT_ID, Step, Tree, shortest_path_reward, spre_rewards, visit_weighted_rewards
+from mcts import (
+    ROOT_ID,
+    Step,
+    Tree,
+    evenly_drawn_rewards,
+    shortest_path_reward,
+    spre_rewards,
+    visit_weighted_rewards,
+)
 from preference import f1_score
 
 PublishedNode = dict[str, Any]
@@ -61,6 +69,7 @@ def test_a_step_without_a_continuation_has_no_reward() -> None:
     tree: Tree[str] = Tree()
     tree.add(tree.root, Step("query"))
     assert spre_rewards(tree, alpha=0.9) == [None, None]
+    assert evenly_drawn_rewards(tree, alpha=0.9) == [None, None]
     assert visit_weighted_rewards(tree, alpha=0.9) == [None, None]
 
 
@@ -82,6 +91,20 @@ def test_spre_does_not_look_at_visits_or_values() -> None:
     before = spre_rewards(tree, alpha=0.9)
     good.visits, good.value_sum = 60, 12.0
     assert spre_rewards(tree, alpha=0.9) == before == pytest.approx([0.45, 0.9, 0.0])
+
+
+def test_evenly_drawn_rewards_weigh_draws_and_discount_answers() -> None:
+    """root - query, right in 2 steps three times and wrong never; root - guess, half right in 1, drawn once.
+
+    query .81; guess .45; root (.81 + .45) / 2 = .63, where the mean over the four answers is (3 * .81 + .45) / 4 = .72.
+    """
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, Step("query"))
+    for _ in range(3):
+        tree.add(query, Step("answer", terminal=True, outcome=1.0, identity="answer"))
+    tree.add(tree.root, Step("guess", terminal=True, outcome=0.5))
+    assert evenly_drawn_rewards(tree, alpha=0.9) == pytest.approx([0.63, 0.81, 0.81, 0.45])
+    assert spre_rewards(tree, alpha=0.9) == pytest.approx([0.72, 0.81, 0.81, 0.45])
 
 
 def test_the_published_reward_weights_children_by_their_visits() -> None:

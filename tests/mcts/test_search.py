@@ -20,15 +20,22 @@ from mcts import (
     SearchConfig,
     Step,
     Work,
+    evenly_drawn_rewards,
     spre_rewards,
     visit_weighted_rewards,
 )
+from mcts.rewards import REWARDS
 
 Exchange = tuple[Work, Result[str]]
 
 
 def step(payload: str, *, plain: bool = True) -> Step[str]:
     return Step(payload, plain=plain)
+
+
+def same(payload: str, *, plain: bool = True) -> Step[str]:
+    """A step that is one node however often it is drawn."""
+    return Step(payload, plain=plain, identity=payload)
 
 
 def answer(outcome: float, *, plain: bool = True) -> Step[str]:
@@ -91,11 +98,11 @@ def test_paper_by_hand() -> None:
         search,
         [
             [(Expand(0, node_id=0, count=2, sample=0), expanded(step("query"), answer(0.0)))],
-            [(Continue(1, node_id=1, count=2, sample=2), continued(right_in_3, half_in_5))],
-            [(Expand(2, node_id=1, count=2, sample=4), expanded(step("evidence"), step("evidence")))],
+            [(Continue(1, node_id=1, count=2, sample=20_000), continued(right_in_3, half_in_5))],
+            [(Expand(2, node_id=1, count=2, sample=0), expanded(step("evidence"), step("evidence")))],
             [
-                (Continue(3, node_id=3, count=2, sample=6), continued([answer(1.0)], [answer(1.0)])),
-                (Continue(4, node_id=4, count=2, sample=8), continued([answer(0.0)], right_in_5)),
+                (Continue(3, node_id=3, count=2, sample=30_000), continued([answer(1.0)], [answer(1.0)])),
+                (Continue(4, node_id=4, count=2, sample=30_000), continued([answer(0.0)], right_in_5)),
             ],
         ],
     )
@@ -107,44 +114,44 @@ def test_paper_by_hand() -> None:
 
 
 def test_economy_by_hand() -> None:
-    """Two siblings, two continuations kept as nodes, waves of two states, four simulations at most; alpha .9.
+    """Two draws a state, one continuation each and kept as nodes, one state after another; alpha .9.
 
-    1. Root: 1 (query) and 2 (right answer, .9). Continuations of 1 become nodes: 3 - 4 right in 3 steps (.729),
-       5 - 6 wrong. No second state is open, so the wave has one.
-    2. 1 saw right and wrong. Its siblings are there already, the first steps of the continuations, each with one of
-       the two values it wants: one more continuation each. 3: right in 3 steps (7). 5: right in 5 (8, 9, 10): .59049.
-    3. 3 saw only right answers: settled, although nothing was sampled in its state but continuations. 5 saw wrong and
-       right; its children are the answer 6 and the query 8, which wants one more value: right in 5 steps (11, 12).
-    4. 8 saw only right answers, everything above has its siblings and values: the fourth simulation is not used.
+    What is expected of an answer below a state, p, is the mean m of what was drawn in it, pulled towards the parent's p
+    (weight 8; at the root towards one half, weight one half); n answers were seen. Its promise is 2 p (1 - p).
 
-    Rewards: 3: .729; 8: .59049; 5: (0 + .59049 + .59049) / 3 = .39366; 1: (.729 + 0 + .729 + 2 * .59049) / 5 = .527796;
-    root: (.9 + 2.63898) / 6 = .58983. With nothing visited twice, the values are the same numbers.
+    1. Root: 1 (query) and 2 (wrong answer). The continuation of 1 becomes 3 - 4, right in 3 steps: .729.
+    2. The root has its two draws. 1 and 3 have one each, that of the continuation.
+       root: m .5, n 2: p .5.   1: m 1, n 1: p (8 * .5 + 1) / 9 = 5/9, promise .494.
+       3: m 1, n 1: p (8 * 5/9 + 1) / 9 = 49/81, promise .478. So 1 gets the draw it lacks: 5, whose continuation
+       becomes 6, wrong.
+    3. root: m (.5 + 0) / 2 = .25, n 3: p (.25 + 3 * .25) / 3.5 = 2/7.   1: m .5, n 2: p (16/7 + 1) / 10 = .3286.
+       3: (8 * .3286 + 1) / 9 = .4032, promise .481.   5: 8 * .3286 / 9 = .2921, promise .414.
+       So 3 gets 7, a half right answer in 3 steps, which owes no value: .5 * .729 = .3645.
+    4. Only 5 lacks a draw. 1: m .375, n 3; root: m .1875, n 4: p 2/9; 1: p .2639; 5: p .2346, promise .359, not
+       settled. It gets 8, wrong.
+    5. Every state has its draws: over, with 4 of 64 simulations.
+
+    Rewards, every draw of a state weighing the same: 3: (.729 + .3645) / 2 = .54675; 5: 0; 1: .54675 / 2 = .273375;
+    root: .273375 / 2 = .1366875. The root's value, a mean over answers, is (.729 + .3645) / 5 = .2187.
     """
-    search: Search[str] = Search(config("economy", siblings=2, continuations=2, simulations=4, wave=2))
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=None, resamples=0, wave=1))
     play(
         search,
         [
-            [(Expand(0, node_id=0, count=2, sample=0), expanded(step("query"), answer(1.0)))],
-            [
-                (
-                    Continue(1, node_id=1, count=2, sample=2),
-                    continued([step("evidence"), answer(1.0)], [step("other evidence"), answer(0.0)]),
-                )
-            ],
-            [
-                (Continue(2, node_id=3, count=1, sample=4), continued([answer(1.0)])),
-                (Continue(3, node_id=5, count=1, sample=5), continued([step("query"), step("evidence"), answer(1.0)])),
-            ],
-            [(Continue(4, node_id=8, count=1, sample=6), continued([step("other evidence"), answer(1.0)]))],
+            [(Expand(0, node_id=0, count=2, sample=0), expanded(step("query"), answer(0.0)))],
+            [(Continue(1, node_id=1, count=1, sample=20_000), continued([step("evidence"), answer(1.0)]))],
+            [(Expand(2, node_id=1, count=1, sample=0), expanded(step("other evidence")))],
+            [(Continue(3, node_id=5, count=1, sample=30_000), continued([answer(0.0)]))],
+            [(Expand(4, node_id=3, count=1, sample=0), expanded(answer(0.5)))],
+            [(Expand(5, node_id=5, count=1, sample=0), expanded(answer(0.0)))],
         ],
     )
-    assert [node.parent_id for node in search.tree.nodes] == [None, 0, 0, 1, 3, 1, 5, 3, 5, 8, 9, 8, 11]
-    assert visits(search) == [6, 5, 1, 2, 1, 3, 1, 1, 2, 1, 1, 1, 1]
-    rewards = spre_rewards(search.tree, alpha=0.9)
-    assert rewards[:6] == pytest.approx([0.58983, 0.527796, 0.9, 0.729, 0.729, 0.39366])
-    assert rewards[6:] == pytest.approx([0.0, 0.729, 0.59049, 0.59049, 0.59049, 0.59049, 0.59049])
-    assert values(search) == pytest.approx(rewards)
-    assert (search.simulations, search.calls) == (3, 2 + 4 + 1 + 3 + 2)
+    assert [node.parent_id for node in search.tree.nodes] == [None, 0, 0, 1, 3, 1, 5, 3, 5]
+    assert visits(search) == [5, 4, 1, 2, 1, 2, 1, 1, 1]
+    assert values(search) == pytest.approx([0.2187, 0.273375, 0.0, 0.54675, 0.729, 0.0, 0.0, 0.3645, 0.0])
+    rewards = evenly_drawn_rewards(search.tree, alpha=0.9)
+    assert rewards == pytest.approx([0.1366875, 0.273375, 0.0, 0.54675, 0.729, 0.0, 0.0, 0.3645, 0.0])
+    assert (search.simulations, search.calls) == (4, 2 + 2 + 1 + 1 + 1 + 1)
 
 
 def test_released_by_hand() -> None:
@@ -164,14 +171,14 @@ def test_released_by_hand() -> None:
         search,
         [
             [(Expand(0, node_id=0, count=1, sample=0), expanded(step("query")))],
-            [(Score(1, node_id=1, sample=1), Scored(0.8, calls=1))],
-            [(Expand(2, node_id=0, count=1, sample=2), expanded(answer(0.5)))],
-            [(Score(3, node_id=2, sample=3), Scored(0.2, calls=1))],
-            [(Expand(4, node_id=1, count=1, sample=4), expanded(answer(1.0)))],
-            [(Score(5, node_id=3, sample=5), Scored(0.9, calls=1))],
-            [(Expand(6, node_id=1, count=1, sample=6), expanded(answer(0.0)))],
-            [(Score(7, node_id=4, sample=7), Scored(0.4, calls=1))],
-            [(Score(8, node_id=2, sample=8), Scored(0.6, calls=1))],
+            [(Score(1, node_id=1, sample=0), Scored(0.8, calls=1))],
+            [(Expand(2, node_id=0, count=1, sample=1), expanded(answer(0.5)))],
+            [(Score(3, node_id=2, sample=0), Scored(0.2, calls=1))],
+            [(Expand(4, node_id=1, count=1, sample=0), expanded(answer(1.0)))],
+            [(Score(5, node_id=3, sample=0), Scored(0.9, calls=1))],
+            [(Expand(6, node_id=1, count=1, sample=1), expanded(answer(0.0)))],
+            [(Score(7, node_id=4, sample=0), Scored(0.4, calls=1))],
+            [(Score(8, node_id=2, sample=1), Scored(0.6, calls=1))],
         ],
     )
     assert [node.parent_id for node in search.tree.nodes] == [None, 0, 0, 1, 1]
@@ -205,10 +212,10 @@ def test_of_equal_children_the_earlier_is_visited_first() -> None:
         [
             [(Expand(0, node_id=0, count=2, sample=0), expanded(step("first"), step("second")))],
             [
-                (Continue(1, node_id=1, count=1, sample=2), continued([answer(1.0)])),
-                (Continue(2, node_id=2, count=1, sample=3), continued([answer(1.0)])),
+                (Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)])),
+                (Continue(2, node_id=2, count=1, sample=20_000), continued([answer(1.0)])),
             ],
-            [(Expand(3, node_id=1, count=2, sample=4), expanded(answer(1.0), answer(1.0)))],
+            [(Expand(3, node_id=1, count=2, sample=0), expanded(answer(1.0), answer(1.0)))],
         ],
     )
 
@@ -226,7 +233,7 @@ def test_puct_walks_down_by_its_own_score() -> None:
         search,
         [
             [(Expand(0, node_id=0, count=3, sample=0), expanded(answer(0.0), answer(1.0), step("query")))],
-            [(Continue(1, node_id=3, count=1, sample=3), continued([answer(0.5)]))],
+            [(Continue(1, node_id=3, count=1, sample=20_000), continued([answer(0.5)]))],
         ],
     )
     assert visits(search) == [5, 1, 3, 1]
@@ -244,12 +251,12 @@ def test_a_wave_spreads_over_several_states() -> None:
         [
             [(Expand(0, node_id=0, count=2, sample=0), expanded(step("first"), step("second")))],
             [
-                (Continue(1, node_id=1, count=1, sample=2), continued([answer(1.0)])),
-                (Continue(2, node_id=2, count=1, sample=3), continued([answer(1.0)])),
+                (Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)])),
+                (Continue(2, node_id=2, count=1, sample=20_000), continued([answer(1.0)])),
             ],
             [
-                (Expand(3, node_id=1, count=2, sample=4), expanded(answer(1.0), answer(1.0))),
-                (Expand(4, node_id=2, count=2, sample=6), expanded(answer(1.0), answer(1.0))),
+                (Expand(3, node_id=1, count=2, sample=0), expanded(answer(1.0), answer(1.0))),
+                (Expand(4, node_id=2, count=2, sample=0), expanded(answer(1.0), answer(1.0))),
             ],
         ],
     )
@@ -266,7 +273,7 @@ def test_simulations_in_flight_count_for_the_parent_too() -> None:
     search.tell(search.ask()[0].id, expanded(step("first"), step("second"), step("third")))
     for work, value in zip(search.ask(), (0.825, 0.5, 0.0), strict=True):
         search.tell(work.id, Scored(value, calls=1))
-    assert search.ask() == [Expand(4, node_id=1, count=3, sample=6), Expand(5, node_id=2, count=3, sample=9)]
+    assert search.ask() == [Expand(4, node_id=1, count=3, sample=0), Expand(5, node_id=2, count=3, sample=0)]
 
 
 def test_a_root_that_only_ever_answers_costs_one_request() -> None:
@@ -278,67 +285,246 @@ def test_a_root_that_only_ever_answers_costs_one_request() -> None:
     assert spre_rewards(search.tree, alpha=0.9) == pytest.approx([0.3, 0.9, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("outcome", [0.0, 0.5, 1.0])
-def test_economy_gives_settled_branches_no_more_budget(outcome: float) -> None:
-    """When every continuation through a step says the same, it is not looked at again: the root's siblings, two
-    values each, and the search is over, with eleven of twelve simulations left."""
-    search: Search[str] = Search(config("economy"))
-    queries = [step(f"query {number}") for number in range(4)]
-    both = continued([step("evidence"), answer(outcome)], [step("evidence"), answer(outcome)])
+def test_economy_goes_to_the_state_whose_answers_are_expected_to_disagree_most() -> None:
+    """Queries 1, 2 and 3 with one continuation each: 1 - 4 - 5 right, 2 - 6 - 7 right, 3 - 8 - 9 wrong.
+
+    root: m 2/3, n 3: p (.25 + 2) / 3.5 = .6429.
+    1 and 2: (8 * .6429 + 1) / 9 = .6825, promise .433.   3: 8 * .6429 / 9 = .5714, promise .490.
+    4 and 6: (8 * .6825 + 1) / 9 = .7178, promise .405.   8: 8 * .5714 / 9 = .5079, promise .49987.
+    A wave of three takes 8, which is the deepest and the latest, then 3, then 1, which is before its equal 2. Each has
+    had one of its three draws, by the continuation.
+    """
+    search: Search[str] = Search(config("economy", siblings=3, root_siblings=None, resamples=0, wave=3))
+    search.tell(search.ask()[0].id, expanded(step("first"), step("second"), step("third")))
+    for work, outcome in zip(search.ask(), (1.0, 1.0, 0.0), strict=True):
+        search.tell(work.id, continued([step("evidence"), answer(outcome)]))
+    assert search.ask() == [
+        Expand(4, node_id=8, count=2, sample=0),
+        Expand(5, node_id=3, count=2, sample=0),
+        Expand(6, node_id=1, count=2, sample=0),
+    ]
+
+
+@pytest.mark.parametrize("outcome", [0.0, 1.0])
+def test_economy_leaves_a_question_alone_whose_answers_are_all_equal(outcome: float) -> None:
+    """Of four queries all right, or all wrong: p of the root is (.25 + 4) / 4.5 = .944 or 1 - .944, promise .105. That
+    is more than the .06 of a settled state and the most there is, so the root gets four more. After eight equal answers
+    p is (.25 + 8) / 8.5 = .971, promise .057: settled; the queries, at (8 * .971 + 1) / 9 = .974 and .051, as well.
+    """
+    search: Search[str] = Search(config("economy", wave=1))
+    path = continued([step("evidence"), answer(outcome)])
+    first, second = ([step(f"query {number}") for number in range(at, at + 4)] for at in (0, 4))
     play(
         search,
         [
-            [(Expand(0, node_id=0, count=4, sample=0), expanded(*queries))],
-            [(Continue(1 + i, node_id=1 + i, count=2, sample=4 + 2 * i), both) for i in range(4)],
+            [(Expand(0, node_id=0, count=4, sample=0), expanded(*first))],
+            [(Continue(1 + i, node_id=1 + i, count=1, sample=20_000), path) for i in range(4)],
+            [(Expand(5, node_id=0, count=4, sample=4), expanded(*second))],
+            [(Continue(6 + i, node_id=13 + i, count=1, sample=20_000), path) for i in range(4)],
         ],
     )
-    assert search.simulations == 1
+    assert search.simulations == 2
 
 
-def test_economy_goes_to_the_shallowest_mixed_states_first() -> None:
-    """Three mixed states of layer 1, waves of two: first 1 and 2; then 3, before the deeper 4, which became mixed
-    meanwhile."""
-    search: Search[str] = Search(config("economy", siblings=3, continuations=2, simulations=5, wave=2))
-    right_and_wrong = continued([step("good"), answer(1.0)], [step("bad"), answer(0.0)])
-    asked: list[list[tuple[type[Work], int]]] = []
-    while work := search.ask():
-        asked.append([(type(item), item.node_id) for item in work])
-        for item in work:
-            if isinstance(item, Expand):
-                search.tell(item.id, expanded(*(step("query") for _ in range(item.count))))
-            elif isinstance(item, Continue):
-                search.tell(item.id, right_and_wrong if item.count == 2 else continued([answer(0.0)]))
-    assert asked[0] == [(Expand, 0)]
-    assert asked[1] == [(Continue, 1), (Continue, 2), (Continue, 3)]
-    assert asked[2] == [(Expand, 1), (Expand, 2)]
-    assert asked[4] == [(Expand, 3), (Expand, 4)]
-    assert [search.tree[node_id].depth for node_id in (3, 4)] == [1, 2]
+def test_the_root_gets_further_draws_only_while_all_its_answers_are_equal() -> None:
+    """Two draws in a state, up to seven in the root's: two, then two and again two more. As soon as a wrong answer is
+    among right ones, the root has enough."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=7, wave=1))
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=2, sample=0), expanded(answer(1.0), answer(1.0)))],
+            [(Expand(1, node_id=0, count=2, sample=2), expanded(answer(1.0), answer(1.0)))],
+            [(Expand(2, node_id=0, count=2, sample=4), expanded(answer(0.0), answer(1.0)))],
+        ],
+    )
 
 
-def test_economy_takes_a_shallower_state_before_an_older_one() -> None:
-    """Siblings one at a time: 1, then 6, each seen right and wrong. Visiting 1 makes its child 2 mixed as well, with a
-    query that wants another value. 6 is next: it came later than 2, but it is nearer to the root."""
-    search: Search[str] = Search(config("economy", siblings=2, siblings_at_once=1, simulations=4, wave=1))
-    right_and_wrong = continued([step("good"), answer(1.0)], [step("bad"), answer(0.0)])
-    right, wrong = continued([answer(1.0)]), continued([answer(0.0)])
+def test_further_draws_of_the_root_end_at_their_limit() -> None:
+    """Two draws in a state, up to three in the root's: two, then one; three equal answers do not settle it
+    (p (.25 + 3) / 3.5 = .929, promise .133), but there is nothing left to do."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=3, wave=1))
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=2, sample=0), expanded(answer(1.0), answer(1.0)))],
+            [(Expand(1, node_id=0, count=1, sample=2), expanded(answer(1.0)))],
+        ],
+    )
+
+
+def test_only_the_root_gets_further_draws() -> None:
+    """A state below the root has its two draws, both right; the root's two disagree. Nothing is left to do."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=9, resamples=0, wave=1))
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=2, sample=0), expanded(step("query"), answer(0.0)))],
+            [(Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)]))],
+            [(Expand(2, node_id=1, count=1, sample=0), expanded(answer(1.0)))],
+        ],
+    )
+
+
+# -- steps drawn twice, and steps that say the same ---------------------------------------------------------------
+
+
+def test_a_step_drawn_twice_is_valued_once_and_weighs_twice() -> None:
+    """Of three draws two are the same query, right in 2 steps (.81); the third is a wrong answer.
+
+    One continuation is asked for; the root is worth (2 * .81 + 0) / 3 = .54, although only two answers were seen.
+    """
+    search: Search[str] = Search(config("economy", siblings=3, root_siblings=None, simulations=1, wave=1))
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=3, sample=0), expanded(same("query"), answer(0.0), same("query")))],
+            [(Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)]))],
+        ],
+    )
+    assert [(node.draws, node.plain_draws) for node in search.tree.nodes[1:]] == [(2, 2), (1, 1), (1, 1)]
+    assert visits(search) == [2, 1, 1, 1]
+    assert evenly_drawn_rewards(search.tree, alpha=0.9) == pytest.approx([0.54, 0.81, 0.0, 0.81])
+
+
+def test_a_continuation_that_repeats_a_step_goes_on_below_it() -> None:
+    """Two continuations of 1 begin with the same evidence: one node, 2, with the answers 3 and 4 below it."""
+    search: Search[str] = Search(
+        config("economy", siblings=1, continuations=2, root_siblings=None, simulations=1, wave=1)
+    )
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=1, sample=0), expanded(step("query")))],
+            [
+                (
+                    Continue(1, node_id=1, count=2, sample=20_000),
+                    continued([same("evidence"), answer(1.0)], [same("evidence"), answer(0.0)]),
+                )
+            ],
+        ],
+    )
+    assert [node.parent_id for node in search.tree.nodes] == [None, 0, 1, 2, 2]
+    assert [node.draws for node in search.tree.nodes] == [0, 1, 2, 1, 1]
+    assert visits(search) == [2, 2, 2, 1, 1]
+
+
+def test_a_state_whose_draws_are_all_the_same_is_asked_for_something_else() -> None:
+    """Two draws a state, two further tries. Both draws are the same query; the first further one (attempt 1) is so
+    again, the second (attempt 2) is not, and is valued. Numbers go on counting. As the new step is no plain sample, the
+    state is worth what the query is: .81.
+
+    root: n 1, m 1: p (.25 + 1) / 1.5 = .833, promise .278; 1: p (8 * .833 + 1) / 9 = .852, promise .252.
+    """
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=None, resamples=2, simulations=3, wave=1))
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=2, sample=0), expanded(same("query"), same("query")))],
+            [(Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)]))],
+            [(Expand(2, node_id=0, count=1, sample=2, attempt=1), expanded(same("query", plain=False)))],
+            [(Expand(3, node_id=0, count=1, sample=3, attempt=2), expanded(same("other", plain=False)))],
+            [(Continue(4, node_id=3, count=1, sample=20_000), continued([answer(0.0)]))],
+        ],
+    )
+    assert [(node.draws, node.plain_draws) for node in search.tree.nodes] == [(0, 0), (3, 2), (1, 1), (1, 0), (1, 1)]
+    assert evenly_drawn_rewards(search.tree, alpha=0.9)[:2] == pytest.approx([0.81, 0.81])
+
+
+def test_a_further_try_draws_one_step_less_than_a_state_gets() -> None:
+    """With four draws a state, three; whatever they say, with one try there is no second."""
+    search: Search[str] = Search(config("economy", root_siblings=None, resamples=1, simulations=2, wave=1))
+    query = [same("query", plain=False)] * 3
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=4, sample=0), expanded(*[same("query")] * 4))],
+            [(Continue(1, node_id=1, count=1, sample=20_000), continued([step("evidence"), answer(0.5)]))],
+            [(Expand(2, node_id=0, count=3, sample=4, attempt=1), expanded(*query))],
+        ],
+    )
+    works = search.ask()
+    assert not [each for each in works if isinstance(each, Expand) and each.node_id == 0]
+
+
+def test_answers_that_are_all_the_same_are_not_asked_for_something_else() -> None:
+    """An answer ends the search for a state's steps: drawn hotter it would only be another guess."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=None, resamples=2, wave=1))
+    right = Step("answer", terminal=True, outcome=1.0, identity="answer")
+    play(search, [[(Expand(0, node_id=0, count=2, sample=0), expanded(right, right))]])
+    assert search.tree[1].draws == 2
+
+
+def test_siblings_that_say_the_same_are_valued_once_and_share_what_is_known() -> None:
+    """`who` and `WHO` say the same: only the first is continued, to a right answer in 2 steps. Both are worth .81, and
+    the state whose third draw is a wrong answer is worth (.81 + .81 + 0) / 3 = .54."""
+    search: Search[str] = Search(
+        config("economy", siblings=3, root_siblings=None, simulations=1, wave=1),
+        alike=lambda one, other: one.casefold() == other.casefold(),
+    )
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=3, sample=0), expanded(step("who"), answer(0.0), step("WHO")))],
+            [(Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)]))],
+        ],
+    )
+    assert [node.same_as for node in search.tree.nodes] == [None, None, None, 1, None]
+    assert evenly_drawn_rewards(search.tree, alpha=0.9) == pytest.approx([0.54, 0.81, 0.0, 0.81, 0.81])
+
+
+@pytest.mark.parametrize(("share", "continued_nodes"), [(True, [1]), (False, [1, 2])])
+def test_other_words_for_the_same_are_told_apart_unless_the_recipe_says_so(
+    *, share: bool, continued_nodes: list[int]
+) -> None:
+    """Without `share_estimates` nobody asks whether two steps say the same, and each is valued."""
+    search: Search[str] = Search(
+        config("economy", siblings=2, share_estimates=share), alike=lambda one, other: one[0] == other[0]
+    )
+    search.tell(search.ask()[0].id, expanded(step("who"), step("what")))
+    assert [work.node_id for work in search.ask()] == continued_nodes
+
+
+def test_what_says_the_same_as_the_second_says_the_same_as_the_first() -> None:
+    """`same_as` is the earliest sibling, which itself says the same as none before it; so groups have one head."""
+    search: Search[str] = Search(
+        config("economy", siblings=4), alike=lambda one, other: abs(ord(one[0]) - ord(other[0])) < 2
+    )
+    search.tell(search.ask()[0].id, expanded(*map(step, "abcd")))
+    search.ask()
+    assert [node.same_as for node in search.tree.nodes] == [None, None, 1, None, 3]
+
+
+# -- judgements ---------------------------------------------------------------------------------------------------
+
+
+def test_a_judgement_that_could_not_be_read_changes_no_mean() -> None:
+    """One child at a time: 1 judged .8; the judgement of 2 is unreadable. It is a visit, and 2, of which nothing is
+    known, passes for what is known above it: .8. The next simulation goes to 1, the earlier of equals."""
+    search: Search[str] = Search(config("released", simulations=3))
     play(
         search,
         [
             [(Expand(0, node_id=0, count=1, sample=0), expanded(step("first")))],
-            [(Continue(1, node_id=1, count=2, sample=1), right_and_wrong)],
-            [(Expand(2, node_id=0, count=1, sample=3), expanded(step("second")))],
-            [(Continue(3, node_id=6, count=2, sample=4), right_and_wrong)],
-            [
-                (Continue(4, node_id=2, count=1, sample=6), continued([step("query"), answer(0.0)])),
-                (Continue(5, node_id=4, count=1, sample=7), wrong),
-            ],
-            [
-                (Continue(6, node_id=7, count=1, sample=8), right),
-                (Continue(7, node_id=9, count=1, sample=9), wrong),
-            ],
+            [(Score(1, node_id=1, sample=0), Scored(0.8, calls=1))],
+            [(Expand(2, node_id=0, count=1, sample=1), expanded(step("second")))],
+            [(Score(3, node_id=2, sample=0), Scored(None, calls=2))],
+            [(Expand(4, node_id=1, count=1, sample=0), expanded(step("third")))],
+            [(Score(5, node_id=3, sample=0), Scored(0.2, calls=1))],
         ],
     )
-    assert [search.tree[node_id].depth for node_id in (2, 6)] == [2, 1]
+    assert visits(search) == [3, 2, 1, 1]
+    assert values(search) == pytest.approx([0.6, 0.5, 0.8, 0.2])
+    assert search.calls == 1 + 1 + 1 + 2 + 1 + 1
+
+
+def test_an_unreadable_first_judgement_is_a_visit_worth_nothing() -> None:
+    """Nothing is known anywhere: 0."""
+    search: Search[str] = Search(config("released", simulations=1))
+    search.tell(search.ask()[0].id, expanded(step("first")))
+    search.tell(search.ask()[0].id, Scored(None, calls=2))
+    assert search.ask() == []
+    assert (visits(search), values(search)) == ([1, 1], [0.0, 0.0])
 
 
 # -- repaired steps -----------------------------------------------------------------------------------------------
@@ -355,8 +541,8 @@ def test_a_repaired_sibling_is_valued_but_does_not_count_for_its_state() -> None
         [
             [(Expand(0, node_id=0, count=2, sample=0), expanded(step("repaired", plain=False), step("plain")))],
             [
-                (Continue(1, node_id=1, count=1, sample=2), continued([answer(1.0)])),
-                (Continue(2, node_id=2, count=1, sample=3), continued([answer(0.0)])),
+                (Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)])),
+                (Continue(2, node_id=2, count=1, sample=20_000), continued([answer(0.0)])),
             ],
         ],
     )
@@ -382,7 +568,7 @@ def test_a_repaired_step_in_a_continuation_hides_the_path_from_everything_above(
         search,
         [
             [(Expand(0, node_id=0, count=1, sample=0), expanded(step("query")))],
-            [(Continue(1, node_id=1, count=2, sample=1), continued(repaired, [answer(0.0)]))],
+            [(Continue(1, node_id=1, count=2, sample=20_000), continued(repaired, [answer(0.0)]))],
         ],
     )
     assert spre_rewards(search.tree, alpha=0.9) == pytest.approx(expected)
@@ -411,7 +597,7 @@ def test_continuations_may_overrun_the_budget_by_their_length() -> None:
             [(Expand(0, node_id=0, count=2, sample=0), expanded(step("first"), answer(0.0)))],
             [
                 (
-                    Continue(1, node_id=1, count=2, sample=2),
+                    Continue(1, node_id=1, count=2, sample=20_000),
                     continued([step("evidence"), step("query"), answer(1.0)], [answer(1.0)]),
                 )
             ],
@@ -428,8 +614,8 @@ def test_values_are_cut_to_what_the_budget_still_pays() -> None:
         [
             [(Expand(0, node_id=0, count=2, sample=0), expanded(step("first"), step("second")))],
             [
-                (Continue(1, node_id=1, count=2, sample=2), continued([answer(1.0)], [answer(0.0)])),
-                (Continue(2, node_id=2, count=1, sample=4), continued([answer(1.0)])),
+                (Continue(1, node_id=1, count=2, sample=20_000), continued([answer(1.0)], [answer(0.0)])),
+                (Continue(2, node_id=2, count=1, sample=20_000), continued([answer(1.0)])),
             ],
         ],
     )
@@ -591,7 +777,11 @@ def test_a_finished_search_stays_finished() -> None:
     "change",
     [
         {"siblings": 0},
+        {"siblings": 10_000},
+        {"root_siblings": 0},
+        {"root_siblings": 10_000},
         {"siblings_at_once": 0},
+        {"resamples": -1},
         {"continuations": 0},
         {"simulations": 0},
         {"max_calls": 0},
@@ -627,12 +817,20 @@ def test_the_released_recipe_is_what_the_published_code_passes() -> None:
     search = recipe.search
     assert (search.siblings, search.siblings_at_once, search.simulations, search.wave) == (2, 1, 64, 1)
     assert (search.selection, search.exploration, search.valuation, search.alpha) == ("uct", 1.414, "score", 0.9)
-    assert (recipe.reward, recipe.margin_by_layer) == ("visit_weighted", False)
+    assert (recipe.reward, recipe.outcome, recipe.margin_by_layer) == ("outcome", "f1", False)
 
 
-@pytest.mark.parametrize("name", ["paper", "economy"])
-def test_the_other_recipes_estimate_the_shortest_path_reward(name: str) -> None:
-    """Real continuations, alpha .9, margins that do not punish deep pairs."""
+@pytest.mark.parametrize(
+    ("name", "reward", "outcome"), [("paper", "spre", "f1"), ("economy", "spre_even", "evident_f1")]
+)
+def test_the_other_recipes_estimate_the_shortest_path_reward(name: str, reward: str, outcome: str) -> None:
+    """Real continuations, alpha .9, margins that do not punish deep pairs. Economy samples unevenly, so its draws are
+    weighed; and an answer that no evidence holds is worth nothing to it."""
     (recipe,) = (each for each in RECIPES.values() if each.name == name)
     assert (recipe.search.valuation, recipe.search.alpha) == ("continuation", 0.9)
-    assert (recipe.reward, recipe.margin_by_layer) == ("spre", True)
+    assert (recipe.reward, recipe.outcome, recipe.margin_by_layer) == (reward, outcome, True)
+
+
+def test_every_recipe_makes_its_labels_by_a_rule_that_exists() -> None:
+    """The name of the rule, which is written into every record beside the reward, is one of `REWARDS`."""
+    assert {recipe.reward for recipe in RECIPES.values()} == set(REWARDS)

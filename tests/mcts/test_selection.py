@@ -1,4 +1,4 @@
-"""The scores by which a simulation walks down, against numbers computed by hand."""
+"""The scores by which a simulation walks down and the promise by which it jumps, against numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcts import puct_score, uct_score
+from mcts.selection import PARENT_PRIOR, ROOT_PRIOR, SETTLED, expected_outcome, promise
 
 counts = st.integers(1, 10_000)
 values = st.floats(0, 1)
@@ -76,3 +77,57 @@ def test_uct_knows_no_prior(value: float, visits: int, parent_visits: int, prior
     with_prior = uct_score(value, visits=visits, parent_visits=parent_visits, prior=prior, exploration=1.0)
     without = uct_score(value, visits=visits, parent_visits=parent_visits, prior=1.0, exploration=1.0)
     assert with_prior == without
+
+
+@pytest.mark.parametrize(
+    ("expected_above", "weight", "mean", "answers", "expected"),
+    [
+        (0.5, 0.5, 0.0, 0, 0.5),  # nothing seen: what was expected above
+        (0.5, 0.5, 1.0, 1, 0.833333),  # (.25 + 1) / 1.5
+        (0.5, 0.5, 1.0, 8, 0.970588),  # (.25 + 8) / 8.5
+        (0.5, 0.5, 0.0, 8, 0.029412),  # .25 / 8.5
+        (0.5, 0.5, 0.25, 4, 0.277778),  # (.25 + 1) / 4.5
+        (0.9, 8.0, 0.0, 1, 0.8),  # 7.2 / 9: one wrong answer below a state where most are right
+        (0.9, 8.0, 0.5, 8, 0.7),  # (7.2 + 4) / 16: as many answers as the parent weighs, half way
+    ],
+)
+def test_what_is_expected_is_drawn_towards_what_is_expected_above(
+    *, expected_above: float, weight: float, mean: float, answers: int, expected: float
+) -> None:
+    """(weight * above + answers * mean) / (weight + answers)."""
+    found = expected_outcome(expected_above, weight=weight, mean=mean, answers=answers)
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("expected", "chance"), [(0.0, 0.0), (0.1, 0.18), (0.25, 0.375), (0.5, 0.5), (0.9, 0.18), (1.0, 0.0)]
+)
+def test_the_promise_of_a_state_is_the_chance_that_two_answers_disagree(expected: float, chance: float) -> None:
+    """2 p (1 - p)."""
+    assert promise(expected) == pytest.approx(chance)
+
+
+@pytest.mark.parametrize(("answers", "settled"), [(1, False), (7, False), (8, True), (20, True)])
+@pytest.mark.parametrize("outcome", [0.0, 1.0])
+def test_eight_equal_answers_settle_the_root(outcome: float, answers: int, *, settled: bool) -> None:
+    """p (.25 + 7) / 7.5 = .967 promises .0644, p (.25 + 8) / 8.5 = .971 promises .0571; the border is .06."""
+    expected = expected_outcome(0.5, weight=ROOT_PRIOR, mean=outcome, answers=answers)
+    assert (promise(expected) <= SETTLED) == settled
+
+
+@given(above=values, mean=values, answers=st.integers(0, 10_000))
+def test_what_is_expected_lies_between_what_was_seen_and_what_is_expected_above(
+    above: float, mean: float, answers: int
+) -> None:
+    """And the more was seen, the nearer it is to that."""
+    expected = expected_outcome(above, weight=PARENT_PRIOR, mean=mean, answers=answers)
+    after = expected_outcome(above, weight=PARENT_PRIOR, mean=mean, answers=answers + 1)
+    assert min(above, mean) - 1e-12 <= expected <= max(above, mean) + 1e-12
+    assert abs(after - mean) <= abs(expected - mean) + 1e-12
+
+
+@given(expected=values)
+def test_a_promise_knows_no_side(expected: float) -> None:
+    """Mostly right and mostly wrong answers promise the same; nothing promises more than half and half."""
+    assert promise(expected) == pytest.approx(promise(1 - expected), abs=1e-12)
+    assert 0 <= promise(expected) <= promise(0.5) == 0.5

@@ -1,10 +1,19 @@
-"""The tree by itself: ids, depths, and which outcomes count for which node."""
+"""The tree by itself: ids, depths, steps drawn twice, and which outcomes count for which node."""
 
 from __future__ import annotations
 
 import pytest
 
 from mcts import ROOT_ID, Node, Step, Tree
+
+
+def same(payload: str, *, plain: bool = True) -> Step[str]:
+    """A step that is one node however often it is drawn."""
+    return Step(payload, plain=plain, identity=payload)
+
+
+def answer(outcome: float = 1.0, *, plain: bool = True) -> Step[str]:
+    return Step("answer", terminal=True, outcome=outcome, plain=plain, identity="answer")
 
 
 def outcomes(node: Node[str]) -> list[tuple[float, int]]:
@@ -109,6 +118,129 @@ def test_a_continuation_below_a_repaired_step_counts_for_that_step_only() -> Non
     tree.add_continuation(repaired, [Step("answer", terminal=True, outcome=1.0)])
     assert outcomes(repaired) == [(1.0, 2)]
     assert outcomes(tree.root) == []
+
+
+# -- steps drawn twice --------------------------------------------------------------------------------------------
+
+
+def test_a_step_drawn_twice_in_a_state_is_one_node() -> None:
+    """Equal identity is the same step; the draws are counted, and `drawn` sums them up for the state."""
+    tree: Tree[str] = Tree()
+    first = tree.add(tree.root, same("query"))
+    other = tree.add(tree.root, same("other"))
+    assert tree.add(tree.root, same("query")) is first
+    assert (first.draws, first.plain_draws, other.draws) == (2, 2, 1)
+    assert tree.drawn(tree.root) == 3
+    assert tree.root.children_ids == [1, 2]
+
+
+def test_a_step_without_identity_is_like_no_other() -> None:
+    """Failed replies, say: two of the same words are two nodes."""
+    tree: Tree[str] = Tree()
+    assert tree.add(tree.root, Step("?")) is not tree.add(tree.root, Step("?"))
+
+
+def test_the_same_step_in_two_states_is_two_nodes() -> None:
+    """Identity is a matter of one state."""
+    tree: Tree[str] = Tree()
+    above = tree.add(tree.root, same("query"))
+    below = tree.add(above, same("query"))
+    assert below is not above
+    assert [node.draws for node in tree.nodes] == [0, 1, 1]
+
+
+def test_an_answer_drawn_twice_was_seen_twice() -> None:
+    """Each draw is a path of its own, for the answer and for everything above it."""
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, same("query"))
+    first = tree.add(query, answer(0.5))
+    tree.add(query, answer(0.5))
+    assert outcomes(first) == outcomes(query) == outcomes(tree.root) == [(0.5, 2), (0.5, 2)]
+
+
+@pytest.mark.parametrize("draws", [(True, False), (False, True)])
+def test_a_step_drawn_plainly_and_repaired_counts_its_plain_draws_only_for_what_is_above(
+    draws: tuple[bool, bool],
+) -> None:
+    """In whatever order: the answer was seen twice, its state has one plain draw of it."""
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, same("query"))
+    first, second = (tree.add(query, answer(plain=plain)) for plain in draws)
+    assert first is second
+    assert (first.draws, first.plain_draws, first.plain) == (2, 1, True)
+    assert outcomes(first) == [(1.0, 2), (1.0, 2)]
+    assert outcomes(query) == outcomes(tree.root) == [(1.0, 2)]
+
+
+def test_what_is_found_below_a_step_counts_above_it_once_it_was_drawn_plainly() -> None:
+    """A repaired query keeps its first answer to itself; drawn plainly afterwards, it passes its second one on."""
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, same("query", plain=False))
+    tree.add_continuation(query, [answer(0.0)])
+    assert tree.add(tree.root, same("query")) is query
+    tree.add_continuation(query, [answer(1.0)])
+    assert outcomes(query) == [(0.0, 2), (1.0, 2)]
+    assert outcomes(tree.root) == [(1.0, 2)]
+
+
+def test_a_path_is_followed_as_far_as_it_is_known_and_added_from_there() -> None:
+    """Two paths from one query with the same evidence: three nodes and two answers in place of six nodes. Only whole
+    paths that end in an answer are recorded."""
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, same("query"))
+    first = tree.follow(query, [same("evidence"), answer(1.0)])
+    wrong = Step("wrong", terminal=True, identity="wrong")
+    second = tree.follow(query, [same("evidence"), wrong])
+    assert [node.id for node in first] == [2, 3]
+    assert [node.id for node in second] == [2, 4]
+    assert first[0].draws == 2
+    assert outcomes(query) == outcomes(first[0]) == [(1.0, 3), (0.0, 3)]
+    assert outcomes(first[1]) == [(1.0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("plain", "counting"),
+    [
+        ((True, True), [4, 3, 1, 0]),
+        ((True, False), [4]),  # the repaired answer counts for itself
+        ((False, True), [4, 3]),  # and what is below a repaired step for that step
+        ((False, False), [4]),
+    ],
+)
+def test_what_is_found_counts_up_to_the_first_draw_that_was_not_plain(
+    plain: tuple[bool, bool], counting: list[int]
+) -> None:
+    """Root - 1 (plain) - 3 - 4, of which 3 and 4 were drawn as said, beside a plain sibling 2 that never counts.
+    Whether the same steps were drawn plainly at another time does not matter."""
+    tree: Tree[str] = Tree()
+    start = tree.add(tree.root, same("query"))
+    tree.add(tree.root, same("sibling"))
+    tree.follow(start, [same("evidence"), answer()])
+    path = [same("evidence", plain=plain[0]), answer(plain=plain[1])]
+    nodes = tree.follow(start, path)
+    assert [node.id for node in tree.counting(start, path, nodes)] == counting
+
+
+@pytest.mark.parametrize(("plain", "counting"), [((True, True), [1, 0]), ((True, False), []), ((False, True), [])])
+def test_what_is_found_without_nodes_counts_only_if_every_step_was_plain(
+    plain: tuple[bool, bool], counting: list[int]
+) -> None:
+    """There is no node for the part below a repaired step."""
+    tree: Tree[str] = Tree()
+    start = tree.add(tree.root, same("query"))
+    path = [same("evidence", plain=plain[0]), answer(plain=plain[1])]
+    assert [node.id for node in tree.counting(start, path)] == counting
+
+
+def test_a_node_remembers_the_continuations_that_began_at_it_and_became_no_nodes() -> None:
+    """`unkept` are draws of the node's state like its children; those that count for nobody are not among them."""
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, same("query"))
+    tree.add_continuation(query, [same("evidence"), answer(0.5)])
+    tree.add_continuation(query, [same("evidence", plain=False), answer(1.0)])
+    assert [each.outcome for each in query.unkept] == [0.5]
+    assert tree.root.unkept == []
+    assert outcomes(query) == [(0.5, 3)]
 
 
 def test_the_value_of_a_node_is_the_mean_of_what_was_backed_up() -> None:

@@ -114,6 +114,7 @@ def tree(**fields: Any) -> RolloutRecord:
             "grounded": True,
             "reward": 0.729,
             "rollouts": [{"f1": 1.0, "em": 1.0, "steps": 3}],
+            "continuations": 1,
         },
         {
             "parent_id": 1,
@@ -183,23 +184,30 @@ def test_every_row_says_where_it_comes_from_and_why(tmp_path: Path) -> None:
         "dataset": "toy",
         "split": "train",
         "recipe": "paper",
+        "reward": None,
         "chosen_id": 5,
         "rejected_id": 6,
         "chosen_reward": 0.729,
         "rejected_reward": 0.0,
         "margin": pytest.approx(0.81),
+        "confidence": pytest.approx(0.88, abs=0.01),  # of a draw of Beta(1.4, .6) against one of Beta(.5, 1.5)
         "tags": [],
         "chosen_grounded": True,
         "rejected_grounded": False,
+        "chosen_gold": None,
+        "rejected_gold": None,
         "chosen_rollouts": 1,
         "rejected_rollouts": 1,
+        "chosen_continuations": 1,
+        "rejected_continuations": None,
         "config_hash": "0f1e",
     }
 
 
 def test_a_malformed_rejected_step_is_of_type_other_without_content(tmp_path: Path) -> None:
     """Where the user allows it, the reply stands whole on the rejected side; chosen is never one."""
-    export_pairs([tree()], tmp_path, PairingRules(allow_malformed=True), versions=VERSIONS)
+    rules = PairingRules(allow_malformed=True, max_pairs_per_state=None)
+    export_pairs([tree()], tmp_path, rules, versions=VERSIONS)
     others = [row for row in rows(tmp_path) if row["rejected_action_type"] == "Other"]
     assert [(row["chosen_content"], row["rejected"], row["rejected_content"]) for row in others] == [
         ("no", "I would rather not say.", ""),
@@ -251,39 +259,67 @@ def test_the_trainer_is_told_which_column_is_which(tmp_path: Path) -> None:
 
 
 def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) -> None:
-    """Two questions, one failed. Layer 0: six candidates, three malformed; kept no > yes (.9), query > yes, no > query
-    (.5355), all of different types. Layer 1: one."""
-    rules = PairingRules(min_margin=0.02)
+    """Two questions, one failed. Layer 0: six candidates, three malformed; no > yes (.9) and no > query (.5355) are the
+    surest two and are kept, query > yes is not. Layer 1: one. They are sure to .905, .81 and .88."""
+    rules = PairingRules(min_margin=0.02, min_confidence=0.6, max_pairs_per_state=2)
     summary = export_pairs([tree(), failure()], tmp_path, rules, versions=VERSIONS)
     assert summary.model_dump() == {
         "out": str(tmp_path),
         "questions": 2,
         "failed_questions": 1,
         "questions_with_a_pair": 1,
+        "without_a_pair": {},
         "candidates": 7,
-        "pairs": 4,
-        "pairs_by_action_type": {"Answer Generation": 2, "Evidence Extraction": 1, "Query Generation": 1},
-        "pairs_by_layer": {"0": 3, "1": 1},
+        "pairs": 3,
+        "pairs_by_action_type": {"Answer Generation": 2, "Evidence Extraction": 1},
+        "pairs_by_layer": {"0": 2, "1": 1},
         "pairs_by_tag": {},
+        "mean_confidence": pytest.approx(0.865, abs=0.005),
         "same_type_pairs": 2,
-        "dropped": {"malformed": 3, "unvalued": 0, "same_content": 0, "small_margin": 0, "not_extreme": 0},
+        "gold_agreement": {},
+        "dropped": {
+            "malformed": 3,
+            "unvalued": 0,
+            "same_content": 0,
+            "small_margin": 0,
+            "uncertain": 0,
+            "not_surest": 1,
+        },
         "recipes": ["paper"],
         "splits": ["toy/train"],
-        "rules": {"min_margin": 0.02, "allow_malformed": False, "all_pairs": False},
+        "rules": {"min_margin": 0.02, "min_confidence": 0.6, "max_pairs_per_state": 2, "allow_malformed": False},
         "versions": VERSIONS,
         "warnings": [],
     }
     assert json.loads((tmp_path / "summary.json").read_bytes()) == summary.model_dump()
 
 
+def test_the_summary_counts_how_often_gold_passages_agree(tmp_path: Path) -> None:
+    """By action type, over pairs of two queries or two pieces of evidence; a type without any is not named."""
+
+    def with_gold(*, chosen: int, rejected: int) -> RolloutRecord:
+        whole = tree()
+        gold = {5: chosen, 6: rejected}
+        nodes = [node.model_copy(update={"gold": gold.get(node.id)}) for node in whole.nodes]
+        return whole.model_copy(update={"nodes": nodes, "gold_passages": ["Ada Lovelace"]})
+
+    counts = [(1, 0), (2, 1), (0, 1), (0, 0)]
+    records = [with_gold(chosen=chosen, rejected=rejected) for chosen, rejected in counts]
+    summary = export_pairs([tree(), *records], tmp_path, PairingRules(), versions=VERSIONS)
+    agreement = {name: each.model_dump() for name, each in summary.gold_agreement.items()}
+    assert agreement == {"Evidence Extraction": {"right": 2, "wrong": 1, "ties": 1}}
+    evidence = [row for row in rows(tmp_path) if row["chosen_action_type"] == "Evidence Extraction"]
+    assert [(row["chosen_gold"], row["rejected_gold"]) for row in evidence] == [(None, None), *counts]
+
+
 @pytest.mark.parametrize("allow_malformed", [False, True])
-@pytest.mark.parametrize("all_pairs", [False, True])
-@pytest.mark.parametrize("min_margin", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("most", [1, 3, None])
+@pytest.mark.parametrize(("min_margin", "min_confidence"), [(0.0, 0.0), (0.5, 0.5), (0.0, 0.9), (2.0, 0.0)])
 def test_kept_and_dropped_add_up_to_the_candidates(
-    *, allow_malformed: bool, all_pairs: bool, min_margin: float, tmp_path: Path
+    *, allow_malformed: bool, most: int | None, min_margin: float, min_confidence: float, tmp_path: Path
 ) -> None:
     """Every candidate is counted exactly once, and every kept one is a row."""
-    rules = PairingRules(min_margin, allow_malformed=allow_malformed, all_pairs=all_pairs)
+    rules = PairingRules(min_margin, min_confidence, most, allow_malformed)
     summary = export_pairs([tree(), failure(), tree(question_id="q3")], tmp_path, rules, versions=VERSIONS)
     assert summary.candidates == 2 * (6 + 1) == summary.pairs + sum(summary.dropped.values())
     assert summary.pairs == len(rows(tmp_path)) == sum(summary.pairs_by_layer.values())

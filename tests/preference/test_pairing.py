@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import Candidate, PairingRules, RolloutNode, RolloutRecord, candidates
+from preference.confidence import confidence
 
 Fields = dict[str, Any]
 Pair = tuple[int, int]
@@ -85,9 +87,14 @@ def ids(each: Candidate) -> Pair:
     return each.chosen.id, each.rejected.id
 
 
+def rules_of(**rules: Any) -> PairingRules:
+    """Rules that drop little, so that a test sees the one it is about."""
+    return PairingRules(**({"min_margin": 0.1, "min_confidence": 0.5, "max_pairs_per_state": 3} | rules))
+
+
 def judged(rollout: RolloutRecord, **rules: Any) -> dict[Pair, str | None]:
     """What became of each candidate, by (chosen, rejected)."""
-    return {ids(each): each.dropped for each in candidates(rollout, PairingRules(**rules))}
+    return {ids(each): each.dropped for each in candidates(rollout, rules_of(**rules))}
 
 
 def what_is_said(node: RolloutNode) -> tuple[str | None, str | None]:
@@ -95,8 +102,15 @@ def what_is_said(node: RolloutNode) -> tuple[str | None, str | None]:
 
 
 def only(rollout: RolloutRecord, **rules: Any) -> Candidate:
-    (candidate,) = candidates(rollout, PairingRules(**rules))
+    (candidate,) = candidates(rollout, rules_of(**rules))
     return candidate
+
+
+def test_the_defaults_ask_for_some_margin_and_for_some_certainty() -> None:
+    """As measured in benchmarks/RESULTS.md; the published rule asks for a margin of .01 only."""
+    assert PairingRules() == PairingRules(
+        min_margin=0.05, min_confidence=0.7, max_pairs_per_state=3, allow_malformed=False
+    )
 
 
 # -- one pair -----------------------------------------------------------------------------------------------------
@@ -126,8 +140,12 @@ def test_the_sibling_with_the_higher_reward_is_chosen(
     ("first", "second", "pair", "reason"),
     [
         (query("who", 0.5), query("what", 0.5), (1, 2), "small_margin"),
-        (query("who", 0.5), query("what", 0.495), (1, 2), "small_margin"),
-        (query("who", 0.495), query("what", 0.5), (2, 1), "small_margin"),
+        (query("who", 0.5), query("what", 0.41), (1, 2), "small_margin"),
+        (query("who", 0.41), query("what", 0.5), (2, 1), "small_margin"),
+        (query("who", 0.5), query("what", 0.3), (1, 2), None),
+        (query("who", 0.9), query("what", 0.8, continuations=99), (1, 2), "small_margin"),
+        (query("who", 0.9), query("what", 0.79, continuations=99), (1, 2), "uncertain"),
+        (query("who", 0.9), query("who?", 0.1, same_as=1), (1, 2), "same_content"),
         (query("who", 0.9), query("who", 0.1), (1, 2), "same_content"),
         (query("who", 0.1), query("  WHO\n", 0.9), (2, 1), "same_content"),
         (query("who is she", 0.5), query("Who  is she", 0.5), (1, 2), "same_content"),
@@ -150,7 +168,8 @@ def test_the_sibling_with_the_higher_reward_is_chosen(
 def test_a_candidate_is_dropped_for_the_first_reason_that_holds(
     first: Fields, second: Fields, pair: Pair, reason: str | None
 ) -> None:
-    """malformed before unvalued before same_content before small_margin; (chosen, rejected) is known all the same."""
+    """malformed before unvalued before same_content before small_margin before uncertain; (chosen, rejected) is known
+    all the same."""
     assert judged(siblings(first, second)) == {pair: reason}
 
 
@@ -211,10 +230,10 @@ def test_margins_are_divided_by_the_discount_of_their_layer_where_the_recipe_say
 
 @pytest.mark.parametrize(("by_layer", "reason"), [(True, None), (False, "small_margin")])
 def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool, reason: str | None) -> None:
-    """.009 in layer 2 is .0111 of .81: above .01 only if margins are scaled."""
+    """.09 in layer 2 is .111 of .81: above .1 only if margins are scaled."""
     deep = tree(
         [0, 1, 2, 2],
-        [query("who", 0.5), evidence("she", 0.5), answer("Ada", 0.509), answer("Bob", 0.5)],
+        [query("who", 0.5), evidence("she", 0.5), answer("Ada", 0.59), answer("Bob", 0.5)],
         by_layer=by_layer,
     )
     assert only(deep).dropped == reason
@@ -241,7 +260,7 @@ def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool
         # .15 twice against .1 and .2: the same mean but for the last bit
         (
             query("who", 0.27, rollouts=rollouts_of(0.15, 1, 1)),
-            query("what", 0.2, rollouts=rollouts_of(0.1, 3) + rollouts_of(0.2, 3)),
+            query("what", 0.1, rollouts=rollouts_of(0.1, 3) + rollouts_of(0.2, 3)),
             ("efficiency_only",),
         ),
         # nothing known about one of them
@@ -279,7 +298,18 @@ def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool
         # no continuation recorded: the step's own score stands for it
         (
             answer("Ada Lovelace", 0.9, f1=1.0),
-            answer("Ada", 0.8, f1=1.0),
+            answer("Ada", 0.7, f1=1.0),
+            ("efficiency_only",),
+        ),
+        # what counts is what the rewards are made of: an answer that nothing supports is worth 0 here, whatever its F1
+        (
+            answer("Ada Lovelace", 0.9, rollouts=[{"f1": 1, "em": 1, "steps": 1, "outcome": 1.0}]),
+            query("who", 0.0, rollouts=[{"f1": 1, "em": 1, "steps": 2, "outcome": 0.0}]),
+            (),
+        ),
+        (
+            answer("Ada Lovelace", 0.9, f1=1.0, outcome={"name": "evident_f1", "value": 1.0}),
+            query("who", 0.5, rollouts=[{"f1": 0, "em": 0, "steps": 2, "outcome": 1.0}]),
             ("efficiency_only",),
         ),
     ],
@@ -287,7 +317,7 @@ def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool
 def test_pairs_that_differ_only_in_length_or_style_are_tagged(
     first: Fields, second: Fields, tags: tuple[str, ...]
 ) -> None:
-    """efficiency_only: equal mean F1 before the discount. style_only: answers that cover-EM cannot tell apart.
+    """efficiency_only: equal mean outcome before the discount. style_only: answers that cover-EM cannot tell apart.
 
     A tag is said, not judged: the pair is kept.
     """
@@ -296,47 +326,132 @@ def test_pairs_that_differ_only_in_length_or_style_are_tagged(
     assert pair.dropped is None
 
 
+# -- how sure a pair is -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "observed"),
+    [
+        (query("who", 0.9), query("what", 0.0), ((1.0, 1), (0.0, 1))),
+        (query("who", 0.9, continuations=4), query("what", 0.45, continuations=2), ((1.0, 4), (0.5, 2))),
+        (query("who", 0.45), answer("Ada", 0.9, continuations=3), ((1.0, 3), (0.5, 1))),
+        # where the record does not say, the continuations that came to an answer stand for them
+        (query("who", 0.9, rollouts=rollouts_of(1, 1, 1)), query("what", 0.0), ((1.0, 2), (0.0, 1))),
+        # labels that are no estimate of SPRE may be greater than a right answer could make them
+        (query("who", 0.95), query("what", 0.0), ((1.0, 1), (0.0, 1))),
+    ],
+)
+def test_a_pair_is_as_sure_as_the_continuations_its_rewards_rest_on(
+    first: Fields, second: Fields, observed: tuple[tuple[float, int], tuple[float, int]]
+) -> None:
+    """Each side counts with its reward as a share of the greatest there could be, .9 here in layer 0 (alpha .9), and
+    with the number of continuations below it, at least one."""
+    assert only(siblings(first, second)).confidence == pytest.approx(confidence(*observed))
+
+
+def test_what_a_reward_could_be_at_most_depends_on_its_layer() -> None:
+    """In layer 1 a right answer is worth .81 at best, however margins are measured."""
+    for by_layer in (True, False):
+        deep = tree(
+            [0, 1, 1], [query("who", 0.5), answer("Ada", 0.81), answer("Bob", 0.405)], alpha=0.9, by_layer=by_layer
+        )
+        assert only(deep).confidence == pytest.approx(confidence((1.0, 1), (0.5, 1)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(query("who", None), query("what", 0.5)), (malformed("?!", reward=None), query("what", 0.5))]
+)
+def test_nothing_is_said_of_a_pair_with_an_unvalued_side(first: Fields, second: Fields) -> None:
+    """None, not one half: there is no estimate to be sure of."""
+    assert only(siblings(first, second)).confidence is None
+
+
+@pytest.mark.parametrize(
+    ("min_confidence", "reason"), [(0.0, None), (0.5, None), (0.89, None), (0.92, "uncertain"), (1.0, "uncertain")]
+)
+def test_how_sure_a_pair_must_be_is_set_by_the_user(min_confidence: float, reason: str | None) -> None:
+    """One right against one wrong continuation: 1/2 + 4/pi**2 = .905."""
+    assert only(siblings(query("who", 0.9), query("what", 0.0)), min_confidence=min_confidence).dropped == reason
+
+
+def test_a_lucky_step_is_no_better_than_a_proven_one() -> None:
+    """.9 of the best after one continuation, .8 after fifty: the mean of the first posterior is (.5 + .9) / 2 = .7, so
+    the second step is the likelier to be better, and the pair that rewards would make is uncertain."""
+    lucky = siblings(query("who", 0.81, continuations=1), query("what", 0.72, continuations=50))
+    assert judged(lucky, min_margin=0.05) == {(1, 2): "uncertain"}
+    assert judged(lucky, min_margin=0.05, min_confidence=0.0) == {(1, 2): None}
+
+
 # -- several pairs in one state -----------------------------------------------------------------------------------
 
 
 def test_a_state_is_what_the_agent_has_seen() -> None:
     """Two queries with the same words lead to one state: what follows the one and the other are siblings, with one pair
-    for each combination of types, not two."""
+    at most for both of them, not one for each."""
     seen = {"prompt": [{"role": "system", "content": "read"}, {"role": "user", "content": "Question: Who? .."}]}
     other = {"prompt": [{"role": "system", "content": "read"}, {"role": "user", "content": "Question: Who? else"}]}
     record = tree(
         [0, 0, 0, 1, 1, 2, 3],
         [
             *(query("who", 0.5), query("who", 0.4), query("else", 0.3)),
-            *(evidence("a", 0.6, **seen), evidence("b", 0.2, **seen), evidence("c", 0.1, **seen)),
+            *(evidence("a", 0.81, **seen), evidence("b", 0.3, **seen), evidence("c", 0.0, **seen)),
             evidence("d", 0.9, **other),
         ],
     )
-    of_evidence = {pair: dropped for pair, dropped in judged(record).items() if pair[0] > 3}
-    assert of_evidence == {(4, 6): None, (4, 5): "not_extreme", (5, 6): "not_extreme"}
+    of_evidence = {pair: dropped for pair, dropped in judged(record, max_pairs_per_state=1).items() if pair[0] > 3}
+    assert of_evidence == {(4, 6): None, (4, 5): "not_surest", (5, 6): "not_surest"}
 
 
-def test_of_each_combination_of_types_the_best_is_paired_with_the_worst() -> None:
-    """Queries 1 (.8), 2 (.5), 3 (.2) and answers 4 (.9), 5 (.1): one pair for each (chosen type, rejected type)."""
-    mixed = siblings(query("a", 0.8), query("b", 0.5), query("c", 0.2), answer("d", 0.9), answer("e", 0.1))
-    assert judged(mixed) == {
-        (4, 5): None,  # answer over answer
-        (4, 3): None,  # answer over query, .7
-        (1, 5): None,  # query over answer, .7
-        (1, 3): None,  # query over query
-        (4, 1): "not_extreme",
-        (4, 2): "not_extreme",
-        (2, 5): "not_extreme",
-        (3, 5): "not_extreme",
-        (1, 2): "not_extreme",
-        (2, 3): "not_extreme",
+def four_queries() -> RolloutRecord:
+    """Right after 8 continuations, right after 1, wrong after 4, wrong after 1.
+
+    More evidence is surer, so 1 > 3 (8 and 4) before 1 > 4 (8 and 1) before 2 > 3 (1 and 4) before 2 > 4 (1 and 1).
+    1 > 2 and 3 > 4 have no margin; of them 1 is rather better than 2, and 3 rather worse than 4.
+    """
+    return siblings(
+        query("a", 0.9, continuations=8),
+        query("b", 0.9, continuations=1),
+        query("c", 0.0, continuations=4),
+        query("d", 0.0, continuations=1),
+    )
+
+
+def test_candidates_of_a_state_come_by_falling_confidence_and_states_by_creation() -> None:
+    """A deeper state with a surer pair still comes later."""
+    order = [ids(each) for each in candidates(four_queries(), PairingRules())]
+    assert order == [(1, 3), (1, 4), (2, 3), (2, 4), (1, 2), (3, 4)]
+    two_states = tree(
+        [0, 0, 1, 1],
+        [query("a", 0.5), query("b", 0.3), evidence("e", 0.0, continuations=9), evidence("f", 0.8, continuations=9)],
+    )
+    assert [ids(each) for each in candidates(two_states, PairingRules())] == [(1, 2), (4, 3)]
+
+
+def test_equally_sure_pairs_come_in_the_order_of_their_steps() -> None:
+    """By id of chosen, then rejected: the same tree always gives the same file."""
+    equal = siblings(query("a", 0.0), query("b", 0.9), query("c", 0.0), query("d", 0.9))
+    order = [ids(each) for each in candidates(equal, PairingRules()) if each.margin]
+    assert order == [(2, 1), (2, 3), (4, 1), (4, 3)]
+
+
+@pytest.mark.parametrize(
+    ("most", "not_surest"),
+    [(1, {(1, 4), (2, 3), (2, 4)}), (3, {(2, 4)}), (4, set()), (None, set())],
+)
+def test_of_a_state_the_surest_pairs_are_kept(most: int | None, not_surest: set[Pair]) -> None:
+    """As many as the user says; None keeps them all. What is no pair anyway takes no place."""
+    found = judged(four_queries(), max_pairs_per_state=most)
+    assert found == {
+        (1, 2): "small_margin",
+        (3, 4): "small_margin",
+        **{pair: "not_surest" if pair in not_surest else None for pair in [(1, 3), (1, 4), (2, 3), (2, 4)]},
     }
 
 
-def test_all_pairs_keeps_every_valid_candidate() -> None:
-    """With `all_pairs` nothing is dropped for another pair's sake, and everything else as before."""
+def test_without_a_limit_every_valid_candidate_is_kept() -> None:
+    """Nothing is dropped for another pair's sake, and everything else as before."""
     three = siblings(query("a", 0.8), query("b", 0.5), query("B", 0.2), query("d", None))
-    assert judged(three, all_pairs=True) == {
+    assert judged(three, max_pairs_per_state=None) == {
         (1, 2): None,
         (1, 3): None,
         (2, 3): "same_content",
@@ -346,29 +461,39 @@ def test_all_pairs_keeps_every_valid_candidate() -> None:
     }
 
 
-def test_the_widest_valid_pair_is_kept_where_the_widest_is_not_valid() -> None:
-    """Best and worst say the same here, so the next in margin stands for their types."""
+def test_the_surest_valid_pair_is_kept_where_the_surest_is_not_valid() -> None:
+    """Best and worst say the same here, so the next takes its place."""
     three = siblings(query("who", 0.9), query("what", 0.4), query("WHO", 0.1))
-    assert judged(three) == {(1, 3): "same_content", (1, 2): None, (2, 3): "not_extreme"}
+    assert judged(three, max_pairs_per_state=1) == {(1, 3): "same_content", (1, 2): None, (2, 3): "not_surest"}
 
 
-def test_candidates_of_a_state_come_by_falling_margin_and_states_by_creation() -> None:
-    """Ties by id of chosen, then rejected; a deeper state with wider margins still comes later."""
-    two_states = tree(
-        [0, 0, 0, 0, 1, 1],
-        [query("a", 0.5), query("b", 0.9), query("c", 0.5), query("d", 0.1), evidence("e", 0.0), evidence("f", 1.0)],
+def test_steps_that_share_one_estimate_are_no_pair() -> None:
+    """3 and 4 say the same as 1, in other words: nothing is known that would prefer one of them. 2 says another thing
+    than all three."""
+    twins = siblings(
+        query("who", 0.9),
+        query("what", 0.0),
+        query("who?", 0.5, same_as=1),
+        query("who then", 0.4, same_as=1),
     )
-    order = [ids(each) for each in candidates(two_states, PairingRules(all_pairs=True))]
-    assert order == [(2, 4), (1, 4), (2, 1), (2, 3), (3, 4), (1, 3), (6, 5)]
+    assert judged(twins, max_pairs_per_state=None) == {
+        (1, 2): None,
+        (3, 2): None,
+        (4, 2): None,
+        (1, 3): "same_content",
+        (1, 4): "same_content",
+        (3, 4): "same_content",
+    }
 
 
-def test_each_state_has_its_own_extremes() -> None:
-    """A pair in one state does not stand for the same types in another."""
+def test_each_state_has_its_own_surest_pair() -> None:
+    """A pair in one state takes no place in another."""
     two_states = tree(
         [0, 0, 1, 1, 2, 2],
         [query("a", 0.9), query("b", 0.1)] + [evidence(text, reward) for text in "cd" for reward in (0.8, 0.2)],
     )
-    contents = {(each.chosen.parent_id, each.dropped) for each in candidates(two_states, PairingRules())}
+    rules = rules_of(max_pairs_per_state=1)
+    contents = {(each.chosen.parent_id, each.dropped) for each in candidates(two_states, rules)}
     assert contents == {(0, None), (1, "same_content"), (2, "same_content")}
 
 
@@ -393,6 +518,8 @@ random_steps = st.fixed_dictionaries(
         "response": st.sampled_from(["one", "two"]),
         "reward": st.none() | st.floats(0, 1) | st.sampled_from([0.0, 0.5, 0.505, 0.9]),
         "parse_error": st.sampled_from([None, None, None, UNPARSED]),
+        "continuations": st.none() | st.integers(1, 9),
+        "same_as": st.sampled_from([None, None, 1]),
         "rollouts": st.lists(st.builds(lambda f1: rollouts_of(f1, 2)[0], st.sampled_from([0.0, 0.5, 1.0])), max_size=2),
     }
 )
@@ -400,8 +527,9 @@ random_steps = st.fixed_dictionaries(
 rules = st.builds(
     PairingRules,
     min_margin=st.sampled_from([0.0, 0.01, 0.3]),
+    min_confidence=st.sampled_from([0.0, 0.5, 0.7]),
+    max_pairs_per_state=st.none() | st.integers(1, 3),
     allow_malformed=st.booleans(),
-    all_pairs=st.booleans(),
 )
 
 
@@ -422,7 +550,8 @@ def test_every_two_siblings_are_a_candidate_once(rollout: RolloutRecord, how: Pa
 
 @given(rollout=random_trees(), how=rules)
 def test_a_kept_pair_prefers_the_better_step(rollout: RolloutRecord, how: PairingRules) -> None:
-    """Chosen reward > rejected reward, by the smallest margin at least; the chosen step parsed and says another thing.
+    """Chosen reward > rejected reward, by the smallest margin at least, and as surely as is asked; the chosen step
+    parsed and says another thing.
 
     What may be rejected besides is a step that did not parse, where the user allows it.
     """
@@ -432,9 +561,14 @@ def test_a_kept_pair_prefers_the_better_step(rollout: RolloutRecord, how: Pairin
             assert pair.rejected.reward is not None
             assert pair.chosen.reward > pair.rejected.reward
             assert pair.margin >= how.min_margin
+            assert pair.confidence is not None
+            assert pair.confidence >= how.min_confidence
             assert pair.chosen.parse_error is None
             assert how.allow_malformed or pair.rejected.parse_error is None
             assert what_is_said(pair.chosen) != what_is_said(pair.rejected)
+            assert pair.chosen.same_as is None or pair.chosen.same_as != pair.rejected.same_as
+            assert pair.chosen.id != pair.rejected.same_as
+            assert pair.rejected.id != pair.chosen.same_as
 
 
 @given(rollout=random_trees(), how=rules)
@@ -449,27 +583,25 @@ def test_the_margin_is_the_difference_of_rewards_over_the_discount(rollout: Roll
 
 
 @given(rollout=random_trees(), how=rules)
-def test_margins_fall_within_a_state(rollout: RolloutRecord, how: PairingRules) -> None:
-    """The widest candidate of a state comes first."""
+def test_confidence_falls_within_a_state(rollout: RolloutRecord, how: PairingRules) -> None:
+    """The surest candidate of a state comes first, those of which nothing is known last."""
     for before, after in pairwise(candidates(rollout, how)):
         if before.chosen.parent_id == after.chosen.parent_id:
-            assert before.margin >= after.margin
+            assert (before.confidence or 0.0) >= (after.confidence or 0.0)
 
 
 @given(rollout=random_trees(), how=rules)
-def test_extremes_are_all_pairs_but_one_of_each_combination(rollout: RolloutRecord, how: PairingRules) -> None:
-    """Without `all_pairs`, every state and combination of types with a valid candidate keeps exactly its widest; the
-    other valid ones are not_extreme; nothing else changes."""
-    everything = list(candidates(rollout, PairingRules(how.min_margin, how.allow_malformed, all_pairs=True)))
-    extremes = list(candidates(rollout, PairingRules(how.min_margin, how.allow_malformed)))
-    assert [ids(each) for each in extremes] == [ids(each) for each in everything]
-    seen: set[object] = set()
-    for each, extreme in zip(everything, extremes, strict=True):
-        combination = (each.chosen.parent_id, each.types)
-        expected = "not_extreme" if each.dropped is None and combination in seen else each.dropped
-        assert extreme.dropped == expected
-        if each.dropped is None:
-            seen.add(combination)
+def test_the_surest_are_all_pairs_up_to_the_limit(rollout: RolloutRecord, how: PairingRules) -> None:
+    """With a limit every state keeps the first of the pairs that it would keep without; the other ones are not_surest;
+    nothing else changes."""
+    everything = list(candidates(rollout, replace(how, max_pairs_per_state=None)))
+    surest = list(candidates(rollout, how))
+    assert [ids(each) for each in surest] == [ids(each) for each in everything]
+    kept: Counter[int | None] = Counter()
+    for each, limited in zip(everything, surest, strict=True):
+        full = how.max_pairs_per_state is not None and kept[each.chosen.parent_id] >= how.max_pairs_per_state
+        assert limited.dropped == ("not_surest" if each.dropped is None and full else each.dropped)
+        kept[each.chosen.parent_id] += each.dropped is None
 
 
 @given(rollout=random_trees(), how=rules, data=st.data())
@@ -484,3 +616,32 @@ def test_rewards_alone_decide_which_sibling_is_chosen(
     revisited = rollout.model_copy(update={"nodes": other})
     before = [(ids(each), each.margin, each.tags, each.dropped) for each in candidates(rollout, how)]
     assert [(ids(each), each.margin, each.tags, each.dropped) for each in candidates(revisited, how)] == before
+
+
+# -- gold passages ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        (query("who", 0.9, gold=1), query("what", 0.1, gold=0), "right"),
+        (query("who", 0.1, gold=1), query("what", 0.9, gold=0), "wrong"),
+        (query("who", 0.9, gold=0), query("what", 0.1, gold=0), "tie"),
+        (evidence("she did", 0.9, gold=2), evidence("None", 0.1, gold=1), "right"),
+        (evidence("None", 0.9, gold=0), evidence("she did", 0.1, gold=1), "wrong"),
+        (query("who", 0.9, gold=1), query("what", 0.1), "unknown"),
+        (query("who", 0.9), query("what", 0.1), "unknown"),
+        (query("who", 0.9, gold=1), answer("Ada", 0.1), "unknown"),
+        (answer("Ada", 0.9), answer("Bob", 0.1), "unknown"),
+    ],
+)
+def test_gold_passages_say_whether_a_pair_is_right(first: Fields, second: Fields, verdict: str) -> None:
+    """The chosen query or evidence has more of them; two types, or what nobody looked up, cannot be compared."""
+    assert only(siblings(first, second)).gold == verdict
+
+
+def test_gold_passages_choose_no_pair() -> None:
+    """They check labels and never make them: with or without, the same pairs in the same order."""
+    plain = siblings(query("a", 0.9), query("b", 0.5), query("c", 0.1))
+    gold = siblings(query("a", 0.9, gold=0), query("b", 0.5, gold=2), query("c", 0.1, gold=1))
+    assert judged(plain) == judged(gold)

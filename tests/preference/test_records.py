@@ -66,6 +66,7 @@ ints = st.integers(-(2**53), 2**53)
 messages = st.builds(Message, role=st.sampled_from(["system", "user", "assistant"]), content=texts)
 failures = st.builds(ParseFailure, cause=texts, detail=texts, repair=st.none() | texts)
 actions = st.sampled_from(["think", "read", "conclude"])
+ends = st.none() | st.sampled_from(["answer", "conclusion", "failed"])
 
 
 @st.composite
@@ -97,11 +98,22 @@ def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
                 em=st.none() | numbers,
                 outcome=st.none() | st.builds(Outcome, name=texts, value=numbers),
                 grounded=st.none() | st.booleans(),
+                in_evidence=st.none() | st.booleans(),
+                gold=st.none() | ints,
                 sampled_with=st.none() | st.lists(messages, max_size=2),
+                sampled_temperature=st.none() | numbers,
+                draws=ints,
+                plain_draws=ints,
+                same_as=st.none() | ints,
                 visits=ints,
                 value=numbers,
                 reward=st.none() | numbers,
-                rollouts=st.lists(st.builds(FinalScore, f1=numbers, em=numbers, steps=ints), max_size=2),
+                rewards=st.dictionaries(texts, st.none() | numbers, max_size=3),
+                continuations=st.none() | ints,
+                rollouts=st.lists(
+                    st.builds(FinalScore, f1=numbers, em=numbers, steps=ints, end=ends, outcome=st.none() | numbers),
+                    max_size=2,
+                ),
             )
         )
         for node_id, parent_id in enumerate(parents)
@@ -115,6 +127,7 @@ def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
             question_id=texts,
             question=texts,
             golden_answers=st.lists(texts, max_size=3),
+            gold_passages=st.none() | st.lists(texts, max_size=3),
             dataset=texts,
             split=texts,
             config_hash=texts,
@@ -122,6 +135,7 @@ def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
             recipe=st.builds(
                 RecipeRef,
                 name=texts,
+                outcome=st.sampled_from(["f1", "em", "evident_f1"]),
                 alpha=st.floats(0, 1, exclude_min=True),
                 margin_by_layer=st.booleans(),
             ),
@@ -151,20 +165,24 @@ def test_the_bytes_of_a_line_are_stable() -> None:
         record.to_line()
         == (
             '{"schema_version":"reasonrag.rollouts/1","question_id":"q1","question":"Who?",'
-            '"golden_answers":["Ada Lovelace"],'
+            '"golden_answers":["Ada Lovelace"],"gold_passages":null,'
             '"dataset":"toy","split":"train","config_hash":"0f","seed":7,'
-            '"recipe":{"name":"paper","alpha":0.9,"margin_by_layer":true},'
+            '"recipe":{"name":"paper","reward":null,"judge_weight":0.0,"judge_sees_gold":null,"outcome":"f1","alpha":0.9,"margin_by_layer":true},'
             '"usage":{"calls":0,"requests":0,"prompt_tokens":0,"completion_tokens":0,"cached_tokens":0,"repairs":0,'
-            '"bounded_requests":0,"cached_calls":0,'
-            '"cost_usd":null},'
+            '"judgements":0,"bounded_requests":0,"cached_calls":0,'
+            '"cost_usd":null},"value_usage":null,'
             '"nodes":['
             '{"id":0,"parent_id":null,"children_ids":[1],"layer":null,"action":null,"prompt":null,"response":null,'
             '"action_type":null,"content":null,"passages":null,"terminal":false,"parse_error":null,"repaired":false,'
-            '"f1":null,"em":null,"outcome":null,"grounded":null,"sampled_with":null,"visits":0,"value":0.0,"reward":null,'
+            '"f1":null,"em":null,"outcome":null,"grounded":null,"in_evidence":null,"gold":null,"sampled_by":null,'
+            '"sampled_with":null,"sampled_temperature":null,"draws":1,"plain_draws":1,"same_as":null,'
+            '"visits":0,"value":0.0,"reward":null,"rewards":{},"continuations":null,'
             '"rollouts":[]},'
             '{"id":1,"parent_id":0,"children_ids":[],"layer":0,"action":null,"prompt":null,"response":"é\\n",'
             '"action_type":null,"content":null,"passages":null,"terminal":false,"parse_error":null,"repaired":false,'
-            '"f1":null,"em":null,"outcome":null,"grounded":null,"sampled_with":null,"visits":2,"value":0.0,"reward":0.1,'
+            '"f1":null,"em":null,"outcome":null,"grounded":null,"in_evidence":null,"gold":null,"sampled_by":null,'
+            '"sampled_with":null,"sampled_temperature":null,"draws":1,"plain_draws":1,"same_as":null,'
+            '"visits":2,"value":0.0,"reward":0.1,"rewards":{},"continuations":null,'
             '"rollouts":[]}],'
             '"failed_continuations":[],"unreadable_judgements":[],"error":null}\n'
         ).encode()

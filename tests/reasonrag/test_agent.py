@@ -15,7 +15,7 @@ from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_
 from reasonrag.errors import ModelError
 from reasonrag.parsing import ParseCause
 from reasonrag.prices import Price
-from reasonrag.prompting import load_prompts, render_judgement, render_prompt, render_repair
+from reasonrag.prompting import load_prompts, render_judgement, render_prompt, render_repair, render_variation
 from reasonrag.retrieval import BM25Retriever
 from reasonrag.scripted import Script, ScriptedModel
 
@@ -252,6 +252,93 @@ async def test_an_answer_may_be_supported_by_anything_read_before(
     assert path[-1].grounded is grounded
 
 
+@pytest.mark.parametrize(
+    ("reply", "held"),
+    [("<answer>Paris</answer>", True), ("<answer>Seine</answer>", False), ("<answer>yes</answer>", None)],
+)
+async def test_an_answer_is_held_against_the_evidence_that_was_reported(
+    reply: str, *, held: bool | None, agent_of: Callable[..., Agent]
+) -> None:
+    """What a passage says but no evidence reports is not in evidence: the answering turn has not seen it."""
+    agent = agent_of(ScriptedModel([QUERY, EVIDENCE, reply]))
+    [path] = await agent.continue_from(agent.start(QUESTION), [0])
+    assert [step.in_evidence for step in path] == [None, None, held]
+
+
+async def test_an_answer_before_any_evidence_is_in_none(agent_of: Callable[..., Agent]) -> None:
+    """It may be right, and says nothing of how to find it."""
+    agent = agent_of(ScriptedModel([ANSWER]))
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert (step.f1, step.grounded, step.in_evidence) == (1.0, False, False)
+
+
+# -- further tries ---------------------------------------------------------------------------------------------
+
+
+def said_in(state: State) -> list[AgentStep]:
+    """Two wordings of one query."""
+    return [taken(state, said, "query", "capital of France") for said in (QUERY, f"Hm. {QUERY}")]
+
+
+async def test_a_first_further_try_is_hotter_with_the_same_messages(agent_of: Callable[..., Agent]) -> None:
+    """.3 above the agent's .7. What is recorded says so, and the step is no plain sample; its prompt is the state's."""
+    model = ScriptedModel([ANSWER])
+    agent = agent_of(model)
+    state = agent.start(QUESTION)
+    prompt = render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
+    [step] = await agent.sample(state, [8], attempt=1, said=said_in(state))
+    [request] = model.requests
+    assert request.messages == step.prompt == step.sampled_with == prompt
+    assert request.sampling == Sampling(temperature=1.0, top_p=0.9, max_tokens=64, stop=("</query>", "</answer>"))
+    assert request.seeds == (sample_seed(5, "q1", prompt, 8),)
+    assert (step.sampled_temperature, step.plain, step.repaired, step.calls) == (1.0, False, False, 1)
+    assert step.f1 == 1.0
+
+
+async def test_a_second_further_try_shows_what_was_said_and_is_hotter_still(agent_of: Callable[..., Agent]) -> None:
+    """The step's prompt stays the state's own, on which it is trained; what was really sent stands beside it."""
+    model = ScriptedModel([ANSWER, ANSWER])
+    agent = agent_of(model)
+    state = agent.start(QUESTION)
+    steps = await agent.sample(state, [8, 9], attempt=2, said=said_in(state))
+    [request] = model.requests
+    prompt = render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
+    assert request.messages == render_variation(PROMPTS, prompt, said=[QUERY, f"Hm. {QUERY}"])
+    assert request.sampling.temperature == pytest.approx(1.3)
+    assert {step.prompt for step in steps} == {prompt}
+    assert {step.sampled_with for step in steps} == {request.messages}
+    assert [step.sampled_temperature for step in steps] == pytest.approx([1.3, 1.3])
+    assert not any(step.plain for step in steps)
+
+
+@pytest.mark.parametrize(("attempt", "temperature"), [(1, 1.0), (2, 1.3), (4, 1.9), (5, 2.0), (9, 2.0)])
+async def test_no_try_is_hotter_than_endpoints_allow(
+    attempt: int, temperature: float, agent_of: Callable[..., Agent]
+) -> None:
+    """.3 for each, 2 at most."""
+    model = ScriptedModel([ANSWER])
+    agent = agent_of(model)
+    state = agent.start(QUESTION)
+    await agent.sample(state, [0], attempt=attempt, said=said_in(state))
+    assert model.requests[0].sampling.temperature == pytest.approx(temperature)
+
+
+async def test_a_further_try_is_repaired_where_it_was_drawn(agent_of: Callable[..., Agent]) -> None:
+    """The repair turn follows what was sent, at the same temperature; a failed one says how it was drawn as well."""
+    model = ScriptedModel([NO_TAG, ANSWER, NO_TAG, NO_TAG])
+    agent = agent_of(model)
+    state = agent.start(QUESTION)
+    [repaired] = await agent.sample(state, [2], attempt=2, said=said_in(state))
+    shown, repair = model.requests
+    assert repair.messages[: len(shown.messages)] == shown.messages
+    assert repair.sampling == shown.sampling
+    assert (repaired.repaired, repaired.calls, repaired.sampled_with) == (True, 2, repair.messages)
+    assert repaired.sampled_temperature == pytest.approx(1.3)
+    [failed] = await agent.sample(state, [3], attempt=1, said=said_in(state))
+    assert failed.parse_error is not None
+    assert (failed.plain, failed.sampled_with, failed.sampled_temperature) == (False, failed.prompt, 1.0)
+
+
 # -- replies that are no steps ---------------------------------------------------------------------------------
 
 
@@ -348,59 +435,43 @@ async def test_a_model_without_an_answer_is_an_error_of_whoever_asked(agent_of: 
         await agent.sample(agent.start(QUESTION), [0])
 
 
-# -- judging ---------------------------------------------------------------------------------------------------
+# -- judgements ------------------------------------------------------------------------------------------------
 
-SCORES: dict[str, tuple[str, float]] = {
-    "plain": ("So the score is <score>85</score>", 0.85),
-    "closing tag dropped": ("So the score is <score>85", 0.85),
-    "white space": ("<score> 40 </score>", 0.4),
-    "fraction": ("<score>62.5</score>", 0.625),
-    "of 100": ("<score>85/100</score>", 0.85),
-    "none": ("<score>0</score>", 0.0),
-    "full": ("<score>100</score>", 1.0),
-    "last of two": ("<score>10</score> no: <score>30</score>", 0.3),
-}
-
-NO_SCORES = [
-    "85",
-    "",
-    "<score></score>",
-    "<score>high</score>",
-    "<score>-5</score>",
-    "<score>101</score>",
-    "<score>1000</score>",
-    "<score>50</score> or rather <score>200</score>",
-]
+JUDGEMENT = render_judgement(PROMPTS, question=QUESTION.question, thoughts=[QUERY, EVIDENCE])
 
 
-@pytest.mark.parametrize("case", SCORES)
-async def test_a_judgement_is_its_last_score_as_a_share_of_100(case: str, agent_of: Callable[..., Agent]) -> None:
-    """One reply is used; the judge is shown question, golden answers and reasoning."""
-    text, score = SCORES[case]
-    model = ScriptedModel([text])
-    assert await agent_of(model).judge(QUESTION, [QUERY, EVIDENCE], 3) == Judgement(score, calls=1)
+async def test_a_judge_is_asked_with_one_prompt_for_one_reply(agent_of: Callable[..., Agent]) -> None:
+    """The prompt, sample number and stop string are all that decides its answer."""
+    model = ScriptedModel(["Fine. So the score is <score>85</score>"])
+    assert await agent_of(model).score(QUESTION, JUDGEMENT, 3) == Judgement(0.85, calls=1)
     [request] = model.requests
-    assert request.messages == render_judgement(
-        PROMPTS, question=QUESTION.question, golden_answers=["Seine"], thoughts=[QUERY, EVIDENCE]
-    )
+    assert request.messages == JUDGEMENT
     assert (request.samples, request.sampling.stop) == ((3,), ("</score>",))
 
 
-@pytest.mark.parametrize("text", NO_SCORES)
-async def test_a_judgement_without_a_score_is_repaired_once(text: str, agent_of: Callable[..., Agent]) -> None:
-    """The repair turn says what a score looks like; two replies are used."""
-    model = ScriptedModel([text, "<score>20</score>"])
+async def test_a_judgement_that_cannot_be_read_is_repaired_once(agent_of: Callable[..., Agent]) -> None:
+    """The repair turn says what is expected; two replies are used."""
+    model = ScriptedModel(["high", "<score>20</score>", "<ranking>1 1</ranking>", "<ranking>2 1</ranking>"])
     agent = agent_of(model)
-    assert await agent.judge(QUESTION, [ANSWER], 0) == Judgement(0.2, calls=2)
-    assert "<score>number</score> with a number between 0 and 100" in model.requests[1].messages[-1].content
-    assert agent.spending.repairs == 1
+    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(0.2, calls=2)
+    assert "expected <score>..</score> with a number between 0 and 100" in model.requests[1].messages[-1].content
+    assert await agent.rank(QUESTION, JUDGEMENT, 0, candidates=2) == Judgement((2, 1), calls=2)
+    assert "<ranking>..</ranking> with each number from 1 to 2 once" in model.requests[3].messages[-1].content
+    assert agent.spending.repairs == 2
 
 
-@pytest.mark.parametrize("text", NO_SCORES)
-async def test_a_judge_that_never_scores_counts_as_0_and_is_quoted(text: str, agent_of: Callable[..., Agent]) -> None:
-    """One unreadable judgement costs its two replies, not the question."""
-    judgement = await agent_of(ScriptedModel(["no score", text])).judge(QUESTION, [ANSWER], 0)
-    assert judgement == Judgement(0.0, calls=2, unreadable=text)
+async def test_a_judge_that_never_says_it_is_missing_and_quoted(agent_of: Callable[..., Agent]) -> None:
+    """One unreadable judgement costs its two replies, not the question, and is no number."""
+    agent = agent_of(ScriptedModel(["no score", "<score>101</score>", "no order", "<ranking>1</ranking>"]))
+    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=2, unreadable="<score>101</score>")
+    ranking = await agent.rank(QUESTION, JUDGEMENT, 0, candidates=2)
+    assert ranking == Judgement(None, calls=2, unreadable="<ranking>1</ranking>")
+
+
+async def test_a_judgement_that_was_withheld_is_not_asked_for_again(agent_of: Callable[..., Agent]) -> None:
+    """The filter would take it back again."""
+    agent = agent_of(ScriptedModel([Completion(text="<score>50", finish_reason="content_filter")]))
+    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="<score>50")
 
 
 # -- spending --------------------------------------------------------------------------------------------------
@@ -423,7 +494,7 @@ async def test_spending_is_the_sum_over_all_replies(agent_of: Callable[..., Agen
 
     agent = agent_of(ScriptedModel(script))
     await agent.sample(agent.start(QUESTION), [0, 1, 2])  # two of three are repaired
-    await agent.judge(QUESTION, [ANSWER], 3)
+    await agent.score(QUESTION, JUDGEMENT, 3)
     price = Price(tokens_in=2.0, tokens_out=10.0, cached_in=1.0)
     assert agent.spending.as_usage(price) == Usage(
         calls=6, requests=4, prompt_tokens=100 * (1 + 2 + 3 + 4), completion_tokens=28, repairs=2, cost_usd=0.00228

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from mcts import RECIPES, Recipe
-from preference import FinalScore, PassageRef, QuestionError, RolloutRecord
+from mcts.rewards import REWARDS
+from preference import ActionType, FinalScore, ParseFailure, PassageRef, QuestionError, RolloutRecord
 from preference.records import FailedContinuation, Outcome, RecipeRef
-from reasonrag.agent import Agent
+from reasonrag.agent import Agent, AgentStep, State
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.errors import ModelError
-from reasonrag.exploration import Explorer, RunIdentity
+from reasonrag.exploration import Explorer, RunIdentity, outcome_of, say_the_same
 from reasonrag.offline import OfflineTeacher
-from reasonrag.prompting import load_prompts, render_prompt
+from reasonrag.prompting import load_prompts, render_prompt, render_variation
+from reasonrag.questions import Question
 from reasonrag.retrieval import BM25Retriever
 from reasonrag.scripted import Script, ScriptedModel
 
@@ -35,10 +37,10 @@ NO_TAG = "no tag"
 def explorer_of(retriever: BM25Retriever) -> Callable[[ChatModel, Recipe], Explorer]:
     """An explorer of the question with some model and recipe."""
 
-    def make(model: ChatModel, recipe: Recipe) -> Explorer:
+    def make(model: ChatModel, recipe: Recipe, *, question: Question = QUESTION, max_steps: int = 7) -> Explorer:
         sampling = Sampling(temperature=1, top_p=1, max_tokens=64)
-        agent = Agent(model, retriever, PROMPTS, sampling, top_k=2, max_steps=7, seed=0)
-        return Explorer(agent, QUESTION, recipe)
+        agent = Agent(model, retriever, PROMPTS, sampling, top_k=2, max_steps=max_steps, seed=0)
+        return Explorer(agent, question, recipe)
 
     return make
 
@@ -69,8 +71,8 @@ def is_first(request: ChatRequest) -> bool:
 def search_or_guess(request: ChatRequest, position: int) -> str:
     """At first one sibling searches and one guesses wrongly; evidence then leads to the right answer."""
     if turn(request) == "think" and is_first(request):
-        return QUERY if position == 0 else WRONG
-    return {"think": RIGHT, "read": EVIDENCE, "judge": "<score>40</score>"}[turn(request)]
+        return QUERY if request.samples[position] == 0 else WRONG
+    return {"think": RIGHT, "read": EVIDENCE, "conclude": RIGHT, "judge": "<score>40</score>"}[turn(request)]
 
 
 async def explored(explorer: Explorer, of: Recipe) -> RolloutRecord:
@@ -88,7 +90,7 @@ async def test_a_record_says_what_was_explored_and_how(
     record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe()), recipe())
     assert (record.question_id, record.question, record.golden_answers) == ("q1", QUESTION.question, ["Seine"])
     assert (record.dataset, record.split, record.config_hash, record.seed) == ("own", "dev", "c0", 0)
-    assert record.recipe == RecipeRef(name="paper", alpha=0.9, margin_by_layer=True)
+    assert record.recipe == RecipeRef(name="paper", reward="spre", alpha=0.9, margin_by_layer=True)
     assert (record.usage.calls, record.usage.requests, record.usage.repairs) == (4, 3, 0)
     assert record.error is None
     assert RolloutRecord.model_validate_json(record.to_line()) == record
@@ -107,13 +109,13 @@ async def test_every_node_is_a_step_with_its_prompt_and_its_worth(
     assert (query.response, query.content, query.terminal) == (QUERY, "capital of France", False)
     assert query.prompt == list(render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=()))
     assert (query.f1, query.outcome, query.passages, query.grounded) == (None, None, None, None)
-    assert query.rollouts == [FinalScore(f1=1.0, em=1.0, steps=3)]
+    assert query.rollouts == [FinalScore(f1=1.0, em=1.0, steps=3, end="answer")]
     assert query.reward == pytest.approx(0.9**3)
 
     assert (answer.layer, answer.action_type, answer.content, answer.terminal) == (0, "answer", "Tiber", True)
     assert (answer.f1, answer.em, answer.outcome) == (0.0, 0.0, Outcome(name="f1", value=0.0))
     assert (answer.grounded, answer.reward) == (False, 0.0)
-    assert answer.rollouts == [FinalScore(f1=0.0, em=0.0, steps=1)]
+    assert answer.rollouts == [FinalScore(f1=0.0, em=0.0, steps=1, end="answer")]
     assert root.rollouts == [*answer.rollouts, *query.rollouts]
     assert root.visits == query.visits + answer.visits
 
@@ -132,7 +134,8 @@ async def test_continuations_become_nodes_where_the_recipe_keeps_them(
     assert isinstance((evidence.passages or [])[0], PassageRef)
     assert "<reference>Wikipedia Title: Paris\n" in (evidence.prompt or [])[1].content
     assert (evidence.action_type, evidence.grounded) == ("evidence", True)
-    assert (answer.f1, answer.grounded, answer.outcome) == (1.0, True, Outcome(name="f1", value=1.0))
+    assert (answer.f1, answer.grounded, answer.in_evidence) == (1.0, True, True)
+    assert answer.outcome == Outcome(name="evident_f1", value=1.0)
     assert answer.reward == pytest.approx(0.9**3)
     assert query.reward == evidence.reward == answer.reward
     assert [node.id for node in record.nodes if node.passages is not None] == [3]
@@ -150,6 +153,214 @@ async def test_a_judged_recipe_takes_its_values_from_the_judge(
     assert record.nodes[1].value == 0.4
     assert record.nodes[1].reward is None
     assert record.usage.calls == len(model.requests) == 4
+
+
+async def test_a_forced_conclusion_is_told_from_an_answer_of_its_own_accord(
+    explorer_of: Callable[..., Explorer],
+) -> None:
+    """The same answer in the same number of steps: given in a think turn, or because the budget was spent."""
+    ends = {}
+    for max_steps in (3, 7):
+        record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe(), max_steps=max_steps), recipe())
+        [ends[max_steps]] = record.nodes[1].rollouts
+    assert ends[3] == FinalScore(f1=1.0, em=1.0, steps=3, end="conclusion")
+    assert ends[7] == FinalScore(f1=1.0, em=1.0, steps=3, end="answer")
+
+
+# -- gold passages ---------------------------------------------------------------------------------------------
+
+GOLD = QUESTION.model_copy(update={"metadata": {"gold_ids": ["paris", "seine"]}})
+"""`seine` is no passage of the corpus: what the data set names need not be there."""
+
+
+def search_twice(request: ChatRequest, position: int) -> str:
+    """Searches for Paris twice, then for Rome; every second draw reports nothing of what it read."""
+    earlier = request.messages[1].content.count("<query>")
+    if turn(request) == "think":
+        return QUERY if earlier < 2 else QUERY.replace("France", "Italy") if earlier < 3 else RIGHT
+    if turn(request) == "read":
+        return "<evidence>None</evidence>" if request.samples[position] % 2 else EVIDENCE
+    return RIGHT
+
+
+async def test_queries_count_gold_passages_once_and_evidence_what_it_reports(
+    explorer_of: Callable[..., Explorer],
+) -> None:
+    """A query that fetches the same passage again gains nothing; evidence counts by its sentences, none by 0."""
+    economy = recipe("economy", simulations=6, selection="uct", siblings=3)
+    record = await explored(explorer_of(ScriptedModel(search_twice), economy, question=GOLD), economy)
+    assert record.gold_passages == ["paris", "seine"]
+    queries = [node for node in record.nodes if node.action_type == "query" and node.children_ids]
+    gained = {(node.layer, node.content, node.gold) for node in queries}
+    assert gained == {(0, "capital of France", 1), (2, "capital of France", 0), (4, "capital of Italy", 0)}
+    evidence = {(node.layer, node.content, node.gold) for node in record.nodes if node.action_type == "evidence"}
+    assert evidence >= {(1, "It lies on the Seine.", 1), (1, "None", 0), (3, "It lies on the Seine.", 1)}
+    assert all(node.gold is None for node in record.nodes if node.action_type not in ("query", "evidence"))
+
+
+@pytest.mark.parametrize("of", [recipe("paper"), recipe("economy")], ids=lambda each: each.name)
+async def test_gold_passages_are_counted_whether_or_not_continuations_are_kept(
+    of: Recipe, explorer_of: Callable[..., Explorer]
+) -> None:
+    """What a query found is known from its continuation, even where that is no node."""
+    record = await explored(explorer_of(ScriptedModel(search_or_guess), of, question=GOLD), of)
+    assert [node.gold for node in record.nodes[:3]] == [None, 1, None]
+
+
+@pytest.mark.parametrize(
+    ("question", "max_steps"),
+    [(QUESTION, 7), (GOLD, 2)],
+    ids=["no gold passages are known", "the next turn concludes"],
+)
+async def test_gold_is_null_where_nobody_can_know(
+    question: Question, max_steps: int, explorer_of: Callable[..., Explorer]
+) -> None:
+    """A question without gold passages has none to count, and a query before the conclusion is not searched."""
+    record = await explored(
+        explorer_of(ScriptedModel(search_or_guess), recipe(), question=question, max_steps=max_steps), recipe()
+    )
+    assert [node.action_type for node in record.nodes] == [None, "query", "answer"]
+    assert [node.gold for node in record.nodes] == [None, None, None]
+
+
+async def test_gold_passages_reach_no_prompt_and_change_no_step(explorer_of: Callable[..., Explorer]) -> None:
+    """The same requests and the same tree, but for the counts."""
+    gold_titles = QUESTION.model_copy(update={"metadata": {"gold_titles": ["Zanzibar", "paris"]}})
+    models = [ScriptedModel(search_or_guess) for _ in range(2)]
+    with_gold, without = [
+        await explored(explorer_of(model, recipe(), question=question), recipe())
+        for model, question in zip(models, (gold_titles, QUESTION), strict=True)
+    ]
+    assert [node.gold for node in with_gold.nodes] == [None, 1, None]
+    assert [node.model_copy(update={"gold": None}) for node in with_gold.nodes] == without.nodes
+    assert models[0].requests == models[1].requests
+    assert not any("Zanzibar" in each.content for request in models[0].requests for each in request.messages)
+
+
+# -- siblings that say the same --------------------------------------------------------------------------------
+
+SAME_QUERY = "The capital first. So the next query is <query>The capital of France?</query>"
+OTHER_QUERY = "So the next query is <query>rivers of France</query>"
+
+
+def stubborn(*, until: int) -> Script:
+    """In the first turn the same query, in two wordings, before some draw; then another. What is read gives the right
+    answer."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "think" and is_first(request):
+            draw = request.samples[position]
+            return OTHER_QUERY if draw >= until else SAME_QUERY if draw == 1 else QUERY
+        return {"think": RIGHT, "read": EVIDENCE}[turn(request)]
+
+    return script
+
+
+def root_draws(model: ScriptedModel) -> list[ChatRequest]:
+    return [request for request in model.requests if turn(request) == "think" and is_first(request)]
+
+
+async def test_where_all_siblings_say_the_same_a_hotter_draw_is_tried(explorer_of: Callable[..., Explorer]) -> None:
+    """Two wordings of one query are valued once and share what is known. The third draw, with the same messages but
+    hotter, says another thing; it is valued, is no plain sample, and leaves the mean of the question as it was."""
+    of = recipe("economy", root_siblings=None, simulations=2)
+    model = ScriptedModel(stubborn(until=2))
+    record = await explored(explorer_of(model, of), of)
+    first, again = root_draws(model)
+    assert (first.samples, again.samples) == ((0, 1), (2,))
+    assert again.messages == first.messages
+    assert (first.sampling.temperature, again.sampling.temperature) == (1.0, 1.3)
+
+    root, query, twin, *_, other = (record.nodes[each] for each in (0, *record.nodes[0].children_ids))
+    assert (query.content, twin.content, other.content) == (
+        "capital of France",
+        "The capital of France?",
+        "rivers of France",
+    )
+    assert (query.same_as, twin.same_as, other.same_as) == (None, query.id, None)
+    assert (query.reward, query.continuations) == (twin.reward, twin.continuations) == (pytest.approx(0.9**3), 1)
+    assert (twin.visits, twin.children_ids, twin.rollouts) == (0, [], [])
+    assert (query.sampled_with, query.sampled_temperature, query.plain_draws) == (None, None, 1)
+    assert (other.sampled_with, other.sampled_temperature, other.plain_draws) == (other.prompt, 1.3, 0)
+    assert (other.draws, other.repaired, other.reward) == (1, False, pytest.approx(0.9**3))
+    assert root.rollouts == query.rollouts
+
+
+async def test_where_a_hotter_draw_says_the_same_again_the_siblings_are_shown(
+    explorer_of: Callable[..., Explorer],
+) -> None:
+    """The third draw repeats the first and is the same node, drawn twice. The fourth is told what was said, in every
+    wording, and is hotter still."""
+    of = recipe("economy", root_siblings=None, simulations=3)
+    model = ScriptedModel(stubborn(until=3))
+    record = await explored(explorer_of(model, of), of)
+    first, hotter, shown = root_draws(model)
+    assert [request.samples for request in (first, hotter, shown)] == [(0, 1), (2,), (3,)]
+    assert shown.messages == render_variation(PROMPTS, first.messages, said=[QUERY, SAME_QUERY])
+    assert shown.sampling.temperature == pytest.approx(1.6)
+    query, _, other = (record.nodes[each] for each in record.nodes[0].children_ids)
+    assert (query.draws, query.plain_draws, query.sampled_with) == (2, 1, None)
+    assert other.prompt == list(first.messages)
+    assert other.sampled_with == list(shown.messages)
+    assert other.sampled_temperature == pytest.approx(1.6)
+
+
+async def test_a_record_holds_what_every_rule_of_rewards_says(explorer_of: Callable[..., Explorer]) -> None:
+    """By name, whichever of them is the reward; so labels can be compared without another search."""
+    of = recipe("economy")
+    record = await explored(explorer_of(ScriptedModel(search_or_guess), of), of)
+    assert all(set(node.rewards) == set(REWARDS) for node in record.nodes)
+    assert all(node.reward == node.rewards["spre_even"] for node in record.nodes)
+
+
+def taken(action_type: ActionType | None, content: str | None, **fields: Any) -> AgentStep:
+    """A step as if it had been sampled in the question's state."""
+    state = State(QUESTION, "think", layer=0)
+    return AgentStep(state, (), content or NO_TAG, action_type, content, terminal=action_type == "answer", **fields)
+
+
+FAILED = ParseFailure(cause="no_tag", detail="found no tag")
+
+
+@pytest.mark.parametrize(
+    ("step", "outcomes"),
+    [
+        (taken("answer", "Seine", f1=0.8, em=1.0, in_evidence=True), (0.8, 1.0, 0.8)),
+        (taken("answer", "Seine", f1=0.8, em=1.0, in_evidence=False), (0.8, 1.0, 0.0)),
+        (taken("answer", "yes", f1=1.0, em=1.0, in_evidence=None), (1.0, 1.0, 1.0)),  # no string tells
+        (taken("answer", "Tiber", f1=0.0, em=0.0, in_evidence=True), (0.0, 0.0, 0.0)),
+        (taken("query", "rivers"), (0.0, 0.0, 0.0)),
+        (taken(None, None, f1=0.0, em=0.0, parse_error=FAILED), (0.0, 0.0, 0.0)),
+    ],
+)
+def test_the_outcome_of_an_answer_is_what_the_recipe_says(step: AgentStep, outcomes: tuple[float, ...]) -> None:
+    """F1, EM, or F1 of answers that some evidence before them holds; 0 of anything else."""
+    assert tuple(outcome_of(step, name) for name in ("f1", "em", "evident_f1")) == outcomes
+
+
+NINE = "birth place of Ada Lovelace who wrote first program"
+
+
+@pytest.mark.parametrize(
+    ("step", "other", "same"),
+    [
+        (taken("query", "capital of France"), taken("query", "The capital of France?"), True),
+        (taken("query", "capital of France"), taken("query", "capital of Italy"), False),
+        (taken("query", NINE), taken("query", f"{NINE} ever"), True),  # 9 of 10 words
+        (taken("evidence", NINE), taken("evidence", f"{NINE} ever"), True),
+        (taken("answer", NINE), taken("answer", f"{NINE} ever"), False),  # it has another F1
+        (taken("answer", "the Seine"), taken("answer", "Seine."), True),
+        (taken("answer", "Seine"), taken("query", "Seine"), False),
+        (taken("evidence", "None"), taken("evidence", "none."), True),
+        (taken(None, None, parse_error=FAILED), taken(None, None, parse_error=FAILED), False),
+        (taken("query", "Seine"), taken(None, None, parse_error=FAILED), False),
+    ],
+)
+def test_steps_say_the_same_if_they_differ_in_words_that_do_not_matter(
+    step: AgentStep, other: AgentStep, *, same: bool
+) -> None:
+    """Near-equal queries and evidence, and equal answers, after normalisation; failed steps are like no other."""
+    assert say_the_same(step, other) == say_the_same(other, step) == same
 
 
 # -- repairs and failures --------------------------------------------------------------------------------------
@@ -179,7 +390,7 @@ async def test_a_repaired_step_is_marked_and_its_value_counts_for_itself_only(
     assert [message.role for message in query.sampled_with or []] == ["system", "user", "assistant", "user"]
     assert (query.sampled_with or [])[:2] == query.prompt == answer.prompt
     assert (answer.repaired, answer.sampled_with) == (False, None)
-    assert query.rollouts == [FinalScore(f1=1.0, em=1.0, steps=3)]
+    assert query.rollouts == [FinalScore(f1=1.0, em=1.0, steps=3, end="answer")]
     assert root.rollouts == answer.rollouts
     assert record.usage.repairs == 1
 
@@ -218,7 +429,7 @@ async def test_a_continuation_that_failed_is_kept_with_its_text(
     failed = record.failed_continuations[0]
     assert isinstance(failed, FailedContinuation)
     assert (failed.layer, failed.action, failed.response, failed.parse_error.cause) == (2, "think", NO_TAG, "no_tag")
-    assert record.nodes[1].rollouts == 2 * [FinalScore(f1=0.0, em=0.0, steps=3)]
+    assert record.nodes[1].rollouts == 2 * [FinalScore(f1=0.0, em=0.0, steps=3, end="failed")]
 
 
 async def test_a_failed_continuation_that_is_in_the_tree_is_listed_once(

@@ -67,6 +67,7 @@ def test_real_questions_become_rollouts_and_pairs_over_http(
     generated = reasonrag(
         *("generate", "--dataset", dataset, "--data-dir", shared_data, "--split", split, "--limit", 100),
         *("--model", "offline", "--base-url", endpoint, "--run", "runs/h", "--concurrency", 64),
+        *("--abort-degenerate", 0),  # the offline teacher knows little of PopQA
     )
     assert generated.status == 0, generated.err
     made = reasonrag("pairs", "runs/h", "--out", "data/h")
@@ -95,6 +96,47 @@ def test_hotpotqa_gives_pairs_in_all_action_types_and_at_three_layers(shared_dat
     assert len(summary["pairs_by_layer"]) >= 3
     assert summary["questions_with_a_pair"] >= 20
     assert summary["candidates"] == summary["pairs"] + sum(summary["dropped"].values())
+
+
+def agreement(shown: str) -> dict[str, tuple[int, int, int]]:
+    """Right, decided and ties of each action type, from the table of `pairs`."""
+    text = " ".join(shown.replace("│", " ").split())
+    found = re.findall(r"(Query Generation|Evidence Extraction) [\d.-]+ \(([\d,]+) of ([\d,]+), ([\d,]+) ties\)", text)
+    return {name: (int(right), int(decided), int(ties)) for name, right, decided, ties in found}
+
+
+def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag) -> None:
+    """Atlas knows its gold passages: `pairs` prints how often they agree, which is what its rows say."""
+    assert reasonrag("generate", "--dataset", "atlas", "--limit", 40, "--run", "runs/a").status == 0
+    made = reasonrag("pairs", "runs/a", "--out", "data/a")
+    assert "agree with gold passages" in made.out
+    expected: dict[str, Counter[str]] = {}
+    for row in pairs_of(Path("data/a")):
+        same_type = row["chosen_action_type"] == row["rejected_action_type"]
+        if same_type and row["chosen_gold"] is not None and row["rejected_gold"] is not None:
+            difference = row["chosen_gold"] - row["rejected_gold"]
+            verdict = "right" if difference > 0 else "wrong" if difference < 0 else "ties"
+            expected.setdefault(row["chosen_action_type"], Counter())[verdict] += 1
+    assert agreement(made.out) == {
+        name: (counts["right"], counts["right"] + counts["wrong"], counts["ties"]) for name, counts in expected.items()
+    }
+    assert set(expected) == {"Query Generation", "Evidence Extraction"}
+    assert sum(each["right"] for each in expected.values()) > sum(each["wrong"] for each in expected.values())
+
+
+@pytest.mark.parametrize(("dataset", "shown"), [("hotpotqa", True), ("bamboogle", False)])
+def test_real_pairs_are_held_against_gold_passages_where_those_exist(
+    dataset: str, *, shown: bool, shared_data: Path, reasonrag: Reasonrag
+) -> None:
+    """HotpotQA names its gold passages in every record, Bamboogle has none and no row in the table."""
+    split = "train" if shown else "dev"
+    flags = ["--dataset", dataset, "--data-dir", shared_data, "--split", split, "--limit", 40, "--model", "offline"]
+    assert reasonrag("generate", *flags, "--run", "runs/a").status == 0
+    made = reasonrag("pairs", "runs/a", "--out", "data/a")
+    assert ("agree with gold passages" in made.out) == bool(agreement(made.out)) == shown
+    rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
+    assert all((rollout.gold_passages is not None) == shown for rollout in rollouts)
+    assert any(node.gold for rollout in rollouts for node in rollout.nodes) == shown
 
 
 @pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
@@ -333,7 +375,7 @@ def raises_always(request: ChatRequest, position: int) -> Completion:
     raise ModelError(f"no answer to {position} of {len(request.samples)}", cause="broken")
 
 
-def test_an_unreadable_judgement_counts_as_0_and_is_kept(reasonrag: Reasonrag, endpoint: str, tmp_path: Path) -> None:
+def test_an_unreadable_judgement_is_missing_and_kept(reasonrag: Reasonrag, endpoint: str, tmp_path: Path) -> None:
     """A judge that never gives a number spoils no question; what it said is in the record, the count in the summary."""
     prompts = tmp_path / "prompts"
     prompts.mkdir()
@@ -343,7 +385,8 @@ def test_an_unreadable_judgement_counts_as_0_and_is_kept(reasonrag: Reasonrag, e
     assert done.status == 0
     rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
     unreadable = [each for rollout in rollouts for each in rollout.unreadable_judgements]
-    assert all(each.response for each in unreadable)
+    assert all(each.kind == "score" and each.response for each in unreadable)
+    assert all(node.value == 0 for rollout in rollouts for node in rollout.nodes)
     assert json.loads(done.out)["parse_failures_by_cause"]["no_score"] == len(unreadable) > 0
 
 
@@ -356,7 +399,7 @@ def test_unreadable_replies_are_data_with_a_cause() -> None:
         return teacher_says(request, position)
 
     model = ScriptedModel(forgetful, name="forgetful")
-    summary = package.generate(dataset="atlas", limit=30, run="runs/a", chat_model=model)
+    summary = package.generate(dataset="atlas", limit=30, run="runs/a", recipe="paper", chat_model=model)
     assert summary.failed == 0
     rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
     in_trees = [node for rollout in rollouts for node in rollout.nodes if node.parse_error]
@@ -675,7 +718,7 @@ def test_help_loads_nothing_heavy() -> None:
         "from reasonrag.cli import run\n"
         "for command in ([], ['generate'], ['pairs'], ['index', 'build'], ['simulate-endpoint']):\n"
         "    assert run([*command, '--help']) == 0\n"
-        "heavy = {'openai', 'aiohttp', 'numpy', 'bm25s', 'Stemmer', 'orjson', 'tenacity', 'datasets', 'torch'}\n"
+        "heavy = {'openai', 'aiohttp', 'numpy', 'bm25s', 'Stemmer', 'tenacity', 'datasets', 'torch'}\n"
         "print('loaded:', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)

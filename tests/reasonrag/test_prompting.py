@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -19,7 +20,15 @@ from reasonrag.corpora import Passage
 from reasonrag.errors import InputError
 from reasonrag.exploration import Explorer
 from reasonrag.parsing import TURN_TAGS
-from reasonrag.prompting import PROMPT_NAMES, Prompts, load_prompts, render_judgement, render_prompt, render_repair
+from reasonrag.prompting import (
+    PROMPT_NAMES,
+    load_prompts,
+    render_judgement,
+    render_prompt,
+    render_ranking,
+    render_repair,
+    render_variation,
+)
 from reasonrag.questions import Question
 from reasonrag.retrieval import BM25Retriever, open_or_build
 from reasonrag.scripted import ScriptedModel
@@ -30,6 +39,7 @@ THOUGHTS = (
     "The capital is needed first. So the next query is <query>capital of France</query>",
     "Based on the query, the relevant evidence is <evidence>Paris is the capital of France.</evidence>",
 )
+NOTHING = "<evidence>None</evidence>"
 PASSAGES = (
     Passage("2", "Paris", "Paris is the capital of France. It lies on the Seine.", 2.5),
     Passage("7", "France", "France is a country in Europe.", 1.25),
@@ -55,15 +65,27 @@ def prompt_of(case: str) -> Sequence[Message]:
         "read_nothing_found": render_prompt(PROMPTS, "read", question=QUESTION, thoughts=query_only),
         "conclude": render_prompt(PROMPTS, "conclude", question=QUESTION, thoughts=THOUGHTS),
         "repair": render_repair(PROMPTS, think_first, reply="The Seine, I think.", detail="found no tag"),
+        "vary": render_variation(PROMPTS, think_first, said=[THOUGHTS[0], "<query>Capital of France</query>"]),
         "judge": render_judgement(
             PROMPTS, question=QUESTION, golden_answers=["Seine", "the River Seine"], thoughts=THOUGHTS
+        ),
+        "judge_without_gold": render_judgement(PROMPTS, question=QUESTION, thoughts=THOUGHTS, passages=PASSAGES),
+        "rank": render_ranking(
+            PROMPTS, question=QUESTION, thoughts=query_only, candidates=[THOUGHTS[1], NOTHING], passages=PASSAGES
+        ),
+        "rank_first": render_ranking(
+            PROMPTS, question=QUESTION, golden_answers=["Seine"], thoughts=(), candidates=[*query_only, "Seine."]
         ),
     }
     return rendered[case]
 
 
 @pytest.mark.parametrize(
-    "case", ["think_first", "think_after_evidence", "read", "read_nothing_found", "conclude", "repair", "judge"]
+    "case",
+    [
+        *("think_first", "think_after_evidence", "read", "read_nothing_found", "conclude", "repair", "vary"),
+        *("judge", "judge_without_gold", "rank", "rank_first"),
+    ],
 )
 def test_the_whole_prompt_of_every_turn_is_on_file(case: str, golden: Callable[[str, bytes], None]) -> None:
     """A change of any byte that a model is asked with, or trained on, shows in a golden file."""
@@ -123,6 +145,18 @@ def test_the_repair_turn_shows_the_reply_and_what_was_wrong_with_it() -> None:
     assert messages[3].role == "user"
     assert "found no tag" in messages[3].content
     assert "{detail}" not in messages[3].content
+
+
+def test_the_turn_that_asks_for_another_step_shows_the_steps_that_were_taken() -> None:
+    """The prompt itself stays as it was; the first step and a request that lists them all, each once, stand behind
+    it."""
+    prompt = render_prompt(PROMPTS, "think", question="Q?", thoughts=())
+    messages = render_variation(PROMPTS, prompt, said=["one", "one", "two", "one"])
+    assert messages[:2] == prompt
+    assert messages[2] == Message(role="assistant", content="one")
+    assert messages[3].role == "user"
+    assert "\n- one\n- two\n" in messages[3].content
+    assert "{siblings}" not in messages[3].content
 
 
 # -- text from outside -----------------------------------------------------------------------------------------
@@ -196,7 +230,8 @@ def test_no_text_can_spell_a_special_token(said: str, title: str, text: str, que
     prompt = render_prompt(PROMPTS, "read", question=question, thoughts=[said], passages=[Passage("1", title, text)])
     judgement = render_judgement(PROMPTS, question=question, golden_answers=[text], thoughts=[said])
     repair = render_repair(PROMPTS, prompt, reply=said, detail="found no tag")
-    for message in (*prompt, *judgement, *repair):
+    variation = render_variation(PROMPTS, prompt, said=[said, title])
+    for message in (*prompt, *judgement, *repair, *variation):
         assert not any(token in message.content for token in SPECIAL_TOKENS)
 
 
@@ -208,7 +243,7 @@ def test_control_characters_do_not_reach_a_prompt(text: str) -> None:
         PROMPTS, "read", question=text, thoughts=[text], passages=[Passage("1", text, text), PASSAGES[0]]
     )
     repair = render_repair(PROMPTS, messages, reply=text, detail="found no tag")
-    for message in repair:
+    for message in (*repair, *render_variation(PROMPTS, messages, said=[text])):
         assert not [sign for sign in message.content if ord(sign) < 32 and sign not in "\t\n\r"]
         assert "\x7f" not in message.content
 
@@ -243,9 +278,11 @@ def retriever(directory: Path) -> BM25Retriever:
 
 
 def any_reply(request: ChatRequest, position: int) -> str:
-    """Every turn, every repair and every failure comes up."""
+    """Every turn, every repair and every failure comes up; the first step is a search, so that something is read."""
+    search = "<query>capital of France</query>"
+    first = "Previous Thoughts" not in request.messages[1].content and request.samples[position] == 0
     replies = {
-        "</query>": ["<query>capital of France</query>", "<answer>Seine</answer>", "no tag"],
+        "</query>": [search] if first else [search, "<answer>Seine</answer>", "no tag"],
         "</evidence>": ["<evidence>Paris lies on the Seine.</evidence>", "<evidence></evidence>"],
         "</answer>": ["<answer>Seine</answer>", "no tag"],
         "</score>": ["<score>50</score>"],
@@ -272,23 +309,18 @@ async def test_golden_answers_reach_no_prompt_but_the_judges(recipe: str, *, jud
 # -- prompts of the user's own ---------------------------------------------------------------------------------
 
 
-def test_own_prompts_replace_those_of_their_names_only(tmp_path: Path) -> None:
-    """A directory may hold any of the five; the others stay the package's."""
-    (tmp_path / "think.txt").write_text("  Think for yourself, é.\n")
+@pytest.mark.parametrize("name", PROMPT_NAMES)
+def test_own_prompts_replace_those_of_their_names_only(name: str, tmp_path: Path) -> None:
+    """A directory may hold any of them; the others stay the package's."""
+    (tmp_path / f"{name}.txt").write_text("  Think for yourself, é. {detail} {siblings}\n")
     (tmp_path / "notes.md").write_text("not a prompt")
     own = load_prompts(tmp_path)
-    assert own.think == "Think for yourself, é."
-    assert (own.read, own.conclude, own.repair, own.judge) == (
-        PROMPTS.read,
-        PROMPTS.conclude,
-        PROMPTS.repair,
-        PROMPTS.judge,
-    )
+    assert own == replace(PROMPTS, **{name: "Think for yourself, é. {detail} {siblings}"})
 
 
 @pytest.mark.parametrize("name", PROMPT_NAMES)
 def test_other_prompts_have_another_hash(name: str, tmp_path: Path) -> None:
-    """Each of the five decides answers, so each is in the hash, and its surrounding white space is not."""
+    """Each of them decides answers, so each is in the hash, and its surrounding white space is not."""
     text = getattr(PROMPTS, name)
     (tmp_path / f"{name}.txt").write_text(f"\n{text}\n\n")
     assert load_prompts(tmp_path).hash == PROMPTS.hash
@@ -299,18 +331,17 @@ def test_other_prompts_have_another_hash(name: str, tmp_path: Path) -> None:
 
 def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
     """The hash names which prompt says what, not only what is said."""
-    one = Prompts(think="a", read="bc", conclude="", repair="", judge="")
-    other = Prompts(think="ab", read="c", conclude="", repair="", judge="")
-    assert one.hash != other.hash
+    assert replace(PROMPTS, think="a", read="bc").hash != replace(PROMPTS, think="ab", read="c").hash
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, r"holds no prompt file; it may hold any of think\.txt, read\.txt, conclude\.txt, repair\.txt, judge\.txt"),
+        ({}, r"holds no prompt file; it may hold any of think\.txt, .*repair\.txt, vary\.txt, judge\.txt, rank\.txt"),
         ({"thnik.txt": b"x"}, r"thnik\.txt is no prompt's name: did you mean 'think'\? choose from conclude, judge,"),
         ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is no prompt's name: choose from"),
         ({"repair.txt": b"Again, please."}, r"repair\.txt must contain \{detail\}"),
+        ({"vary.txt": b"Something else, please."}, r"vary\.txt must contain \{siblings\}, the place for steps"),
         ({"think.txt": b"\xff\xfe"}, r"cannot read the prompts in .*utf-8"),
         ({"think.txt": b" \n"}, r"think\.txt is empty; remove it to use the package's own prompt"),
     ],

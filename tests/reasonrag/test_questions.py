@@ -9,8 +9,17 @@ from typing import Any
 import orjson
 import pytest
 
+from reasonrag.corpora import Passage
 from reasonrag.errors import InputError
-from reasonrag.questions import DATASETS, HUB_SPLITS, Question, find_questions, open_questions, parse_question
+from reasonrag.questions import (
+    DATASETS,
+    HUB_SPLITS,
+    GoldPassages,
+    Question,
+    find_questions,
+    open_questions,
+    parse_question,
+)
 
 
 def write(path: Path, *lines: bytes) -> Path:
@@ -130,6 +139,48 @@ def test_a_limit_takes_the_first_questions_in_file_order(limit: int | None, ids:
     source = open_questions(write(tmp_path / "dev.jsonl", row(1), row(2), row(3)), dataset="own", split="dev")
     assert [question.id for question in source.read(limit)] == list(ids)
     assert [question.id for question in source.read(limit)] == list(ids)
+
+
+# -- gold passages ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metadata", "gold"),
+    [
+        ({"gold_ids": ["p1", "p2"], "gold_titles": ["A", "B"]}, GoldPassages("id", ("p1", "p2"))),
+        ({"gold_ids": [7, "7", 8]}, GoldPassages("id", ("7", "8"))),
+        ({"gold_ids": [], "gold_titles": ["A", "B", "A"]}, GoldPassages("title", ("A", "B"))),
+        (
+            {"supporting_facts": {"title": ["Ed Wood", "Ed Wood", "Burton"], "sent_id": [0, 2, 1]}},
+            GoldPassages("title", ("Ed Wood", "Burton")),
+        ),
+        ({}, None),
+        ({"gold_ids": None, "gold_titles": None, "supporting_facts": None}, None),
+        ({"gold_ids": "p1"}, None),
+        ({"gold_ids": [None, " "], "gold_titles": [["A"]]}, None),
+        ({"supporting_facts": [["Ed Wood", 0]]}, None),
+    ],
+)
+def test_gold_passages_are_known_by_id_else_by_title(metadata: dict[str, Any], gold: GoldPassages | None) -> None:
+    """Ids are exact, titles may repeat in a corpus; metadata of another shape names none and does no harm."""
+    assert Question(id="a", question="Where?", golden_answers=["here"], metadata=metadata).gold == gold
+
+
+def test_gold_passages_are_found_among_passages() -> None:
+    """By id only the passage itself; by title every spelling of it, and several of one title count once."""
+    passages = [Passage("p1", '"Ed  wood"', "first"), Passage("p2", "ED WOOD", "second"), Passage("p3", "Ed", "third")]
+    assert GoldPassages("id", ("p2", "p4")).among(passages) == {"p2"}
+    assert len(GoldPassages("title", ("Ed Wood", "Tim Burton")).among(passages)) == 1
+    assert GoldPassages("title", ("Ed Wood",)).among(passages[2:]) == frozenset()
+
+
+def test_real_questions_know_their_gold_passages(shared_data: Path) -> None:
+    """Every HotpotQA question has two, of MuSiQue by id because titles repeat; Bamboogle has none."""
+    known = {name: find_questions(name, "dev", shared_data) for name in ("hotpotqa", "musique", "bamboogle")}
+    gold = {name: [question.gold for question in source.read()] for name, source in known.items()}
+    assert all(each is not None and len(each.names) == 2 for each in gold["hotpotqa"])
+    assert all(each is not None and each.by == "id" for each in gold["musique"])
+    assert set(gold["bamboogle"]) == {None}
 
 
 # -- named data sets -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from preference import PairingRules
 from reasonrag.errors import InputError
 from reasonrag.settings import MAX_STEPS, GenerateSettings, PairsSettings, resolve
 
@@ -62,7 +63,12 @@ def test_a_file_may_spell_a_setting_like_the_flag_or_like_python(key: str) -> No
 @pytest.mark.parametrize(
     ("flags", "environment", "file", "message"),
     [
-        ({"sed": 3}, {}, None, r"--sed: generate has no setting 'sed'; did you mean 'seed'\? choose from base_url,"),
+        (
+            {"sed": 3},
+            {},
+            None,
+            r"--sed: generate has no setting 'sed'; did you mean 'seed'\? choose from abort_degenerate,",
+        ),
         ({"max_callz": 3}, {}, None, r"--max-callz: generate has no setting 'max_callz'"),
         ({}, {}, "[generate]\nsed = 3", r"reasonrag\.toml, \[generate\]: generate has no setting 'sed'; did you mean"),
         ({}, {}, "[generate]\nout = 'x'", r"reasonrag\.toml, \[generate\]: generate has no setting 'out'"),
@@ -84,7 +90,7 @@ def test_a_file_may_spell_a_setting_like_the_flag_or_like_python(key: str) -> No
             {},
             {},
             "seed = 3",
-            r"no command reads the setting 'seed' outside the tables; choose from gen",
+            r"no command reads the setting 'seed' outside the tables; choose from calibrate",
         ),
         ({"seed": 2**63}, {}, None, r"--seed: .*less than 9223372036854775808"),
         ({}, {}, "generate = 3", r"reasonrag\.toml: \[generate\] must be a table"),
@@ -134,9 +140,9 @@ def test_a_settings_file_that_is_no_text_is_refused() -> None:
 def test_the_environment_is_the_process_own_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is exported in the shell counts."""
     monkeypatch.setenv("REASONRAG_MIN_MARGIN", "0.25")
-    monkeypatch.setenv("REASONRAG_ALL_PAIRS", "true")
+    monkeypatch.setenv("REASONRAG_MAX_PAIRS_PER_STATE", "0")
     found = resolve(PairsSettings, "pairs", {"out": "data/one"})
-    assert (found.min_margin, found.all_pairs, found.allow_malformed) == (0.25, True, False)
+    assert (found.min_margin, found.max_pairs_per_state, found.allow_malformed) == (0.25, 0, False)
 
 
 def test_variables_that_are_no_setting_of_the_command_are_left_alone() -> None:
@@ -144,14 +150,21 @@ def test_variables_that_are_no_setting_of_the_command_are_left_alone() -> None:
     assert settings_of(environment={"REASONRAG_OUT": "data", "REASONRAG_TEST_DATA": "x"}).seed == 0
 
 
-def test_the_defaults_are_those_of_the_published_method() -> None:
-    """Three passages, the API's own temperature, and every setting that the recipe decides left to it."""
+def test_what_no_recipe_decides_is_as_in_the_published_method() -> None:
+    """Three passages, the API's own temperature; and every setting that the recipe decides is left to it."""
     found = settings_of()
     assert (found.top_k, found.temperature, found.top_p, found.max_reply_tokens) == (3, 1.0, 1.0, 512)
-    assert (found.recipe, found.split, found.seed, found.concurrency) == ("paper", "train", 0, 32)
+    assert (found.recipe, found.split, found.seed, found.concurrency) == ("economy", "train", 0, 32)
     assert not {found.siblings, found.continuations, found.simulations, found.max_calls_per_question} - {None}
-    assert resolve(PairsSettings, "pairs", {"out": "x"}, environment={}).min_margin == 0.01
     assert MAX_STEPS == {"paper": 7, "economy": 7, "released": 8}
+
+
+def test_pairs_are_made_by_the_rules_of_pairing_unless_told_otherwise() -> None:
+    """Their defaults stand in one place."""
+    found = resolve(PairsSettings, "pairs", {"out": "x"}, environment={})
+    assert PairingRules() == PairingRules(
+        found.min_margin, found.min_confidence, found.max_pairs_per_state, found.allow_malformed
+    )
 
 
 @pytest.mark.parametrize("model", [GenerateSettings, PairsSettings])

@@ -1,0 +1,287 @@
+"""How much truth a call buys on real questions: recipes through the real explorer, agent, BM25 and pair builder, with
+a teacher whose step values are known.
+
+Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. Costs nothing. See
+gold_teacher.py for the teacher and for what counts as true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Optional, TypeAlias, TypeVar
+
+import typer
+from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
+from reporting import ROOT, publish, table
+from search_economy import PUBLISHED_RULES
+
+from mcts import RECIPES, Recipe, RecipeName
+from preference import RolloutRecord
+from preference.pairing import TOLERANCE, PairingRules, candidates
+from reasonrag.agent import Agent
+from reasonrag.chat import Sampling
+from reasonrag.exploration import Explorer, RunIdentity
+from reasonrag.prices import PRICES
+from reasonrag.prompting import load_prompts
+from reasonrag.questions import Question, open_questions
+from reasonrag.settings import INDEX_HOME, MAX_STEPS
+
+RESAMPLES, CONFIDENCE = 400, 0.9
+"""Of the bootstrap over questions, and the width of its intervals."""
+TOP_K = 3
+SKILLS = (Skill("good .6"), Skill("guesses", good=0.85, early=0.3, luck=0.4))
+RECIPE_NAMES: tuple[RecipeName, ...] = ("released", "paper", "economy")
+
+Key = TypeVar("Key")
+Verdict: TypeAlias = int
+"""Of a pair: 1 right, -1 wrong, 0 a tie."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer step. informed: whether all facts were stated before. golden: whether it has an F1 of 1."""
+
+    informed: bool
+    golden: bool
+    grounded: bool | None
+
+
+@dataclass(frozen=True)
+class Explored:
+    """What one question gave.
+
+    by_type, by_layer: pairs by the chosen step's type or layer, and verdict. guesses: pairs whose chosen step is an
+    answer without all facts. answers: the answer steps that are nodes of the tree.
+    """
+
+    question_id: str
+    requests: int
+    replies: int
+    prompt_tokens: int
+    completion_tokens: int
+    mixed: bool
+    guesses: int
+    by_type: Counter[tuple[str | None, Verdict]]
+    by_layer: Counter[tuple[int, Verdict]]
+    answers: tuple[Answered, ...]
+
+    @property
+    def dollars(self) -> float:
+        """At GPT-4o's list price, tokens at four characters each."""
+        return PRICES["gpt-4o"].cost(self.prompt_tokens, self.completion_tokens)
+
+    @property
+    def right(self) -> int:
+        return self._pairs_that_are(1)
+
+    @property
+    def wrong(self) -> int:
+        return self._pairs_that_are(-1)
+
+    @property
+    def ties(self) -> int:
+        return self._pairs_that_are(0)
+
+    @property
+    def pairs(self) -> int:
+        return self.by_type.total()
+
+    def _pairs_that_are(self, wanted: Verdict) -> int:
+        return sum(count for (_, verdict), count in self.by_type.items() if verdict == wanted)
+
+
+def measure(
+    world: World,
+    questions: Sequence[Question],
+    recipe: Recipe,
+    skill: Skill,
+    *,
+    max_steps: int | None = None,
+    rules: PairingRules = PairingRules(),  # noqa: B008 - frozen
+    seed: int = 0,
+) -> list[Explored]:
+    """Explore every question with a recipe and hold its kept pairs against the truth. max_steps: the recipe's by
+    default."""
+    steps, alpha = max_steps or MAX_STEPS[recipe.name], recipe.search.alpha
+    known = [GoldQuestion(each, world, skill, max_steps=steps, alpha=alpha, top_k=TOP_K) for each in questions]
+    identity = RunIdentity(dataset="", split="dev", config_hash="", seed=seed, recipe=recipe)
+    return asyncio.run(_explore_all(world, known, identity, rules))
+
+
+async def _explore_all(
+    world: World, questions: Sequence[GoldQuestion], identity: RunIdentity, rules: PairingRules
+) -> list[Explored]:
+    teacher, prompts = GoldTeacher(questions), load_prompts()
+    explored = []
+    for each in questions:
+        agent = Agent(
+            model=teacher,
+            retriever=world.retriever,
+            prompts=prompts,
+            sampling=Sampling(temperature=1, top_p=1, max_tokens=512),
+            top_k=TOP_K,
+            max_steps=each.max_steps,
+            seed=identity.seed,
+        )
+        explorer = Explorer(agent, each.question, identity.recipe)
+        await explorer.run()
+        explored.append(judge(explorer.record(identity), each, rules))
+    return explored
+
+
+def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) -> Explored:
+    """Hold a tree's kept pairs against the truth. Margins need no division by alpha**layer: only their sign counts."""
+    by_type: Counter[tuple[str | None, Verdict]] = Counter()
+    by_layer: Counter[tuple[int, Verdict]] = Counter()
+    guesses = 0
+    for pair in candidates(record, rules):
+        if pair.dropped is None:
+            margin = question.worth(pair.chosen) - question.worth(pair.rejected)
+            verdict = (margin > TOLERANCE) - (margin < -TOLERANCE)
+            by_type[pair.chosen.action_type, verdict] += 1
+            by_layer[pair.layer, verdict] += 1
+            guesses += pair.chosen.action_type == "answer" and not question.rests_on_facts(pair.chosen)
+    answers = (node for node in record.nodes if node.action_type == "answer")
+    return Explored(
+        question_id=record.question_id,
+        requests=record.usage.requests,
+        replies=record.usage.calls,
+        prompt_tokens=record.usage.prompt_tokens,
+        completion_tokens=record.usage.completion_tokens,
+        mixed=len({each.f1 for each in record.nodes[0].rollouts}) > 1,
+        guesses=guesses,
+        by_type=by_type,
+        by_layer=by_layer,
+        answers=tuple(Answered(question.rests_on_facts(node), node.f1 == 1, node.grounded) for node in answers),
+    )
+
+
+# -- the report ------------------------------------------------------------------------------------------------
+
+
+def main(
+    *,
+    dataset: Annotated[str, typer.Option(help="hotpotqa, 2wikimultihopqa or musique")] = "hotpotqa",
+    questions: Annotated[int, typer.Option(help="First questions of its dev split")] = 60,
+    seed: Annotated[int, typer.Option(help="Seed of the explorations")] = 0,
+    data_dir: Annotated[Path, typer.Option(help="Directory that holds the data set")] = ROOT.parent / "shared" / "data",
+    index_home: Annotated[Path, typer.Option(help="Where the index is, or is built")] = ROOT / INDEX_HOME,
+    append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
+) -> None:
+    """Measure what calls buy on real questions and print a report."""
+    folder = data_dir.resolve() / dataset
+    if not folder.is_dir():
+        sys.exit(f"there is no {dataset} in {data_dir}; give --data-dir")
+    source = open_questions(folder / "dev.jsonl", dataset=dataset, split="dev")
+    publish(_report(open_world(folder, index_home), list(source.read(questions)), dataset, seed), append)
+
+
+def _report(world: World, questions: Sequence[Question], dataset: str, seed: int) -> Iterator[str]:
+    for skill in SKILLS:
+        rules = {name: PUBLISHED_RULES if name == "released" else PairingRules() for name in RECIPE_NAMES}
+        found = {
+            name: measure(world, questions, RECIPES[name], skill, rules=rules[name], seed=seed) for name in RECIPE_NAMES
+        }
+        yield from table(
+            f"{len(questions)} {dataset} dev questions, teacher `{skill.name}`: good {skill.good:g}, "
+            f"right {skill.right:g}, early {skill.early:g}, luck {skill.luck:g} (requests to pairs: per question; in "
+            f"brackets: {CONFIDENCE:.0%} of the bootstrap over questions)",
+            _columns(found, _economy_row),
+        )
+        yield from table("The same pairs and trees", _columns(found, _quality_row))
+
+
+def _columns(
+    found: dict[RecipeName, list[Explored]], cells: Callable[[Sequence[Explored]], dict[str, str]]
+) -> dict[str, list[str]]:
+    rows = {name: cells(explored) for name, explored in found.items()}
+    heads = next(iter(rows.values()))
+    names: list[str] = list(rows)
+    return {"recipe": names} | {head: [row[head] for row in rows.values()] for head in heads}
+
+
+def _economy_row(explored: Sequence[Explored]) -> dict[str, str]:
+    def mean(name: str) -> float:
+        return statistics.fmean(getattr(each, name) for each in explored)
+
+    return {
+        "requests": f"{mean('requests'):.0f}",
+        "replies": f"{mean('replies'):.0f}",
+        "tokens in": f"{mean('prompt_tokens'):,.0f}",
+        "tokens out": f"{mean('completion_tokens'):,.0f}",
+        "$": f"{mean('dollars'):.3f}",
+        "pairs": f"{mean('pairs'):.2f}",
+        "right": _with_interval(explored, _accuracy, ".3f", ".2f"),
+        "ties": f"{_ratio(explored, 'ties', 'pairs'):.2f}",
+        "requests per pair": _with_interval(explored, lambda some: _ratio(some, "requests", "pairs"), ".1f", ".1f"),
+        "requests per right": _with_interval(explored, lambda some: _ratio(some, "requests", "right"), ".1f", ".1f"),
+        "$ per right": _with_interval(explored, lambda some: _ratio(some, "dollars", "right"), ".4f", ".4f"),
+    }
+
+
+def _quality_row(explored: Sequence[Explored]) -> dict[str, str]:
+    layers = sorted({layer for each in explored for layer, _ in each.by_layer})
+    by_type = sum((each.by_type for each in explored), Counter[tuple[str | None, Verdict]]())
+    by_layer = sum((each.by_layer for each in explored), Counter[tuple[int, Verdict]]())
+    answers = [answer for each in explored for answer in each.answers]
+    return {
+        "questions with a pair": f"{statistics.fmean(each.pairs > 0 for each in explored):.2f}",
+        "with a right one": f"{statistics.fmean(each.right > 0 for each in explored):.2f}",
+        "mixed outcomes": f"{statistics.fmean(each.mixed for each in explored):.2f}",
+        "pairs without": f"{sum(each.pairs for each in explored if not each.mixed)}",
+        "right, wrong, ties by chosen type (A E Q)": ", ".join(
+            _verdicts(by_type, each) for each in ("answer", "evidence", "query")
+        ),
+        "by layer": ", ".join(_verdicts(by_layer, layer) for layer in layers),
+        "chosen guesses": f"{_ratio(explored, 'guesses', 'pairs'):.2f}",
+        "grounded answers with all facts": _grounded(each for each in answers if each.informed),
+        "of golden ones without": _grounded(each for each in answers if not each.informed and each.golden),
+        "of wrong ones without": _grounded(each for each in answers if not each.informed and not each.golden),
+    }
+
+
+def _verdicts(counts: Counter[tuple[Key, Verdict]], which: Key) -> str:
+    return "/".join(str(counts[which, verdict]) for verdict in (1, -1, 0))
+
+
+def _grounded(answers: Iterable[Answered]) -> str:
+    """Share of answers, yes and no apart, that string match calls grounded; and of how many."""
+    judged = [each.grounded for each in answers if each.grounded is not None]
+    return f"{statistics.fmean(judged):.3f} of {len(judged)}" if judged else "-"
+
+
+def _accuracy(explored: Sequence[Explored]) -> float:
+    """Share of pairs whose chosen step is truly better; ties apart."""
+    right, wrong = sum(each.right for each in explored), sum(each.wrong for each in explored)
+    return right / max(1, right + wrong)
+
+
+def _ratio(explored: Sequence[Explored], above: str, below: str) -> float:
+    sums = {name: float(sum(getattr(each, name) for each in explored)) for name in (above, below)}
+    return sums[above] / max(1, sums[below])
+
+
+def _with_interval(
+    explored: Sequence[Explored], figure: Callable[[Sequence[Explored]], float], shown: str, bound: str
+) -> str:
+    low, high = interval(explored, figure)
+    return f"{figure(explored):{shown}} ({low:{bound}}-{high:{bound}})"
+
+
+def interval(explored: Sequence[Explored], figure: Callable[[Sequence[Explored]], float]) -> tuple[float, float]:
+    """Bootstrap over questions."""
+    dice = random.Random(0)
+    drawn = sorted(figure(dice.choices(explored, k=len(explored))) for _ in range(RESAMPLES))
+    outside = round(RESAMPLES * (1 - CONFIDENCE) / 2)
+    return drawn[outside], drawn[-1 - outside]
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,187 @@
+"""How far labels can be trusted: how rules order the same siblings, and whether fresh draws confirm a pair.
+
+Decides which siblings are compared, what agreement is and how sure a share is. Asks nobody and draws nothing itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from statistics import NormalDist
+
+from pydantic import BaseModel
+
+from preference.pairing import TOLERANCE, PairingRules, candidates
+from preference.records import RolloutNode, RolloutRecord
+
+GOLD = "gold"
+"""Gold passages among the rules: how many a query finds for the first time, or evidence reports."""
+CONFIDENCE_LEVEL = 0.9
+BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Edges of the bins of `reliability`; the last one is in the last bin."""
+_INCOMPARABLE = ("malformed", "same_content")
+
+
+class Share(BaseModel):
+    """A share of so many, with its Wilson interval. All three are null of none."""
+
+    of: int
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class RuleAgreement(BaseModel):
+    """Of the siblings that two rules both order, the share that they order alike."""
+
+    one: str
+    other: str
+    alike: Share
+
+
+class Bin(BaseModel):
+    """Pairs whose label claims a confidence in [low, high), and how many of those that were decided were confirmed."""
+
+    low: float
+    high: float
+    mean_confidence: float | None
+    ties: int
+    confirmed: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Revalued:
+    """A pair and what fresh continuations say: the margin of its label, and that of the fresh means."""
+
+    action_type: str
+    layer: int
+    confidence: float
+    margin: float
+    fresh_margin: float
+
+    @property
+    def tied(self) -> bool:
+        return abs(self.fresh_margin) <= TOLERANCE
+
+    @property
+    def confirmed(self) -> bool:
+        return self.fresh_margin > TOLERANCE
+
+
+class SignAgreement(BaseModel):
+    """How many pairs fresh continuations order as the label does; ties apart."""
+
+    confirmed: Share
+    """Of the pairs that are no tie."""
+    ties: int
+
+
+def share_of(part: int, whole: int) -> Share:
+    """A share and its Wilson interval at `CONFIDENCE_LEVEL`.
+
+    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
+    """
+    if not whole:
+        return Share(of=0)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
+    share, shrink = part / whole, 1 + z * z / whole
+    middle = (share + z * z / (2 * whole)) / shrink
+    reach = z * math.sqrt(share * (1 - share) / whole + z * z / (4 * whole * whole)) / shrink
+    return Share(of=whole, share=share, low=max(0.0, middle - reach), high=min(1.0, middle + reach))
+
+
+# -- rules against each other ----------------------------------------------------------------------------------
+
+
+class RuleTally:
+    """Counts, over trees, how every two rules order siblings; the gold passages are a rule among them."""
+
+    def __init__(self) -> None:
+        self.siblings: Counter[str] = Counter()
+        """Compared, by the action type of the one the label prefers."""
+        self._both: Counter[tuple[str, str, str]] = Counter()
+        self._alike: Counter[tuple[str, str, str]] = Counter()
+        self._rules: set[str] = set()
+
+    def add(self, rollout: RolloutRecord) -> None:
+        """Every two siblings that say different things and parsed; what a rule says of only one of them is no order."""
+        for candidate in candidates(rollout, PairingRules()):
+            if candidate.dropped in _INCOMPARABLE:
+                continue
+            signs = _signs(candidate.chosen, candidate.rejected)
+            action_type = str(candidate.chosen.action_type)
+            self.siblings[action_type] += 1
+            self._rules |= signs.keys()
+            for one, other in combinations(sorted(signs, key=_place), 2):
+                if signs[one] and signs[other]:
+                    self._both[action_type, one, other] += 1
+                    self._alike[action_type, one, other] += signs[one] == signs[other]
+
+    def agreement(self, action_type: str | None = None) -> list[RuleAgreement]:
+        """Of every two rules by name, gold passages last; of all siblings, or of those of one action type."""
+        types = list(self.siblings) if action_type is None else [action_type]
+        return [
+            RuleAgreement(
+                one=one,
+                other=other,
+                alike=share_of(
+                    sum(self._alike[each, one, other] for each in types),
+                    sum(self._both[each, one, other] for each in types),
+                ),
+            )
+            for one, other in combinations(sorted(self._rules, key=_place), 2)
+        ]
+
+
+def _signs(step: RolloutNode, other: RolloutNode) -> dict[str, int]:
+    """1, 0 or -1 by rule: whether the first step is better, as good or worse. Gold passages order only like steps."""
+    worth = {name: (step.rewards[name], other.rewards[name]) for name in step.rewards if name in other.rewards}
+    known = {name: (here, there) for name, (here, there) in worth.items() if here is not None and there is not None}
+    if step.gold is not None and other.gold is not None and step.action_type == other.action_type:
+        known[GOLD] = (step.gold, other.gold)
+    return {name: _sign(here - there) for name, (here, there) in known.items()}
+
+
+def _place(rule: str) -> tuple[bool, str]:
+    return rule == GOLD, rule
+
+
+def _sign(difference: float) -> int:
+    return 0 if abs(difference) <= TOLERANCE else 1 if difference > 0 else -1
+
+
+# -- labels against fresh continuations ------------------------------------------------------------------------
+
+
+def sign_agreement(pairs: Iterable[Revalued]) -> SignAgreement:
+    """How many labels are confirmed."""
+    pairs = list(pairs)
+    ties = sum(each.tied for each in pairs)
+    return SignAgreement(confirmed=share_of(sum(each.confirmed for each in pairs), len(pairs) - ties), ties=ties)
+
+
+def sign_agreement_by(pairs: Iterable[Revalued], group: Callable[[Revalued], str]) -> dict[str, SignAgreement]:
+    """The same by group, in the order of their names."""
+    groups: dict[str, list[Revalued]] = {}
+    for each in pairs:
+        groups.setdefault(group(each), []).append(each)
+    return {name: sign_agreement(groups[name]) for name in sorted(groups)}
+
+
+def reliability(pairs: Sequence[Revalued]) -> list[Bin]:
+    """Confidence claimed against share confirmed, bin by bin; below the first edge counts as the first bin."""
+    found = []
+    for low, high in pairwise(BINS):
+        inside = [each for each in pairs if _bin_of(each.confidence) == low]
+        agreed = sign_agreement(inside)
+        mean = sum(each.confidence for each in inside) / len(inside) if inside else None
+        found.append(Bin(low=low, high=high, mean_confidence=mean, ties=agreed.ties, confirmed=agreed.confirmed))
+    return found
+
+
+def _bin_of(confidence: float) -> float:
+    """Lower edge of the bin."""
+    return max((edge for edge in BINS[:-1] if edge <= confidence), default=BINS[0])

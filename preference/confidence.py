@@ -1,0 +1,44 @@
+"""How sure a pair is: the chance that the chosen step is truly better, from the continuations that were sampled.
+
+A step's worth is the chance that its policy comes to a right answer. Its posterior is a Beta distribution: Jeffreys'
+prior, and as many observations as continuations began at the step. Partial F1 counts as a part of a right answer. A
+pair's confidence is the chance that a draw from the chosen step's posterior exceeds one from the rejected step's.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+PRIOR = 0.5
+"""Both parameters of Jeffreys' prior."""
+_CELLS = 400
+
+
+def confidence(chosen: tuple[float, float], rejected: tuple[float, float]) -> float:
+    """P(chosen truly better), in (0, 1); one half for equal evidence.
+
+    chosen, rejected: mean of the observations, in [0, 1], and their number.
+    """
+    better, worse = _posterior(*map(_rounded, chosen)), _posterior(*map(_rounded, rejected))
+    below = total = 0.0
+    for there, here in zip(worse, better, strict=True):
+        total += here * (below + there / 2)
+        below += there
+    return total
+
+
+def _rounded(value: float) -> float:
+    return round(value, 4)
+
+
+@lru_cache(maxsize=4096)
+def _posterior(mean: float, observations: float) -> tuple[float, ...]:
+    """Probability of each of equal cells of [0, 1]."""
+    right, wrong = PRIOR + mean * observations, PRIOR + (1 - mean) * observations
+    middles = ((cell + 0.5) / _CELLS for cell in range(_CELLS))
+    logs = [(right - 1) * math.log(middle) + (wrong - 1) * math.log1p(-middle) for middle in middles]
+    highest = max(logs)
+    masses = [math.exp(each - highest) for each in logs]
+    whole = sum(masses)
+    return tuple(mass / whole for mass in masses)

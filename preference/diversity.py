@@ -1,0 +1,65 @@
+"""How different the steps are that were drawn in one state. Knows texts, not rewards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from preference.records import RolloutNode, RolloutRecord
+from preference.similarity import NEARLY_THE_SAME, similarity
+
+
+@dataclass(frozen=True, slots=True)
+class StateDraws:
+    """What the state's own prompt gave, at the run's temperature: how many draws, and how many steps that say different
+    things came of them."""
+
+    layer: int
+    draws: int
+    distinct: int
+
+
+def drawn_states(rollout: RolloutRecord) -> Iterator[StateDraws]:
+    """Every state in which at least two steps were drawn, in order of creation.
+
+    Draws that asked for something else (repairs, hotter ones, those shown their siblings) do not count.
+    """
+    for node in rollout.nodes:
+        steps = [each for each in map(rollout.nodes.__getitem__, node.children_ids) if each.sampled_with is None]
+        draws = sum(step.draws for step in steps)
+        if draws > 1:
+            yield StateDraws(0 if node.layer is None else node.layer + 1, draws, _distinct(steps))
+
+
+def _distinct(steps: list[RolloutNode]) -> int:
+    different: list[RolloutNode] = []
+    for step in steps:
+        if not any(_say_the_same(step, other) for other in different):
+            different.append(step)
+    return len(different)
+
+
+def _say_the_same(step: RolloutNode, other: RolloutNode) -> bool:
+    if step.content is None or other.content is None:
+        return step.response == other.response
+    if step.action_type != other.action_type:
+        return False
+    return similarity(step.content, other.content) >= NEARLY_THE_SAME
+
+
+class DiversityCount:
+    """Sums over trees."""
+
+    def __init__(self) -> None:
+        self._draws: Counter[int] = Counter()
+        self._distinct: Counter[int] = Counter()
+
+    def add(self, rollout: RolloutRecord) -> None:
+        for state in drawn_states(rollout):
+            self._draws[state.layer] += state.draws
+            self._distinct[state.layer] += state.distinct
+
+    def by_layer(self) -> dict[str, float]:
+        """Distinct steps per draw, of states with at least two draws; 1 where no two said the same."""
+        return {str(layer): self._distinct[layer] / self._draws[layer] for layer in sorted(self._draws)}

@@ -1,0 +1,275 @@
+"""Trees that teach nothing: the signs by which they are known, what helps, and when a run is not worth going on with.
+
+A sign is a pure function of one finished record; *most* is more than half of at least two cases. Decides what is said
+while a run goes on, which signs end it, and from how many questions on. Knows nothing of files, settings or models;
+`docs/troubleshooting.md` has a section for every sign.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import repeat
+
+from preference import RolloutNode, RolloutRecord, normalize_answer
+from preference.diversity import drawn_states
+
+PAGE = "docs/troubleshooting.md"
+SAID_FROM, WARNED_FROM = 10, 5
+"""Finished questions before a sign is said while a run goes on, and before its summary warns of one."""
+STOPS_FROM, OUTCOMES_STOP_FROM = 20, 100
+"""Finished questions before a sign ends a run. Those of outcomes wait longer: a habit of the teacher or its endpoint
+shows in every question alike, but where one question of ten teaches, 20 in a row that do not are common."""
+TELLING_SHARE = 0.5
+"""Share of the questions that must show a sign before anybody hears of it."""
+SEVERAL = 2
+"""Fewest cases of which *most* can be said, continuations that all can end alike, and steps that are siblings."""
+NEARLY_ALL = 0.75
+"""Of the continuations of a teacher that does not answer; one that thinks long concludes by force half of the time."""
+STATES_ALIKE = 20
+"""States with siblings that say the same, without any other, after which an endpoint is taken to repeat itself."""
+STEPS_TO_AN_ANSWER = 3
+"""Query, evidence, answer: a conclusion after more steps came although the agent could have answered before."""
+STEPS_WITHOUT_END = 8
+"""Steps in a tree of which no path ended, after which it is taken never to end: the longest path of any recipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One way in which a tree teaches nothing.
+
+    means: what a question that shows it looks like. remedy: what to try first. stops_from: finished questions from
+    which on it ends a run in which nearly every one shows it; None for a sign that leaves pairs worth having.
+    """
+
+    name: str
+    means: str
+    remedy: str
+    shown_by: Callable[[RolloutRecord], bool]
+    stops_from: int | None = STOPS_FROM
+
+    def tell(self, shown: int, questions: int) -> str:
+        """For people: how often, what that means, what helps and where to read on."""
+        return f"{self.name} in {shown:,} of {questions:,} questions: {self.means}. {self.advice}"
+
+    @property
+    def advice(self) -> str:
+        return f"{self.remedy}; see {PAGE}#{self.name}"
+
+
+# -- the signs -------------------------------------------------------------------------------------------------
+
+
+def identical_siblings(rollout: RolloutRecord) -> bool:
+    """In most states in which at least two steps were drawn, all of them say the same."""
+    return _most(state.distinct == 1 for state in drawn_states(rollout))
+
+
+def never_answers(rollout: RolloutRecord) -> bool:
+    """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more than
+    `STEPS_TO_AN_ANSWER` steps; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
+    if not any(node.rollouts for node in rollout.nodes):
+        return len(rollout.nodes) > STEPS_WITHOUT_END
+    unwilling = (
+        each.end == "failed" or (each.end == "conclusion" and each.steps > STEPS_TO_AN_ANSWER)
+        for each in rollout.nodes[0].rollouts
+    )
+    return _most(unwilling, share=NEARLY_ALL)
+
+
+def instant_answer(rollout: RolloutRecord) -> bool:
+    """Most draws of the first turn are answers; not where that turn must conclude (`--max-steps 1`)."""
+    return _most(node.action_type == "answer" for node in _draws(rollout) if node.layer == 0 and node.action == "think")
+
+
+def none_loop(rollout: RolloutRecord) -> bool:
+    """Most draws of evidence report nothing."""
+    return _most(_said(node) == "none" for node in _draws(rollout) if node.action_type == "evidence")
+
+
+def repeated_query(rollout: RolloutRecord) -> bool:
+    """Of the queries with an earlier one on their path, most repeat one."""
+    earlier = ((node, _queries_above(rollout, node)) for node in _steps(rollout) if node.action_type == "query")
+    return _most(_said(node) in above for node, above in earlier if above)
+
+
+def query_is_question(rollout: RolloutRecord) -> bool:
+    """Most queries drawn in the first turn are the question itself."""
+    asked = normalize_answer(rollout.question)
+    return _most(_said(node) == asked for node in _draws(rollout) if node.layer == 0 and node.action_type == "query")
+
+
+def all_wrong(rollout: RolloutRecord) -> bool:
+    """All continuations, at least two, come to nothing: F1 0, or an answer that no evidence holds."""
+    return _all_have(rollout, outcome=0.0)
+
+
+def all_right(rollout: RolloutRecord) -> bool:
+    """All continuations, at least two, are wholly right."""
+    return _all_have(rollout, outcome=1.0)
+
+
+ALIKE = Sign(
+    "identical_siblings",
+    "steps sampled in the same state say the same, so there is nothing to compare",
+    "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and see that the server "
+    "obeys temperature, top_p and seed",
+    identical_siblings,
+)
+
+SIGNS = (
+    ALIKE,
+    Sign(
+        "never_answers",
+        "nearly all continuations end in the forced conclusion or in failed steps",
+        "Read some replies: the model may not follow the prompt (--prompts), lose its tags, or find nothing",
+        never_answers,
+    ),
+    Sign(
+        "instant_answer",
+        "most first steps are answers, so no searching is learned",
+        "Ask questions the teacher does not know by heart, or tell it to search first (--prompts)",
+        instant_answer,
+    ),
+    Sign(
+        "none_loop",
+        "most read turns report None",
+        "See that the corpus belongs to the questions, and raise --top-k",
+        none_loop,
+    ),
+    Sign(
+        "repeated_query",
+        "most later queries repeat an earlier one of their path",
+        "Tell the teacher not to ask twice (--prompts), or raise --temperature",
+        repeated_query,
+        stops_from=None,
+    ),
+    Sign(
+        "query_is_question",
+        "most first queries are the question itself",
+        "Tell the teacher to ask for one fact at a time (--prompts)",
+        query_is_question,
+        stops_from=None,
+    ),
+    Sign(
+        "all_wrong",
+        "no continuation comes to an answer that is right and stands in the evidence, so all steps are worth the same",
+        "Compare answers with golden_answers: the teacher may be too weak, the corpus another, or the answers too "
+        "long; if it knows them by heart, --outcome f1 lets them count",
+        all_wrong,
+        stops_from=OUTCOMES_STOP_FROM,
+    ),
+    Sign(
+        "all_right",
+        "every continuation is right, so steps differ by the length of their paths alone",
+        "Ask harder questions, or explore with a weaker teacher",
+        all_right,
+        stops_from=OUTCOMES_STOP_FROM,
+    ),
+)
+"""From causes to their consequences: the first that holds is the one a stopped run names."""
+
+
+# -- counting over a run ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one record shows. `states`: those with at least two draws; `states_alike`: where all of them agree."""
+
+    signs: frozenset[str]
+    states: int
+    states_alike: int
+
+
+def look_at(rollout: RolloutRecord) -> Look:
+    alike = [state.distinct == 1 for state in drawn_states(rollout)]
+    return Look(frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout)), len(alike), sum(alike))
+
+
+@dataclass
+class SignCounts:
+    """Signs over the questions that were added."""
+
+    questions: int = 0
+    shown: Counter[str] = field(default_factory=Counter)
+    _states: int = 0
+    _states_alike: int = 0
+    _said: set[str] = field(default_factory=set)
+
+    def add(self, look: Look) -> None:
+        self.questions += 1
+        self.shown.update(look.signs)
+        self._states += look.states
+        self._states_alike += look.states_alike
+
+    @property
+    def by_sign(self) -> dict[str, int]:
+        """Questions that show each sign, without those that none shows."""
+        return {sign.name: self.shown[sign.name] for sign in SIGNS if self.shown[sign.name]}
+
+    def news(self) -> list[str]:
+        """What has become worth saying since it was last asked. Each sign is said once."""
+        told = {}
+        if self._states_alike == self._states >= STATES_ALIKE:
+            told[ALIKE.name] = f"{ALIKE.name} in all {self._states:,} states so far: {ALIKE.means}. {ALIKE.advice}"
+        for sign in self._telling(from_questions=SAID_FROM, share=TELLING_SHARE):
+            told.setdefault(sign.name, sign.tell(self.shown[sign.name], self.questions))
+        fresh = [message for name, message in told.items() if name not in self._said]
+        self._said.update(told)
+        return fresh
+
+    def warnings(self) -> list[str]:
+        """What a person should know about the questions as a whole."""
+        telling = self._telling(from_questions=WARNED_FROM, share=TELLING_SHARE)
+        return [sign.tell(self.shown[sign.name], self.questions) for sign in telling]
+
+    def reason_to_stop(self, share: float) -> str | None:
+        """The first sign that ends a run and is shown by such a share of the questions; 0: none does."""
+        for sign in self._telling(from_questions=STOPS_FROM, share=share) if share else ():
+            if sign.stops_from is not None and self.questions >= sign.stops_from:
+                return sign.tell(self.shown[sign.name], self.questions)
+        return None
+
+    def _telling(self, *, from_questions: int, share: float) -> list[Sign]:
+        if self.questions < from_questions:
+            return []
+        return [sign for sign in SIGNS if self.shown[sign.name] >= share * self.questions]
+
+
+# -- what is looked at -----------------------------------------------------------------------------------------
+
+
+def _most(cases: Iterable[bool], *, share: float = 0.5) -> bool:
+    found = list(cases)
+    return len(found) >= SEVERAL and sum(found) > share * len(found)
+
+
+def _steps(rollout: RolloutRecord) -> list[RolloutNode]:
+    return rollout.nodes[1:]
+
+
+def _draws(rollout: RolloutRecord) -> Iterator[RolloutNode]:
+    """Every step as often as it was drawn."""
+    for node in _steps(rollout):
+        yield from repeat(node, node.draws)
+
+
+def _queries_above(rollout: RolloutRecord, node: RolloutNode) -> set[str]:
+    return {_said(each) for each in _above(rollout, node) if each.action_type == "query"}
+
+
+def _above(rollout: RolloutRecord, node: RolloutNode) -> Iterator[RolloutNode]:
+    while node.parent_id is not None:
+        node = rollout.nodes[node.parent_id]
+        yield node
+
+
+def _said(node: RolloutNode) -> str:
+    return normalize_answer(node.content or "")
+
+
+def _all_have(rollout: RolloutRecord, *, outcome: float) -> bool:
+    finals = rollout.nodes[0].rollouts if rollout.nodes else []
+    return len(finals) >= SEVERAL and all(each.quality == outcome for each in finals)

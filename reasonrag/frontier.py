@@ -1,0 +1,117 @@
+"""Which of several configurations are worth their cost, and how sure that is of so few questions.
+
+Decides what dominates what, which one is suggested, and what is noise: a bootstrap over questions, the same resampled
+questions for every configuration, so that what they have in common cancels out. Knows no model, no file and no tree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 2_000
+SURE = 0.95
+"""Share of the resampled values that an interval holds; as many are left out below as above."""
+
+Interval: TypeAlias = tuple[float, float]
+_Values: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionYield:
+    """What one configuration made of one question. `right`: sum of the confidences of its pairs."""
+
+    cost: float
+    pairs: int
+    right: float
+
+
+class Measured:
+    """One configuration's numbers: of the questions as they are (first), then of every resampling of them.
+
+    cost: per expected right pair, infinite without a pair. right: expected right pairs per question. confidence: mean
+    over pairs, 0 without any. share: of the questions that have a pair.
+    """
+
+    def __init__(self, questions: Sequence[QuestionYield], *, seed: int) -> None:
+        count = len(questions)
+        resampled = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+        weights = np.vstack([np.ones(count), resampled])
+
+        def summed(values: Iterable[float]) -> _Values:
+            return weights @ np.array(list(values), dtype=np.float64)
+
+        right, pairs = summed(each.right for each in questions), summed(each.pairs for each in questions)
+        self.cost = _ratio(summed(each.cost for each in questions), right, empty=math.inf)
+        self.right = right / count
+        self.confidence = _ratio(right, pairs, empty=0.0)
+        self.share = summed(float(each.pairs > 0) for each in questions) / count
+
+    def worse_than(self, base: Measured) -> bool:
+        """In confidence or share, by more than noise."""
+        differences = (self.confidence - base.confidence, self.share - base.share)
+        return any(interval(each)[1] < 0 for each in differences)
+
+    def cost_change(self, base: Measured) -> _Values:
+        """Of the cost per expected right pair, as a share of the base's."""
+        nobody_has_pairs = np.isinf(self.cost) & np.isinf(base.cost)
+        return np.where(nobody_has_pairs, 0.0, _ratio(self.cost, base.cost, empty=math.inf) - 1)
+
+
+def interval(values: _Values) -> Interval:
+    """The middle `SURE` of the resampled values."""
+    low, high = np.quantile(values[1:], [(1 - SURE) / 2, (1 + SURE) / 2], method="inverted_cdf")
+    return float(low), float(high)
+
+
+def _ratio(above: _Values, below: _Values, *, empty: float) -> _Values:
+    """`above / below`, and `empty` where below is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(below == 0, empty, above / below)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a configuration stands; the numbers are those of `Measured`. `worse`: than the base, by more than noise."""
+
+    name: str
+    cost: float
+    right: float
+    confidence: float
+    share: float
+    worse: bool = False
+
+    @property
+    def rank(self) -> tuple[float, float, float, float]:
+        """Smaller is better: by cost, at the same cost by what one gets for it."""
+        return self.cost, -self.right, -self.confidence, -self.share
+
+
+def dominates(one: Standing, other: Standing) -> bool:
+    """Whether one is as good in every respect, and better in one."""
+    return one.rank != other.rank and all(mine <= its for mine, its in zip(one.rank, other.rank, strict=True))
+
+
+def frontier(standings: Sequence[Standing]) -> set[str]:
+    """Names of those that make pairs and that nobody dominates."""
+    return {
+        each.name
+        for each in standings
+        if math.isfinite(each.cost) and not any(dominates(other, each) for other in standings)
+    }
+
+
+def suggest(standings: Sequence[Standing]) -> str | None:
+    """The cheapest per expected right pair of those that are not worse than the base or that dominate one of these.
+
+    The first among equals. None if nobody makes pairs.
+    """
+    fit = [each for each in standings if not each.worse]
+    allowed = [each for each in standings if not each.worse or any(dominates(each, other) for other in fit)]
+    best = min(allowed, key=lambda each: each.rank, default=None)
+    return best.name if best and math.isfinite(best.cost) else None
