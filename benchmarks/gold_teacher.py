@@ -208,6 +208,8 @@ class GoldQuestion:
     def _answers(self, state: State) -> list[tuple[ActionType, str, float]]:
         right = self.skill.right if self.informed(state) else self.skill.luck
         wrong = self._wrong_answers
+        if not wrong:
+            raise ValueError(f"question {self.question.id} has no wrong answer to give")
         return [
             ("answer", self.question.golden_answers[0].strip(), right),
             *(("answer", each, (1 - right) / len(wrong)) for each in wrong),

@@ -287,12 +287,12 @@ class Exploration:
         dice, node = random.Random(f"{self._seed}/{work.id}"), self.search.tree[work.node_id]
         if isinstance(work, Expand):
             steps = self._draw(_after(node), work.count, dice)
-            return Expanded([self._as_step(each) for each in steps], calls=work.count)
+            return Expanded([self._as_step(each, plain=work.attempt == 0) for each in steps], calls=work.count)
         if isinstance(work, Continue):
             firsts = self._draw(_after(node), work.count, dice, most_probable=self.plan.most_probable)
             paths = [self._finish(first, dice) for first in firsts]
             return Continued([[self._as_step(each) for each in path] for path in paths], calls=sum(map(len, paths)))
-        self._count(node.payload.state, 1)
+        self._count(node.payload.state, 1, shown=False)
         score = dice.gauss(self.question.prospect(node.payload), JUDGE_NOISE)
         return Scored(min(1.0, max(0.0, score)), calls=1)
 
@@ -308,15 +308,16 @@ class Exploration:
             path += self._draw(state, 1, dice, most_probable=self.plan.most_probable)
         return path
 
-    def _as_step(self, step: LabStep) -> Step[LabStep]:
+    def _as_step(self, step: LabStep, *, plain: bool = True) -> Step[LabStep]:
         guessed = self.plan.recipe.outcome == "evident_f1" and step.grounded is False
         outcome = 0.0 if guessed else step.f1
-        return Step(step, terminal=step.after is None, outcome=outcome, identity=(step.type, step.text))
+        return Step(step, terminal=step.after is None, outcome=outcome, plain=plain, identity=(step.type, step.text))
 
-    def _count(self, state: State, replies: int) -> None:
+    def _count(self, state: State, replies: int, *, shown: bool = True) -> None:
+        """shown: whether the passages of a read turn are."""
         self.requests += 1
         self.replies += replies
-        self.tokens_in += BASE_TOKENS + STEP_TOKENS * state.layer + PASSAGES_TOKENS * (state.turn == "read")
+        self.tokens_in += BASE_TOKENS + STEP_TOKENS * state.layer + PASSAGES_TOKENS * (shown and state.turn == "read")
 
     def record(self) -> RolloutRecord:
         """The tree as the pair builder reads it."""
@@ -332,7 +333,12 @@ class Exploration:
             split="train",
             config_hash="",
             seed=0,
-            recipe=RecipeRef(name=plan.name, alpha=plan.search.alpha, margin_by_layer=plan.recipe.margin_by_layer),
+            recipe=RecipeRef(
+                name=plan.name,
+                reward=plan.recipe.reward_name,
+                alpha=plan.search.alpha,
+                margin_by_layer=plan.recipe.margin_by_layer,
+            ),
             usage=Usage(calls=self.replies, requests=self.requests),
             nodes=nodes,
         )
@@ -347,7 +353,8 @@ class Exploration:
             "visits": node.visits,
             "value": node.value,
             "reward": reward,
-            "continuations": known.draws if known else None,
+            "observations": known.observations if known else None,
+            "expected_outcome": known.mean if known else None,
             "rollouts": [FinalScore(f1=f1, em=float(f1 == 1), steps=steps) for f1, steps in ends],
         }
         if node.step is None:
@@ -490,7 +497,7 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
         tally.guesses += pair.chosen.grounded is False
         tally.by_type[pair.chosen.action_type, verdict] += 1
         tally.by_layer[pair.layer, verdict] += 1
-        tally.by_confidence[int(10 * (pair.confidence or 0)) / 10, verdict] += 1
+        tally.by_confidence[min(9, int(10 * (pair.confidence or 0))) / 10, verdict] += 1
     return Explored(
         replies=exploration.replies,
         requests=exploration.requests,

@@ -155,7 +155,7 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
         replies=record.usage.calls,
         prompt_tokens=record.usage.prompt_tokens,
         completion_tokens=record.usage.completion_tokens,
-        mixed=len({each.f1 for each in record.nodes[0].rollouts}) > 1,
+        mixed=len({each.quality for each in record.ends}) > 1,
         guesses=guesses,
         by_type=by_type,
         by_layer=by_layer,

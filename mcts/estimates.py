@@ -20,26 +20,32 @@ Worth = Callable[[Rollout[Any]], float]
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """mean: of what the answers below a step are worth, each draw of a state weighing the same.
-    draws: continuations that began at the step, of which it is the mean; for an answer how often it was drawn."""
+    observations: how many independent draws of the next state the mean is worth: as many as began at the step where
+        each was another step; fewer where some were copies, which were explored once. Of an answer its draws.
+    answers: seen below the step, every draw of one counted.
+    """
 
     mean: float
-    draws: int
+    observations: float
+    answers: int
 
 
-def estimates(tree: Tree[Any], worth: Worth) -> list[Estimate | None]:
-    """Of each node by id; None where no plain draw below it has come to an answer.
+def estimates(tree: Tree[Any], worth: Worth, *, plain_only: bool = True) -> list[Estimate | None]:
+    """Of each node by id; None where no draw below it has come to an answer.
 
     worth: value of one path's end, in [0, 1].
+    plain_only: whether only plain samples of a state's policy count for it.
     """
     own: list[Estimate | None] = [None] * len(tree)
     shared: list[Estimate | None] = [None] * len(tree)
     for node in reversed(tree.nodes):  # children have higher ids than their parents
-        own[node.id] = _own(tree, node, worth, shared)
+        own[node.id] = _own(tree, node, worth, shared, plain_only=plain_only)
         if node.same_as is None:
-            twins = [own[each] for each in _group(tree, node)]
-            shared_one = _mean([(each, each.draws) for each in twins if each])
-            for each in _group(tree, node):
-                shared[each] = shared_one
+            twins = _group(tree, node)
+            known = [each for each in map(own.__getitem__, twins) if each]
+            both = _together(known) if known else None
+            for each in twins:
+                shared[each] = both
     return shared
 
 
@@ -51,18 +57,36 @@ def _group(tree: Tree[Any], node: Node[Any]) -> list[int]:
     return [node.id] + [each.id for each in siblings if each.same_as == node.id]
 
 
-def _own(tree: Tree[Any], node: Node[Any], worth: Worth, shared: list[Estimate | None]) -> Estimate | None:
+def _together(twins: list[Estimate]) -> Estimate:
+    """What is known of steps that say the same."""
+    observations = sum(each.observations for each in twins)
+    mean = sum(each.observations * each.mean for each in twins) / observations
+    return Estimate(mean, observations, sum(each.answers for each in twins))
+
+
+def _own(
+    tree: Tree[Any], node: Node[Any], worth: Worth, shared: list[Estimate | None], *, plain_only: bool
+) -> Estimate | None:
     """What a step's own draws say."""
     if node.terminal:
-        return Estimate(worth(node.rollouts[0]), max(1, node.plain_draws)) if node.rollouts else None
-    found = [(shared[child.id], child.plain_draws) for child in tree.children(node)]
-    seen = [(estimate, draws) for estimate, draws in found if estimate and draws]
-    seen += [(Estimate(worth(rollout), 1), 1) for rollout in node.unkept]
-    return _mean(seen)
+        draws = max(1, node.plain_draws if plain_only else node.draws)
+        return Estimate(worth(node.rollouts[0]), draws, draws) if node.rollouts else None
+    parts: dict[int, tuple[Estimate, int]] = {}
+    for child in tree.children(node):
+        estimate, draws = shared[child.id], child.plain_draws if plain_only else child.draws
+        if estimate and draws:
+            said = child.id if child.same_as is None else child.same_as
+            parts[said] = (estimate, draws + (parts[said][1] if said in parts else 0))
+    ends = [(Estimate(worth(rollout), 1, 1), 1) for rollout in node.unkept]
+    return _mean([*parts.values(), *ends])
 
 
 def _mean(parts: list[tuple[Estimate, int]]) -> Estimate | None:
+    """The mean of different steps by their draws. Its variance is that of a weighted mean (Kish): copies of a step add
+    weight, not knowledge; what was explored below a draw does not make more of it than one draw of this state."""
     draws = sum(weight for _, weight in parts)
     if not draws:
         return None
-    return Estimate(sum(weight * part.mean for part, weight in parts) / draws, draws)
+    mean = sum(weight * part.mean for part, weight in parts) / draws
+    known = draws**2 / sum(weight**2 / part.observations for part, weight in parts)
+    return Estimate(mean, min(draws, known), sum(part.answers for part, _ in parts))

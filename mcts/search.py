@@ -26,7 +26,8 @@ P = TypeVar("P")
 
 STRIDE = 10_000
 """Sample numbers: draws of an expansion count from 0, those of continuations that begin d steps below the root from
-(d + 1) * STRIDE. So no two draws in one state share a number, and the same draw has the same number in every search."""
+(d + 1) * STRIDE; judgements of a tree are counted through. So no two draws in one state share a number, and the same
+draw has the same number in every search."""
 
 
 class SearchConfig(BaseModel):
@@ -148,7 +149,7 @@ class Search(Generic[P]):
         self._continuation_calls = 0
         self._next_work = 0
         self._drawn: Counter[tuple[type[Work], int]] = Counter()
-        self._resampled: Counter[int] = Counter()
+        self._tries: Counter[int] = Counter()
 
     def ask(self) -> list[Work]:
         """The work of the current wave that has not been told yet; empty when the search is over.
@@ -199,7 +200,7 @@ class Search(Generic[P]):
                 break
             if node.terminal and self.config.valuation == "continuation":
                 self.simulations += 1
-                self._back_up(self.tree.counting(node), self._reward(_last_step(node), node.depth))
+                self._back_up(node, self.tree.counting(node), self._reward(_last_step(node), node.depth))
                 continue
             if node.terminal:
                 wave.append(Score(self._work_id(), node.id, self._draw(Score, node, 1)))
@@ -225,34 +226,35 @@ class Search(Generic[P]):
 
     def _affordable_siblings(self, node: Node[P], wave: Sequence[Work]) -> int:
         """How many siblings to sample in a selected state: what is missing, as far as it can be valued as well."""
-        missing = self._missing_siblings(node)
+        missing, _ = self._wanted_draws(node)
         affordable = self._calls_left(wave) / (1 + self._calls_per_value)
         return int(min(missing, self.config.siblings_at_once or missing, max(0, affordable)))
 
-    def _missing_siblings(self, node: Node[P]) -> int:
-        """Draws that a state still wants."""
+    def _wanted_draws(self, node: Node[P]) -> tuple[int, int]:
+        """Draws that a state still wants, and which try it is to have something else than plain ones gave; 0: plain."""
         drawn, wanted = self.tree.drawn(node), self.config.siblings
-        if node.id == ROOT_ID and self.config.root_siblings and drawn >= wanted and not _disagree(node):
+        if node.id == ROOT_ID and self.config.root_siblings and drawn >= wanted and not self._answers_disagree():
             wanted = min(drawn + wanted, self.config.root_siblings)
-        if drawn >= wanted and self._wants_other_words(node):
-            return max(1, self.config.siblings - 1)
-        return max(0, wanted - drawn)
+        if drawn < wanted:
+            return wanted - drawn, 0
+        if self._wants_other_words(node):
+            return max(1, self.config.siblings - 1), self._tries[node.id] + 1
+        return 0, 0
 
     def _wants_other_words(self, node: Node[P]) -> bool:
         """Whether all draws of a state said the same, and something else may still be tried."""
         steps = self.tree.children(node)
         said = {step.id if step.same_as is None else step.same_as for step in steps}
         return (
-            self._resampled[node.id] < self.config.resamples
+            self._tries[node.id] < self.config.resamples
             and len(said) == 1
             and self.tree.drawn(node) > 1
             and not any(step.terminal for step in steps)
         )
 
     def _expand(self, node: Node[P], count: int) -> Expand:
-        again = self.tree.drawn(node) >= self.config.siblings and self._wants_other_words(node)
-        self._resampled[node.id] += again
-        attempt = self._resampled[node.id] if again else 0
+        _, attempt = self._wanted_draws(node)
+        self._tries[node.id] = max(self._tries[node.id], attempt)
         return Expand(self._work_id(), node.id, count, self._draw(Expand, node, count), attempt)
 
     def _valuations(self) -> list[Work]:
@@ -305,7 +307,7 @@ class Search(Generic[P]):
                 new.same_as = self._said_before(new)
         if path[-1].terminal and self.config.valuation == "continuation":
             reward = self._reward(path[-1], node.depth + len(path))
-            self._back_up(self.tree.counting(node, path, nodes), reward)
+            self._back_up(nodes[-1] if nodes else node, self.tree.counting(node, path, nodes), reward)
 
     def _said_before(self, node: Node[P]) -> int | None:
         """The earliest sibling that says the same as a new step."""
@@ -354,37 +356,40 @@ class Search(Generic[P]):
         return (self.tree[node_id] for _, node_id in sorted(ranked))
 
     def _expected_outcomes(self) -> list[float]:
-        """Of each node by id, what an answer below it is expected to be worth, undiscounted."""
-        found = estimates(self.tree, lambda end: end.outcome)
+        """Of each node by id, what an answer below it is expected to be worth, undiscounted. Whoever proposed a step:
+        what was seen below it says where to look."""
+        found = estimates(self.tree, lambda end: end.outcome, plain_only=False)
         expected: list[float] = []
         for node, estimate in zip(self.tree.nodes, found, strict=True):  # parents come before their children
             above, weight = (0.5, ROOT_PRIOR) if node.parent_id is None else (expected[node.parent_id], PARENT_PRIOR)
-            mean, answers = (estimate.mean, len(node.rollouts)) if estimate else (0.0, 0)
+            mean, answers = (estimate.mean, estimate.answers) if estimate else (0.0, 0)
             expected.append(expected_outcome(above, weight=weight, mean=mean, answers=answers))
         return expected
 
+    def _answers_disagree(self) -> bool:
+        """Whether both better and worse answers were seen in the tree."""
+        return len({end.outcome for node in self.tree.nodes for end in node.rollouts}) > 1
+
     def _owes(self, node: Node[P]) -> bool:
         """Whether the state still lacks siblings, or one of them values."""
-        return self._missing_siblings(node) > 0 or self._owes_values(node)
+        return self._wanted_draws(node)[0] > 0 or self._owes_values(node)
 
     def _owes_values(self, node: Node[P]) -> bool:
         return any(self._wanted_values(child) for child in self.tree.children(node))
 
     # -- bookkeeping ---------------------------------------------------------------------------
 
-    def _back_up(self, nodes: Iterable[Node[P]], value: float) -> None:
-        for node in nodes:
+    def _back_up(self, last: Node[P], counting: Iterable[Node[P]], value: float) -> None:
+        """Count a visit of every node above `last`, and a value for those for which it counts."""
+        for node in self.tree.path_up(last):
             node.visits += 1
+        for node in counting:
+            node.counted += 1
             node.value_sum += value
 
     def _back_up_score(self, node: Node[P], score: float | None) -> None:
-        """Count a judgement. One that could not be read is a visit that leaves every mean as it was; a step that has
-        none yet takes that of the nearest step above."""
-        counted = list(self.tree.counting(node))
-        known = next((above.value for above in counted if above.visits), 0.0)
-        for above in counted:
-            mean = above.value if above.visits else known
-            self._back_up([above], mean if score is None else score)
+        """Count a judgement; one that could not be read is a visit that changes no mean."""
+        self._back_up(node, () if score is None else self.tree.counting(node), score or 0.0)
 
     def _reward(self, last: Step[P], steps: int) -> float:
         """The discounted outcome of an answer given `steps` below the root."""
@@ -396,8 +401,9 @@ class Search(Generic[P]):
 
     def _draw(self, kind: type[Work], node: Node[P], count: int) -> int:
         """Number of the first of some draws; see `STRIDE`."""
-        first = self._drawn[kind, node.id]
-        self._drawn[kind, node.id] += count
+        place = ROOT_ID if kind is Score else node.id  # judges may be shown the same of different steps
+        first = self._drawn[kind, place]
+        self._drawn[kind, place] += count
         return first + (STRIDE * (node.depth + 1) if kind is Continue else 0)
 
     def _calls_left(self, wave: Sequence[Work]) -> float:
@@ -421,11 +427,6 @@ def _last_step(node: Node[P]) -> Step[P]:
     if node.step is None:
         raise ValueError("the root is no step")
     return node.step
-
-
-def _disagree(node: Node[Any]) -> bool:
-    """Whether both better and worse answers were seen through the node."""
-    return len({rollout.outcome for rollout in node.rollouts}) > 1
 
 
 def _check(work: Work, result: Result[Any]) -> None:

@@ -54,7 +54,8 @@ class Node(Generic[P]):
     depth: edges from the root; the layer of the state it was taken in is `depth - 1`.
     draws, plain_draws: how often the step was drawn in its state, and how many of the draws were plain samples.
     same_as: the earliest sibling that says the same in other words, where somebody has looked; else None.
-    visits, value_sum: what search has backed up through the node.
+    visits: how often search has come through the node to a value. counted, value_sum: how many of these values count
+        for the node, and their sum.
     rollouts: every real path to an answer through the node that counts for it.
     unkept: those of them that started here and whose steps are no nodes.
     """
@@ -68,6 +69,7 @@ class Node(Generic[P]):
     plain_draws: int = 0
     same_as: int | None = None
     visits: int = 0
+    counted: int = 0
     value_sum: float = 0.0
     rollouts: list[Rollout[P]] = field(default_factory=list)
     unkept: list[Rollout[P]] = field(default_factory=list)
@@ -88,8 +90,8 @@ class Node(Generic[P]):
 
     @property
     def value(self) -> float:
-        """Mean of the values backed up through the node; 0 before the first."""
-        return self.value_sum / self.visits if self.visits else 0.0
+        """Mean of the values that count for the node; 0 before the first."""
+        return self.value_sum / self.counted if self.counted else 0.0
 
     @property
     def payload(self) -> P:

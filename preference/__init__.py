@@ -24,7 +24,7 @@ from preference.records import (
     read_rollouts,
 )
 from preference.scoring import cover_em, exact_match, f1_score, normalize_answer
-from preference.similarity import NEARLY_THE_SAME, similarity
+from preference.similarity import NEARLY_THE_SAME, say_the_same, similarity
 
 __all__ = [
     "NEARLY_THE_SAME",
@@ -55,5 +55,6 @@ __all__ = [
     "f1_score",
     "normalize_answer",
     "read_rollouts",
+    "say_the_same",
     "similarity",
 ]

@@ -16,7 +16,7 @@ _CELLS = 400
 
 
 def confidence(chosen: tuple[float, float], rejected: tuple[float, float]) -> float:
-    """P(chosen truly better), in (0, 1); one half for equal evidence.
+    """P(chosen truly better), in [0, 1]; one half for equal evidence.
 
     chosen, rejected: mean of the observations, in [0, 1], and their number.
     """
@@ -25,7 +25,7 @@ def confidence(chosen: tuple[float, float], rejected: tuple[float, float]) -> fl
     for there, here in zip(worse, better, strict=True):
         total += here * (below + there / 2)
         below += there
-    return total
+    return min(1.0, total)
 
 
 def _rounded(value: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from preference.records import RolloutNode, RolloutRecord
-from preference.similarity import NEARLY_THE_SAME, similarity
+from preference.similarity import say_the_same
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,13 @@ def drawn_states(rollout: RolloutRecord) -> Iterator[StateDraws]:
 def _distinct(steps: list[RolloutNode]) -> int:
     different: list[RolloutNode] = []
     for step in steps:
-        if not any(_say_the_same(step, other) for other in different):
+        if not any(_repeats(step, other) for other in different):
             different.append(step)
     return len(different)
 
 
-def _say_the_same(step: RolloutNode, other: RolloutNode) -> bool:
-    if step.content is None or other.content is None:
-        return step.response == other.response
-    if step.action_type != other.action_type:
-        return False
-    return similarity(step.content, other.content) >= NEARLY_THE_SAME
+def _repeats(step: RolloutNode, other: RolloutNode) -> bool:
+    return say_the_same(step, other) or (step.content is other.content is None and step.response == other.response)
 
 
 class DiversityCount:

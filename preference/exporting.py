@@ -70,7 +70,7 @@ class PairSummary(BaseModel):
     pairs_by_layer: dict[str, int] = {}
     pairs_by_tag: dict[str, int] = {}
     mean_confidence: float | None = None
-    """Of the pairs: the share that is expected to be right, said carefully (`preference.confidence`)."""
+    """Of the pairs that have one: the share that is expected to be right (`preference.confidence`)."""
     same_type_pairs: int = 0
     gold_agreement: dict[str, GoldAgreement] = {}
     """By action type, queries and evidence; only where gold passages are known."""
@@ -115,8 +115,8 @@ def proguide_row(candidate: Candidate) -> dict[str, Any]:
         "rejected_gold": rejected.gold,
         "chosen_rollouts": len(chosen.rollouts),
         "rejected_rollouts": len(rejected.rollouts),
-        "chosen_continuations": chosen.continuations,
-        "rejected_continuations": rejected.continuations,
+        "chosen_observations": chosen.observations,
+        "rejected_observations": rejected.observations,
         "config_hash": rollout.config_hash,
     }
 
@@ -188,7 +188,9 @@ class _Tally:
         self.types[action_type] += 1
         self.gold[action_type, candidate.gold] += 1
         self.layers[candidate.layer] += 1
-        self.confidence += candidate.confidence or 0.0
+        if candidate.confidence is not None:
+            self.counts["sure_of"] += 1
+            self.confidence += candidate.confidence
         self.tags.update(candidate.tags)
 
     def summary(self, rules: PairingRules, versions: dict[str, str]) -> PairSummary:
@@ -203,7 +205,7 @@ class _Tally:
             pairs_by_action_type=dict(sorted(self.types.items())),
             pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
             pairs_by_tag=dict(sorted(self.tags.items())),
-            mean_confidence=self.confidence / self.counts["pairs"] if self.counts["pairs"] else None,
+            mean_confidence=self.confidence / self.counts["sure_of"] if self.counts["sure_of"] else None,
             gold_agreement=self._gold_agreement(),
             dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
             recipes=sorted(self.recipes),
@@ -234,7 +236,7 @@ class _Tally:
 
 
 def _why_pairless(rollout: RolloutRecord) -> str:
-    outcomes = {end.quality for end in rollout.nodes[0].rollouts} if rollout.nodes else set()
+    outcomes = {end.quality for end in rollout.ends}
     if outcomes in ({1.0}, {0.0}):
         return "all_right" if 1.0 in outcomes else "all_wrong"
     return "dropped"

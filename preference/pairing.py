@@ -18,8 +18,9 @@ from preference.scoring import cover_em
 
 DropReason = Literal["malformed", "unvalued", "same_content", "small_margin", "uncertain", "not_surest"]
 """malformed: the better or, unless allowed, the worse step did not parse. unvalued: a step has no reward.
-same_content: both have the same type and text, or share one estimate. small_margin: rewards too close. uncertain:
-confidence too low. not_surest: its state has enough pairs that are surer."""
+same_content: both have the same type and text, or share one estimate, or a surer pair says what this one does.
+small_margin: rewards too close. uncertain: confidence too low. not_surest: its state has enough pairs that are
+surer."""
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
@@ -65,7 +66,7 @@ class Candidate:
     rejected: RolloutNode
     margin: float
     confidence: float | None
-    """None where a side has no reward."""
+    """None where a side has no reward, and where a judge alone decides."""
     tags: tuple[Tag, ...]
     dropped: DropReason | None
 
@@ -92,7 +93,15 @@ def candidates(rollout: RolloutRecord, rules: PairingRules) -> Iterator[Candidat
     margin."""
     for siblings in _states(rollout):
         in_state = [_judge(rollout, pair, rules) for pair in combinations(siblings, 2)]
-        in_state.sort(key=lambda each: (-(each.confidence or 0.0), -each.margin, each.chosen.id, each.rejected.id))
+        in_state.sort(
+            key=lambda each: (
+                -(each.confidence or 0.0),
+                -each.margin,
+                _borrows(each.chosen) + _borrows(each.rejected),
+                each.chosen.id,
+                each.rejected.id,
+            )
+        )
         yield from _surest(in_state, rules.max_pairs_per_state)
 
 
@@ -125,14 +134,18 @@ def _judge(rollout: RolloutRecord, pair: tuple[RolloutNode, RolloutNode], rules:
 
 
 def _surest(in_state: list[Candidate], most: int | None) -> Iterator[Candidate]:
-    """Mark all but the first valid candidates as dropped."""
-    kept = 0
+    """Mark all but the first valid candidates as dropped; first of those that say the same, then of the rest."""
+    said: set[frozenset[int]] = set()
     for candidate in in_state:
-        if candidate.dropped is None and kept == most:
-            yield replace(candidate, dropped="not_surest")
+        if candidate.dropped is not None:
+            yield candidate
             continue
-        kept += candidate.dropped is None
-        yield candidate
+        both = frozenset((_first_said(candidate.chosen), _first_said(candidate.rejected)))
+        if both in said:
+            yield replace(candidate, dropped="same_content")
+        else:
+            yield replace(candidate, dropped="not_surest") if most is not None and len(said) >= most else candidate
+        said.add(both)
 
 
 def _rank(node: RolloutNode) -> tuple[bool, float]:
@@ -149,18 +162,27 @@ def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) 
 
 
 def _confidence(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) -> float | None:
-    if chosen.reward is None or rejected.reward is None:
+    """From the continuations alone, where a judge's word is a part of the reward; nothing is known of how often a judge
+    alone is right."""
+    if chosen.reward is None or rejected.reward is None or rollout.recipe.judge_weight == 1:
         return None
-    return confidence(_observed(rollout, chosen, chosen.reward), _observed(rollout, rejected, rejected.reward))
+    better, worse = _observed(rollout, chosen), _observed(rollout, rejected)
+    return None if better is None or worse is None else confidence(better, worse)
 
 
-def _observed(rollout: RolloutRecord, node: RolloutNode, reward: float) -> tuple[float, float]:
-    """A step's reward as a share of the greatest it could have, and the number of continuations it rests on; a
-    judgement alone is one observation."""
-    judged = rollout.recipe.judge_weight
-    greatest = judged + (1 - judged) * rollout.recipe.alpha ** (_layer(node) + 1)
-    observations = 1 if judged == 1 else node.continuations or max(1, len(node.rollouts))
-    return min(1.0, reward / greatest), float(observations)
+def _observed(rollout: RolloutRecord, node: RolloutNode) -> tuple[float, float] | None:
+    """What continuations say a step is worth, as a share of the greatest it could be, and how many they are."""
+    rule, judged, _ = (rollout.recipe.reward or "").partition("+")
+    worth = node.rewards.get(rule) if judged else node.reward
+    if worth is None:
+        return None
+    greatest = rollout.recipe.alpha ** (_layer(node) + 1)
+    return min(1.0, worth / greatest), float(node.observations or max(1, len(node.rollouts)))
+
+
+def _borrows(node: RolloutNode) -> bool:
+    """Whether a step's estimate is that of a sibling which says the same."""
+    return node.same_as is not None
 
 
 def _first_said(node: RolloutNode) -> int:
@@ -176,7 +198,7 @@ def _content_key(node: RolloutNode) -> tuple[ActionType | None, str]:
 
 def _tags(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) -> tuple[Tag, ...]:
     tags: list[Tag] = []
-    left, right = _mean_outcome(chosen), _mean_outcome(rejected)
+    left, right = _mean_outcome(rollout, chosen), _mean_outcome(rollout, rejected)
     judged = rollout.recipe.judge_weight > 0
     if not judged and left is not None and right is not None and abs(left - right) <= TOLERANCE:
         tags.append("efficiency_only")
@@ -187,8 +209,10 @@ def _tags(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) ->
     return tuple(tags)
 
 
-def _mean_outcome(node: RolloutNode) -> float | None:
-    """Undiscounted mean over the continuations that count; the step's own outcome where none are recorded."""
+def _mean_outcome(rollout: RolloutRecord, node: RolloutNode) -> float | None:
+    """Undiscounted, what the reward is made of; the step's own outcome where nothing was continued."""
+    if (rollout.recipe.reward or "").startswith("spre_even"):
+        return node.expected_outcome
     if node.rollouts:
         return sum(each.quality for each in node.rollouts) / len(node.rollouts)
     return node.f1 if node.outcome is None else node.outcome.value

@@ -6,6 +6,7 @@ Optional fields may be added; a change of meaning needs a new SCHEMA_VERSION.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -25,6 +26,14 @@ OutcomeName = Literal["f1", "em", "evident_f1"]
 
 class MalformedRolloutsError(ValueError):
     """A line of a rollouts file is not a rollout record; the message has file, line and cause."""
+
+
+class OtherSchemaError(MalformedRolloutsError):
+    """The line was written by another version of reasonrag: it is not broken, it is not for this one."""
+
+
+class TornLineError(MalformedRolloutsError):
+    """The last line was cut off while it was written."""
 
 
 class Record(BaseModel):
@@ -168,9 +177,12 @@ class RolloutNode(Record):
     rewards: dict[str, float | None] = {}
     """What the step would be worth under each rule that was computed, by name. `judge-score`, `judge-rank`: a judge's
     view; null where it is missing, and where there was nothing to choose between."""
-    continuations: int | None = None
-    """Continuations that began at the step or at a sibling it shares its estimate with, whether their steps were kept
-    or not; of an answer how often it was drawn. Null where none was."""
+    observations: float | None = None
+    """How many independent continuations what is known of the step is worth: as many as began at it, or at a sibling it
+    shares its estimate with; fewer where several of them began with the same step, which was explored once. Of an
+    answer how often it was drawn. Null where none was."""
+    expected_outcome: float | None = None
+    """Mean outcome below the step, undiscounted, every draw of a state weighing the same."""
     rollouts: list[FinalScore] = []
 
 
@@ -239,6 +251,19 @@ class RolloutRecord(Record):
     unreadable_judgements: list[UnreadableJudgement] = []
     error: QuestionError | None = None
 
+    @property
+    def ends(self) -> list[FinalScore]:
+        """The ends of all continuations, each once, also those that do not count for the root: below a step that was no
+        plain sample, or was none yet."""
+        below = [Counter[FinalScore]() for _ in self.nodes]
+        hidden = [Counter[FinalScore]() for _ in self.nodes]
+        for node in reversed(self.nodes):  # children have higher ids than their parents
+            found = (below[node.id] | Counter(node.rollouts)) + hidden[node.id]
+            if node.parent_id is None:
+                return list(found.elements())
+            (below if node.plain_draws else hidden)[node.parent_id] += found
+        return []
+
     @model_validator(mode="after")
     def _nodes_are_a_tree(self) -> RolloutRecord:
         children: list[list[int]] = [[] for _ in self.nodes]
@@ -279,9 +304,15 @@ def parse_rollout(line: bytes, *, where: str) -> RolloutRecord:
             raise MalformedRolloutsError(
                 f"{where} is not a rollout record: it says no schema_version (this reasonrag reads {SCHEMA_VERSION})"
             )
+        if isinstance(record, dict) and record["schema_version"] != SCHEMA_VERSION:
+            raise OtherSchemaError(
+                f"{where} is not a rollout record: schema_version is {str(record['schema_version'])[:40]!r}, "
+                f"written by another version of reasonrag (this one reads {SCHEMA_VERSION}). Use that version"
+            )
         return RolloutRecord.model_validate(record)
     except orjson.JSONDecodeError as error:
-        raise MalformedRolloutsError(f"{where} is not JSON: {error}") from error
+        torn = not line.endswith(b"\n")
+        raise (TornLineError if torn else MalformedRolloutsError)(f"{where} is not JSON: {error}") from error
     except ValidationError as error:
         raise MalformedRolloutsError(f"{where} is not a rollout record: {first_error(error)}") from error
 

@@ -27,7 +27,7 @@ from reasonrag.grounding import is_grounded, is_in_evidence
 from reasonrag.ledger import Tokens
 from reasonrag.parsing import ParsedReply, ParseError, parse_ranking, parse_reply, parse_score, stop_strings
 from reasonrag.prices import Price
-from reasonrag.prompting import Prompts, plain_text, render_prompt, render_repair, render_variation
+from reasonrag.prompting import Prompts, as_thought, plain_text, render_prompt, render_repair, render_variation
 from reasonrag.questions import Question
 from reasonrag.retrieval import Retriever
 
@@ -314,7 +314,7 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, *, repaired: bool = False) ->
     return AgentStep(
         state=state,
         prompt=draw.prompt,
-        response=parsed.response,
+        response=as_thought(parsed.response),
         action_type=parsed.action_type,
         content=parsed.content,
         terminal=ends,

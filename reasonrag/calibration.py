@@ -7,14 +7,17 @@ below the run, so that the same calibration asks nothing twice. What agreement i
 
 from __future__ import annotations
 
-import random
+import asyncio
+import hashlib
+import heapq
+import os
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Self
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -36,18 +39,24 @@ from preference.agreement import (
     Revalued,
     RuleAgreement,
     RuleTally,
+    Share,
     SignAgreement,
     reliability,
+    share_of,
     sign_agreement,
     sign_agreement_by,
 )
 from preference.exporting import replacing
+from preference.records import TornLineError
 from reasonrag.agent import Agent, AgentStep, Spending, State
 from reasonrag.chat import ChatModel
 from reasonrag.concurrency import run_to_end, together
-from reasonrag.errors import InputError, Interrupted, ModelError, RetrievalError, RunStopped
+from reasonrag.durable import append_durably
+from reasonrag.endpoints import KEY_VARIABLE, VALUE_KEY_VARIABLE, CallFailure
+from reasonrag.errors import InputError, Interrupted, ModelError, RetrievalError, RunStopped, StorageError
 from reasonrag.exploration import outcome_of
 from reasonrag.generation import (
+    SELF_HOSTED,
     Policy,
     check_prices,
     make_agent,
@@ -63,10 +72,12 @@ from reasonrag.generation import (
 from reasonrag.journal import JournaledModel, open_journal
 from reasonrag.ledger import Caps, Ledger, Tokens
 from reasonrag.models import Models
+from reasonrag.offline import NAME as OFFLINE
 from reasonrag.prompting import Prompts, load_prompts
 from reasonrag.questions import Question
+from reasonrag.redaction import redact
 from reasonrag.retrieval import Retriever
-from reasonrag.runs import CONFIG, JOURNAL, ROLLOUTS, only_writer, read_config
+from reasonrag.runs import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer, read_config
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import CalibrateSettings, GenerateSettings, resolve
 from reasonrag.summaries import versions
@@ -75,6 +86,8 @@ PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9
 """Fresh continuations are numbered from here on, further by STRIDE for each step above them: as in a search, so that no
 two have a draw in common, but beyond every search."""
+TOLD_EVERY_S = 10.0
+"""How often a line says how far a revaluation is."""
 _INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
@@ -95,6 +108,16 @@ class RevaluedPair(BaseModel):
     """Mean discounted outcome."""
 
 
+class Disagreement(BaseModel):
+    """How often two policies disagree on which step is better: the one that continued in the run, and another one."""
+
+    label_model: str
+    fresh_model: str
+    disagree: Share
+    """Of the pairs that are no tie to the other one."""
+    disagree_by_action_type: dict[str, Share]
+
+
 class Revaluation(BaseModel):
     """What fresh continuations say of a sample of pairs."""
 
@@ -102,8 +125,9 @@ class Revaluation(BaseModel):
     """Who continued."""
     k: int
     seed: int
+    min_confidence: float
     exportable: int
-    """Pairs that `pairs` would export by its defaults, of which the sample was drawn."""
+    """Pairs that `pairs` would export at this `min_confidence`, of which the sample was drawn."""
     pairs: int
     unvalued: int
     """Pairs of the sample with a side that has no fresh continuation that counts."""
@@ -116,6 +140,8 @@ class Revaluation(BaseModel):
     confirmed: SignAgreement
     confirmed_by_action_type: dict[str, SignAgreement]
     confirmed_by_layer: dict[str, SignAgreement]
+    disagreement: Disagreement | None
+    """Null where the model that continued in the run continues again."""
     mean_margin: float | None
     mean_fresh_margin: float | None
     """Smaller by the winner's curse: the label was chosen for its margin, the fresh one was not."""
@@ -135,6 +161,9 @@ class Calibration(BaseModel):
     run: str
     config_hash: str
     questions: int
+    teacher: str
+    value_model: str | None
+    """Who continued in the run, where that was another model."""
     siblings: dict[str, int]
     """Compared, by the action type of the preferred one."""
     rules: list[RuleAgreement]
@@ -144,6 +173,11 @@ class Calibration(BaseModel):
     """Resolved; addresses without users and passwords."""
     versions: dict[str, str]
     report: str
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether this calibration gave up a step that it was asked to value."""
+        return bool(self.settings["revalue"] and self.revaluation and self.revaluation.failures_by_cause)
 
 
 def calibrate(
@@ -173,17 +207,20 @@ async def _calibrate(
 ) -> Calibration:
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
-    config = read_config(run / CONFIG)
-    tally, sample = RuleTally(), _Sample(settings.revalue, random.Random(settings.seed))
+    made = _made_with(run)
+    tally, sample = RuleTally(), _Sample(settings.revalue, settings.seed)
+    rules = PairingRules(min_confidence=settings.min_confidence)
     questions = 0
     for rollout in _trees(run / ROLLOUTS):
         questions += 1
         tally.add(rollout)
-        sample.add(each for each in candidates(rollout, PairingRules()) if each.dropped is None)
+        sample.add(each for each in candidates(rollout, rules) if each.dropped is None)
     found = Calibration(
         run=str(run),
-        config_hash=str(config["config_hash"]),
+        config_hash=made.config_hash,
         questions=questions,
+        teacher=made.decides_answers.model,
+        value_model=made.decides_answers.student,
         siblings=dict(tally.siblings),
         rules=tally.agreement(),
         rules_by_action_type={each: tally.agreement(each) for each in sorted(tally.siblings)},
@@ -191,47 +228,124 @@ async def _calibrate(
         versions=versions(),
         report=str(run / PLACE / REPORT),
     )
-    if settings.revalue:
-        revaluer = _Revaluer(run, config, settings, chat_model, retriever, watcher)
-        revaluation = await revaluer.revalue(sample)
+    with ExitStack() as held:
+        try:
+            held.enter_context(only_writer(run / PLACE))
+        except OSError as error:
+            raise InputError(f"cannot write {run / PLACE}: {error.strerror}") from error
+        revaluation = (
+            await _Revaluer(run, made, settings, chat_model, retriever, watcher).revalue(sample)
+            if settings.revalue
+            else _earlier_revaluation(run / PLACE / REPORT, made.config_hash, watcher)
+        )
         found = found.model_copy(update={"revaluation": revaluation})
-    try:
-        (run / PLACE).mkdir(exist_ok=True)
-        with replacing(run / PLACE / REPORT) as file:
-            file.write(orjson.dumps(found.model_dump(), option=_INDENTED))
-    except OSError as error:
-        raise InputError(f"cannot write {run / PLACE / REPORT}: {error.strerror}") from error
+        try:
+            with replacing(run / PLACE / REPORT) as file:
+                file.write(orjson.dumps(found.model_dump(), option=_INDENTED))
+        except OSError as error:
+            raise InputError(f"cannot write {run / PLACE / REPORT}: {error.strerror}") from error
     return found
+
+
+def _earlier_revaluation(report: Path, config_hash: str, watcher: Watcher) -> Revaluation | None:
+    """What an earlier calibration of the same run has paid for; None where there was none."""
+    try:
+        earlier = Calibration.model_validate_json(report.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError):
+        watcher.say(f"{report} cannot be read; its revaluation is left out. --revalue gives it again from the journal")
+        return None
+    if earlier.config_hash != config_hash or earlier.revaluation is None:
+        return None
+    return earlier.revaluation.model_copy(update={"session_calls": 0})
+
+
+# -- how the run was made --------------------------------------------------------------------------------------
+
+
+class _ValueModel(BaseModel):
+    name: str
+
+
+class _DecidesAnswers(BaseModel):
+    model: str
+    retriever: str
+    prompts: str
+    value_model: _ValueModel | None = None
+
+    @property
+    def student(self) -> str | None:
+        return self.value_model.name if self.value_model else None
+
+
+class _Operational(BaseModel):
+    settings: dict[str, Any] | None = None
+    corpus: str | None = None
+    base_url: list[str] = []
+    value_base_url: list[str] = []
+
+
+class _MadeWith(BaseModel):
+    """What a calibration reads of the run's config.json."""
+
+    config_hash: str
+    decides_answers: _DecidesAnswers
+    operational: _Operational = _Operational()
+
+
+def _made_with(run: Path) -> _MadeWith:
+    try:
+        return _MadeWith.model_validate(read_config(run / CONFIG))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{run / CONFIG} is not a configuration of reasonrag: {field}: {first['msg']}. "
+            "Give a run directory of reasonrag generate"
+        ) from error
 
 
 def _trees(rollouts: Path) -> Iterator[RolloutRecord]:
     try:
         yield from (rollout for rollout in read_rollouts(rollouts) if rollout.error is None)
+    except TornLineError as error:
+        raise InputError(f"{error}. A run was stopped there; the same generate command again mends the file") from error
     except MalformedRolloutsError as error:
-        raise InputError(
-            f"{error}. If a run was stopped there, run the same generate command again: it mends the file"
-        ) from error
+        raise InputError(str(error)) from error
 
 
 class _Sample:
-    """So many of the pairs that pass by, each with the same chance; only those are held in memory.
+    """Those of the pairs that pass by whose lots are smallest; only they are held in memory.
 
-    Source: algorithm R, J. S. Vitter, Random sampling with a reservoir, ACM TOMS 11 (1985).
+    A lot depends on the seed and on the pair, not on the others: a larger sample holds all of a smaller one, and the
+    order of the file says nothing.
     """
 
-    def __init__(self, size: int, dice: random.Random) -> None:
-        self.pairs: list[Candidate] = []
+    def __init__(self, size: int, seed: int) -> None:
         self.seen = 0
         self._size = size
-        self._dice = dice
+        self._seed = seed
+        self._held: list[tuple[int, int, Candidate]] = []
+        """A heap of the lots, negated so that the largest is on top; `seen` tells equal ones apart."""
+
+    @property
+    def pairs(self) -> list[Candidate]:
+        """By their lots."""
+        return [each for _, _, each in sorted(self._held, key=lambda held: (-held[0], held[1]))]
 
     def add(self, passing: Iterable[Candidate]) -> None:
         for each in passing:
             self.seen += 1
-            if len(self.pairs) < self._size:
-                self.pairs.append(each)
-            elif (place := self._dice.randrange(self.seen)) < self._size:
-                self.pairs[place] = each
+            held = (-self._lot(each), self.seen, each)
+            if len(self._held) < self._size:
+                heapq.heappush(self._held, held)
+            elif self._held and held > self._held[0]:
+                heapq.heapreplace(self._held, held)
+
+    def _lot(self, pair: Candidate) -> int:
+        named = orjson.dumps([self._seed, pair.rollout.question_id, pair.chosen.id, pair.rejected.id])
+        return int.from_bytes(hashlib.sha256(named).digest())
 
 
 # -- who continues ---------------------------------------------------------------------------------------------
@@ -240,50 +354,64 @@ class _Sample:
 @dataclass(frozen=True)
 class _Continuing:
     """The model that continues, as the run's settings and the flags say. recorded_as: in the journal; None: the run's
-    teacher."""
+    teacher. key_variable: whose key another model than the teacher is sent."""
 
     settings: GenerateSettings
     policy: Policy
     corpus: Path | None
     recorded_as: str | None
+    key_variable: str = KEY_VARIABLE
 
     def open(self) -> ChatModel:
-        return open_model(self.settings) if self.recorded_as is None else open_value_model(self.settings)
+        if self.recorded_as is None:
+            return open_model(self.settings)
+        return open_value_model(self.settings, flags="--", key_variable=self.key_variable)
 
 
-def _who_continues(
-    run: Path, config: dict[str, Any], given: CalibrateSettings, chat_model: ChatModel | None
-) -> _Continuing:
+def _who_continues(run: Path, made: _MadeWith, given: CalibrateSettings, chat_model: ChatModel | None) -> _Continuing:
     """Who continued in the run, unless another model is given."""
-    saved, corpus = _saved_settings(run, config, given)
-    teacher, student = config["decides_answers"]["model"], config["decides_answers"].get("value_model", {}).get("name")
+    saved, corpus = _saved_settings(run, made, given)
+    teacher, student = made.decides_answers.model, made.decides_answers.student
     wanted = chat_model.name if chat_model else given.model or student or teacher
     prices = {"price_in": given.price_in, "price_out": given.price_out}
     if wanted == teacher:
         own = {"base_url": given.base_url, **prices}
-        settings = saved.model_copy(update={"model": wanted} | {name: own[name] for name in own if own[name]})
+        settings = saved.model_copy(update={"model": wanted} | _given(own))
         return _Continuing(settings, teacher_policy(settings, wanted), corpus, None)
     own = {"value_base_url": given.base_url, **{f"value_{name}": price for name, price in prices.items()}}
-    kept = own if wanted != student else {name: each for name, each in own.items() if each}
-    settings = saved.model_copy(update={"value_model": wanted} | kept)
+    settings = saved.model_copy(update={"value_model": wanted} | (_given(own) if wanted == student else own))
     name = wanted if chat_model else value_model_name(settings)
-    return _Continuing(settings, value_policy(settings, name), corpus, name)
+    policy = value_policy(settings, name)
+    if policy.price is SELF_HOSTED and (given.base_url or wanted != student):
+        policy = replace(policy, price=None)  # only at the address it had in the run is it known to be free
+    key_variable = VALUE_KEY_VARIABLE if wanted == student and saved.value_base_url else KEY_VARIABLE
+    return _Continuing(settings, policy, corpus, name, key_variable)
 
 
-def _saved_settings(
-    run: Path, config: dict[str, Any], given: CalibrateSettings
-) -> tuple[GenerateSettings, Path | None]:
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """Without those that were left out; a price of 0 is one."""
+    return {name: value for name, value in flags.items() if value is not None and value != []}
+
+
+def _saved_settings(run: Path, made: _MadeWith, given: CalibrateSettings) -> tuple[GenerateSettings, Path | None]:
     """How the run was made, files that have moved apart; and the corpus."""
-    operational = config.get("operational", {})
+    operational = made.operational
+    older = InputError(
+        f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
+        "Run the same generate command again: it adds them and asks nothing"
+    )
+    if operational.settings is None:
+        raise older
     try:
-        saved = GenerateSettings.model_validate(operational["settings"] | {"run": run})
-    except (KeyError, TypeError, ValidationError) as error:
-        raise InputError(
-            f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
-            "Run the same generate command again: it adds them and asks nothing"
-        ) from error
-    corpus = Path(operational["corpus"]) if operational.get("corpus") else None
+        saved = GenerateSettings.model_validate(operational.settings | {"run": run})
+    except ValidationError as error:
+        raise older from error
+    corpus = Path(operational.corpus) if operational.corpus else None
     changed: dict[str, Any] = {"concurrency": given.concurrency}
+    if not saved.base_url and made.decides_answers.model != OFFLINE:
+        changed["base_url"] = operational.base_url  # the one OPENAI_BASE_URL gave
+    if not saved.value_base_url:
+        changed["value_base_url"] = operational.value_base_url
     if given.prompts:
         changed["prompts"] = given.prompts
     if given.corpus or given.index:
@@ -319,7 +447,7 @@ class _Revaluer:
     """What a revaluation needs to know; see `calibrate`."""
 
     run: Path
-    config: dict[str, Any]
+    made: _MadeWith
     settings: CalibrateSettings
     chat_model: ChatModel | None
     retriever: Retriever | None
@@ -327,13 +455,12 @@ class _Revaluer:
 
     async def revalue(self, sample: _Sample) -> Revaluation:
         """Both sides of the pairs, from the journal or from the model, which is opened only if it has to be asked."""
-        continuing = _who_continues(self.run, self.config, self.settings, self.chat_model)
+        continuing = _who_continues(self.run, self.made, self.settings, self.chat_model)
         policy, caps = continuing.policy, Caps(self.settings.max_cost, self.settings.max_calls)
         if caps.cost is not None:
             check_prices(policy, None)
         retriever, prompts = await self._open_retriever(continuing), self._load_prompts(continuing)
         async with AsyncExitStack() as opened:
-            opened.enter_context(only_writer(self.run / PLACE))
             journal = await opened.enter_async_context(open_journal(self.run / PLACE / JOURNAL))
             spent = journal.delivered_by.get(continuing.recorded_as, Tokens())
             ledger = Ledger(policy.price, caps, spent=spent)
@@ -345,17 +472,21 @@ class _Revaluer:
 
             agent = make_agent(continuing.settings, behind(None), policy.sampling, retriever, prompts)
             sides = await _sides_of(agent, sample.pairs)
-            again = _Again(agent, self.settings.k)
+            failures = opened.enter_context(_Failures(self.run / PLACE / FAILURES))
+            again = _Again(agent, self.settings.k, failures)
             values, owed = await again.recorded(sides)
             if owed:
                 model = self.chat_model or await owned(opened, continuing.open())
+                self.watcher.say(again.plan(owed, policy.name))
                 values |= await again.asked(Models(behind(model)), owed, self.watcher)
         return _summary(
             [_revalued(each, values) for each in sample.pairs],
             again,
+            label_model=self.made.decides_answers.student or self.made.decides_answers.model,
             model=policy.name,
             k=self.settings.k,
             seed=self.settings.seed,
+            min_confidence=self.settings.min_confidence,
             exportable=sample.seen,
             calls=ledger.spent.calls,
             session_calls=ledger.spent.calls - spent.calls,
@@ -364,7 +495,7 @@ class _Revaluer:
 
     async def _open_retriever(self, continuing: _Continuing) -> Retriever:
         """The run's. Raises InputError where it is another one now."""
-        recorded = self.config["decides_answers"]["retriever"]
+        recorded = self.made.decides_answers.retriever
         retriever = self.retriever or await open_retriever(continuing.settings, continuing.corpus, (), self.watcher)
         if retriever.identity != recorded:
             raise InputError(
@@ -376,7 +507,7 @@ class _Revaluer:
     def _load_prompts(self, continuing: _Continuing) -> Prompts:
         """The run's. Raises InputError where they are others now."""
         prompts = load_prompts(continuing.settings.prompts)
-        if prompts.hash != self.config["decides_answers"]["prompts"]:
+        if prompts.hash != self.made.decides_answers.prompts:
             raise InputError(f"{self.run} was made with other prompts: give the directory they are in by --prompts")
         return prompts
 
@@ -424,14 +555,61 @@ def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: Rollout
         )
 
 
+class _Failures:
+    """Attempts that failed and steps that were given up, each a line of a file that is made for the first one. Use as a
+    context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.attempts = 0
+        self.given_up: Counter[str] = Counter()
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def attempt(self, failure: CallFailure) -> None:
+        self.attempts += 1
+        self._write({"kind": "call", **asdict(failure)})
+
+    def step(self, side: _Side, error: ModelError | RetrievalError) -> None:
+        self.given_up[error.cause] += 1
+        where = {"question_id": side.rollout.question_id, "node_id": side.node.id}
+        self._write({"kind": "step", **where, "cause": error.cause, "message": str(error)})
+
+    def _write(self, failure: dict[str, Any]) -> None:
+        """Secrets left out. Raises StorageError."""
+        shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
+        try:
+            if self._file is None:
+                self._file = self._path.open("ab", buffering=0)
+            line, end = orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE), self._file.seek(0, os.SEEK_END)
+            append_durably(self._file.fileno(), line, end=end, sync=False)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self._path}: {error.strerror}. Make room and run the same command again"
+            ) from error
+
+
 class _Again:
     """Fresh continuations of steps, from the journal or from a model."""
 
-    def __init__(self, agent: Agent, k: int) -> None:
-        self.failures: Counter[str] = Counter()
-        self.failed_attempts = 0
+    def __init__(self, agent: Agent, k: int, failures: _Failures) -> None:
+        self.failures = failures
         self._agent = agent
         self._k = k
+
+    def plan(self, owed: _Sides, model: str) -> str:
+        """What is about to be asked. A continuation takes a reply a step, and one more where it has to be repaired."""
+        steps = sum(max(1, self._agent.max_steps - side.steps) for side in owed.values())
+        return (
+            f"{len(owed):,} steps x {self._k:,} continuations by {model}: at most {2 * steps * self._k:,} replies, "
+            "less what the journal has"
+        )
 
     async def recorded(self, sides: _Sides) -> tuple[_Values, _Sides]:
         """What the journal knows; and the sides that somebody has to be asked about."""
@@ -445,31 +623,41 @@ class _Again:
 
     async def asked(self, models: Models, sides: _Sides, watcher: Watcher) -> _Values:
         """Of every side; None where it was given up. Raises RunStopped, KeyboardInterrupt when that is Ctrl-C."""
-        models.begin(on_failure=lambda _: self._count_attempt(), say=watcher.say)
+        models.begin(on_failure=self.failures.attempt, say=watcher.say)
         await models.check()
+        ended: list[_Side] = []
 
         async def value(position: int, side: _Side) -> float | None:
             own = replace(self._agent, model=models.teacher, priority=position, spending=Spending())
             try:
                 return await self._mean(own, side)
             except (ModelError, RetrievalError) as error:
-                self.failures[error.cause] += 1
+                self.failures.step(side, error)
                 return None
+            finally:
+                ended.append(side)
 
-        with models.interruptible(models.stop, say=watcher.say):
-            try:
-                found = await together(*(value(position, side) for position, side in enumerate(sides.values())))
-            except Exception as error:
-                models.stop(error if isinstance(error, RunStopped) else RunStopped(str(error)))
-                await models.drain()
-                if isinstance(error, Interrupted):
-                    raise KeyboardInterrupt from error
-                raise
-            await models.drain()  # what a side that was given up had asked for is paid, too
+        async def tell() -> None:
+            while True:
+                await asyncio.sleep(TOLD_EVERY_S)
+                waiting = f"; {models.waiting_for}" if models.waiting_for else ""
+                watcher.say(f"{len(ended):,} of {len(sides):,} steps, {models.spent.calls:,} replies{waiting}")
+
+        telling = asyncio.create_task(tell())
+        try:
+            with models.interruptible(models.stop, say=watcher.say):
+                try:
+                    found = await together(*(value(position, side) for position, side in enumerate(sides.values())))
+                except Exception as error:
+                    models.stop(error if isinstance(error, RunStopped) else RunStopped(str(error)))
+                    await models.drain()
+                    if isinstance(error, Interrupted):
+                        raise KeyboardInterrupt from error
+                    raise
+                await models.drain()  # what a side that was given up had asked for is paid, too
+        finally:
+            telling.cancel()
         return dict(zip(sides, found, strict=True))
-
-    def _count_attempt(self) -> None:
-        self.failed_attempts += 1
 
     async def _mean(self, agent: Agent, side: _Side) -> float | None:
         """Mean discounted outcome over the continuations that are plain samples all along, as in the labels."""
@@ -503,8 +691,8 @@ def _revalued(pair: Candidate, values: _Values) -> RevaluedPair:
     )
 
 
-def _summary(sample: list[RevaluedPair], again: _Again, **known: Any) -> Revaluation:
-    """known: the fields that neither the pairs nor the failures tell."""
+def _summary(sample: list[RevaluedPair], again: _Again, *, label_model: str, model: str, **known: Any) -> Revaluation:
+    """known: the other fields that neither the pairs nor the failures tell."""
     decided = [
         Revalued(each.action_type, each.layer, each.confidence, each.margin, each.fresh_margin)
         for each in sample
@@ -512,10 +700,12 @@ def _summary(sample: list[RevaluedPair], again: _Again, **known: Any) -> Revalua
     ]
     return Revaluation(
         **known,
+        model=model,
+        disagreement=None if model == label_model else _disagreement(decided, label_model, model),
         pairs=len(sample),
         unvalued=len(sample) - len(decided),
-        failures_by_cause=dict(again.failures.most_common()),
-        failed_attempts=again.failed_attempts,
+        failures_by_cause=dict(again.failures.given_up.most_common()),
+        failed_attempts=again.failures.attempts,
         confidence_level=CONFIDENCE_LEVEL,
         confirmed=sign_agreement(decided),
         confirmed_by_action_type=sign_agreement_by(decided, lambda each: each.action_type),
@@ -524,4 +714,18 @@ def _summary(sample: list[RevaluedPair], again: _Again, **known: Any) -> Revalua
         mean_fresh_margin=statistics.mean(each.fresh_margin for each in decided) if decided else None,
         reliability=reliability(decided),
         sample=sample,
+    )
+
+
+def _disagreement(pairs: list[Revalued], label_model: str, fresh_model: str) -> Disagreement:
+    def disagree(among: Iterable[Revalued]) -> Share:
+        decided = [each for each in among if not each.tied]
+        return share_of(sum(not each.confirmed for each in decided), len(decided))
+
+    types = sorted({each.action_type for each in pairs})
+    return Disagreement(
+        label_model=label_model,
+        fresh_model=fresh_model,
+        disagree=disagree(pairs),
+        disagree_by_action_type={name: disagree(each for each in pairs if each.action_type == name) for name in types},
     )

@@ -39,6 +39,7 @@ app.add_typer(index_app, name="index")
 
 
 FAILED, BAD_INPUT = 1, 2
+OF_A_VALUE_MODEL = [name for name in GenerateSettings.model_fields if name.startswith("value_")]
 Command: TypeAlias = Callable[..., None]
 _arguments: ContextVar[list[str]] = ContextVar("arguments")
 
@@ -180,15 +181,21 @@ def _exit(stopped: StopReason | None, *, failed: int) -> None:
 
 def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
     from reasonrag.display import TerminalWatcher, show_estimate
-    from reasonrag.estimation import estimate
+    from reasonrag.estimation import NothingMeasured, estimate
 
     flags.pop("replay")
     with _interrupts():
-        found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
+        try:
+            found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
+        except NothingMeasured as nothing:
+            print(f"stopped: {redact(str(nothing))}", file=sys.stderr)
+            _exit(nothing.stopped, failed=pilot)
+            return
     if as_json:
         print(found.model_dump_json())
     else:
         show_estimate(found)
+    _exit(found.stopped, failed=found.failed)
 
 
 @contextmanager
@@ -252,6 +259,7 @@ def calibrate(
     revalue: Annotated[Optional[int], _calibrate_flag("revalue")] = None,
     k: Annotated[Optional[int], _calibrate_flag("k")] = None,
     seed: Annotated[Optional[int], _calibrate_flag("seed")] = None,
+    min_confidence: Annotated[Optional[float], _calibrate_flag("min_confidence")] = None,
     model: Annotated[Optional[str], _calibrate_flag("model", AGENT)] = None,
     base_url: Annotated[Optional[list[str]], _calibrate_flag("base_url", AGENT)] = None,
     corpus: Annotated[Optional[Path], _calibrate_flag("corpus", AGENT)] = None,
@@ -280,6 +288,8 @@ def calibrate(
         print(found.model_dump_json())
     else:
         show_calibration(found)
+    if found.gave_up:
+        raise typer.Exit(FAILED)
 
 
 def _with_flags_of(other: Callable[..., None], *, without: Collection[str]) -> Callable[[Command], Command]:
@@ -298,7 +308,7 @@ def _with_flags_of(other: Callable[..., None], *, without: Collection[str]) -> C
 
 @app.command()
 @_with_flags_of(pairs, without=("run", "out", "as_json"))
-@_with_flags_of(generate, without=("run", "limit", "replay", "dry_run", "pilot", "as_json"))
+@_with_flags_of(generate, without=("run", "limit", "replay", "dry_run", "pilot", "as_json", *OF_A_VALUE_MODEL))
 def tune(
     run: Annotated[Optional[Path], _flag(TuneSettings, "run", TRIALS)] = None,
     pilot: Annotated[Optional[int], _flag(TuneSettings, "pilot", TRIALS)] = None,

@@ -69,11 +69,10 @@ def identical_siblings(rollout: RolloutRecord) -> bool:
 def never_answers(rollout: RolloutRecord) -> bool:
     """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more than
     `STEPS_TO_AN_ANSWER` steps; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
-    if not any(node.rollouts for node in rollout.nodes):
+    if not rollout.ends:
         return len(rollout.nodes) > STEPS_WITHOUT_END
     unwilling = (
-        each.end == "failed" or (each.end == "conclusion" and each.steps > STEPS_TO_AN_ANSWER)
-        for each in rollout.nodes[0].rollouts
+        each.end == "failed" or (each.end == "conclusion" and each.steps > STEPS_TO_AN_ANSWER) for each in rollout.ends
     )
     return _most(unwilling, share=NEARLY_ALL)
 
@@ -271,5 +270,4 @@ def _said(node: RolloutNode) -> str:
 
 
 def _all_have(rollout: RolloutRecord, *, outcome: float) -> bool:
-    finals = rollout.nodes[0].rollouts if rollout.nodes else []
-    return len(finals) >= SEVERAL and all(each.quality == outcome for each in finals)
+    return len(rollout.ends) >= SEVERAL and all(end.quality == outcome for end in rollout.ends)

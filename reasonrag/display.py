@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterable
@@ -18,11 +19,11 @@ from preference.exporting import PAIRS_FILE
 from reasonrag.calibration import Calibration, Revaluation
 from reasonrag.estimation import Estimate, Range
 from reasonrag.prices import dollars
-from reasonrag.runs import FAILURES, ROLLOUTS
+from reasonrag.runs import FAILURES, ROLLOUTS, TUNING
 from reasonrag.session import SessionTally
 from reasonrag.settings import SETTINGS_FILE
 from reasonrag.summaries import RunSummary
-from reasonrag.tuning import REDEFINES_RIGHT, TUNING, TrialReport, Tuning
+from reasonrag.tuning import REDEFINES_RIGHT, TrialReport, Tuning
 
 BAR_WIDTH = 30
 PLAIN_LINE_EVERY_S = 10.0
@@ -129,8 +130,12 @@ def show_estimate(estimate: Estimate) -> None:
     ]
     _print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
     if estimate.measured_by == "pilot":
-        print(f"measured on {estimate.measured_questions:,} questions of this run, mean and two standard errors")
+        print(f"measured on {_questions(estimate.measured_questions)} of this run, mean and two standard errors")
         print(f"the pilot has cost {_dollars(estimate.spent_dollars)}; the run goes on from there")
+        if estimate.failed:
+            print(f"{_questions(estimate.failed)} failed and count for nothing here; the same command tries them again")
+        if estimate.stopped:
+            print(f"the pilot stopped early, so this is measured on fewer than was asked: {estimate.stopped.message}")
     else:
         print(
             f"low: {estimate.measured_questions:,} questions rehearsed by the offline teacher; high: the whole "
@@ -141,6 +146,10 @@ def show_estimate(estimate: Estimate) -> None:
             f"list prices of {estimate.prices_as_of}; the endpoint's prompt cache (${estimate.cached_price_in:g} per "
             f"million) would cost less, a Batch API, which reasonrag does not use, {estimate.batch_discount:.0%} less"
         )
+
+
+def _questions(count: int) -> str:
+    return "1 question" if count == 1 else f"{count:,} questions"
 
 
 def _range(values: Range) -> str:
@@ -192,7 +201,11 @@ def _gold_row(agreement: dict[str, GoldAgreement]) -> list[tuple[str, str]]:
 def _agreement(each: GoldAgreement) -> str:
     decided = each.right + each.wrong
     share = f"{each.right / decided:.2f}" if decided else "-"
-    return f"{share} ({each.right:,} of {decided:,}, {each.ties:,} ties)"
+    return f"{share} ({each.right:,} of {decided:,}, {_ties(each.ties)})"
+
+
+def _ties(count: int) -> str:
+    return "1 tie" if count == 1 else f"{count:,} ties"
 
 
 def show_calibration(found: Calibration) -> None:
@@ -207,6 +220,13 @@ def show_calibration(found: Calibration) -> None:
     Console(highlight=False).print(table)
     if found.revaluation:
         _show_revaluation(found.revaluation)
+    if found.value_model and not (found.revaluation and found.revaluation.disagreement):
+        command = shlex.join(["reasonrag", "calibrate", found.run, "--revalue", "40", "--model", found.teacher])
+        print(f"how often {found.value_model} and the teacher disagree on which step is better, by action type:")
+        print(command)
+    if found.gave_up:
+        why = Path(found.report).parent / FAILURES
+        print(f"why steps were given up: {why}; the same command tries them again")
     print(f"wrote {found.report}")
 
 
@@ -223,10 +243,17 @@ def _show_revaluation(fresh: Revaluation) -> None:
         ("cost", _dollars(fresh.cost_usd)),
     ]
     _print_table(f"{fresh.k:,} fresh continuations a step  by {fresh.model}", rows)
+    if other := fresh.disagreement:
+        disagree = {"all pairs": other.disagree} | other.disagree_by_action_type
+        print(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
+        for name, share in disagree.items():
+            print(f"{name:<10}  {_share_with_interval(share)}")
     print("confidence claimed, share confirmed")
     for each in fresh.reliability:
-        share = each.confirmed.share or 0.0
-        bar = "#" * round(BAR_WIDTH * share) + "." * (BAR_WIDTH - round(BAR_WIDTH * share))
+        if each.mean_confidence is None:  # no pair is in it
+            continue
+        part = each.confirmed.share or 0.0
+        bar = "#" * round(BAR_WIDTH * part) + "." * (BAR_WIDTH - round(BAR_WIDTH * part))
         print(
             f"{each.low:.1f} to {each.high:.1f}  {bar if each.confirmed.of else ' ' * BAR_WIDTH}  {_confirmed_of(each)}"
         )
@@ -234,10 +261,13 @@ def _show_revaluation(fresh: Revaluation) -> None:
 
 def _confirmed_of(found: Bin | SignAgreement) -> str:
     """`0.90 [0.80, 0.95] of 40, 2 ties`."""
-    share, ties = found.confirmed, f", {found.ties:,} ties" if found.ties else ""
+    return _share_with_interval(found.confirmed) + (f", {_ties(found.ties)}" if found.ties else "")
+
+
+def _share_with_interval(share: Share) -> str:
     if share.share is None or share.low is None or share.high is None:
-        return f"- of 0{ties}"
-    return f"{share.share:.2f} [{share.low:.2f}, {share.high:.2f}] of {share.of:,}{ties}"
+        return "- of 0"
+    return f"{share.share:.2f} [{share.low:.2f}, {share.high:.2f}] of {share.of:,}"
 
 
 def _short_share(share: Share) -> str:
@@ -271,9 +301,10 @@ def show_tuning(tuning: Tuning) -> None:
     for trial in tuning.trials:
         if trial.failed:
             print(f"{trial.name}: {trial.failed:,} questions failed: {_counts(trial.failures_by_cause)}")
+    _warn(tuning.warnings)
     run = Path(tuning.run)
     print(f"wrote {run / TUNING}")
-    if tuning.suggested:
+    if tuning.suggests_a_change:
         print(f"wrote {run / SETTINGS_FILE}: copy its table into your own, or explore with\n{tuning.command}")
     if tuning.stopped:
         tried = sum(trial.complete for trial in tuning.trials)
@@ -309,14 +340,11 @@ def _trial_row(trial: TrialReport, *, money: bool) -> list[str]:
 def _suggestion(tuning: Tuning) -> str:
     found = next((trial for trial in tuning.trials if trial.name == tuning.suggested), None)
     if found is None:
-        return "nothing is suggested: the base did not come to its end, or no trial made a pair"
+        return "nothing is suggested: the base did not come to its end, or made no pair and nothing is surely cheaper"
     if not found.changed:
-        return "suggested: the base; nothing cheaper is as good"
+        return "suggested: the base, your own settings; nothing is cheaper by more than noise and not worse"
     change = found.intervals["cost_change"]
-    if change.low is None or change.high is None:
-        return f"suggested: {found.name}; too few pairs to say how much cheaper it is than the base"
-    sure = "" if change.high < 0 else "; that is within the noise, the base may be as good"
-    return f"suggested: {found.name}; a right pair costs {change.low:+.0%} to {change.high:+.0%} against the base{sure}"
+    return f"suggested: {found.name}; a right pair costs {change.low:+.0%} to {change.high:+.0%} against the base"
 
 
 def _print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:

@@ -20,13 +20,14 @@ from pydantic import BaseModel
 from preference import RolloutRecord, Usage, read_rollouts
 from reasonrag.chat import ChatModel
 from reasonrag.concurrency import run_to_end
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, ReasonragError
 from reasonrag.generation import Policy, explore, find_data, find_policies, generate, most_calls, resolve_recipe
 from reasonrag.offline import STUDENT, OfflineTeacher
 from reasonrag.prices import PRICES_AS_OF, Price
 from reasonrag.runs import ROLLOUTS
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import GenerateSettings, resolve
+from reasonrag.summaries import StopReason
 
 REHEARSED_QUESTIONS = 20
 REPLY_TOKENS = (40, 100)
@@ -66,6 +67,20 @@ class Estimate(BaseModel):
     """What decides the high end of the hours: `concurrency`, `requests per minute` or `tokens per minute`."""
     spent_dollars: float | None
     """What the pilot has cost."""
+    failed: int = 0
+    """Questions of the run that are without a tree after the pilot; nothing was measured on them."""
+    stopped: StopReason | None = None
+    """Why the pilot ended before its questions did; null if it did not."""
+
+
+class NothingMeasured(ReasonragError):
+    """A pilot without a tree. `stopped`: what ended it early; None: its questions failed."""
+
+    cause = "pilot"
+
+    def __init__(self, message: str, stopped: StopReason | None) -> None:
+        super().__init__(message)
+        self.stopped = stopped
 
 
 @dataclass(frozen=True)
@@ -91,6 +106,8 @@ class _Measured:
     seconds_per_request: tuple[float, float]
     questions: int
     spent_dollars: float | None = None
+    failed: int = 0
+    stopped: StopReason | None = None
 
 
 def estimate(
@@ -103,7 +120,9 @@ def estimate(
 ) -> Estimate:
     """What `generate` with these flags would take. Needs no key without a pilot; see `generate` for the flags.
 
-    pilot: questions to explore for real first. Raises InputError where none of them could be explored.
+    pilot: questions to explore for real first; what stopped it early is in the estimate.
+    Raises InputError as `generate` does, and where no question could be rehearsed; NothingMeasured for a pilot that
+    ended without a tree, whatever it has spent.
     """
     settings = resolve(GenerateSettings, "generate", flags)
     source, _ = find_data(settings)
@@ -115,7 +134,7 @@ def estimate(
         measured = _rehearse(min(REHEARSED_QUESTIONS, total), settings, watcher, student)
     whole, values = measured.all.of_all(total), measured.values.of_all(total) if measured.values else {}
     by_model = _dollars_by_model(whole, values, teacher, student)
-    hours, limited_by = _hours(whole, _at_teachers_address(whole, values, settings), measured, settings)
+    hours, limited_by = _hours(whole, _limited(whole, values, settings), measured, settings)
     return Estimate(
         measured_by="pilot" if pilot else "rehearsal",
         measured_questions=measured.questions,
@@ -131,6 +150,8 @@ def estimate(
         hours=hours,
         limited_by=limited_by,
         spent_dollars=measured.spent_dollars,
+        failed=measured.failed,
+        stopped=measured.stopped,
     )
 
 
@@ -194,8 +215,10 @@ def _pilot(
     )
     trees = [rollout for rollout in read_rollouts(Path(summary.run) / ROLLOUTS) if not rollout.error]
     if not trees:
-        causes = ", ".join(summary.failures_by_cause) or (summary.stopped.message if summary.stopped else "none asked")
-        raise InputError(f"the pilot explored no question, so there is nothing to measure: {causes}")
+        causes = [*summary.failures_by_cause, *([summary.stopped.message] if summary.stopped else [])]
+        raise NothingMeasured(
+            f"the pilot explored no question, so there is nothing to measure: {', '.join(causes)}", summary.stopped
+        )
     latency = summary.session_seconds_per_request
     return _Measured(
         all=_Use(*map(_confidence, _columns([tree.usage for tree in trees]))),
@@ -203,6 +226,8 @@ def _pilot(
         seconds_per_request=(latency, latency) if latency else SECONDS_PER_REQUEST,
         questions=len(trees),
         spent_dollars=summary.cost_usd,
+        failed=summary.failed,
+        stopped=summary.stopped,
     )
 
 
@@ -262,11 +287,11 @@ def _sum(ranges: Iterable[Range | None]) -> Range | None:
     return total
 
 
-def _at_teachers_address(
-    whole: dict[str, Range], values: dict[str, Range], settings: GenerateSettings
-) -> dict[str, Range]:
-    """What the rate limits given by hand apply to."""
-    return _less(whole, values) if settings.value_base_url else whole
+def _limited(whole: dict[str, Range], values: dict[str, Range], settings: GenerateSettings) -> list[dict[str, Range]]:
+    """What each model asks for that the rate limits given by hand hold for: the teacher, and a value model at the
+    teacher's address, each by itself."""
+    teachers = _less(whole, values)
+    return [teachers, values] if values and not settings.value_base_url else [teachers]
 
 
 def _dollars(whole: dict[str, Range], price: Price | None) -> Range | None:
@@ -277,17 +302,17 @@ def _dollars(whole: dict[str, Range], price: Price | None) -> Range | None:
 
 
 def _hours(
-    whole: dict[str, Range], limited: dict[str, Range], measured: _Measured, settings: GenerateSettings
+    whole: dict[str, Range], limited: Sequence[dict[str, Range]], measured: _Measured, settings: GenerateSettings
 ) -> tuple[Range, str]:
     """How long the requests take at the given limits, and which of them is the tightest.
 
-    limited: those that count towards the limits per minute. One path's requests wait for each other, whoever answers
-    them, so a value model's are no second lane.
+    limited: of each model, those that count towards its limits per minute. One path's requests wait for each other,
+    whoever answers them, so a value model's are no second lane.
     """
 
     def needed(end: Literal["low", "high"], seconds: float) -> dict[str, float]:
-        requests = getattr(limited["requests"], end)
-        tokens = getattr(limited["prompt_tokens"], end) + getattr(limited["completion_tokens"], end)
+        requests = max(getattr(each["requests"], end) for each in limited)
+        tokens = max(getattr(each["prompt_tokens"], end) + getattr(each["completion_tokens"], end) for each in limited)
         found = {"concurrency": getattr(whole["requests"], end) * seconds / settings.concurrency / 3600}
         if settings.rpm:
             found["requests per minute"] = requests / settings.rpm / 60

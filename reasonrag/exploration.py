@@ -26,7 +26,7 @@ from mcts import (
     estimates,
 )
 from mcts.rewards import REWARDS
-from preference import NEARLY_THE_SAME, FinalScore, QuestionError, RolloutNode, RolloutRecord, similarity
+from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, say_the_same
 from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent import Agent, AgentStep, State
 from reasonrag.concurrency import together
@@ -245,7 +245,8 @@ def _as_record(
         "value": node.value,
         "reward": _reward(rewards, recipe),
         "rewards": rewards,
-        "continuations": known.draws if known else None,
+        "observations": known.observations if known else None,
+        "expected_outcome": known.mean if known else None,
         "rollouts": [_final_score(each, recipe.outcome) for each in node.rollouts],
     }
     if node.step is None:
@@ -320,15 +321,6 @@ def outcome_of(step: AgentStep, name: str) -> float:
     if name == "evident_f1" and step.in_evidence is False:
         return 0.0
     return step.f1 or 0.0
-
-
-def say_the_same(step: AgentStep, other: AgentStep) -> bool:
-    """Whether two steps of one state differ in words that do not matter: near-equal queries and evidence, equal
-    answers."""
-    if step.parse_error or other.parse_error or step.action_type != other.action_type:
-        return False
-    alike = similarity(step.content or "", other.content or "")
-    return alike == 1.0 or (step.action_type != "answer" and alike >= NEARLY_THE_SAME)
 
 
 def _draws(work: Expand | Continue) -> range:

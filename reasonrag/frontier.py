@@ -57,6 +57,10 @@ class Measured:
         differences = (self.confidence - base.confidence, self.share - base.share)
         return any(interval(each)[1] < 0 for each in differences)
 
+    def cheaper_than(self, base: Measured) -> bool:
+        """Per expected right pair, by more than noise; never where a resampling has no pair to tell."""
+        return interval(self.cost_change(base))[1] < 0
+
     def cost_change(self, base: Measured) -> _Values:
         """Of the cost per expected right pair, as a share of the base's."""
         nobody_has_pairs = np.isinf(self.cost) & np.isinf(base.cost)
@@ -77,7 +81,10 @@ def _ratio(above: _Values, below: _Values, *, empty: float) -> _Values:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a configuration stands; the numbers are those of `Measured`. `worse`: than the base, by more than noise."""
+    """Where a configuration stands; the numbers are those of `Measured`.
+
+    worse: than the base, by more than noise. cheaper: per expected right pair than the base, by more than noise.
+    """
 
     name: str
     cost: float
@@ -85,6 +92,7 @@ class Standing:
     confidence: float
     share: float
     worse: bool = False
+    cheaper: bool = False
 
     @property
     def rank(self) -> tuple[float, float, float, float]:
@@ -107,11 +115,11 @@ def frontier(standings: Sequence[Standing]) -> set[str]:
 
 
 def suggest(standings: Sequence[Standing]) -> str | None:
-    """The cheapest per expected right pair of those that are not worse than the base or that dominate one of these.
+    """The base, which is the first, unless others are cheaper and not worse by more than noise: of these the cheapest.
 
-    The first among equals. None if nobody makes pairs.
+    The best of many that differ by chance only is always cheaper than the base; it is no reason to leave it. None if
+    that would be a base that makes no pairs, or if there is none.
     """
-    fit = [each for each in standings if not each.worse]
-    allowed = [each for each in standings if not each.worse or any(dominates(each, other) for other in fit)]
-    best = min(allowed, key=lambda each: each.rank, default=None)
-    return best.name if best and math.isfinite(best.cost) else None
+    better = [each for each in standings if each.cheaper and not each.worse]
+    found = min(better or standings[:1], key=lambda each: each.rank, default=None)
+    return found.name if found and math.isfinite(found.cost) else None

@@ -41,7 +41,7 @@ from reasonrag.questions import (
     open_questions,
 )
 from reasonrag.retrieval import MANIFEST, BM25Retriever, Retriever, index_place, is_built, open_index, open_or_build
-from reasonrag.runs import JOURNAL, RunDirectory
+from reasonrag.runs import JOURNAL, TRIALS, TUNING, RunDirectory
 from reasonrag.session import Session, SilentWatcher, Watcher
 from reasonrag.settings import JUDGE_WEIGHT, MAX_STEPS, GenerateSettings, RewardName, resolve
 from reasonrag.summaries import RunSummary, SessionNumbers, StopReason, count_run, versions
@@ -106,6 +106,7 @@ async def explore(
     run's records is what it would have cost by itself.
     """
     source, corpus = find_data(settings)
+    _check_place(settings.run, shared=shared_journal is not None, replay=replay)
     prompts = load_prompts(settings.prompts)
     teacher, student = find_policies(settings, chat_model, value_chat_model)
     if settings.max_cost is not None:
@@ -149,6 +150,17 @@ async def explore(
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
     return summary
+
+
+def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
+    """Raises InputError for trials of tune, and for a replay that has no answers to play; nothing was written then."""
+    if not shared and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
+        raise InputError(f"{run} holds trials of tune; choose another --run")
+    journal = run / JOURNAL if replay is True else Path(replay or run)
+    if replay and not journal.is_file():
+        raise InputError(
+            f"there is no {journal} to replay; give the --run that was explored, or leave out --replay to explore it"
+        )
 
 
 async def owned(opened: AsyncExitStack, model: ChatModel) -> ChatModel:
@@ -247,6 +259,8 @@ def find_policies(
     name = chat_model.name if chat_model else model_name(settings)
     teacher = teacher_policy(settings, name)
     if settings.value_model is None and value_chat_model is None:
+        for flag in value_flags(settings):
+            raise InputError(f"{flag} is of a value model, and there is none: give --value-model, or leave it out")
         return teacher, None
     if RECIPES[settings.recipe].search.valuation == "score":
         raise InputError(
@@ -256,6 +270,12 @@ def find_policies(
     if value_name == name:
         raise InputError(f"--value-model {value_name} is the teacher, who continues by default; leave it out")
     return teacher, value_policy(settings, value_name)
+
+
+def value_flags(settings: GenerateSettings) -> list[str]:
+    """What was set of a value model, whether as a flag or elsewhere, as flags."""
+    names = (name for name in GenerateSettings.model_fields if name.startswith("value_"))
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(settings, name) not in (None, [])]
 
 
 def teacher_policy(settings: GenerateSettings, name: str) -> Policy:
@@ -406,9 +426,14 @@ def value_model_name(settings: GenerateSettings) -> str:
     return STUDENT if in_process else settings.value_model or ""
 
 
-def open_value_model(settings: GenerateSettings) -> ChatModel:
+def open_value_model(
+    settings: GenerateSettings, *, flags: str = "--value-", key_variable: str | None = None
+) -> ChatModel:
     """Who continues, at an address of its own or at the teacher's; the teacher's key and the rate limits given by hand
-    are for the teacher's address only."""
+    are for the teacher's address only.
+
+    flags: how the flags begin that messages name. key_variable: whose key it is sent, where that is decided already.
+    """
     name = value_model_name(settings)
     if name == STUDENT and not settings.value_base_url:
         return OfflineTeacher(name=name)
@@ -420,8 +445,8 @@ def open_value_model(settings: GenerateSettings) -> ChatModel:
         rpm=None if own else settings.rpm,
         tpm=None if own else settings.tpm,
         timeout=settings.timeout,
-        flags="--value-",
-        key_variable=VALUE_KEY_VARIABLE if own else KEY_VARIABLE,
+        flags=flags,
+        key_variable=key_variable or (VALUE_KEY_VARIABLE if own else KEY_VARIABLE),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from preference import MalformedRolloutsError, PairSummary, export_pairs, read_rollouts
+from preference.records import TornLineError
 from reasonrag.errors import InputError
 from reasonrag.runs import ROLLOUTS
 from reasonrag.settings import PairsSettings, resolve
@@ -29,9 +30,9 @@ def pairs(run: str | Path, **flags: Any) -> PairSummary:
         raise InputError(f"there is no {rollouts}; give a run directory. Make one with: reasonrag generate --run {run}")
     try:
         return export_pairs(read_rollouts(rollouts), settings.out, settings.rules, versions=versions())
+    except TornLineError as error:
+        raise InputError(f"{error}. A run was stopped there; the same generate command again mends the file") from error
     except MalformedRolloutsError as error:
-        raise InputError(
-            f"{error}. If a run was stopped there, run the same generate command again: it mends the file"
-        ) from error
+        raise InputError(str(error)) from error
     except OSError as error:
         raise InputError(f"cannot write {settings.out}: {error.strerror}") from error

@@ -189,6 +189,10 @@ def _inert(text: str) -> str:
     return _OUR_TAGS.sub(r"(\1\2)", plain_text(text))
 
 
+def as_thought(reply: str) -> str:
+    """A reply as later turns see it: with no tag but those that its turn may use."""
+    return _NO_TAGS_OF_THOUGHTS.sub(r"(\1\2)", plain_text(reply))
+
+
 def _join(thoughts: Sequence[str]) -> str:
-    """Replies of earlier turns with the tags that those turns may use."""
-    return " ".join(_NO_TAGS_OF_THOUGHTS.sub(r"(\1\2)", plain_text(each)) for each in thoughts)
+    return " ".join(map(as_thought, thoughts))

@@ -22,13 +22,15 @@ import orjson
 
 from preference import MalformedRolloutsError, RolloutRecord
 from preference.exporting import replacing
-from preference.records import parse_rollout
+from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.durable import append_durably
 from reasonrag.errors import InputError, StorageError
 from reasonrag.redaction import redact
 
 CONFIG, ROLLOUTS, FAILURES, SUMMARY = "config.json", "rollouts.jsonl", "failures.jsonl", "summary.json"
 JOURNAL = "journal.jsonl"
+TUNING, TRIALS = "tuning.json", "trials"
+"""What a directory of `tune` has instead of rollouts."""
 _INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
@@ -144,6 +146,8 @@ class RunDirectory:
                     break
                 try:
                     rollout = parse_rollout(line, where=f"{self.rollouts_path}, line {number}")
+                except OtherSchemaError as error:
+                    raise InputError(f"{error}, or choose another --run") from error
                 except MalformedRolloutsError as error:
                     raise InputError(f"{error}. Remove the line to have its question explored again") from error
                 self._index(rollout, start, len(line))

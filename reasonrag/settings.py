@@ -32,7 +32,7 @@ class Settings(BaseModel):
 
 
 class GenerateSettings(Settings):
-    """Settings of `generate`. The docstring under a field is its help text."""
+    """Settings of `generate`. A field's description is the help text of its flag."""
 
     dataset: str | None = Field(
         default=None,
@@ -137,10 +137,14 @@ class GenerateSettings(Settings):
         default=None, ge=0, description="The same of the value model [default: the table's, or 0 at --value-base-url]"
     )
     rpm: int | None = Field(
-        default=None, ge=1, description="Requests per minute and endpoint [default: what its headers say]"
+        default=None,
+        ge=1,
+        description="Requests per minute of each endpoint and each model [default: what its headers say]",
     )
     tpm: int | None = Field(
-        default=None, ge=1, description="Tokens per minute and endpoint [default: what its headers say]"
+        default=None,
+        ge=1,
+        description="Tokens per minute of each endpoint and each model [default: what its headers say]",
     )
     abort_degenerate: float = Field(
         default=0.95,
@@ -226,8 +230,13 @@ class CalibrateSettings(Settings):
     revalue: int = Field(default=0, ge=0, description="Pairs to value once more, by fresh continuations; 0: none")
     k: int = Field(default=16, ge=1, lt=STRIDE, description="Fresh continuations of each of their steps")
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the choice of pairs")
+    min_confidence: float = Field(
+        default=_RULES.min_confidence, ge=0, le=1, description="Smallest confidence of the pairs to choose from"
+    )
     model: str | None = Field(
-        default=None, description="Who continues [default: who did so in the run, its teacher or its value model]"
+        default=None,
+        description="Who continues; its key is OPENAI_API_KEY, that of the run's value model with its own address "
+        "REASONRAG_VALUE_API_KEY [default: who did so in the run, its teacher or its value model]",
     )
     base_url: list[str] = Field(
         default=[], description="Its OpenAI-compatible endpoint; repeatable [default: the run's]"

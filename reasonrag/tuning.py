@@ -40,16 +40,19 @@ from reasonrag.generation import (
     open_retriever,
     owned,
     resolve_recipe,
+    value_flags,
 )
 from reasonrag.journal import open_journal
 from reasonrag.ledger import Tokens
 from reasonrag.retrieval import Retriever
-from reasonrag.runs import CONFIG, JOURNAL, ROLLOUTS, only_writer
+from reasonrag.runs import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import SETTINGS_FILE, GenerateSettings, TuneSettings, resolve
 from reasonrag.summaries import StopReason, versions
 
-TUNING, TRIALS, BASE = "tuning.json", "trials", "base"
+BASE = "base"
+FIRST_WORDS = "# reasonrag tune suggests"
+"""Of a settings file that is ours to replace and to remove."""
 
 VARIED: dict[str, tuple[float, ...]] = {
     "alpha": (0.8, 0.9, 1.0),
@@ -138,7 +141,8 @@ class Tuning(BaseModel):
     """Trials, those included that were not reached."""
     trials: list[TrialReport]
     suggested: str | None
-    """A trial's name; null if the base did not come to its end, or if there are no pairs."""
+    """The base, or the cheapest trial that is cheaper than it and not worse, both by more than noise. Null if the base
+    did not come to its end, or if that would be a base without pairs."""
     config: dict[str, Any]
     """What was suggested as a [generate] table; empty without a suggestion."""
     calls_apart: int
@@ -148,7 +152,14 @@ class Tuning(BaseModel):
     cost_delivered: float | None
     """Everything that was answered in this directory, in all sessions."""
     stopped: StopReason | None
+    warnings: list[str] = []
+    """Of the base, as in a run's summary: what is wrong with it is mostly wrong with every trial."""
     versions: dict[str, str]
+
+    @property
+    def suggests_a_change(self) -> bool:
+        """Whether there is something to write into one's settings."""
+        return self.suggested not in (None, BASE)
 
     @property
     def command(self) -> str:
@@ -156,7 +167,7 @@ class Tuning(BaseModel):
         words = ["reasonrag", "generate"]
         for name, value in self.config.items():
             for each in value if isinstance(value, list) else [value]:
-                words += [f"--{_as_flag(name)}", str(each)]
+                words += _words(name, each)
         return shlex.join([*words, "--run", "runs/main"])
 
 
@@ -202,6 +213,11 @@ def tune(
         raise InputError("tune has no --limit; --pilot says how many questions are tried")
     settings = resolve(TuneSettings, "tune", own)
     base = resolve(GenerateSettings, "generate", others | {"run": settings.run, "limit": settings.pilot})
+    if of_a_value_model := value_flags(base):
+        raise InputError(
+            f"tune tries the teacher alone: leave out {', '.join(of_a_value_model)}, also in the environment and in "
+            f"the table [generate] of {SETTINGS_FILE}"
+        )
     return run_to_end(_tune(settings, base, chat_model, retriever, watcher or SilentWatcher()))
 
 
@@ -214,14 +230,13 @@ async def _tune(
 ) -> Tuning:
     trials, (source, corpus) = trials_of(base, settings.vary), find_data(base)
     asked = [question.id for question in source.limited(base.limit)]
-    teacher, student = find_policies(base, chat_model)
-    if student:
-        raise InputError("tune tries the teacher alone: leave out --value-model")
+    teacher, _ = find_policies(base, chat_model)
     if base.max_cost is not None:
         check_prices(teacher, None)
     price = teacher.price
     unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
     journal, tried, stopped = settings.run / JOURNAL, list[_Tried](), None
+    warnings = list[str]()
     async with AsyncExitStack() as opened:
         opened.enter_context(_own_directory(settings.run))
         watcher.say(_what_it_takes(trials, len(asked), base, await _delivered(journal)))
@@ -232,6 +247,7 @@ async def _tune(
             watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
             summary = await explore(trial.settings, chat_model, retriever, watcher, shared_journal=journal)
             stopped = summary.stopped
+            warnings = warnings if tried else list(dict.fromkeys(summary.warnings))
             tried.append(_Tried(trial, _records(trial, asked), settings.rules, unit, complete=stopped is None))
             if stopped:
                 break
@@ -256,6 +272,7 @@ async def _tune(
             tokens_delivered=spent.prompt + spent.completion,
             cost_delivered=None if price is None else spent.cost(price),
             stopped=stopped,
+            warnings=warnings,
             versions=versions(),
         )
         _write(tuning, settings.run)
@@ -265,10 +282,12 @@ async def _tune(
 def _what_it_takes(trials: Sequence[Trial], questions: int, base: GenerateSettings, answered: Tokens) -> str:
     most = sum(trial.most_calls(questions) for trial in trials)
     already = f", and {answered.calls:,} are there already" if answered.calls else ""
+    judged = ", and judgements on top" if resolve_recipe(base).judge else ""
     capped = any(cap is not None for cap in (base.max_cost, base.max_calls, base.max_tokens))
     return (
-        f"{len(trials)} trials on {questions:,} questions: at most {most:,} replies, the budgets of all together; the "
-        f"trials share answers{already}" + ("" if capped else ". No cap is set; --max-cost or --max-calls sets one")
+        f"{len(trials)} trials on {questions:,} questions: at most {most:,} replies, the budgets of all "
+        f"together{judged}; the trials share answers{already}"
+        + ("" if capped else ". No cap is set; --max-cost or --max-calls sets one")
     )
 
 
@@ -277,6 +296,9 @@ def _own_directory(place: Path) -> Iterator[None]:
     """The directory of the trials, which nobody else writes to meanwhile. Raises InputError."""
     if (place / CONFIG).exists():
         raise InputError(f"{place} is a run directory of generate; choose another --run for the trials")
+    table = place / SETTINGS_FILE
+    if table.exists() and not table.read_bytes().startswith(FIRST_WORDS.encode()):
+        raise InputError(f"{table} is not of tune, which would write over it; choose another --run for the trials")
     with ExitStack() as held:
         try:
             held.enter_context(only_writer(place))
@@ -329,6 +351,13 @@ def _as_flag(name: str) -> str:
     return name.replace("_", "-")
 
 
+def _words(name: str, value: Any) -> list[str]:
+    """A setting as it is typed; a switch has no value."""
+    if isinstance(value, bool):
+        return [f"--{_as_flag(name)}" if value else f"--no-{_as_flag(name)}"]
+    return [f"--{_as_flag(name)}", str(value)]
+
+
 # -- what they made ------------------------------------------------------------------------------------------------
 
 
@@ -367,7 +396,7 @@ def _compare(tried: Sequence[_Tried], *, seed: int) -> tuple[list[TrialReport], 
         if each.complete and each.trial.comparable:
             measured = Measured(each.yields(), seed=seed)
             reports[position] = _against(base, measured, reports[position])
-            standings.append(_standing(measured, reports[position]))
+            standings.append(_standing(measured, reports[position], cheaper=measured.cheaper_than(base)))
     on_frontier = frontier(standings)
     reports = [report.model_copy(update={"on_frontier": report.name in on_frontier}) for report in reports]
     suggested = suggest(standings)
@@ -427,7 +456,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _standing(measured: Measured, report: TrialReport) -> Standing:
+def _standing(measured: Measured, report: TrialReport, *, cheaper: bool) -> Standing:
     return Standing(
         report.name,
         cost=float(measured.cost[0]),
@@ -435,6 +464,7 @@ def _standing(measured: Measured, report: TrialReport) -> Standing:
         confidence=float(measured.confidence[0]),
         share=float(measured.share[0]),
         worse=report.worse_than_base,
+        cheaper=cheaper,
     )
 
 
@@ -454,8 +484,10 @@ def _config(trial: Trial) -> dict[str, Any]:
 def _write(tuning: Tuning, place: Path) -> None:
     with replacing(place / TUNING) as file:
         file.write(orjson.dumps(tuning.model_dump(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    if tuning.suggested:
-        lines = [f"# reasonrag tune suggests {tuning.suggested}, after {tuning.questions} questions", "[generate]"]
-        lines += [f"{name} = {orjson.dumps(value).decode()}" for name, value in tuning.config.items()]
-        with replacing(place / SETTINGS_FILE) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
+    if not tuning.suggests_a_change:
+        (place / SETTINGS_FILE).unlink(missing_ok=True)  # of an earlier tune, which knew less
+        return
+    lines = [f"{FIRST_WORDS} {tuning.suggested}, after {tuning.questions} questions", "[generate]"]
+    lines += [f"{name} = {orjson.dumps(value).decode()}" for name, value in tuning.config.items()]
+    with replacing(place / SETTINGS_FILE) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())

@@ -149,12 +149,12 @@ def test_a_journal_is_replayed_with_the_network_off() -> None:
 
 
 def test_what_was_answered_is_never_asked_again_even_if_its_question_failed() -> None:
-    """A question that failed after forty answers goes on from there."""
+    """A question that failed after twelve answers goes on from there."""
     asked: list[int] = []
 
     def fails_late(request: ChatRequest, position: int) -> Completion:
         asked.append(request.samples[position])
-        if len(asked) == 40:
+        if len(asked) == 13:
             raise RuntimeError("a fault of the client")
         return teacher_says(request, position)
 
@@ -210,11 +210,13 @@ def test_an_endpoint_that_does_everything_wrong_changes_no_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "cause"), [("same-500", "http_500"), ("length", "cut_off"), ("content-filter", "withheld")]
+    ("fault", "share", "cause"),
+    [("same-500", 0.02, "http_500"), ("length", 0.2, "cut_off"), ("content-filter", 0.02, "withheld")],
 )
-def test_what_an_endpoint_will_always_do_is_data_not_a_loop(fault: str, cause: str) -> None:
-    """A request that breaks the server for ever fails its question; a cut or withheld reply fails its step."""
-    with endpoint("--fault", f"{fault}=0.02", "--fault-seed", "5") as base_url:
+def test_what_an_endpoint_will_always_do_is_data_not_a_loop(fault: str, share: float, cause: str) -> None:
+    """A request that breaks the server for ever fails its question; a withheld reply, or one that is cut twice, fails
+    its step."""
+    with endpoint("--fault", f"{fault}={share}", "--fault-seed", "5") as base_url:
         done = finished(*command(base_url, "--json"))
         met = stats(base_url)["faults"][fault]
     summary = json.loads(done.stdout)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -23,10 +24,18 @@ def outcome(end: Rollout[str]) -> float:
     return end.outcome
 
 
-def of(tree: Tree[str], *nodes: Node[str]) -> list[tuple[float, int] | None]:
-    """Mean and draws of some nodes' estimates."""
-    known = [estimates(tree, outcome)[node.id] for node in nodes]
-    return [None if each is None else (pytest.approx(each.mean), each.draws) for each in known]
+def of(tree: Tree[str], *nodes: Node[str], plain_only: bool = True) -> list[tuple[float, float] | None]:
+    """Mean and observations of some nodes' estimates."""
+    known = estimates(tree, outcome, plain_only=plain_only)
+    return [
+        None if each is None else (pytest.approx(each.mean), pytest.approx(each.observations))
+        for each in (known[node.id] for node in nodes)
+    ]
+
+
+def answers(tree: Tree[str], *nodes: Node[str], plain_only: bool = True) -> list[int]:
+    known = estimates(tree, outcome, plain_only=plain_only)
+    return [each.answers for each in (known[node.id] for node in nodes) if each]
 
 
 # -- by hand ------------------------------------------------------------------------------------------------------
@@ -34,8 +43,8 @@ def of(tree: Tree[str], *nodes: Node[str]) -> list[tuple[float, int] | None]:
 
 def test_every_draw_of_a_state_weighs_the_same() -> None:
     """Root: query and guess (0). Below the query one draw led to evidence, from where three answers were right and one
-    wrong (.75), another to a wrong answer. Query: (.75 + 0) / 2 = .375; root: (.375 + 0) / 2 = .1875; of two draws
-    each. The plain mean over answers would be 3/6."""
+    wrong (.75), another to a wrong answer. Query: (.75 + 0) / 2 = .375; root: (.375 + 0) / 2 = .1875. Both rest on two
+    draws, and on no more, however much was explored below one of them. The plain mean over answers would be 3/6."""
     tree: Tree[str] = Tree()
     query = tree.add(tree.root, same("query"))
     guess = tree.add(tree.root, answer(0.0))
@@ -44,15 +53,32 @@ def test_every_draw_of_a_state_weighs_the_same() -> None:
         tree.add(evidence, answer(found))
     tree.add(query, answer(0.0))
     assert of(tree, tree.root, query, guess, evidence) == [(0.1875, 2), (0.375, 2), (0.0, 1), (0.75, 4)]
+    assert answers(tree, tree.root, query, guess, evidence) == [6, 5, 1, 4]
 
 
 def test_a_step_drawn_twice_weighs_twice() -> None:
-    """The same query twice, right; another once, wrong: 2/3 of three draws, though one answer each was looked at."""
+    """The same query twice, right; another once, wrong: 2/3, though one answer each was looked at. With weights 2 and 1
+    these two looks are worth 3**2 / (2**2 + 1**2) = 1.8 (Kish)."""
     tree: Tree[str] = Tree()
     query, _, other = (tree.add(tree.root, same(each)) for each in ("query", "query", "other"))
     tree.add_continuation(query, [answer(1.0)])
     tree.add_continuation(other, [answer(0.0)])
-    assert of(tree, tree.root, query, other) == [(2 / 3, 3), (1.0, 1), (0.0, 1)]
+    assert of(tree, tree.root, query, other) == [(2 / 3, 1.8), (1.0, 1), (0.0, 1)]
+
+
+def test_copies_of_a_step_explored_more_often_are_worth_what_was_explored() -> None:
+    """The same query thrice, with one right and one wrong answer below it; another once, wrong. Query: .5 of two
+    observations; root: (3 * .5 + 0) / 4 = .375, worth 4**2 / (3**2 / 2 + 1**2) = 32 / 11. Had eight answers been seen
+    below the query, it would be 16 / (9 / 8 + 1) = 7.5, and is the four draws there were."""
+    tree: Tree[str] = Tree()
+    query, _, _, other = (tree.add(tree.root, same(each)) for each in ("query", "query", "query", "other"))
+    tree.add_continuation(other, [answer(0.0)])
+    for found in (1.0, 0.0):
+        tree.add_continuation(query, [answer(found)])
+    assert of(tree, tree.root, query) == [(0.375, 32 / 11), (0.5, 2)]
+    for found in (1.0, 0.0) * 3:
+        tree.add_continuation(query, [answer(found)])
+    assert of(tree, tree.root, query) == [(0.375, 4), (0.5, 8)]
 
 
 def test_an_answer_is_known_exactly_and_counts_its_draws() -> None:
@@ -64,7 +90,8 @@ def test_an_answer_is_known_exactly_and_counts_its_draws() -> None:
 
 
 def test_continuations_without_nodes_are_draws_like_children() -> None:
-    """Two continuations of a query (1 and 0) and two drawn answers (both 0): 1/4 of four draws."""
+    """Two continuations of a query (1 and 0) and two drawn answers (both 0): 1/4 of four draws. Of the root's state the
+    query is one draw."""
     tree: Tree[str] = Tree()
     query = tree.add(tree.root, same("query"))
     tree.add_continuation(query, [same("evidence"), answer(1.0)])
@@ -84,18 +111,33 @@ def test_a_step_of_which_nothing_is_known_does_not_count() -> None:
 
 
 def test_draws_that_were_not_plain_weigh_nothing_above_and_are_known_themselves() -> None:
-    """The state's plain draws are all wrong; the one that was drawn otherwise is right."""
+    """The state's plain draws are all wrong; the one that was drawn otherwise is right. Where every draw counts, the
+    state is worth the mean of both."""
     tree: Tree[str] = Tree()
     query = tree.add(tree.root, same("query"))
     hotter = tree.add(tree.root, same("hotter", plain=False))
     tree.add_continuation(query, [answer(0.0)])
     tree.add_continuation(hotter, [answer(1.0)])
     assert of(tree, tree.root, query, hotter) == [(0.0, 1), (0.0, 1), (1.0, 1)]
+    assert of(tree, tree.root, query, hotter, plain_only=False) == [(0.5, 2), (0.0, 1), (1.0, 1)]
+
+
+def test_where_every_draw_counts_proposals_alone_tell_what_a_state_is_worth() -> None:
+    """Two queries and an answer of a teacher, all continued by another policy: 1, 0, and 0 drawn twice. Nothing is
+    known of that policy in the root's state; of any draw there, (1 + 0 + 0 + 0) / 4."""
+    tree: Tree[str] = Tree()
+    for query, found in (("one", 1.0), ("two", 0.0)):
+        tree.follow(tree.add(tree.root, same(query, plain=False)), [same("evidence"), answer(found)])
+    guess, _ = (tree.add(tree.root, answer(0.0, plain=False)) for _ in range(2))
+    assert of(tree, tree.root, guess) == [None, (0.0, 1)]
+    assert of(tree, tree.root, guess, plain_only=False) == [(0.25, 4), (0.0, 2)]
+    assert answers(tree, tree.root, plain_only=False) == [4]
 
 
 def test_siblings_that_say_the_same_share_one_estimate() -> None:
     """`who` (drawn twice; 1, 1, 0 below it) and `Who` (drawn once; 0 below it) are one: (1 + 1 + 0 + 0) / 4 of four
-    draws. The third sibling is wrong. Root: (3 * .5 + 0) / 4 = .375."""
+    observations. The third sibling is wrong. Root: (3 * .5 + 0) / 4 = .375, of four draws: Kish's number,
+    4**2 / (3**2 / 4 + 1**2) = 4.9, is more than there were."""
     tree: Tree[str] = Tree()
     who, _, twin, other = (tree.add(tree.root, same(each)) for each in ("who", "who", "Who", "other"))
     twin.same_as = who.id
@@ -107,12 +149,13 @@ def test_siblings_that_say_the_same_share_one_estimate() -> None:
 
 
 def test_a_twin_without_answers_of_its_own_knows_what_the_first_knows() -> None:
-    """That is what it saves: nobody continued from it."""
+    """That is what it saves: nobody continued from it. It adds weight to the state, and no knowledge."""
     tree: Tree[str] = Tree()
     who, twin = (tree.add(tree.root, same(each)) for each in ("who", "Who"))
     twin.same_as = who.id
     tree.add_continuation(who, [answer(1.0)])
-    assert of(tree, who, twin, tree.root) == [(1.0, 1), (1.0, 1), (1.0, 2)]
+    assert of(tree, who, twin, tree.root) == [(1.0, 1), (1.0, 1), (1.0, 1)]
+    assert answers(tree, who, twin, tree.root) == [1, 1, 1]
 
 
 def test_worth_is_what_the_caller_says() -> None:
@@ -121,7 +164,9 @@ def test_worth_is_what_the_caller_says() -> None:
     query = tree.add(tree.root, same("query"))
     tree.add_continuation(query, [same("evidence"), answer(1.0)])
     tree.add(tree.root, answer(1.0))
-    assert estimates(tree, lambda end: end.steps / 10)[0] == Estimate(mean=pytest.approx(0.2), draws=2)
+    assert estimates(tree, lambda end: end.steps / 10)[0] == Estimate(
+        mean=pytest.approx(0.2), observations=2, answers=2
+    )
 
 
 # -- laws ---------------------------------------------------------------------------------------------------------
@@ -155,7 +200,8 @@ def test_without_sampling_below_a_continuation_it_is_the_mean_over_answers(
     assert evenly_drawn_rewards(tree, alpha=alpha) == pytest.approx(spre_rewards(tree, alpha=alpha))
     for node, known in zip(tree.nodes, estimates(tree, outcome), strict=True):
         assert known is not None
-        assert known.draws == len(node.rollouts)
+        assert known.observations == pytest.approx(len(node.rollouts))
+        assert known.answers == len(node.rollouts)
 
 
 @given(drawn=paths, more=st.lists(paths, max_size=3), data=st.data())
@@ -198,3 +244,100 @@ def test_the_order_of_draws_does_not_matter(drawn: list[list[Step[str]]]) -> Non
         }
 
     assert by_words(grown(drawn[::-1])) == pytest.approx(by_words(grown(drawn)))
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Tree[str]:
+    """Paths drawn from anywhere, kept or not, plain or not; steps drawn again and not followed; twins."""
+    tree: Tree[str] = Tree()
+    for _ in range(draw(st.integers(1, 12))):
+        open_nodes = [node for node in tree.nodes if not node.terminal]
+        start = draw(st.sampled_from(open_nodes))
+        said = [same(word, plain=draw(st.booleans())) for word in draw(st.lists(words, max_size=3))]
+        path = [*said, answer(draw(st.sampled_from([0.0, 1.0])), plain=draw(st.booleans()))]
+        how = draw(st.sampled_from(["kept", "unkept", "not followed"]))
+        if how == "kept":
+            tree.follow(start, path)
+        elif how == "unkept":
+            tree.add_continuation(start, path)
+        else:
+            tree.add(start, path[0])
+    for node in tree.nodes:
+        twins = [each for each in tree.children(node) if not each.terminal]
+        for twin in twins[1:]:
+            twin.same_as = twins[0].id if draw(st.booleans()) else None
+    return tree
+
+
+def things_said(tree: Tree[str], state: Node[str]) -> dict[int, list[Node[str]]]:
+    """The steps of a state by the earliest that says the same."""
+    said: dict[int, list[Node[str]]] = {}
+    for child in tree.children(state):
+        said.setdefault(child.id if child.same_as is None else child.same_as, []).append(child)
+    return said
+
+
+@given(tree=trees(), plain_only=st.booleans())
+def test_a_state_rests_on_no_more_observations_than_draws_nor_than_its_different_steps(
+    tree: Tree[str], *, plain_only: bool
+) -> None:
+    """At least one, at most as many as were drawn and explored, and at most as many as all different steps have
+    together: copies and steps that say the same add none."""
+    known = estimates(tree, outcome, plain_only=plain_only)
+    for state in tree.nodes:
+        estimate = known[state.id]
+        if estimate is None or state.same_as is not None or any(each.same_as == state.id for each in tree.nodes):
+            continue  # what twins know together: below
+        drawn, different = len(state.unkept), float(len(state.unkept))
+        for head, steps in things_said(tree, state).items():
+            counted = sum(step.plain_draws if plain_only else step.draws for step in steps)
+            below = known[head]
+            if counted and below:
+                drawn, different = drawn + counted, different + below.observations
+        if not state.terminal:
+            assert 1 - 1e-9 <= estimate.observations <= drawn
+            assert estimate.observations <= different + 1e-9
+
+
+@given(tree=trees(), plain_only=st.booleans())
+def test_steps_that_say_the_same_know_what_they_know_together(tree: Tree[str], *, plain_only: bool) -> None:
+    """Their observations are added up, and their means by them."""
+    apart = Tree[str]()
+    apart.nodes = [replace(node, same_as=None) for node in tree.nodes]
+    for state in tree.nodes:
+        for head, steps in things_said(tree, state).items():
+            if len(steps) < 2 or any(below.same_as is not None for step in steps for below in under(tree, step)):
+                continue
+            alone = [estimates(apart, outcome, plain_only=plain_only)[step.id] for step in steps]
+            own = [each for each in alone if each]
+            together = estimates(tree, outcome, plain_only=plain_only)[head]
+            assert (together is None) == (not own)
+            if together:
+                weight = sum(each.observations for each in own)
+                assert together.observations == pytest.approx(weight)
+                assert together.mean == pytest.approx(sum(each.observations * each.mean for each in own) / weight)
+                assert together.answers == sum(each.answers for each in own)
+
+
+def under(tree: Tree[str], node: Node[str]) -> Iterator[Node[str]]:
+    for child in tree.children(node):
+        yield child
+        yield from under(tree, child)
+
+
+@given(found=st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=5), copies=st.integers(2, 5))
+def test_drawing_everything_again_changes_nothing_that_is_known(found: list[float], copies: int) -> None:
+    """Queries explored once: drawn once or several times all, they tell as much. So a state whose draws are all one
+    step, explored once, is known by one observation."""
+
+    def root_of(times: int) -> Estimate | None:
+        tree: Tree[str] = Tree()
+        for _ in range(times):
+            queries = [tree.add(tree.root, same(f"query {number}")) for number in range(len(found))]
+        for query, end in zip(queries, found, strict=True):
+            tree.add_continuation(query, [answer(end)])
+        return estimates(tree, outcome)[0]
+
+    once, often = root_of(1), root_of(copies)
+    assert once is not None
+    assert often == Estimate(pytest.approx(once.mean), pytest.approx(len(found)), len(found))

@@ -155,7 +155,8 @@ def test_economy_by_hand() -> None:
 
 
 def test_released_by_hand() -> None:
-    """One child per simulation until a state has two, each judged once; answers are judged anew at every visit.
+    """One child per simulation until a state has two, each judged once; answers are judged anew at every visit. The
+    judgements are numbered through.
 
     1. Root gets 1 (query), judged .8.   2. Root gets 2 (answer, F1 .5), judged .2. Root: 2 visits, value .5.
     3. UCT, c 1.414: 1: .8 + 1.414 sqrt(ln 2 / 1) = 1.977; 2: 1.377. So 1, which gets 3 (answer, F1 1), judged .9.
@@ -173,12 +174,12 @@ def test_released_by_hand() -> None:
             [(Expand(0, node_id=0, count=1, sample=0), expanded(step("query")))],
             [(Score(1, node_id=1, sample=0), Scored(0.8, calls=1))],
             [(Expand(2, node_id=0, count=1, sample=1), expanded(answer(0.5)))],
-            [(Score(3, node_id=2, sample=0), Scored(0.2, calls=1))],
+            [(Score(3, node_id=2, sample=1), Scored(0.2, calls=1))],
             [(Expand(4, node_id=1, count=1, sample=0), expanded(answer(1.0)))],
-            [(Score(5, node_id=3, sample=0), Scored(0.9, calls=1))],
+            [(Score(5, node_id=3, sample=2), Scored(0.9, calls=1))],
             [(Expand(6, node_id=1, count=1, sample=1), expanded(answer(0.0)))],
-            [(Score(7, node_id=4, sample=0), Scored(0.4, calls=1))],
-            [(Score(8, node_id=2, sample=1), Scored(0.6, calls=1))],
+            [(Score(7, node_id=4, sample=3), Scored(0.4, calls=1))],
+            [(Score(8, node_id=2, sample=4), Scored(0.6, calls=1))],
         ],
     )
     assert [node.parent_id for node in search.tree.nodes] == [None, 0, 0, 1, 1]
@@ -340,6 +341,51 @@ def test_the_root_gets_further_draws_only_while_all_its_answers_are_equal() -> N
     )
 
 
+def test_the_root_s_further_draws_look_at_answers_that_do_not_count_for_it() -> None:
+    """Both proposals are no plain samples: one leads to a right answer, one to a wrong one. That the root itself has
+    seen neither makes no question of it on which all answers are equal."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=4, simulations=2, wave=1))
+    search.tell(search.ask()[0].id, expanded(step("first", plain=False), step("second", plain=False)))
+    for work, found in zip(search.ask(), (1.0, 0.0), strict=True):
+        search.tell(work.id, continued([step("evidence"), answer(found)]))
+    assert search.tree.root.rollouts == []
+    assert [work.node_id for work in search.ask()] != [0]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_question_that_is_all_wrong_settles_whoever_proposes(*, plain: bool) -> None:
+    """Four queries, each wrong, and four more: then the question is settled, with eight queries and their eight
+    continuations of two steps, 24 replies. That nothing counts for the root where all queries are a teacher's
+    proposals, continued by another policy, does not make it cost more."""
+    search: Search[str] = Search(config("economy", wave=1))
+    while work := search.ask():
+        for each in work:
+            if isinstance(each, Expand):
+                drawn = range(each.sample, each.sample + each.count)
+                search.tell(each.id, expanded(*(same(f"query {number}", plain=plain) for number in drawn)))
+            else:
+                search.tell(each.id, continued([same("evidence"), answer(0.0)]))
+    assert (search.simulations, search.calls) == (2, 24)
+    assert len(search.tree.root.rollouts) == (8 if plain else 0)
+
+
+def test_the_root_s_further_draws_are_plain_and_come_before_any_other_try() -> None:
+    """Two draws a state, four in the root's, one further try. All draws are the same query with a wrong answer: the
+    root first gets the plain draws it may have, and only then one that is to be something else."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=4, resamples=1, simulations=4, wave=1))
+    tried = []
+    while work := search.ask():
+        for each in work:
+            if isinstance(each, Expand):
+                if each.node_id == 0:
+                    tried.append((each.sample, each.count, each.attempt))
+                steps = [same("query" if each.node_id == 0 else "evidence", plain=each.attempt == 0)] * each.count
+                search.tell(each.id, expanded(*steps))
+            else:
+                search.tell(each.id, continued([answer(0.0)]))
+    assert tried == [(0, 2, 0), (2, 2, 0), (4, 1, 1)]
+
+
 def test_further_draws_of_the_root_end_at_their_limit() -> None:
     """Two draws in a state, up to three in the root's: two, then one; three equal answers do not settle it
     (p (.25 + 3) / 3.5 = .929, promise .133), but there is nothing left to do."""
@@ -499,8 +545,9 @@ def test_what_says_the_same_as_the_second_says_the_same_as_the_first() -> None:
 
 
 def test_a_judgement_that_could_not_be_read_changes_no_mean() -> None:
-    """One child at a time: 1 judged .8; the judgement of 2 is unreadable. It is a visit, and 2, of which nothing is
-    known, passes for what is known above it: .8. The next simulation goes to 1, the earlier of equals."""
+    """One child at a time: 1 judged .8; the judgement of 2 is unreadable. That is a visit of 2 and of the root, and no
+    value: the root stays at .8, and 2, of which nothing is known, at 0. The third simulation goes to 1 (.8 against 0,
+    with as many visits), whose child is judged .2: 1 and the root become (.8 + .2) / 2."""
     search: Search[str] = Search(config("released", simulations=3))
     play(
         search,
@@ -508,23 +555,25 @@ def test_a_judgement_that_could_not_be_read_changes_no_mean() -> None:
             [(Expand(0, node_id=0, count=1, sample=0), expanded(step("first")))],
             [(Score(1, node_id=1, sample=0), Scored(0.8, calls=1))],
             [(Expand(2, node_id=0, count=1, sample=1), expanded(step("second")))],
-            [(Score(3, node_id=2, sample=0), Scored(None, calls=2))],
+            [(Score(3, node_id=2, sample=1), Scored(None, calls=2))],
             [(Expand(4, node_id=1, count=1, sample=0), expanded(step("third")))],
-            [(Score(5, node_id=3, sample=0), Scored(0.2, calls=1))],
+            [(Score(5, node_id=3, sample=2), Scored(0.2, calls=1))],
         ],
     )
     assert visits(search) == [3, 2, 1, 1]
-    assert values(search) == pytest.approx([0.6, 0.5, 0.8, 0.2])
+    assert [node.counted for node in search.tree.nodes] == [2, 2, 0, 1]
+    assert values(search) == pytest.approx([0.5, 0.5, 0.0, 0.2])
     assert search.calls == 1 + 1 + 1 + 2 + 1 + 1
 
 
 def test_an_unreadable_first_judgement_is_a_visit_worth_nothing() -> None:
-    """Nothing is known anywhere: 0."""
+    """Nothing is known anywhere: 0, and no value counts."""
     search: Search[str] = Search(config("released", simulations=1))
     search.tell(search.ask()[0].id, expanded(step("first")))
     search.tell(search.ask()[0].id, Scored(None, calls=2))
     assert search.ask() == []
     assert (visits(search), values(search)) == ([1, 1], [0.0, 0.0])
+    assert [node.counted for node in search.tree.nodes] == [0, 0]
 
 
 # -- repaired steps -----------------------------------------------------------------------------------------------
@@ -533,7 +582,7 @@ def test_an_unreadable_first_judgement_is_a_visit_worth_nothing() -> None:
 def test_a_repaired_sibling_is_valued_but_does_not_count_for_its_state() -> None:
     """Its own continuations make its reward; the root's mean knows only the plain sibling.
 
-    1 (repaired): right in 2 steps, .81. 2: wrong. Root: the mean over 2 alone, 0.
+    1 (repaired): right in 2 steps, .81. 2: wrong. Root: the mean over 2 alone, 0; it was visited by way of both.
     """
     search: Search[str] = Search(config("paper", siblings=2, continuations=1, simulations=1, wave=1))
     play(
@@ -547,6 +596,8 @@ def test_a_repaired_sibling_is_valued_but_does_not_count_for_its_state() -> None
         ],
     )
     assert spre_rewards(search.tree, alpha=0.9) == pytest.approx([0.0, 0.81, 0.0])
+    assert (visits(search), [node.counted for node in search.tree.nodes]) == ([2, 1, 1], [1, 1, 1])
+    assert values(search) == pytest.approx([0.0, 0.81, 0.0])
 
 
 @pytest.mark.parametrize(

@@ -116,11 +116,6 @@ def draws_of(work: Work) -> range:
     return range(work.sample, work.sample + count)
 
 
-def always_plain(node: Node[str]) -> bool:
-    """Whether every draw of the step was a plain sample."""
-    return node.step is None or node.plain_draws == node.draws
-
-
 @dataclass(frozen=True)
 class Wave:
     """One wave as it was asked: its work, and the state of the search before any of it was told."""
@@ -227,14 +222,28 @@ def test_telling_twice_is_telling_once(config: SearchConfig, environment: Enviro
 
 @few
 @given(config=configs, environment=environments)
-def test_a_parent_is_visited_at_least_as_often_as_all_its_plain_children(
+def test_a_parent_is_visited_at_least_as_often_as_all_its_children(
     config: SearchConfig, environment: Environment
 ) -> None:
-    """visits(parent) >= sum of visits(plain children): what is backed up through a plain step passes its parent. A step
-    of which one draw was repaired has visits of its own that the parent does not know."""
+    """visits(parent) >= sum of visits(children): whatever comes through a step passes its parent, plain or not. What is
+    more, ended at the parent itself."""
     tree = searched(config, environment).tree
     for node in tree.nodes:
-        assert node.visits >= sum(child.visits for child in tree.children(node) if always_plain(child))
+        assert node.visits >= sum(child.visits for child in tree.children(node))
+
+
+@few
+@given(config=configs, environment=environments)
+def test_every_value_that_counts_is_a_visit(config: SearchConfig, environment: Environment) -> None:
+    """counted <= visits, and a node without a value that counts is worth 0. Where all draws were plain and every
+    judgement could be read, each visit counts."""
+    for surroundings in (environment, replace(environment, repaired=0.0, unreadable=0.0)):
+        search = searched(config.model_copy(update={"resamples": 0}), surroundings)
+        for node in search.tree.nodes:
+            assert 0 <= node.counted <= node.visits
+            assert node.counted or node.value == 0.0
+            if surroundings is not environment or not (environment.repaired or environment.unreadable):
+                assert node.counted == node.visits
 
 
 @few
@@ -245,13 +254,14 @@ def test_values_and_estimates_lie_within_what_was_found_below(config: SearchConf
     search, below = answers_below(config.model_copy(update={"valuation": "continuation"}), environment)
     found = estimates(search.tree, lambda end: shortest_path_reward(end.outcome, steps=end.steps, alpha=config.alpha))
     for node, estimate in zip(search.tree.nodes, found, strict=True):
-        if node.visits:
+        if node.counted:
             assert min(below[node.id]) - 1e-12 <= node.value <= max(below[node.id]) + 1e-12
         if estimate:
             head = node.id if node.same_as is None else node.same_as
             seen = [each for twin in search.tree.nodes if head in (twin.id, twin.same_as) for each in below[twin.id]]
             assert min(seen) - 1e-12 <= estimate.mean <= max(seen) + 1e-12
-            assert estimate.draws >= 1
+            assert estimate.observations >= 1 - 1e-9
+            assert estimate.answers >= 1
 
 
 def answers_below(config: SearchConfig, environment: Environment) -> tuple[Search[str], dict[int, list[float]]]:
@@ -278,18 +288,17 @@ def answers_below(config: SearchConfig, environment: Environment) -> tuple[Searc
 @few
 @given(config=configs, environment=environments)
 def test_judged_values_lie_within_the_judgements_below(config: SearchConfig, environment: Environment) -> None:
-    """Between the least and the greatest. One that could not be read repeats what is known, of the step or above it, or
-    is 0."""
+    """Between the least and the greatest that could be read."""
     search = begun(config.model_copy(update={"valuation": "score"}), environment)
     below: dict[int, list[float]] = defaultdict(list)
     for wave in waves_of(search, environment):
         for work in wave.work:
             result = environment.answer(search.tree, work)
-            if isinstance(result, Scored):
+            if isinstance(result, Scored) and result.value is not None:
                 for above in search.tree.path_up(search.tree[work.node_id]):
-                    below[above.id] += [0.0, 1.0] if result.value is None else [result.value]
+                    below[above.id].append(result.value)
     for node in search.tree.nodes:
-        if node.visits:
+        if node.counted:
             assert min(below[node.id]) - 1e-12 <= node.value <= max(below[node.id]) + 1e-12
 
 
@@ -297,8 +306,8 @@ def test_judged_values_lie_within_the_judgements_below(config: SearchConfig, env
 @given(config=configs, environment=environments)
 def test_no_two_draws_in_one_state_share_a_number(config: SearchConfig, environment: Environment) -> None:
     """Neither siblings nor continuations, in whatever state they pass through, ever ask one state twice for the same
-    draw, which would be the same reply; and no judge is asked twice for the same judgement. A continuation has one
-    number on all its way."""
+    draw, which would be the same reply. No two judgements of a tree share one: a judge may be shown the same of
+    different steps. A continuation has one number on all its way."""
     search = begun(config, environment)
     asked: set[tuple[str, str, int]] = set()
 
@@ -317,21 +326,21 @@ def test_no_two_draws_in_one_state_share_a_number(config: SearchConfig, environm
                         ask_once("step", passed, number)
             else:
                 for number in draws_of(work):
-                    ask_once("judgement" if isinstance(work, Score) else "step", state, number)
+                    ask_once(*(("judgement", "") if isinstance(work, Score) else ("step", state)), number)
 
 
 @few
 @given(config=configs, environment=environments)
 def test_the_same_draw_has_the_same_number_in_every_search(config: SearchConfig, environment: Environment) -> None:
     """The draws of an expansion count from 0 in each state, those of continuations of a step d below the root from
-    (d + 1) * STRIDE, judgements of a step from 0: without gaps, and without regard to what else was drawn where. Work
+    (d + 1) * STRIDE, judgements of a tree from 0: without gaps, and without regard to what else was drawn where. Work
     ids are given out once each, in order."""
     search = begun(config, environment)
     work = [item for wave in waves_of(search, environment) for item in wave.work]
     assert [item.id for item in work] == list(range(len(work)))
     drawn: dict[tuple[type[Work], int], list[int]] = defaultdict(list)
     for item in work:
-        drawn[type(item), item.node_id] += draws_of(item)
+        drawn[type(item), ROOT_ID if isinstance(item, Score) else item.node_id] += draws_of(item)
     for (kind, node_id), numbers in drawn.items():
         first = STRIDE * (search.tree[node_id].depth + 1) if kind is Continue else 0
         assert numbers == list(range(first, first + len(numbers)))
@@ -394,8 +403,7 @@ def test_every_simulation_does_something(config: SearchConfig, environment: Envi
     """A spent budget ends the search; it is not sat out in simulations that ask for nothing and back nothing up."""
     search = begun(config.model_copy(update={"max_calls": max_calls}), environment)
     asked = sum(len(wave.work) for wave in waves_of(search, environment))
-    ends = [node for node in search.tree.nodes if node.id == ROOT_ID or not always_plain(node)]
-    assert search.simulations <= asked + sum(node.visits for node in ends)
+    assert search.simulations <= asked + search.tree.root.visits
 
 
 @few
@@ -409,7 +417,7 @@ def test_no_state_is_drawn_more_often_than_configured(config: SearchConfig, envi
             if isinstance(item, Expand) and item.attempt == 0:
                 state = search.tree[item.node_id]
                 most = config.siblings
-                if state.id == ROOT_ID and config.selection == "mixed" and all_equal(state):
+                if state.id == ROOT_ID and config.selection == "mixed" and all_equal(search.tree):
                     most = max(most, config.root_siblings or 0)
                 assert 1 <= item.count <= (config.siblings_at_once or most)
                 assert sum(child.draws for child in search.tree.children(state)) + item.count <= most
@@ -437,8 +445,8 @@ def test_something_else_is_tried_only_where_all_draws_said_the_same(
                 assert not any(step.terminal for step in steps)
 
 
-def all_equal(node: Node[str]) -> bool:
-    return len({rollout.outcome for rollout in node.rollouts}) < 2
+def all_equal(tree: Tree[str]) -> bool:
+    return len({rollout.outcome for node in tree.nodes for rollout in node.rollouts}) < 2
 
 
 @few
@@ -534,19 +542,24 @@ def promised(tree: Tree[str], node: Node[str]) -> float:
     for above in reversed(list(tree.path_up(node))):
         seen = mean_below(tree, above)
         weight = 0.5 if above.parent_id is None else 8.0
-        answers = 0 if seen is None else len(above.rollouts)
+        answers = 0 if seen is None else answers_drawn(tree, above)
         expected = (weight * expected + answers * (seen or 0.0)) / (weight + answers)
     return 2 * expected * (1 - expected)
 
 
 def mean_below(tree: Tree[str], node: Node[str]) -> float | None:
-    """Mean outcome below a node of a tree that keeps its continuations, every draw of a state weighing the same."""
+    """Mean outcome below a node of a tree that keeps its continuations, every draw of a state weighing the same, plain
+    or not."""
     if node.step is not None and node.terminal:
         return node.step.outcome
-    below = [(child.plain_draws, mean_below(tree, child)) for child in tree.children(node)]
-    counted = [(draws, mean) for draws, mean in below if draws and mean is not None]
+    below = [(child.draws, mean_below(tree, child)) for child in tree.children(node)]
+    counted = [(draws, mean) for draws, mean in below if mean is not None]
     total = sum(draws for draws, _ in counted)
     return sum(draws * mean for draws, mean in counted) / total if total else None
+
+
+def answers_drawn(tree: Tree[str], node: Node[str]) -> int:
+    return node.draws if node.terminal else sum(answers_drawn(tree, child) for child in tree.children(node))
 
 
 @few
@@ -561,6 +574,28 @@ def test_economy_ends_where_all_is_settled_or_done(environment: Environment, wav
         if not node.terminal and promised(search.tree, node) > SETTLED:
             assert sum(child.draws for child in search.tree.children(node)) >= recipe.siblings
             assert all(child.terminal or child.visits for child in search.tree.children(node))
+
+
+@few
+@given(environment=environments, wave=st.integers(1, 8))
+def test_who_proposes_does_not_change_where_economy_looks(environment: Environment, wave: int) -> None:
+    """A search whose siblings are all proposals, none a plain sample, asks for the same work as one whose siblings are
+    all plain; so it settles as soon."""
+    recipe = RECIPES["economy"].search.model_copy(update={"wave": wave})
+    plain = replace(environment, repaired=0.0)
+    asked = []
+    for proposing in (False, True):
+        search = begun(recipe, plain)
+        waves = []
+        while work := search.ask():
+            waves.append(work)
+            for item in work:
+                result = plain.answer(search.tree, item)
+                if proposing and isinstance(result, Expanded):
+                    result = replace(result, steps=[replace(step, plain=False) for step in result.steps])
+                search.tell(item.id, result)
+        asked.append(waves)
+    assert asked[0] == asked[1]
 
 
 @few

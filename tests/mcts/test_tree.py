@@ -244,8 +244,9 @@ def test_a_node_remembers_the_continuations_that_began_at_it_and_became_no_nodes
 
 
 def test_the_value_of_a_node_is_the_mean_of_what_was_backed_up() -> None:
-    """value_sum / visits, and 0 before the first visit."""
+    """value_sum / counted, and 0 before the first value, however many visits there were that do not count."""
     node: Node[str] = Node(id=1, parent_id=0, depth=1, step=Step("query"))
+    node.visits = 9
     assert node.value == 0.0
-    node.visits, node.value_sum = 4, 3.0
+    node.counted, node.value_sum = 4, 3.0
     assert node.value == 0.75

@@ -83,3 +83,9 @@ def test_confidence_grows_with_the_mean(
 def test_a_proven_mean_goes_before_a_lucky_draw() -> None:
     """One right answer of one is less sure to beat one half than nine of ten."""
     assert confidence((0.9, 10), (0.5, 10)) > confidence((1.0, 1), (0.5, 10))
+
+
+def test_a_pair_is_never_more_than_sure() -> None:
+    """Nothing is more likely than 1, however many continuations agree; the sum of 400 cells might be."""
+    for observations in (1, 40, 1000, 10_000):
+        assert 0.5 < confidence((1.0, observations), (0.0, observations)) <= 1.0

@@ -114,7 +114,7 @@ def tree(**fields: Any) -> RolloutRecord:
             "grounded": True,
             "reward": 0.729,
             "rollouts": [{"f1": 1.0, "em": 1.0, "steps": 3}],
-            "continuations": 1,
+            "observations": 1,
         },
         {
             "parent_id": 1,
@@ -198,8 +198,8 @@ def test_every_row_says_where_it_comes_from_and_why(tmp_path: Path) -> None:
         "rejected_gold": None,
         "chosen_rollouts": 1,
         "rejected_rollouts": 1,
-        "chosen_continuations": 1,
-        "rejected_continuations": None,
+        "chosen_observations": 1,
+        "rejected_observations": None,
         "config_hash": "0f1e",
     }
 

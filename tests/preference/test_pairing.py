@@ -143,8 +143,8 @@ def test_the_sibling_with_the_higher_reward_is_chosen(
         (query("who", 0.5), query("what", 0.41), (1, 2), "small_margin"),
         (query("who", 0.41), query("what", 0.5), (2, 1), "small_margin"),
         (query("who", 0.5), query("what", 0.3), (1, 2), None),
-        (query("who", 0.9), query("what", 0.8, continuations=99), (1, 2), "small_margin"),
-        (query("who", 0.9), query("what", 0.79, continuations=99), (1, 2), "uncertain"),
+        (query("who", 0.9), query("what", 0.8, observations=99), (1, 2), "small_margin"),
+        (query("who", 0.9), query("what", 0.79, observations=99), (1, 2), "uncertain"),
         (query("who", 0.9), query("who?", 0.1, same_as=1), (1, 2), "same_content"),
         (query("who", 0.9), query("who", 0.1), (1, 2), "same_content"),
         (query("who", 0.1), query("  WHO\n", 0.9), (2, 1), "same_content"),
@@ -326,6 +326,23 @@ def test_pairs_that_differ_only_in_length_or_style_are_tagged(
     assert pair.dropped is None
 
 
+@pytest.mark.parametrize(
+    ("reward", "tags"), [("spre", ()), ("spre_even", ("efficiency_only",)), ("spre_even+judge", ())]
+)
+def test_only_length_differs_if_the_outcomes_that_rewards_are_made_of_are_equal(
+    reward: str, tags: tuple[str, ...]
+) -> None:
+    """With rewards in which every draw of a state weighs the same, outcomes are compared so: below the first step one
+    right draw was explored twice and a wrong one once (2/3 of the answers), of the second one of two answers is right;
+    both are worth one half. A judge looks at more than outcomes."""
+    uneven = query("who", 0.405, expected_outcome=0.5, rollouts=rollouts_of(1, 2, 2) + rollouts_of(0, 2))
+    even = query("what", 0.36, expected_outcome=0.5, rollouts=rollouts_of(1, 3) + rollouts_of(0, 2))
+    record = siblings(uneven, even)
+    judged_by = {"reward": reward, "judge_weight": 0.5 if "judge" in reward else 0.0}
+    recipe = record.recipe.model_copy(update=judged_by)
+    assert only(record.model_copy(update={"recipe": recipe}), min_margin=0.01).tags == tags
+
+
 # -- how sure a pair is -------------------------------------------------------------------------------------------
 
 
@@ -333,8 +350,8 @@ def test_pairs_that_differ_only_in_length_or_style_are_tagged(
     ("first", "second", "observed"),
     [
         (query("who", 0.9), query("what", 0.0), ((1.0, 1), (0.0, 1))),
-        (query("who", 0.9, continuations=4), query("what", 0.45, continuations=2), ((1.0, 4), (0.5, 2))),
-        (query("who", 0.45), answer("Ada", 0.9, continuations=3), ((1.0, 3), (0.5, 1))),
+        (query("who", 0.9, observations=4), query("what", 0.45, observations=2), ((1.0, 4), (0.5, 2))),
+        (query("who", 0.45), answer("Ada", 0.9, observations=3), ((1.0, 3), (0.5, 1))),
         # where the record does not say, the continuations that came to an answer stand for them
         (query("who", 0.9, rollouts=rollouts_of(1, 1, 1)), query("what", 0.0), ((1.0, 2), (0.0, 1))),
         # labels that are no estimate of SPRE may be greater than a right answer could make them
@@ -377,7 +394,7 @@ def test_how_sure_a_pair_must_be_is_set_by_the_user(min_confidence: float, reaso
 def test_a_lucky_step_is_no_better_than_a_proven_one() -> None:
     """.9 of the best after one continuation, .8 after fifty: the mean of the first posterior is (.5 + .9) / 2 = .7, so
     the second step is the likelier to be better, and the pair that rewards would make is uncertain."""
-    lucky = siblings(query("who", 0.81, continuations=1), query("what", 0.72, continuations=50))
+    lucky = siblings(query("who", 0.81, observations=1), query("what", 0.72, observations=50))
     assert judged(lucky, min_margin=0.05) == {(1, 2): "uncertain"}
     assert judged(lucky, min_margin=0.05, min_confidence=0.0) == {(1, 2): None}
 
@@ -409,10 +426,10 @@ def four_queries() -> RolloutRecord:
     1 > 2 and 3 > 4 have no margin; of them 1 is rather better than 2, and 3 rather worse than 4.
     """
     return siblings(
-        query("a", 0.9, continuations=8),
-        query("b", 0.9, continuations=1),
-        query("c", 0.0, continuations=4),
-        query("d", 0.0, continuations=1),
+        query("a", 0.9, observations=8),
+        query("b", 0.9, observations=1),
+        query("c", 0.0, observations=4),
+        query("d", 0.0, observations=1),
     )
 
 
@@ -422,7 +439,7 @@ def test_candidates_of_a_state_come_by_falling_confidence_and_states_by_creation
     assert order == [(1, 3), (1, 4), (2, 3), (2, 4), (1, 2), (3, 4)]
     two_states = tree(
         [0, 0, 1, 1],
-        [query("a", 0.5), query("b", 0.3), evidence("e", 0.0, continuations=9), evidence("f", 0.8, continuations=9)],
+        [query("a", 0.5), query("b", 0.3), evidence("e", 0.0, observations=9), evidence("f", 0.8, observations=9)],
     )
     assert [ids(each) for each in candidates(two_states, PairingRules())] == [(1, 2), (4, 3)]
 
@@ -449,7 +466,7 @@ def test_of_a_state_the_surest_pairs_are_kept(most: int | None, not_surest: set[
 
 
 def test_without_a_limit_every_valid_candidate_is_kept() -> None:
-    """Nothing is dropped for another pair's sake, and everything else as before."""
+    """Nothing is dropped for another pair's sake that says another thing, and everything else as before."""
     three = siblings(query("a", 0.8), query("b", 0.5), query("B", 0.2), query("d", None))
     assert judged(three, max_pairs_per_state=None) == {
         (1, 2): None,
@@ -469,7 +486,7 @@ def test_the_surest_valid_pair_is_kept_where_the_surest_is_not_valid() -> None:
 
 def test_steps_that_share_one_estimate_are_no_pair() -> None:
     """3 and 4 say the same as 1, in other words: nothing is known that would prefer one of them. 2 says another thing
-    than all three."""
+    than all three, and one pair says so, the surest; the others would only repeat it."""
     twins = siblings(
         query("who", 0.9),
         query("what", 0.0),
@@ -478,12 +495,48 @@ def test_steps_that_share_one_estimate_are_no_pair() -> None:
     )
     assert judged(twins, max_pairs_per_state=None) == {
         (1, 2): None,
-        (3, 2): None,
-        (4, 2): None,
+        (3, 2): "same_content",
+        (4, 2): "same_content",
         (1, 3): "same_content",
         (1, 4): "same_content",
         (3, 4): "same_content",
     }
+
+
+def test_what_twins_say_is_one_pair_with_the_step_that_was_explored() -> None:
+    """`who` and `who?` share one estimate, as do `what` and `what?`: of four equal pairs the one without a
+    borrowed estimate is kept, although 1 and 2 are the earlier ones. Of the two places of the state the second is
+    left for `where`, over `what`, which is surer than `who` over `where`; what the twins would add is the same."""
+    twins = siblings(
+        query("who?", 0.9, same_as=3),
+        query("what?", 0.0, same_as=4),
+        query("who", 0.9),
+        query("what", 0.0),
+        query("where", 0.63),
+    )
+    assert judged(twins, max_pairs_per_state=2) == {
+        (3, 4): None,
+        **dict.fromkeys([(1, 2), (1, 4), (3, 2)], "same_content"),
+        (5, 4): None,
+        (5, 2): "same_content",
+        (3, 5): "not_surest",
+        (1, 5): "same_content",
+        **dict.fromkeys([(1, 3), (2, 4)], "same_content"),
+    }
+
+
+def test_twins_are_one_pair_whichever_of_them_is_the_better() -> None:
+    """A pair of a state is known by what its two sides say: `who` over `what` is kept once, not once for each wording,
+    in another state once more."""
+    two_states = tree(
+        [0, 0, 0, 1, 1, 1],
+        [
+            *(query("who", 0.9), query("what", 0.0), query("what?", 0.0, same_as=2)),
+            *(evidence("e", 0.8), evidence("f", 0.0), evidence("f!", 0.0, same_as=5)),
+        ],
+    )
+    kept = [pair for pair, verdict in judged(two_states, max_pairs_per_state=None).items() if verdict is None]
+    assert kept == [(1, 2), (4, 5)]
 
 
 def test_each_state_has_its_own_surest_pair() -> None:
@@ -518,7 +571,7 @@ random_steps = st.fixed_dictionaries(
         "response": st.sampled_from(["one", "two"]),
         "reward": st.none() | st.floats(0, 1) | st.sampled_from([0.0, 0.5, 0.505, 0.9]),
         "parse_error": st.sampled_from([None, None, None, UNPARSED]),
-        "continuations": st.none() | st.integers(1, 9),
+        "observations": st.none() | st.integers(1, 9),
         "same_as": st.sampled_from([None, None, 1]),
         "rollouts": st.lists(st.builds(lambda f1: rollouts_of(f1, 2)[0], st.sampled_from([0.0, 0.5, 1.0])), max_size=2),
     }
@@ -592,8 +645,8 @@ def test_confidence_falls_within_a_state(rollout: RolloutRecord, how: PairingRul
 
 @given(rollout=random_trees(), how=rules)
 def test_the_surest_are_all_pairs_up_to_the_limit(rollout: RolloutRecord, how: PairingRules) -> None:
-    """With a limit every state keeps the first of the pairs that it would keep without; the other ones are not_surest;
-    nothing else changes."""
+    """With a limit every state keeps the first of the pairs that it would keep without; the other ones are not_surest,
+    and what repeats one of them stays same_content: nothing else changes."""
     everything = list(candidates(rollout, replace(how, max_pairs_per_state=None)))
     surest = list(candidates(rollout, how))
     assert [ids(each) for each in surest] == [ids(each) for each in everything]

@@ -109,7 +109,8 @@ def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
                 value=numbers,
                 reward=st.none() | numbers,
                 rewards=st.dictionaries(texts, st.none() | numbers, max_size=3),
-                continuations=st.none() | ints,
+                observations=st.none() | numbers,
+                expected_outcome=st.none() | numbers,
                 rollouts=st.lists(
                     st.builds(FinalScore, f1=numbers, em=numbers, steps=ints, end=ends, outcome=st.none() | numbers),
                     max_size=2,
@@ -176,13 +177,13 @@ def test_the_bytes_of_a_line_are_stable() -> None:
             '"action_type":null,"content":null,"passages":null,"terminal":false,"parse_error":null,"repaired":false,'
             '"f1":null,"em":null,"outcome":null,"grounded":null,"in_evidence":null,"gold":null,"sampled_by":null,'
             '"sampled_with":null,"sampled_temperature":null,"draws":1,"plain_draws":1,"same_as":null,'
-            '"visits":0,"value":0.0,"reward":null,"rewards":{},"continuations":null,'
+            '"visits":0,"value":0.0,"reward":null,"rewards":{},"observations":null,"expected_outcome":null,'
             '"rollouts":[]},'
             '{"id":1,"parent_id":0,"children_ids":[],"layer":0,"action":null,"prompt":null,"response":"é\\n",'
             '"action_type":null,"content":null,"passages":null,"terminal":false,"parse_error":null,"repaired":false,'
             '"f1":null,"em":null,"outcome":null,"grounded":null,"in_evidence":null,"gold":null,"sampled_by":null,'
             '"sampled_with":null,"sampled_temperature":null,"draws":1,"plain_draws":1,"same_as":null,'
-            '"visits":2,"value":0.0,"reward":0.1,"rewards":{},"continuations":null,'
+            '"visits":2,"value":0.0,"reward":0.1,"rewards":{},"observations":null,"expected_outcome":null,'
             '"rollouts":[]}],'
             '"failed_continuations":[],"unreadable_judgements":[],"error":null}\n'
         ).encode()
@@ -325,3 +326,34 @@ def test_a_reward_is_a_number(number: float) -> None:
     """What JSON cannot say is refused before it is written."""
     with pytest.raises(ValidationError, match="finite number"):
         node(1, reward=number)
+
+
+# -- ends ---------------------------------------------------------------------------------------------------------
+
+RIGHT, WRONG = FinalScore(f1=1.0, em=1.0, steps=2), FinalScore(f1=0.0, em=0.0, steps=2)
+
+
+def with_query(*query_ends: FinalScore, plain_draws: int, at_root: tuple[FinalScore, ...]) -> RolloutRecord:
+    """A query below the root, and the ends that each of both knows."""
+    return rollout(
+        node(0, None, (1,), rollouts=at_root), node(1, rollouts=query_ends, draws=2, plain_draws=plain_draws)
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        (with_query(RIGHT, WRONG, plain_draws=2, at_root=(RIGHT, WRONG)), [RIGHT, WRONG]),
+        (with_query(WRONG, WRONG, plain_draws=1, at_root=(WRONG, WRONG, WRONG)), [WRONG, WRONG, WRONG]),
+        (with_query(RIGHT, WRONG, plain_draws=0, at_root=()), [RIGHT, WRONG]),
+        (with_query(WRONG, plain_draws=0, at_root=(WRONG,)), [WRONG, WRONG]),
+        # seen below the query before it was drawn plainly
+        (with_query(RIGHT, WRONG, plain_draws=1, at_root=(WRONG,)), [RIGHT, WRONG]),
+        (rollout(), []),
+    ],
+)
+def test_the_ends_of_a_tree_are_those_of_all_continuations_each_once(
+    record: RolloutRecord, found: list[FinalScore]
+) -> None:
+    """Whether they count for the root or only for a step that was no plain sample."""
+    assert sorted(record.ends, key=lambda end: -end.f1) == found

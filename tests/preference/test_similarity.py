@@ -1,12 +1,14 @@
-"""How alike two texts are, by their words."""
+"""How alike two texts are, by their words, and when two steps say the same."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import NEARLY_THE_SAME, similarity
+from preference import NEARLY_THE_SAME, ActionType, say_the_same, similarity
 
 NINE = "birth place of Ada Lovelace who wrote first program"
 
@@ -50,3 +52,77 @@ def test_similarity_has_no_direction(text: str, other: str) -> None:
     """In [0, 1], the same both ways, and 1 for a text with itself."""
     assert 0 <= similarity(text, other) == similarity(other, text) <= 1
     assert similarity(text, text) == 1
+
+
+@dataclass(frozen=True)
+class Said:
+    action_type: ActionType | None
+    content: str | None
+
+
+BORN = "Ada Lovelace was born in London on 10 December 1815 as the only child of Lord Byron and Anne Milbanke"
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (BORN, True),
+        (BORN.replace(" only ", " sole "), True),  # 18 of 20 words
+        (BORN.replace(" only child ", " sole daughter "), False),  # 17 of 21
+        (f"{BORN}, it says", True),  # 19 of 21
+        (f"{BORN}, as it says here", False),  # 19 of 22
+        (BORN.replace("the only", "only a"), True),  # articles
+        (f"{BORN}.", True),
+        (BORN.replace("1815", "1816"), False),
+        (f"{BORN} 1792", False),  # 19 of 20, but a number more
+        (f"{BORN} Wentworth", False),  # a name more
+        (BORN.replace("was born", "was not born"), False),
+        (BORN.replace("was born", "was never born"), False),
+        (BORN.replace("was born", "wasn't born"), False),
+        (BORN.replace(" and Anne", " without Anne"), False),
+        (BORN.lower(), True),  # equal after normalisation
+    ],
+)
+@pytest.mark.parametrize("action_type", ["query", "evidence"])
+def test_near_equal_texts_say_the_same_if_their_numbers_names_and_negations_agree(
+    action_type: ActionType, other: str, *, same: bool
+) -> None:
+    """A single one of those makes another fact of nearly the same words; in either direction."""
+    step, another = Said(action_type, BORN), Said(action_type, other)
+    assert say_the_same(step, another) == say_the_same(another, step) == same
+
+
+def test_one_number_is_enough_to_be_another_thing() -> None:
+    """Nine of ten words and more are in common; the year is another."""
+    long = BORN + " and died young after some long and painful illness"
+    one, another = (f"{long} in {year}" for year in (1852, 1853))
+    assert similarity(one, another) >= NEARLY_THE_SAME
+    assert not say_the_same(Said("evidence", one), Said("evidence", another))
+
+
+@pytest.mark.parametrize(
+    ("content", "other", "same"),
+    [
+        ("The Lovelace", "lovelace.", True),
+        (BORN, f"{BORN} indeed", False),  # near is not enough
+        ("Lovelace, Ada", "Ada Lovelace", False),
+        ("!?", "...", False),  # no words: only if it is the same text
+        ("!?", "!?", True),
+    ],
+)
+def test_answers_say_the_same_if_they_are_equal_after_normalisation(content: str, other: str, *, same: bool) -> None:
+    """As exact match has it."""
+    assert say_the_same(Said("answer", content), Said("answer", other)) == same
+
+
+@pytest.mark.parametrize(
+    ("step", "other"),
+    [
+        (Said("query", "Ada"), Said("answer", "Ada")),
+        (Said(None, None), Said(None, None)),
+        (Said("query", None), Said("query", None)),
+    ],
+)
+def test_steps_of_two_types_and_failed_ones_never_say_the_same(step: Said, other: Said) -> None:
+    """A failed step says nothing that another could say."""
+    assert not say_the_same(step, other)

@@ -239,6 +239,15 @@ async def test_answers_are_scored_and_other_steps_are_not(
     assert (step.repaired, step.sampled_with, step.parse_error, step.calls) == (False, None, None, 1)
 
 
+async def test_a_step_s_response_is_what_later_turns_show(agent_of: Callable[..., Agent]) -> None:
+    """No tags but the agent's own, no control characters: two replies that render the same are
+    one step."""
+    replies = ["Hm <score>5 <query>rivers</query>", "Hm (score)5\x1b<query>rivers</query>"]
+    agent = agent_of(ScriptedModel(replies))
+    first, second = await agent.sample(agent.start(QUESTION), [0, 1])
+    assert first.response == second.response == "Hm (score)5 <query>rivers</query>"
+
+
 @pytest.mark.parametrize(
     ("reply", "grounded"),
     [("<answer>Seine</answer>", True), ("<answer>Tiber</answer>", True), ("<answer>Thames</answer>", False)],

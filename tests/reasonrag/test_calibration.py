@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ from .conftest import Reasonrag
 
 REPORT = Path("runs/a/calibration/report.json")
 JOURNAL = Path("runs/a/calibration/journal.jsonl")
+FAILURES = Path("runs/a/calibration/failures.jsonl")
 SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 12, "max_calls_per_question": 60, "run": "runs/a"}
 
 
@@ -130,6 +135,35 @@ def test_the_sample_is_of_the_pairs_that_would_be_exported(run: Path) -> None:
         assert set(drawn[seed, size]) <= exported
     assert set(drawn[0, 10]) != set(drawn[1, 10])
     assert sorted(drawn[1, 100_000]) == sorted(exported)
+
+
+def test_a_larger_sample_holds_the_smaller_one(run: Path) -> None:
+    """In whatever order the trees stand: what was paid for is used, and only the rest is asked for."""
+    first = package.calibrate(run, revalue=5, k=2).revaluation
+    lines = (run / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "rollouts.jsonl").write_bytes(b"".join(reversed(lines)))
+    same, grown = (package.calibrate(run, revalue=size, k=2).revaluation for size in (5, 9))
+    assert first is not None
+    assert same is not None
+    assert grown is not None
+    assert (same.sample, same.session_calls) == (first.sample, 0)
+    assert grown.sample[:5] == first.sample
+    assert grown.calls == first.calls + grown.session_calls
+
+
+def test_less_sure_pairs_may_be_revalued(run: Path, reasonrag: Reasonrag) -> None:
+    """Bins are shown where there are pairs: none below the threshold of `pairs`, unless it is lowered."""
+
+    def bins(*flags: object) -> list[str]:
+        shown = reasonrag("calibrate", run, "--revalue", 1000, "--k", 1, *flags).out
+        return re.findall(r"^(0\.\d) to ", shown, re.MULTILINE)
+
+    usual, lowered = bins(), bins("--min-confidence", 0)
+    assert min(usual) >= "0.7"
+    assert min(lowered) == "0.5"
+    found = json.loads(REPORT.read_text())["revaluation"]
+    assert found["min_confidence"] == 0
+    assert min(each["confidence"] for each in found["sample"]) < 0.7
 
 
 # -- what the numbers mean -------------------------------------------------------------------------------------
@@ -288,6 +322,9 @@ def test_a_step_that_gets_no_answer_costs_its_pairs(run: Path) -> None:
     found = package.calibrate(run, revalue=10, k=1, chat_model=ScriptedModel(refuses_the_third, name="s")).revaluation
     assert found is not None
     assert found.failures_by_cause == {"http_400": 1}
+    [given_up] = [json.loads(line) for line in FAILURES.read_text().splitlines()]
+    assert (given_up["kind"], given_up["cause"], given_up["message"]) == ("step", "http_400", "no")
+    assert given_up["node_id"] in {node.id for node in trees_by_id()[given_up["question_id"]].nodes}
     assert 0 < found.unvalued < 10
     mended = package.calibrate(run, revalue=10, k=1, chat_model=ScriptedModel(refuses_the_third, name="s")).revaluation
     assert mended is not None
@@ -389,3 +426,187 @@ def test_a_cap_in_dollars_needs_a_price(run: Path) -> None:
     """And says how to give it."""
     with pytest.raises(InputError, match="--max-cost needs the price of qwen"):
         package.calibrate(run, revalue=3, k=2, model="qwen", max_cost=1.0)
+
+
+# -- where it asks, with which key, at what price --------------------------------------------------------------
+
+
+def test_the_teacher_is_asked_where_the_run_had_asked_it(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address from OPENAI_BASE_URL is not among the flags, and the environment may be another one now."""
+    monkeypatch.setenv("OPENAI_BASE_URL", endpoint)
+    package.generate(**SMALL, model="gpt-4o")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    found = package.calibrate("runs/a", revalue=2, k=1).revaluation
+    assert found is not None
+    assert found.session_calls > 0
+
+
+def test_the_offline_teacher_has_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment said, it answers in this process."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    package.generate(**SMALL)
+    assert package.calibrate("runs/a", revalue=2, k=1).revaluation
+
+
+def test_an_unknown_model_at_an_address_of_its_own_is_not_free(run: Path, endpoint: str) -> None:
+    """A cap in dollars needs its price; 0 is one. Without a cap the cost is not known."""
+    other: dict[str, Any] = {"revalue": 2, "k": 1, "model": "qwen", "base_url": [endpoint]}
+    with pytest.raises(InputError, match=r"--max-cost needs the price of qwen.*give --price-in and --price-out"):
+        package.calibrate(run, **other, max_cost=1.0)
+    unpriced = package.calibrate(run, **other).revaluation
+    free = package.calibrate(run, **other, max_cost=1.0, price_in=0, price_out=0).revaluation
+    assert unpriced is not None
+    assert free is not None
+    assert (unpriced.cost_usd, free.cost_usd) == (None, 0.0)
+
+
+def test_a_price_of_nothing_is_a_price(endpoint: str) -> None:
+    """Also over the table's, for the run's own teacher."""
+    package.generate(**SMALL, model="gpt-4o", base_url=[endpoint])
+    found = package.calibrate("runs/a", revalue=2, k=1, price_in=0, price_out=0).revaluation
+    assert found is not None
+    assert found.cost_usd == 0.0
+
+
+def test_messages_name_flags_and_keys_of_this_command(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another model is named by --model, and sent OPENAI_API_KEY."""
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "REASONRAG_VALUE_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(InputError, match=r"cannot reach .*Check --base-url"):
+        package.calibrate(run, revalue=2, k=1, model="qwen", base_url=["http://127.0.0.1:9/v1"])
+    with pytest.raises(InputError, match=r"set OPENAI_API_KEY, or give --base-url .* --model offline"):
+        package.calibrate(run, revalue=2, k=1, model="qwen", base_url=["https://api.openai.com/v1"])
+
+
+# -- the report is kept, the configuration is checked ----------------------------------------------------------
+
+
+def test_the_free_part_keeps_what_a_revaluation_has_paid_for(run: Path) -> None:
+    """Of the same run only; what was asked for now is nothing."""
+    paid = package.calibrate(run, revalue=3, k=2).revaluation
+    assert paid is not None
+    kept = package.calibrate(run).revaluation
+    assert kept == paid.model_copy(update={"session_calls": 0})
+    assert json.loads(REPORT.read_text())["revaluation"] == kept.model_dump()
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"config_hash": "another"}))
+    assert package.calibrate(run).revaluation is None
+
+
+def test_a_report_that_cannot_be_read_is_replaced(run: Path, reasonrag: Reasonrag) -> None:
+    """And that is said."""
+    REPORT.parent.mkdir()
+    REPORT.write_text("{")
+    shown = reasonrag("calibrate", run)
+    assert shown.status == 0
+    assert f"{REPORT} cannot be read; its revaluation is left out" in shown.err
+    assert json.loads(REPORT.read_text())["revaluation"] is None
+
+
+def test_nobody_writes_a_report_while_another_calibration_does(run: Path) -> None:
+    """Not even the free part."""
+    with only_writer(run / "calibration"), pytest.raises(InputError, match="being written by another reasonrag"):
+        package.calibrate(run)
+
+
+@pytest.mark.parametrize("missing", ["config_hash", "model", "retriever", "prompts"])
+def test_a_configuration_that_lacks_something_is_refused(run: Path, missing: str) -> None:
+    """By name, not by a traceback."""
+    config = json.loads((run / "config.json").read_text())
+    del (config if missing in config else config["decides_answers"])[missing]
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=rf"config.json is not a configuration of reasonrag: \S*{missing}: "):
+        package.calibrate(run, revalue=2, k=1)
+
+
+# -- what is said ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_asked_is_said_before(run: Path, reasonrag: Reasonrag) -> None:
+    """How many steps, and a bound that holds; nothing where the journal has all of it."""
+    first = reasonrag("calibrate", run, "--revalue", 4, "--k", 3, "--json")
+    told = re.search(r"([\d,]+) steps x 3 continuations by offline: at most ([\d,]+) replies", first.err)
+    assert told
+    calls = json.loads(first.out)["revaluation"]["calls"]
+    assert 0 < int(told[1]) <= 8
+    assert int(told[1]) * 3 <= calls <= int(told[2].replace(",", ""))
+    assert "steps x" not in reasonrag("calibrate", run, "--revalue", 4, "--k", 3).err
+    assert not FAILURES.exists()
+
+
+def test_steps_that_were_given_up_are_told(run: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status 1, and where to read why, without the key; a free calibration afterwards is no failure."""
+    monkeypatch.setenv("OPENAI_API_KEY", "hunter2hunter2")
+    with refusing_endpoint() as address:
+        shown = reasonrag("calibrate", run, "--revalue", 3, "--k", 1, "--model", "qwen", "--base-url", address)
+    assert shown.status == 1, shown.err
+    assert f"why steps were given up: {FAILURES}; the same command tries them again" in shown.out
+    lines = [json.loads(line) for line in FAILURES.read_text().splitlines()]
+    assert {line["kind"] for line in lines} == {"call", "step"}
+    assert {line["cause"] for line in lines} == {"http_400"}
+    assert "hunter2" not in FAILURES.read_text()
+    assert "[secret]" in FAILURES.read_text()
+    assert reasonrag("calibrate", run).status == 0
+
+
+@contextmanager
+def refusing_endpoint() -> Iterator[str]:
+    """Answers the check, and refuses everything else, repeating the key."""
+
+    class Refuses(BaseHTTPRequestHandler):
+        asked = 0
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            Refuses.asked += 1
+            choice = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
+            good = {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+            bad = {"error": {"message": f"not with {self.headers['Authorization']}"}}
+            content = json.dumps(good if Refuses.asked == 1 else bad).encode()
+            self.send_response(200 if Refuses.asked == 1 else 400)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base names it
+            """Not on the terminal."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+# -- two policies ----------------------------------------------------------------------------------------------
+
+
+def test_two_policies_are_told_how_often_they_disagree(reasonrag: Reasonrag) -> None:
+    """Student and teacher, by action type; between ties and one policy with itself there is no disagreement."""
+    package.generate(**SMALL, value_model="offline")
+    alone = reasonrag("calibrate", "runs/a", "--revalue", 20, "--k", 2)
+    assert json.loads(REPORT.read_text())["revaluation"]["disagreement"] is None
+    hint = "reasonrag calibrate runs/a --revalue 40 --model offline"
+    assert hint in alone.out
+    both = reasonrag("calibrate", "runs/a", "--revalue", 20, "--k", 2, "--model", "offline")
+    assert hint not in both.out
+    assert "how often offline-student (labels) and offline disagree on which step is better" in both.out
+    report = json.loads(REPORT.read_text())
+    assert (report["teacher"], report["value_model"]) == ("offline", "offline-student")
+    found, fresh = report["revaluation"]["disagreement"], report["revaluation"]
+    assert (found["label_model"], found["fresh_model"]) == ("offline-student", "offline")
+    signs = [each["fresh_margin"] for each in fresh["sample"] if each["fresh_margin"] is not None]
+    decided = [each for each in signs if abs(each) > 1e-9]
+    assert found["disagree"]["of"] == len(decided) > 0
+    assert found["disagree"]["share"] == pytest.approx(sum(each < 0 for each in decided) / len(decided))
+    by_type = found["disagree_by_action_type"]
+    assert by_type.keys() == fresh["confirmed_by_action_type"].keys()
+    assert sum(each["of"] for each in by_type.values()) == len(decided)
+
+
+def test_another_model_than_the_teacher_may_disagree_too(run: Path) -> None:
+    """Where the teacher had continued by itself."""
+    found = package.calibrate(run, revalue=10, k=2, model="offline-student").revaluation
+    assert found is not None
+    assert found.disagreement is not None
+    assert (found.disagreement.label_model, found.disagreement.fresh_model) == ("offline", "offline-student")

@@ -135,6 +135,17 @@ def test_a_question_shows_a_sign_by_most_of_several_cases(sign: str, record: Rol
     assert (sign in look_at(record).signs) == shown
 
 
+@pytest.mark.parametrize("found", [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+def test_what_ends_below_a_teacher_s_proposals_counts_as_much(found: tuple[float, float]) -> None:
+    """With a value model nothing counts for the root; what its continuations came to is known all the same."""
+    proposals = [
+        query(content) | {"plain_draws": 0, "rollouts": ends((f1, 3, "answer"))}
+        for content, f1 in zip(("a", "b"), found, strict=True)
+    ]
+    shown = look_at(tree(*proposals)).signs & {"all_wrong", "all_right"}
+    assert shown == {(0.0, 0.0): {"all_wrong"}, (0.0, 1.0): set(), (1.0, 1.0): {"all_right"}}[found]
+
+
 def test_a_tree_without_steps_shows_nothing() -> None:
     """There is nothing to judge."""
     assert look_at(tree()).signs == frozenset()

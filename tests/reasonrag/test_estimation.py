@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +16,24 @@ import pytest
 import reasonrag as package
 from preference import read_rollouts
 from reasonrag.chat import ChatRequest, Completion
-from reasonrag.errors import InputError, ModelError
-from reasonrag.estimation import REHEARSED_QUESTIONS, REPLY_TOKENS, Estimate, Range, estimate
+from reasonrag.errors import ModelError
+from reasonrag.estimation import REHEARSED_QUESTIONS, REPLY_TOKENS, Estimate, NothingMeasured, Range, estimate
 from reasonrag.offline import OfflineTeacher
 from reasonrag.prices import PRICES_AS_OF, find_price
 from reasonrag.scripted import ScriptedModel
+
+from .conftest import Reasonrag
+
+
+@pytest.fixture
+def failing() -> Iterator[str]:
+    """Base URL of an endpoint that fails on most requests, for ever, and on those of every question."""
+    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--fault", "same-500=0.7"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().split()[2]
+        server.terminate()
+
 
 SMALL: dict[str, Any] = {"dataset": "atlas", "simulations": 2, "run": "runs/a"}
 TOTALS = ("calls", "requests", "prompt_tokens", "completion_tokens")
@@ -212,14 +230,66 @@ def test_a_pilot_that_explores_nothing_is_an_error_with_its_cause() -> None:
     def fail(_request: ChatRequest, _position: int) -> str:
         raise ModelError("nobody answers", cause="connection")
 
-    with pytest.raises(InputError, match=r"the pilot explored no question.*connection"):
+    with pytest.raises(NothingMeasured, match=r"the pilot explored no question.*connection") as nothing:
         estimate(pilot=2, chat_model=ScriptedModel(fail), limit=6, **SMALL)
+    assert nothing.value.stopped is None
 
 
 def test_a_pilot_that_a_cap_stops_is_an_error_that_names_it() -> None:
     """Caps hold for the pilot: its money is real."""
-    with pytest.raises(InputError, match=r"the pilot explored no question.*--max-calls"):
+    with pytest.raises(NothingMeasured, match=r"the pilot explored no question.*--max-calls") as nothing:
         estimate(pilot=2, chat_model=Teacher(), limit=6, max_calls=1, **SMALL)
+    assert nothing.value.stopped is not None
+    assert nothing.value.stopped.cause == "cap"
+
+
+PILOT: list[object] = ["generate", "--limit", 6, "--max-calls-per-question", 24, "--concurrency", 1, "--run", "runs/a"]
+PILOT += ["--dry-run", "--pilot", 3]
+
+
+def test_a_pilot_that_a_cap_stops_leaves_with_status_3_and_the_command_that_continues(reasonrag: Reasonrag) -> None:
+    """Without a tree there is no estimate; with some it says that it is of fewer. The command then goes on."""
+    nothing = reasonrag(*PILOT, "--max-calls", 5)
+    assert nothing.status == 3
+    assert "stopped: the pilot explored no question" in nothing.err
+    continuing = shlex.split(nothing.err.partition("continue with: ")[2])
+    assert continuing[:-1] == ["reasonrag", *map(str, PILOT), "--max-calls"]
+    assert int(continuing[-1]) > 5
+    some = reasonrag(*PILOT, "--max-calls", 45)
+    assert (some.status, bool(re.search("measured on [12] questions? of this run", some.out))) == (3, True)
+    assert "the pilot stopped early" in some.out
+    assert "continue with: reasonrag generate" in some.err
+    told = reasonrag(*PILOT, "--max-calls", 45, "--json")
+    assert (told.status, json.loads(told.out)["stopped"]["cause"]) == (3, "cap")
+    whole = reasonrag(*PILOT, "--max-calls", 1000)
+    assert (whole.status, "measured on 3 questions" in whole.out) == (0, True)
+
+
+class FailsOnce(OfflineTeacher):
+    """The offline teacher, which has no answer to its first question."""
+
+    def __init__(self) -> None:
+        super().__init__(name="gpt-4o")
+        self._never = ""
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        self._never = self._never or request.question_id
+        if request.question_id == self._never:
+            raise ModelError("no answer to this one", cause="http_500")
+        return await super().complete(request)
+
+
+def test_a_pilot_says_how_many_of_its_questions_failed() -> None:
+    """The others are measured."""
+    found = estimate(pilot=3, chat_model=FailsOnce(), limit=6, **SMALL)
+    assert (found.failed, found.measured_questions, found.stopped) == (1, 2, None)
+
+
+def test_a_pilot_whose_questions_all_fail_leaves_with_status_1(reasonrag: Reasonrag, failing: str) -> None:
+    """As the run itself would; the failures are in its directory."""
+    done = reasonrag(*PILOT, "--model", "gpt-4o", "--base-url", failing)
+    assert (done.status, "the pilot explored no question" in done.err) == (1, True)
+    assert Path("runs/a/failures.jsonl").stat().st_size > 0
 
 
 def test_caps_do_not_cap_a_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from mcts import RECIPES, Recipe
 from mcts.rewards import REWARDS
-from preference import ActionType, FinalScore, ParseFailure, PassageRef, QuestionError, RolloutRecord
+from preference import ActionType, FinalScore, ParseFailure, PassageRef, QuestionError, RolloutRecord, say_the_same
 from preference.records import FailedContinuation, Outcome, RecipeRef
 from reasonrag.agent import Agent, AgentStep, State
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.errors import ModelError
-from reasonrag.exploration import Explorer, RunIdentity, outcome_of, say_the_same
+from reasonrag.exploration import Explorer, RunIdentity, outcome_of
 from reasonrag.offline import OfflineTeacher
 from reasonrag.prompting import load_prompts, render_prompt, render_variation
 from reasonrag.questions import Question
@@ -278,7 +278,7 @@ async def test_where_all_siblings_say_the_same_a_hotter_draw_is_tried(explorer_o
         "rivers of France",
     )
     assert (query.same_as, twin.same_as, other.same_as) == (None, query.id, None)
-    assert (query.reward, query.continuations) == (twin.reward, twin.continuations) == (pytest.approx(0.9**3), 1)
+    assert (query.reward, query.observations) == (twin.reward, twin.observations) == (pytest.approx(0.9**3), 1)
     assert (twin.visits, twin.children_ids, twin.rollouts) == (0, [], [])
     assert (query.sampled_with, query.sampled_temperature, query.plain_draws) == (None, None, 1)
     assert (other.sampled_with, other.sampled_temperature, other.plain_draws) == (other.prompt, 1.3, 0)
@@ -348,6 +348,7 @@ NINE = "birth place of Ada Lovelace who wrote first program"
         (taken("query", "capital of France"), taken("query", "capital of Italy"), False),
         (taken("query", NINE), taken("query", f"{NINE} ever"), True),  # 9 of 10 words
         (taken("evidence", NINE), taken("evidence", f"{NINE} ever"), True),
+        (taken("evidence", NINE), taken("evidence", f"{NINE} 1843"), False),  # a number makes another fact
         (taken("answer", NINE), taken("answer", f"{NINE} ever"), False),  # it has another F1
         (taken("answer", "the Seine"), taken("answer", "Seine."), True),
         (taken("answer", "Seine"), taken("query", "Seine"), False),

@@ -15,8 +15,9 @@ def standing(name: str, cost: float, right: float = 1.0, confidence: float = 0.8
     return Standing(name, cost, right, confidence, share)
 
 
-def worse(name: str, cost: float, right: float = 1.0, confidence: float = 0.8, share: float = 0.5) -> Standing:
-    return Standing(name, cost, right, confidence, share, worse=True)
+def surely(name: str, cost: float, *, worse: bool = False) -> Standing:
+    """Cheaper than the base by more than noise."""
+    return Standing(name, cost, 1.0, 0.8, 0.5, worse=worse, cheaper=True)
 
 
 @pytest.mark.parametrize(
@@ -60,47 +61,41 @@ def test_the_frontier_are_those_that_nobody_dominates(standings: list[Standing],
     [
         ([], None),
         ([standing("base", math.inf)], None),
-        ([standing("base", 2), standing("cheap", 1)], "cheap"),
-        ([standing("base", 2), worse("cheap", 1, confidence=0.6)], "base"),
-        ([standing("base", 1), standing("twin", 1)], "base"),
-        ([standing("base", 1), standing("surer", 1, confidence=0.9)], "surer"),
-        ([standing("base", math.inf, right=0, confidence=0, share=0), standing("some", 9)], "some"),
-        # found worse than the base by its noise, and yet better in every respect than one that was not
-        ([standing("base", 5, share=0.9), standing("cheap", 2, share=0.6), worse("both", 1, share=0.7)], "both"),
+        ([standing("base", 2), standing("cheap", 1)], "base"),
+        ([standing("base", 2), standing("surer", 1, confidence=0.9)], "base"),
+        ([standing("base", 2), surely("cheap", 1)], "cheap"),
+        ([standing("base", 2), surely("cheap", 1), standing("cheaper", 0.5)], "cheap"),
+        ([standing("base", 2), surely("cheap", 1), surely("cheaper", 0.5)], "cheaper"),
+        ([standing("base", 2), surely("cheap", 1, worse=True)], "base"),
+        ([standing("base", math.inf, right=0, confidence=0, share=0), standing("some", 9)], None),
+        ([standing("base", math.inf, right=0, confidence=0, share=0), surely("some", 9)], "some"),
     ],
 )
-def test_the_cheapest_that_is_not_worse_than_the_base_is_suggested(
+def test_the_base_is_suggested_unless_another_is_cheaper_by_more_than_noise(
     standings: list[Standing], expected: str | None
 ) -> None:
-    """The first among equals, so that the base needs no reason to stay."""
+    """And not worse; of several such the cheapest. A base without pairs is never suggested."""
     assert suggest(standings) == expected
 
 
 few = st.integers(0, 3).map(float)
 costs = few | st.just(math.inf)
-rows = st.tuples(costs, few, few, few, st.booleans())
+rows = st.tuples(costs, few, few, few, st.booleans(), st.booleans())
 anything = st.lists(rows, min_size=1, max_size=6).map(
     lambda found: [Standing(str(number), *row) for number, row in enumerate(found)]
 )
 
 
 @given(anything)
-def test_nobody_dominates_who_is_suggested(standings: list[Standing]) -> None:
-    """So whoever is suggested is on the frontier."""
+def test_who_is_suggested_is_the_base_or_surely_better_and_the_cheapest_of_these(standings: list[Standing]) -> None:
+    """Whatever the others look like; and it makes pairs."""
     name = suggest(standings)
+    better = [each for each in standings if each.cheaper and not each.worse]
     if name is not None:
         [suggested] = [each for each in standings if each.name == name]
-        assert not any(dominates(other, suggested) for other in standings)
-        assert name in frontier(standings)
-
-
-@given(anything)
-def test_somebody_is_suggested_if_anybody_who_is_not_worse_makes_pairs(standings: list[Standing]) -> None:
-    """And it costs no more than any of them."""
-    fit = [each for each in standings if not each.worse and math.isfinite(each.cost)]
-    by_name = {each.name: each for each in standings}
-    if fit:
-        assert by_name[str(suggest(standings))].cost <= min(each.cost for each in fit)
+        assert math.isfinite(suggested.cost)
+        assert suggested in better or suggested is standings[0]
+        assert all(suggested.cost <= each.cost for each in better)
 
 
 # -- noise ---------------------------------------------------------------------------------------------------------
@@ -158,6 +153,19 @@ def test_worse_is_only_who_is_so_beyond_the_noise() -> None:
     assert not base.worse_than(less_sure)
     assert not missing_two.worse_than(base)
     assert missing_half.worse_than(base)
+
+
+def test_cheaper_is_only_who_is_so_beyond_the_noise() -> None:
+    """A tenth on every question is no chance; half on two of twenty is. Resamplings without a pair tell nothing."""
+    base = Measured(questions(*((10 * each, 1, 0.9) for each in range(1, 21))), seed=0)
+    by_a_tenth = Measured(questions(*((9 * each, 1, 0.9) for each in range(1, 21))), seed=0)
+    on_two = Measured(questions(*((10 * each * (0.5 if each < 3 else 1), 1, 0.9) for each in range(1, 21))), seed=0)
+    rarely = Measured(questions(*((0.1, int(each == 0), 0.9 * (each == 0)) for each in range(20))), seed=0)
+    assert by_a_tenth.cheaper_than(base)
+    assert not base.cheaper_than(base)
+    assert not on_two.cheaper_than(base)
+    assert rarely.cost[0] < base.cost[0]
+    assert not rarely.cheaper_than(base)
 
 
 def test_what_questions_have_in_common_is_no_noise() -> None:

@@ -435,15 +435,20 @@ async def test_a_combination_is_the_weighted_mean_of_both(weight: float, explore
     assert record.recipe.judge_weight == weight
 
 
-async def test_a_judgement_alone_is_one_observation_of_a_pair(explored: Explored) -> None:
-    """A pair is no surer because its steps were continued more often, and its difference is no matter of length."""
-    record, _ = await explored(play(GOOD, GUESS), recipe(siblings=2, judge="rank", judge_weight=1.0))
-    often = record.model_copy(update={"nodes": [node.model_copy(update={"continuations": 9}) for node in record.nodes]})
-    [pair], [same] = ([each for each in candidates(of, PairingRules()) if each.layer == 0] for of in (record, often))
-    assert (pair.margin, pair.dropped, pair.tags) == (1.0, None, ())
-    assert pair.confidence is not None
-    assert 0.5 < pair.confidence < 1
-    assert same.confidence == pair.confidence
+LOOSE = PairingRules(min_margin=0.0, min_confidence=0.0)
+
+
+@pytest.mark.parametrize(("weight", "known"), [(1.0, False), (0.5, True)])
+async def test_how_sure_a_pair_is_no_judge_says(explored: Explored, weight: float, *, known: bool) -> None:
+    """Nobody knows how often a judge alone is right, so there is no confidence and nothing is dropped for want of it;
+    beside continuations the judge counts in the margin, and the continuations say how sure it is."""
+    record, _ = await explored(play(GOOD, GUESS), recipe(siblings=2, judge="rank", judge_weight=weight))
+    plain, _ = await explored(play(GOOD, GUESS), recipe(siblings=2))
+    judged, unjudged = (next(each for each in candidates(of, LOOSE) if each.layer == 0) for of in (record, plain))
+    assert unjudged.confidence is not None
+    assert judged.confidence == (unjudged.confidence if known else None)
+    strict = next(each for each in candidates(record, PairingRules(min_confidence=1)) if each.layer == 0)
+    assert strict.dropped == ("uncertain" if known else None)
 
 
 def chosen(**flags: Any) -> Recipe:

@@ -19,6 +19,8 @@ from preference.records import RecipeRef
 from reasonrag.errors import InputError
 from reasonrag.runs import CONFIG, FAILURES, ROLLOUTS, SUMMARY, RunDirectory, changed_keys
 
+from .conftest import Reasonrag
+
 CONFIGURATION: dict[str, Any] = {"config_hash": "c0", "decides_answers": {"seed": 0, "model": "m"}, "operational": {}}
 
 
@@ -382,3 +384,32 @@ def test_putting_in_order_replaces_the_file_at_once(home: Path) -> None:
             assert reader.read() == before
     assert question_ids(home) == ["a", "b"]
     assert {path.name for path in home.iterdir()} == {".lock", CONFIG, ROLLOUTS, FAILURES}
+
+
+OTHER_VERSIONS = [b"reasonrag.rollouts/0", b"reasonrag.rollouts/2"]
+
+
+@pytest.mark.parametrize("other", OTHER_VERSIONS)
+def test_a_run_of_another_version_is_not_to_be_mended(other: bytes, home: Path, reasonrag: Reasonrag) -> None:
+    """Its lines are whole: nothing is to be removed, and generate would not help."""
+    content = fill(home, "a", "b").replace(b"reasonrag.rollouts/1", other)
+    (home / ROLLOUTS).write_bytes(content)
+    refused = refusal(open_run(home))
+    assert "written by another version of reasonrag" in refused
+    assert "Use that version, or choose another --run" in refused
+    pairs = reasonrag("pairs", home, "--out", "data/a")
+    assert (pairs.status, "written by another version of reasonrag" in pairs.err) == (2, True)
+    for message in (refused, pairs.err):
+        assert "Remove" not in message
+        assert "mends" not in message
+    assert (home / ROLLOUTS).read_bytes() == content
+
+
+def test_only_a_torn_last_line_is_mended_by_generate(home: Path, reasonrag: Reasonrag) -> None:
+    """A line that is broken in the middle stays as it is, so pairs does not send anybody there."""
+    first, second = fill(home, "a", "b").splitlines(keepends=True)
+    (home / ROLLOUTS).write_bytes(first + second[:50])
+    assert "the same generate command again mends the file" in reasonrag("pairs", home, "--out", "data/a").err
+    (home / ROLLOUTS).write_bytes(second[:50] + b"\n" + first)
+    broken = reasonrag("pairs", home, "--out", "data/a")
+    assert (broken.status, "line 1 is not JSON" in broken.err, "mends" in broken.err) == (2, True, False)

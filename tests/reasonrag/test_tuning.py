@@ -259,13 +259,56 @@ def test_the_suggested_configuration_is_one_that_generate_takes(reasonrag: Reaso
     assert by_table["operational"]["caps"] == {"cost": None, "calls": None, "tokens": None}
 
 
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        ({"reward": "judge-score", "judge_gold": True}, "--judge-gold"),
+        ({"reward": "judge-score", "judge_gold": False}, "--no-judge-gold"),
+        ({"recipe": "released", "reward": "judge-rank", "judge_gold": False}, "--no-judge-gold"),
+    ],
+)
+def test_a_switch_in_the_printed_command_has_no_value(flags: dict[str, Any], word: str, reasonrag: Reasonrag) -> None:
+    """generate takes the command, and its answers are decided by the same recipe as the base's."""
+    tuning = package.tune(**QUICK | {"pilot": 2}, vary=["max_steps"], **flags)
+    command = shlex.split(tuning.model_copy(update={"config": flags | {"max_calls_per_question": 24}}).command)
+    assert command[:2] == ["reasonrag", "generate"]
+    assert word in command
+    done = reasonrag(*command[1:], "--limit", 1)
+    assert done.status == 0, done.err
+    asked, base = (
+        json.loads(Path(run, "config.json").read_text())["decides_answers"]
+        for run in ("runs/main", "runs/t/trials/base")
+    )
+    assert asked["recipe"] == base["recipe"]
+
+
 def test_the_written_configuration_holds_no_secret() -> None:
     """A password in an address stays in the command that was typed."""
     teacher, address = OfflineTeacher(), "http://me:hidden@127.0.0.1:8000/v1"
-    tuning = package.tune(chat_model=teacher, pilot=8, vary=["siblings"], run="runs/t", base_url=[address])
+    cheaper = {"pilot": 8, "vary": ["max_calls_per_question"], "top_k": 2, "price_in": 1, "price_out": 2}
+    tuning = package.tune(chat_model=teacher, run="runs/t", base_url=[address], **cheaper)
     assert 'base_url = ["http://127.0.0.1:8000/v1"]' in Path("runs/t/reasonrag.toml").read_text()
     assert "--base-url http://127.0.0.1:8000/v1" in tuning.command
     assert not any(b"hidden" in path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file())
+
+
+def test_a_table_is_written_for_a_change_only_and_an_older_one_is_removed(reasonrag: Reasonrag) -> None:
+    """Two questions tell nothing from the base: what an earlier tune wrote there would pass for the suggestion."""
+    Path("runs/t").mkdir(parents=True)
+    Path("runs/t/reasonrag.toml").write_text("# reasonrag tune suggests siblings-6, after 9 questions\n[generate]\n")
+    done = reasonrag("tune", "--pilot", 2, "--vary", "temperature", "--max-calls-per-question", 24, "--run", "runs/t")
+    assert done.status == 0
+    assert json.loads(Path("runs/t/tuning.json").read_text())["suggested"] in ("base", None)
+    assert not Path("runs/t/reasonrag.toml").exists()
+    assert "reasonrag.toml" not in done.out
+
+
+def test_somebody_s_own_settings_are_not_written_over(reasonrag: Reasonrag) -> None:
+    """Trials in the directory in which one works would replace the settings they were tried with."""
+    Path("reasonrag.toml").write_text("[generate]\nsiblings = 3\n")
+    done = reasonrag(*SIBLINGS[:-1], ".")
+    assert (done.status, "reasonrag.toml is not of tune" in done.err) == (2, True)
+    assert Path("reasonrag.toml").read_text() == "[generate]\nsiblings = 3\n"
 
 
 def test_settings_of_generate_make_the_base_and_those_of_tune_the_trials(reasonrag: Reasonrag) -> None:
@@ -363,3 +406,55 @@ def test_the_number_of_questions_is_called_pilot() -> None:
     """Of a run it is --limit; a call that has both would say two things."""
     with pytest.raises(InputError, match="--pilot says how many"):
         package.tune(run="runs/t", limit=5)
+
+
+def test_a_value_model_is_refused_wherever_it_is_set(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tune has none of its flags; what the environment or the file says of it is no part of a configuration."""
+    assert "--value-" not in reasonrag("tune", "--help").out
+    address = "http://bob:hidden@127.0.0.1:9/v1"
+    assert reasonrag(*SIBLINGS, "--value-base-url", address).status == 2
+    monkeypatch.setenv("REASONRAG_VALUE_TEMPERATURE", "0")
+    Path("reasonrag.toml").write_text(f'[generate]\nvalue_base_url = ["{address}"]\n')
+    done = reasonrag(*SIBLINGS)
+    assert (done.status, "leave out --value-base-url, --value-temperature" in done.err) == (2, True)
+    with pytest.raises(InputError, match="tune tries the teacher alone: leave out --value-model"):
+        package.tune(**QUICK, value_model="offline")
+    assert not Path("runs/t").exists()
+
+
+def test_trials_are_not_taken_for_a_run_of_generate(reasonrag: Reasonrag) -> None:
+    """Its files would lie between theirs; said before anything is written."""
+    Path("runs/t/trials").mkdir(parents=True)
+    done = reasonrag("generate", "--limit", 1, "--run", "runs/t")
+    assert (done.status, "runs/t holds trials of tune; choose another --run" in done.err) == (2, True)
+    assert [each.name for each in Path("runs/t").iterdir()] == ["trials"]
+
+
+@pytest.mark.parametrize("replay", [True, "runs/elsewhere/journal.jsonl"])
+def test_a_replay_without_a_journal_leaves_nothing_behind(*, replay: bool | str) -> None:
+    """There is nothing to play, and a config.json would look like a run; the remedy is named."""
+    with pytest.raises(
+        InputError, match=r"there is no runs/.*journal.jsonl to replay; give the --run that was explored"
+    ):
+        package.generate(limit=1, run="runs/new", replay=replay)
+    assert not Path("runs/new").exists()
+
+
+def test_the_warnings_of_the_base_are_shown_and_written_once(reasonrag: Reasonrag) -> None:
+    """Pairs of evaluation questions, say: a warning of a trial would otherwise be in a summary that nobody reads."""
+    flags = ["--split", "test", "--pilot", 2, "--max-calls-per-question", 24, "--vary", "siblings", "--run", "runs/t"]
+    done = reasonrag("tune", *flags)
+    warnings = json.loads(Path("runs/t/tuning.json").read_text())["warnings"]
+    assert warnings == json.loads(Path("runs/t/trials/base/summary.json").read_text())["warnings"]
+    assert warnings
+    for each in warnings:
+        assert done.err.count(f"warning: {each}") == 1
+
+
+@pytest.mark.parametrize(("reward", "on_top"), [("spre", False), ("judge-score", True)])
+def test_judgements_come_on_top_of_the_replies(reward: str, reasonrag: Reasonrag, *, on_top: bool) -> None:
+    """A budget is of the search; what is said before anything is asked must hold."""
+    flags = ["--pilot", 2, "--max-calls-per-question", 24, "--vary", "max-steps", "--reward", reward, "--run", "runs/t"]
+    done = reasonrag("tune", *flags)
+    assert "2 trials on 2 questions: at most 96 replies" in done.err
+    assert ("and judgements on top" in done.err) is on_top

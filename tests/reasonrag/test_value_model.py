@@ -20,6 +20,7 @@ from mcts import RECIPES, RecipeName
 from preference import RolloutRecord, read_rollouts
 from reasonrag.agent import Agent
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling
+from reasonrag.degeneracy import look_at
 from reasonrag.errors import InputError
 from reasonrag.exploration import Explorer, RunIdentity
 from reasonrag.offline import OfflineTeacher
@@ -125,8 +126,15 @@ async def test_proposals_are_valued_but_do_not_count_for_the_state_above(retriev
     assert (root.reward, root.rollouts) == (None, [])
     assert [each.plain_draws for each in (query, answer, evidence, end)] == [0, 0, 1, 1]
     assert [each.sampled_by for each in (query, answer, evidence, end)] == [None, None, "student", "student"]
-    assert (query.continuations, answer.reward) == (1, 0.0)
+    assert (query.observations, answer.reward) == (1, 0.0)
     assert evidence.parent_id == query.id
+
+
+async def test_a_question_that_only_ever_goes_wrong_is_said_to(retriever: BM25Retriever) -> None:
+    """Nothing counts for the root, as all its steps are proposals; what became of them is known, and is no secret."""
+    record = await explored(retriever, values=ScriptedModel(student_says, name="student"))
+    assert [end.f1 for end in record.ends] == [0.0, 0.0]
+    assert "all_wrong" in look_at(record).signs
 
 
 async def test_without_a_value_model_the_teacher_is_the_policy(retriever: BM25Retriever) -> None:
@@ -314,6 +322,30 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(changed: dict[s
     assert not Path("runs/a/journal.jsonl").exists() or not lines("runs/a")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("value_base_url", "http://127.0.0.1:9/v1"),
+        ("value_temperature", 0),
+        ("value_price_in", 1),
+        ("value_price_out", 1),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_what_is_said_of_a_value_model_needs_one(
+    setting: str, value: object, dry_run: tuple[str, ...], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a flag or in the environment: a setting that does nothing would hide that the student is missing."""
+    flag = f"--{setting.replace('_', '-')}"
+    given = reasonrag("generate", "--limit", 1, "--run", "runs/a", flag, value, *dry_run)
+    monkeypatch.setenv(f"REASONRAG_{setting.upper()}", str(value))
+    set_elsewhere = reasonrag("generate", "--limit", 1, "--run", "runs/a", *dry_run)
+    for done in (given, set_elsewhere):
+        assert (done.status, f"{flag} is of a value model" in done.err) == (2, True)
+        assert "give --value-model" in done.err
+    assert not Path("runs/a").exists()
+
+
 class Listens(SilentWatcher):
     """Remembers what was said."""
 
@@ -374,3 +406,17 @@ def test_a_pilot_measures_both_models() -> None:
     assert expected is not None
     assert expected.low <= spent <= expected.high
     assert found.spent_dollars == pytest.approx(sum(tree.usage.cost_usd or 0 for tree in trees("runs/a")))
+
+
+@pytest.mark.parametrize("limit", ["rpm", "tpm"])
+def test_limits_given_by_hand_hold_for_each_model_at_the_teacher_s_address(limit: str) -> None:
+    """So two models there are done when the busier one is; a value model elsewhere is not held by them at all."""
+    flags = SMALL | {"model": "gpt-4o", "value_model": "gpt-4o-mini", "run": "runs/a", "concurrency": 10_000, limit: 1}
+    one_address = package.estimate(**flags)
+    two = package.estimate(**flags, value_base_url=["http://127.0.0.1:9/v1"])
+    asked = one_address.requests.high
+    if limit == "tpm":
+        asked = one_address.prompt_tokens.high + one_address.completion_tokens.high
+    assert asked / 2 <= 60 * one_address.hours.high < asked
+    assert 60 * two.hours.high < asked
+    assert two.hours.high <= one_address.hours.high
