@@ -21,8 +21,9 @@ SAID_FROM, WARNED_FROM = 10, 5
 STOPS_FROM, OUTCOMES_STOP_FROM = 20, 100
 """Finished questions before a sign ends a run. Those of outcomes wait longer: a habit of the teacher or its endpoint
 shows in every question alike, but where one question of ten teaches, 20 in a row that do not are common."""
-TELLING_SHARE = 0.5
-"""Share of the questions that must show a sign before anybody hears of it."""
+TELLING_SHARE, OUTCOMES_TELLING_SHARE = 0.5, 0.75
+"""Share of the questions that must show a sign before anybody hears of it; more for those of outcomes, which half of
+the questions show in runs that are well."""
 SEVERAL = 2
 """Fewest cases of which *most* can be said, continuations that all can end alike, and steps that are siblings."""
 NEARLY_ALL = 0.75
@@ -41,6 +42,7 @@ class Sign:
 
     means: what a question that shows it looks like. remedy: what to try first. stops_from: finished questions from
     which on it ends a run in which nearly every one shows it; None for a sign that leaves pairs worth having.
+    told_at: share of the questions from which on it is said.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Sign:
     remedy: str
     shown_by: Callable[[RolloutRecord], bool]
     stops_from: int | None = STOPS_FROM
+    told_at: float = TELLING_SHARE
 
     def tell(self, shown: int, questions: int) -> str:
         """For people: how often, what that means, what helps and where to read on."""
@@ -158,6 +161,7 @@ SIGNS = (
         "long; if it knows them by heart, --outcome f1 lets them count",
         all_wrong,
         stops_from=OUTCOMES_STOP_FROM,
+        told_at=OUTCOMES_TELLING_SHARE,
     ),
     Sign(
         "all_right",
@@ -165,6 +169,7 @@ SIGNS = (
         "Ask harder questions, or explore with a weaker teacher",
         all_right,
         stops_from=OUTCOMES_STOP_FROM,
+        told_at=OUTCOMES_TELLING_SHARE,
     ),
 )
 """From causes to their consequences: the first that holds is the one a stopped run names."""
@@ -213,7 +218,7 @@ class SignCounts:
         told = {}
         if self._states_alike == self._states >= STATES_ALIKE:
             told[ALIKE.name] = f"{ALIKE.name} in all {self._states:,} states so far: {ALIKE.means}. {ALIKE.advice}"
-        for sign in self._telling(from_questions=SAID_FROM, share=TELLING_SHARE):
+        for sign in self._telling(from_questions=SAID_FROM):
             told.setdefault(sign.name, sign.tell(self.shown[sign.name], self.questions))
         fresh = [message for name, message in told.items() if name not in self._said]
         self._said.update(told)
@@ -221,7 +226,7 @@ class SignCounts:
 
     def warnings(self) -> list[str]:
         """What a person should know about the questions as a whole."""
-        telling = self._telling(from_questions=WARNED_FROM, share=TELLING_SHARE)
+        telling = self._telling(from_questions=WARNED_FROM)
         return [sign.tell(self.shown[sign.name], self.questions) for sign in telling]
 
     def reason_to_stop(self, share: float) -> str | None:
@@ -231,10 +236,11 @@ class SignCounts:
                 return sign.tell(self.shown[sign.name], self.questions)
         return None
 
-    def _telling(self, *, from_questions: int, share: float) -> list[Sign]:
+    def _telling(self, *, from_questions: int, share: float | None = None) -> list[Sign]:
+        """Signs that so many questions show, or as many as it takes to be said."""
         if self.questions < from_questions:
             return []
-        return [sign for sign in SIGNS if self.shown[sign.name] >= share * self.questions]
+        return [sign for sign in SIGNS if self.shown[sign.name] >= (share or sign.told_at) * self.questions]
 
 
 # -- what is looked at -----------------------------------------------------------------------------------------

@@ -229,9 +229,17 @@ def test_the_share_decides_and_0_never_stops(share: float, showing: int, *, stop
 @pytest.mark.parametrize(("questions", "showing", "warned"), [(4, 4, 0), (5, 3, 1), (5, 2, 0)])
 def test_a_summary_warns_of_runs_too_short_to_be_stopped(questions: int, showing: int, warned: int) -> None:
     """From five questions on, at least half of them; the counts are there in any case."""
-    counts = counted(*[seen("all_right")] * showing, *[seen()] * (questions - showing))
+    counts = counted(*[seen("none_loop")] * showing, *[seen()] * (questions - showing))
     assert len(counts.warnings()) == warned
-    assert counts.by_sign == {"all_right": showing}
+    assert counts.by_sign == {"none_loop": showing}
+
+
+@pytest.mark.parametrize(("sign", "enough"), [("none_loop", 5), ("all_wrong", 8), ("all_right", 8)])
+def test_outcomes_are_said_only_where_they_are_no_ordinary_mix(sign: str, enough: int) -> None:
+    """Half of the questions may be too hard or too easy for their teacher; three quarters may not."""
+    for showing in (enough - 1, enough):
+        counts = counted(*[seen(sign)] * showing, *[seen()] * (10 - showing))
+        assert len(counts.news()) == len(counts.warnings()) == (showing == enough)
 
 
 # -- in a run --------------------------------------------------------------------------------------------------
