@@ -350,21 +350,32 @@ class Search(Generic[P]):
         most, earlier ones first among equals."""
         ranked = [
             (-promise(expected), node.id)
-            for node, expected in zip(self.tree.nodes, self._expected_outcomes(), strict=True)
+            for node, expected in zip(self.tree.nodes, self._expected_shares(), strict=True)
             if not node.terminal and promise(expected) > SETTLED and self._owes(node)
         ]
         return (self.tree[node_id] for _, node_id in sorted(ranked))
 
-    def _expected_outcomes(self) -> list[float]:
-        """Of each node by id, what an answer below it is expected to be worth, undiscounted. Whoever proposed a step:
-        what was seen below it says where to look."""
-        found = estimates(self.tree, lambda end: end.outcome, plain_only=False)
+    def _expected_shares(self) -> list[float]:
+        """Of each node by id, the chance that an answer below it has the tree's usual outcome: what is half right every
+        time is as settled as what is always right. Whoever proposed a step, what was seen below it says where to look.
+        """
+        usual = self._usual_outcome()
+        found = estimates(self.tree, lambda end: float(end.outcome == usual), plain_only=False)
         expected: list[float] = []
         for node, estimate in zip(self.tree.nodes, found, strict=True):  # parents come before their children
             above, weight = (0.5, ROOT_PRIOR) if node.parent_id is None else (expected[node.parent_id], PARENT_PRIOR)
             mean, answers = (estimate.mean, estimate.answers) if estimate else (0.0, 0)
             expected.append(expected_outcome(above, weight=weight, mean=mean, answers=answers))
         return expected
+
+    def _usual_outcome(self) -> float | None:
+        """The outcome of most answers, the least one among equals; None before the first answer."""
+        outcomes: Counter[float] = Counter()
+        for node in self.tree.nodes:
+            outcomes.update(end.outcome for end in node.unkept)
+            if node.step is not None and node.terminal:
+                outcomes[node.step.outcome] += node.draws
+        return min(outcomes, key=lambda outcome: (-outcomes[outcome], outcome), default=None)
 
     def _answers_disagree(self) -> bool:
         """Whether both better and worse answers were seen in the tree."""

@@ -60,6 +60,6 @@ def expected_outcome(expected_above: float, *, weight: float, mean: float, answe
 
 
 def promise(expected: float) -> float:
-    """Chance that of two answers drawn below a state one is right and one wrong, if each is right with chance
-    `expected`: ``2 p (1 - p)``, at most one half."""
+    """Chance that of two answers drawn below a state one has the usual outcome and one has not, if each has it with
+    chance `expected`: ``2 p (1 - p)``, at most one half."""
     return 2 * expected * (1 - expected)

@@ -306,11 +306,12 @@ def test_economy_goes_to_the_state_whose_answers_are_expected_to_disagree_most()
     ]
 
 
-@pytest.mark.parametrize("outcome", [0.0, 1.0])
+@pytest.mark.parametrize("outcome", [0.0, 0.5, 1.0])
 def test_economy_leaves_a_question_alone_whose_answers_are_all_equal(outcome: float) -> None:
-    """Of four queries all right, or all wrong: p of the root is (.25 + 4) / 4.5 = .944 or 1 - .944, promise .105. That
-    is more than the .06 of a settled state and the most there is, so the root gets four more. After eight equal answers
-    p is (.25 + 8) / 8.5 = .971, promise .057: settled; the queries, at (8 * .971 + 1) / 9 = .974 and .051, as well.
+    """Of four queries all right, all wrong, or all half right: p of the root is (.25 + 4) / 4.5 = .944, promise .105.
+    That is more than the .06 of a settled state and the most there is, so the root gets four more. After eight equal
+    answers p is (.25 + 8) / 8.5 = .971, promise .057: settled; the queries, at (8 * .971 + 1) / 9 = .974 and .051, as
+    well.
     """
     search: Search[str] = Search(config("economy", wave=1))
     path = continued([step("evidence"), answer(outcome)])

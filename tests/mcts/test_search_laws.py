@@ -537,25 +537,31 @@ def test_economy_grows_nothing_below_a_settled_state(environment: Environment, w
 
 
 def promised(tree: Tree[str], node: Node[str]) -> float:
-    """Chance that two answers below a node disagree; see mcts.selection. Worked out anew, node by node."""
-    expected = 0.5
+    """Chance that of two answers below a node one has the tree's usual outcome and one has not; see mcts.selection.
+    Worked out anew, node by node."""
+    expected, usual = 0.5, usual_outcome(tree)
     for above in reversed(list(tree.path_up(node))):
-        seen = mean_below(tree, above)
+        seen = share_below(tree, above, usual)
         weight = 0.5 if above.parent_id is None else 8.0
         answers = 0 if seen is None else answers_drawn(tree, above)
         expected = (weight * expected + answers * (seen or 0.0)) / (weight + answers)
     return 2 * expected * (1 - expected)
 
 
-def mean_below(tree: Tree[str], node: Node[str]) -> float | None:
-    """Mean outcome below a node of a tree that keeps its continuations, every draw of a state weighing the same, plain
-    or not."""
+def usual_outcome(tree: Tree[str]) -> float | None:
+    """The most frequent one, the least of several, in a tree that keeps its continuations."""
+    drawn = [each.step.outcome for each in tree.nodes if each.step and each.terminal for _ in range(each.draws)]
+    return min(sorted(set(drawn)), key=lambda outcome: -drawn.count(outcome), default=None)
+
+
+def share_below(tree: Tree[str], node: Node[str], usual: float | None) -> float | None:
+    """Share of the usual outcome below a node of such a tree, every draw of a state weighing the same, plain or not."""
     if node.step is not None and node.terminal:
-        return node.step.outcome
-    below = [(child.draws, mean_below(tree, child)) for child in tree.children(node)]
-    counted = [(draws, mean) for draws, mean in below if mean is not None]
+        return float(node.step.outcome == usual)
+    below = [(child.draws, share_below(tree, child, usual)) for child in tree.children(node)]
+    counted = [(draws, share) for draws, share in below if share is not None]
     total = sum(draws for draws, _ in counted)
-    return sum(draws * mean for draws, mean in counted) / total if total else None
+    return sum(draws * share for draws, share in counted) / total if total else None
 
 
 def answers_drawn(tree: Tree[str], node: Node[str]) -> int:
