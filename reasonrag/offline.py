@@ -240,7 +240,7 @@ def _answer(option: _Option) -> str:
 
 def _queries(prompt: Prompt) -> list[_Option]:
     """What could be searched next: the question, the names in it, and names the evidence brought up."""
-    asked = {query.casefold() for query in prompt.said("query")}
+    asked = [query.casefold() for query in prompt.said("query")]
     names = _names(prompt.question)
     rest = " ".join(
         word for word in _WORD.findall(prompt.question) if word.casefold() not in _STOP_WORDS and not word[0].isupper()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -227,3 +228,23 @@ def test_the_teacher_does_not_know_atlas() -> None:
     code = "import sys, reasonrag.offline; print([name for name in sys.modules if 'atlas' in name])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("hash_seed", [1, 2, 3])
+def test_a_reply_does_not_depend_on_the_process_that_gives_it(hash_seed: int) -> None:
+    """Python orders sets differently in every process; the evidence names again what two queries share between them."""
+    code = (
+        "from preference import Message\n"
+        "from reasonrag.offline import reply\n"
+        "from reasonrag.prompting import load_prompts\n"
+        "thoughts = '<query>the 2011</query> <query>World Rankings</query>'\n"
+        "evidence = '<evidence>The 2011 World Rankings list it.</evidence>'\n"
+        "user = f'Question: Who won?\\nPrevious Thoughts: {thoughts} {evidence}'\n"
+        "turns = [Message(role='system', content=load_prompts().think), Message(role='user', content=user)]\n"
+        "print([reply(turns, temperature=1.0, seed=seed, choice=0) for seed in range(20)])"
+    )
+    told = []
+    for each in (0, hash_seed):
+        hashed = os.environ | {"PYTHONHASHSEED": str(each)}
+        told.append(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=hashed).stdout)
+    assert told[0] == told[1]
