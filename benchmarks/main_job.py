@@ -126,7 +126,7 @@ def _transport(data_dir: Path, scratch: Path) -> Iterator[str]:
             row = (teacher, concurrency, f"{seconds:.1f}", f"{run.requests / seconds:,.0f}", content == reference)
             for name, value in zip(columns, row, strict=True):
                 columns[name].append(str(value))
-    yield from table(f"Recipe paper, {HTTP_QUESTIONS} questions; endpoint and client share the machine", columns)
+    yield from table(f"{HTTP_QUESTIONS} questions, default recipe; endpoint and client share the machine", columns)
 
 
 def _start_up() -> Iterator[str]:
