@@ -1,18 +1,25 @@
-"""How a report looks and where it goes: Markdown with date, commit, machine and versions. Knows no measurement."""
+"""How a report looks and where it goes: Markdown with date, commit, machine and versions; and how sure a figure in it
+is. Knows no measurement."""
 
 from __future__ import annotations
 
 import os
 import platform
+import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from reasonrag.summaries import versions
 
 ROOT = Path(__file__).parents[1]
+RESAMPLES, CONFIDENCE = 400, 0.9
+"""Of the bootstrap, and the width of its intervals."""
+
+T = TypeVar("T")
 
 
 def publish(report: Iterator[str], append: Path | None) -> None:
@@ -32,6 +39,14 @@ def table(title: str, columns: dict[str, list[str]]) -> Iterator[str]:
     yield f"|{'---|' * len(columns)}"
     for row in zip(*columns.values(), strict=True):
         yield f"| {' | '.join(row)} |"
+
+
+def interval(cases: Sequence[T], figure: Callable[[list[T]], float]) -> tuple[float, float]:
+    """Bootstrap over cases: the middle of the figures of so many resamples, always the same ones."""
+    dice = random.Random(0)
+    drawn = sorted(figure(dice.choices(cases, k=len(cases))) for _ in range(RESAMPLES))
+    outside = round(RESAMPLES * (1 - CONFIDENCE) / 2)
+    return drawn[outside], drawn[-1 - outside]
 
 
 def _heading() -> Iterator[str]:

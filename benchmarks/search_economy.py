@@ -20,7 +20,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 from decision_process import LabQuestion, LabStep, Setting, State
-from reporting import publish, table
+from reporting import CONFIDENCE, interval, publish, table
 
 from mcts import (
     RECIPES,
@@ -49,8 +49,6 @@ BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
 """Of a prompt: instructions and question, each step so far, three passages; and of a reply."""
 JUDGE_NOISE = 0.15
 """Standard deviation of a judge's score around the truth."""
-RESAMPLES, CONFIDENCE = 400, 0.9
-"""Of the bootstrap over questions, and the width of its intervals."""
 
 TARGET = Setting("one turn a fact .6", early=0.0, luck=0.0, turns=1)
 HARDER = Setting("good .6", early=0.0, luck=0.0)
@@ -466,10 +464,7 @@ class Tally:
 
     def interval(self, figure: Callable[[Tally], float]) -> tuple[float, float]:
         """Bootstrap over questions."""
-        dice = random.Random(0)
-        drawn = sorted(figure(Tally(dice.choices(self.questions, k=len(self.questions)))) for _ in range(RESAMPLES))
-        outside = round(RESAMPLES * (1 - CONFIDENCE) / 2)
-        return drawn[outside], drawn[-1 - outside]
+        return interval(self.questions, lambda drawn: figure(Tally(drawn)))
 
 
 def measure(plan: Plan, setting: Setting, questions: int) -> dict[PairingRules, Tally]:

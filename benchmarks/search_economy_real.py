@@ -8,7 +8,6 @@ gold_teacher.py for the teacher and for what counts as true.
 from __future__ import annotations
 
 import asyncio
-import random
 import statistics
 import sys
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Annotated, Optional, TypeAlias, TypeVar
 
 import typer
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
-from reporting import ROOT, publish, table
+from reporting import CONFIDENCE, ROOT, interval, publish, table
 from search_economy import PUBLISHED_RULES
 
 from mcts import RECIPES, Recipe, RecipeName
@@ -33,8 +32,6 @@ from reasonrag.prompting import load_prompts
 from reasonrag.questions import Question, open_questions
 from reasonrag.settings import INDEX_HOME, MAX_STEPS
 
-RESAMPLES, CONFIDENCE = 400, 0.9
-"""Of the bootstrap over questions, and the width of its intervals."""
 TOP_K = 3
 SKILLS = (Skill("good .6"), Skill("guesses", good=0.85, early=0.3, luck=0.4))
 RECIPE_NAMES: tuple[RecipeName, ...] = ("released", "paper", "economy")
@@ -273,14 +270,6 @@ def _with_interval(
 ) -> str:
     low, high = interval(explored, figure)
     return f"{figure(explored):{shown}} ({low:{bound}}-{high:{bound}})"
-
-
-def interval(explored: Sequence[Explored], figure: Callable[[Sequence[Explored]], float]) -> tuple[float, float]:
-    """Bootstrap over questions."""
-    dice = random.Random(0)
-    drawn = sorted(figure(dice.choices(explored, k=len(explored))) for _ in range(RESAMPLES))
-    outside = round(RESAMPLES * (1 - CONFIDENCE) / 2)
-    return drawn[outside], drawn[-1 - outside]
 
 
 if __name__ == "__main__":

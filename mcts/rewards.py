@@ -39,8 +39,8 @@ def spre_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
 def evenly_drawn_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
     """Reward of each node by id: its expected discounted outcome, every draw of a state weighing the same.
 
-    Equal to `spre_rewards` as long as nothing was sampled below a continuation; unlike it not drawn towards the places
-    where the search has sampled more. Siblings that say the same share one reward. See `mcts.estimates`.
+    Equal to `spre_rewards` where every draw was followed to one answer; unlike it not drawn towards the places where
+    the search has sampled more. Siblings that say the same share one reward. See `mcts.estimates`.
     """
     found = estimates(tree, lambda end: shortest_path_reward(end.outcome, steps=end.steps, alpha=alpha))
     return [None if each is None else each.mean for each in found]

@@ -44,10 +44,9 @@ class PairingRules:
 
     min_margin: smallest difference of rewards, after division by alpha**layer where the recipe says so. The published
         builder has .01.
-    min_confidence: smallest chance that the chosen step is truly better; see `preference.confidence`. The
-        default is the least at which 19 of 20 pairs were right, ties apart, in every setting of the laboratory but the
-        hardest, where it was .94
-        (benchmarks/RESULTS.md).
+    min_confidence: smallest chance that the chosen step is truly better; see `preference.confidence`. The default is
+        the least of those tried at which 19 of 20 pairs were right, ties apart, in every setting of the laboratory but
+        the hardest, where it was .94 (benchmarks/RESULTS.md).
     max_pairs_per_state: of a state's valid candidates the surest are kept, wider margins first among equals; None: all.
     allow_malformed: whether a step that did not parse may be the rejected side.
     """
