@@ -29,10 +29,12 @@ from reasonrag.agent import AgentStep
 from reasonrag.chat import ChatRequest, Completion
 from reasonrag.corpora import Corpus, Passage, scan_corpus
 from reasonrag.errors import ModelError
+from reasonrag.manifests import index_place
 from reasonrag.offline import Prompt, as_completions, sentences, understand
 from reasonrag.prompting import plain_text
 from reasonrag.questions import Question
-from reasonrag.retrieval import BM25Retriever, index_place, open_or_build
+from reasonrag.retrieval import IndexRetriever
+from reasonrag.searching import open_or_build
 
 JUDGE_NOISE = 0.15
 """Standard deviation of a judge's score around the truth."""
@@ -71,7 +73,7 @@ class Skill:
 class World:
     """A data set's corpus: searched, and read by passage id."""
 
-    retriever: BM25Retriever
+    retriever: IndexRetriever
     passages: dict[str, Passage]
     titles: tuple[str, ...]
 

@@ -21,9 +21,10 @@ from reporting import ROOT, publish, table
 
 import reasonrag
 from mcts import RECIPES
+from reasonrag.bm25 import build_bm25
 from reasonrag.prices import PRICES
 from reasonrag.questions import open_questions
-from reasonrag.retrieval import build_bm25, open_index
+from reasonrag.searching import open_index
 
 HTTP_QUESTIONS = 30
 """Enough for a steady rate; the simulated endpoint shares the machine with the client."""

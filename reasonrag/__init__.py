@@ -14,13 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "calibrate", "estimate", "generate", "index_build", "pairs", "tune"]
+__all__ = [
+    "__version__",
+    "calibrate",
+    "estimate",
+    "generate",
+    "index_build",
+    "index_check",
+    "index_info",
+    "index_serve",
+    "pairs",
+    "tune",
+]
 
 if TYPE_CHECKING:
     from reasonrag.calibration import calibrate
     from reasonrag.estimation import estimate
     from reasonrag.generation import generate
-    from reasonrag.indexing import index_build
+    from reasonrag.indexing import index_build, index_check, index_info, index_serve
     from reasonrag.pairing import pairs
     from reasonrag.tuning import tune
 
@@ -38,10 +49,10 @@ def __getattr__(name: str) -> Any:
         from reasonrag.generation import generate
 
         return generate
-    if name == "index_build":
-        from reasonrag.indexing import index_build
+    if name in {"index_build", "index_check", "index_info", "index_serve"}:
+        from reasonrag import indexing
 
-        return index_build
+        return getattr(indexing, name)
     if name == "pairs":
         from reasonrag.pairing import pairs
 

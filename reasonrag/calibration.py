@@ -61,7 +61,6 @@ from reasonrag.generation import (
     check_prices,
     make_agent,
     open_model,
-    open_retriever,
     open_value_model,
     owned,
     shown_urls,
@@ -78,6 +77,7 @@ from reasonrag.questions import Question
 from reasonrag.redaction import redact
 from reasonrag.retrieval import Retriever
 from reasonrag.runs import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer, read_config
+from reasonrag.searching import open_retriever
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import CalibrateSettings, GenerateSettings, resolve
 from reasonrag.summaries import versions
@@ -459,8 +459,9 @@ class _Revaluer:
         policy, caps = continuing.policy, Caps(self.settings.max_cost, self.settings.max_calls)
         if caps.cost is not None:
             check_prices(policy, None)
-        retriever, prompts = await self._open_retriever(continuing), self._load_prompts(continuing)
+        prompts = self._load_prompts(continuing)
         async with AsyncExitStack() as opened:
+            retriever = await self._open_retriever(continuing, opened)
             journal = await opened.enter_async_context(open_journal(self.run / PLACE / JOURNAL))
             spent = journal.delivered_by.get(continuing.recorded_as, Tokens())
             ledger = Ledger(policy.price, caps, spent=spent)
@@ -493,10 +494,12 @@ class _Revaluer:
             cost_usd=ledger.cost,
         )
 
-    async def _open_retriever(self, continuing: _Continuing) -> Retriever:
+    async def _open_retriever(self, continuing: _Continuing, opened: AsyncExitStack) -> Retriever:
         """The run's. Raises InputError where it is another one now."""
         recorded = self.made.decides_answers.retriever
-        retriever = self.retriever or await open_retriever(continuing.settings, continuing.corpus, (), self.watcher)
+        retriever = self.retriever or await open_retriever(
+            continuing.settings, continuing.corpus, opened, say=self.watcher.say
+        )
         if retriever.identity != recorded:
             raise InputError(
                 f"{self.run} was made with the index {recorded}, this one is {retriever.identity}: "

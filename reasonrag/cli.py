@@ -22,7 +22,15 @@ import typer
 from reasonrag import __version__
 from reasonrag.errors import CapReached, InputError, Interrupted, ReasonragError
 from reasonrag.redaction import redact
-from reasonrag.settings import CalibrateSettings, GenerateSettings, IndexSettings, PairsSettings, Settings, TuneSettings
+from reasonrag.settings import (
+    CalibrateSettings,
+    GenerateSettings,
+    IndexSettings,
+    PairsSettings,
+    ServeSettings,
+    Settings,
+    TuneSettings,
+)
 
 if TYPE_CHECKING:
     from reasonrag.summaries import StopReason
@@ -61,12 +69,17 @@ def _generate_flag(name: str, panel: str) -> Any:
 
 
 def _generate_switch(name: str, panel: str) -> Any:
+    return _switch(GenerateSettings, name, panel)
+
+
+def _switch(model: type[Settings], name: str, panel: str | None = None) -> Any:
     """A flag and its opposite; neither leaves the setting as it is."""
     flag = name.replace("_", "-")
-    description = (GenerateSettings.model_fields[name].description or "").replace("[", r"\[")
+    description = (model.model_fields[name].description or "").replace("[", r"\[")
     return typer.Option(f"--{flag}/--no-{flag}", help=description, rich_help_panel=panel, show_default=False)
 
 
+PASSAGES = "Where passages come from"
 DATA, AGENT, SEARCH, MACHINE = "What is asked", "Who answers", "How it is explored", "How it runs"
 MONEY, TRIALS = "What it may cost", "What is tried"
 JSON = typer.Option("--json", help="One JSON object on stdout instead of a table")
@@ -96,9 +109,14 @@ def generate(
     data_dir: Annotated[Optional[Path], _generate_flag("data_dir", DATA)] = None,
     questions: Annotated[Optional[Path], _generate_flag("questions", DATA)] = None,
     corpus: Annotated[Optional[Path], _generate_flag("corpus", DATA)] = None,
-    index: Annotated[Optional[Path], _generate_flag("index", DATA)] = None,
-    index_home: Annotated[Optional[Path], _generate_flag("index_home", DATA)] = None,
-    top_k: Annotated[Optional[int], _generate_flag("top_k", DATA)] = None,
+    retriever: Annotated[Optional[str], _generate_flag("retriever", PASSAGES)] = None,
+    index: Annotated[Optional[list[Path]], _generate_flag("index", PASSAGES)] = None,
+    index_home: Annotated[Optional[Path], _generate_flag("index_home", PASSAGES)] = None,
+    encoder: Annotated[Optional[str], _generate_flag("encoder", PASSAGES)] = None,
+    index_type: Annotated[Optional[str], _generate_flag("index_type", PASSAGES)] = None,
+    reranker: Annotated[Optional[str], _generate_flag("reranker", PASSAGES)] = None,
+    gpu: Annotated[Optional[bool], _generate_switch("gpu", PASSAGES)] = None,
+    top_k: Annotated[Optional[int], _generate_flag("top_k", PASSAGES)] = None,
     model: Annotated[Optional[str], _generate_flag("model", AGENT)] = None,
     base_url: Annotated[Optional[list[str]], _generate_flag("base_url", AGENT)] = None,
     value_model: Annotated[Optional[str], _generate_flag("value_model", AGENT)] = None,
@@ -263,7 +281,7 @@ def calibrate(
     model: Annotated[Optional[str], _calibrate_flag("model", AGENT)] = None,
     base_url: Annotated[Optional[list[str]], _calibrate_flag("base_url", AGENT)] = None,
     corpus: Annotated[Optional[Path], _calibrate_flag("corpus", AGENT)] = None,
-    index: Annotated[Optional[Path], _calibrate_flag("index", AGENT)] = None,
+    index: Annotated[Optional[list[Path]], _calibrate_flag("index", AGENT)] = None,
     prompts: Annotated[Optional[Path], _calibrate_flag("prompts", AGENT)] = None,
     concurrency: Annotated[Optional[int], _calibrate_flag("concurrency", MACHINE)] = None,
     max_cost: Annotated[Optional[float], _calibrate_flag("max_cost", MONEY)] = None,
@@ -329,21 +347,121 @@ def tune(
     _exit(found.stopped, failed=sum(each.failed for each in found.trials))
 
 
+def _index_flag(name: str, panel: str | None = None) -> Any:
+    return _flag(IndexSettings, name, panel)
+
+
+ENCODING = "How passages are encoded"
+
+
 @index_app.command("build")
 def index_build(
-    corpus: Annotated[Optional[Path], _flag(IndexSettings, "corpus")] = None,
-    out: Annotated[Optional[Path], _flag(IndexSettings, "out")] = None,
-    index_home: Annotated[Optional[Path], _flag(IndexSettings, "index_home")] = None,
+    corpus: Annotated[Optional[Path], _index_flag("corpus")] = None,
+    kind: Annotated[Optional[str], _index_flag("kind")] = None,
+    out: Annotated[Optional[Path], _index_flag("out")] = None,
+    index_home: Annotated[Optional[Path], _index_flag("index_home")] = None,
+    encoder: Annotated[Optional[str], _index_flag("encoder", ENCODING)] = None,
+    type_: Annotated[Optional[str], _index_flag("type", ENCODING)] = None,
+    from_faiss: Annotated[Optional[Path], _index_flag("from_faiss", ENCODING)] = None,
+    backend: Annotated[Optional[str], _index_flag("backend", ENCODING)] = None,
+    pooling: Annotated[Optional[str], _index_flag("pooling", ENCODING)] = None,
+    normalize: Annotated[Optional[bool], _switch(IndexSettings, "normalize", ENCODING)] = None,
+    query_instruction: Annotated[Optional[str], _index_flag("query_instruction", ENCODING)] = None,
+    passage_instruction: Annotated[Optional[str], _index_flag("passage_instruction", ENCODING)] = None,
+    max_length: Annotated[Optional[int], _index_flag("max_length", ENCODING)] = None,
+    precision: Annotated[Optional[str], _index_flag("precision", ENCODING)] = None,
+    batch_size: Annotated[Optional[int], _index_flag("batch_size", ENCODING)] = None,
+    device: Annotated[Optional[list[str]], _index_flag("device", ENCODING)] = None,
+    gpu: Annotated[Optional[bool], _switch(IndexSettings, "gpu", ENCODING)] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Build a BM25 index of a corpus; generate does so by itself when one is missing."""
+    """Build an index of a corpus: BM25, or dense with an encoder; generate builds small ones by itself.
+
+    A dense build that was interrupted goes on where it was with the same command.
+    """
+    flags = {name.rstrip("_"): value for name, value in locals().items() if name != "as_json"}
+    from reasonrag.index_display import TerminalBuild, show_index
     from reasonrag.indexing import index_build as build
 
-    directory, manifest = build(corpus=corpus, out=out, index_home=index_home)
+    with _interrupts():
+        directory, manifest = build(watcher=TerminalBuild(), **flags)
     if as_json:
         print(manifest.model_dump_json())
     else:
+        show_index(directory, manifest)
         print(f"wrote {directory} ({manifest.passages:,} passages)")
+
+
+@index_app.command("info")
+def index_info(
+    directory: Annotated[Path, typer.Argument(help="Directory of an index")],
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Say what an index was built from, by what, and which types it has."""
+    from reasonrag.index_display import show_index
+    from reasonrag.indexing import index_info as read
+
+    manifest = read(directory)
+    if as_json:
+        print(manifest.model_dump_json())
+    else:
+        show_index(directory, manifest)
+
+
+@index_app.command("check")
+def index_check(
+    directory: Annotated[Path, typer.Argument(help="Directory of an index")],
+    queries: Annotated[int, typer.Option(min=1, help="Queries that recall is measured with")] = 200,
+    at: Annotated[int, typer.Option(min=1, help="Passages compared per query")] = 10,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Read an index and its corpus whole: hashes, rows, and recall against an exact search."""
+    from reasonrag.index_display import TerminalBuild, show_check
+    from reasonrag.indexing import index_check as check
+
+    found = check(directory, queries=queries, at=at, watcher=TerminalBuild())
+    if as_json:
+        print(found.model_dump_json())
+    else:
+        show_check(found)
+    if found.faults:
+        raise typer.Exit(FAILED)
+
+
+def _serve_flag(name: str, panel: str | None = None) -> Any:
+    return _flag(ServeSettings, name, panel)
+
+
+@index_app.command("serve")
+def index_serve(
+    index: Annotated[Optional[list[Path]], _serve_flag("index", PASSAGES)] = None,
+    retriever: Annotated[Optional[str], _serve_flag("retriever", PASSAGES)] = None,
+    corpus: Annotated[Optional[Path], _serve_flag("corpus", PASSAGES)] = None,
+    index_home: Annotated[Optional[Path], _serve_flag("index_home", PASSAGES)] = None,
+    encoder: Annotated[Optional[str], _serve_flag("encoder", PASSAGES)] = None,
+    index_type: Annotated[Optional[str], _serve_flag("index_type", PASSAGES)] = None,
+    reranker: Annotated[Optional[str], _serve_flag("reranker", PASSAGES)] = None,
+    gpu: Annotated[Optional[bool], _switch(ServeSettings, "gpu", PASSAGES)] = None,
+    host: Annotated[Optional[str], _serve_flag("host")] = None,
+    port: Annotated[Optional[int], _serve_flag("port")] = None,
+    max_waiting: Annotated[Optional[int], _serve_flag("max_waiting")] = None,
+    allow_empty_queries: Annotated[Optional[bool], _switch(ServeSettings, "allow_empty_queries")] = None,
+) -> None:
+    """Serve an index over HTTP, for many workers and machines, in Search-R1's protocol.
+
+    POST /retrieve, GET /health, GET /metrics. With REASONRAG_RETRIEVER_TOKEN set, only who sends it is let in.
+    """
+    flags = dict(locals())
+    from reasonrag.indexing import index_serve as serve
+
+    def say(message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    def listening(url: str) -> None:
+        print(f"serving at {url}  (stop with Ctrl-C)", flush=True)
+        print(f"try: reasonrag generate --retriever {url} --model offline --run runs/served", flush=True)
+
+    serve(say=say, listening=listening, **flags)
 
 
 LIMITS, FAULTS = "Rate limits", "Faults"

@@ -101,7 +101,7 @@ def show_run(summary: RunSummary) -> None:
     ]
     values = f"  values of {summary.value_model}" if summary.value_model else ""
     title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}{values}"
-    _print_table(title, rows)
+    print_table(title, rows)
     _warn(summary.warnings)
     print(f"wrote {run / ROLLOUTS}")
     if summary.failed:
@@ -128,7 +128,7 @@ def show_estimate(estimate: Estimate) -> None:
         *_costs_by_model(estimate),
         ("hours", f"{estimate.hours.low:.1f} to {estimate.hours.high:.1f}, limited by {estimate.limited_by}"),
     ]
-    _print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
+    print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
     if estimate.measured_by == "pilot":
         print(f"measured on {_questions(estimate.measured_questions)} of this run, mean and two standard errors")
         print(f"the pilot has cost {_dollars(estimate.spent_dollars)}; the run goes on from there")
@@ -187,7 +187,7 @@ def show_pairs(summary: PairSummary) -> None:
         *_gold_row(summary.gold_agreement),
         ("dropped", _counts(summary.dropped)),
     ]
-    _print_table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
+    print_table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
     _warn(summary.warnings)
     print(f"wrote {Path(summary.out) / PAIRS_FILE}")
 
@@ -242,7 +242,7 @@ def _show_revaluation(fresh: Revaluation) -> None:
         ("calls", f"{fresh.calls:,} replies, {fresh.session_calls:,} of them asked for now"),
         ("cost", _dollars(fresh.cost_usd)),
     ]
-    _print_table(f"{fresh.k:,} fresh continuations a step  by {fresh.model}", rows)
+    print_table(f"{fresh.k:,} fresh continuations a step  by {fresh.model}", rows)
     if other := fresh.disagreement:
         disagree = {"all pairs": other.disagree} | other.disagree_by_action_type
         print(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
@@ -347,7 +347,7 @@ def _suggestion(tuning: Tuning) -> str:
     return f"suggested: {found.name}; a right pair costs {change.low:+.0%} to {change.high:+.0%} against the base"
 
 
-def _print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
+def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
     table = Table(title=escape(title), title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")

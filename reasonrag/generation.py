@@ -40,8 +40,9 @@ from reasonrag.questions import (
     find_questions,
     open_questions,
 )
-from reasonrag.retrieval import MANIFEST, BM25Retriever, Retriever, index_place, is_built, open_index, open_or_build
+from reasonrag.retrieval import Retriever
 from reasonrag.runs import JOURNAL, TRIALS, TUNING, RunDirectory
+from reasonrag.searching import is_remote, object_or_name, open_retriever
 from reasonrag.session import Session, SilentWatcher, Watcher
 from reasonrag.settings import JUDGE_WEIGHT, MAX_STEPS, GenerateSettings, RewardName, resolve
 from reasonrag.summaries import RunSummary, SessionNumbers, StopReason, count_run, versions
@@ -51,20 +52,22 @@ def generate(
     *,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
-    retriever: Retriever | None = None,
+    retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     replay: bool | str | Path = False,
     **flags: Any,
 ) -> RunSummary:
     """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir`: `--data-dir`).
 
-    chat_model, value_chat_model, retriever: used instead of what the settings would build.
+    chat_model, value_chat_model, retriever: used instead of what the settings would build; a retriever may also be
+    named as --retriever does.
     replay: nothing is asked; answers come from the run's journal, or from the journal that is named.
     Works inside a running event loop too. Raises InputError before anything is started and StorageError where nothing
     can be written any more; failed questions and what stopped a run early are in the summary. After a Ctrl-C it saves
     the state, then raises KeyboardInterrupt.
     """
-    settings = resolve(GenerateSettings, "generate", flags)
+    retriever, named = object_or_name(retriever)
+    settings = resolve(GenerateSettings, "generate", flags | named)
     return run_to_end(
         explore(
             settings,
@@ -120,7 +123,9 @@ async def explore(
         if student and not replay:
             asked.append(value_chat_model or await owned(opened, open_value_model(settings)))
         if retriever is None:
-            retriever = await open_retriever(settings, corpus, asked, watcher)
+            retriever = await open_retriever(
+                settings, corpus, opened, say=watcher.say, before_building=[each.check for each in asked]
+            )
         identity, config = _identify(settings, source, corpus, retriever, prompts, teacher=teacher, student=student)
         with RunDirectory(settings.run, config, say=watcher.say) as run:
             own_journal = shared_journal or settings.run / JOURNAL
@@ -346,7 +351,7 @@ def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
 
 
 def find_data(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
-    """The questions, and the corpus that belongs to them (None: the one of --index)."""
+    """The questions, and the corpus that belongs to them (None: the one of --index, or of the server)."""
     if settings.data_dir and not (settings.dataset or settings.questions):
         raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
     if settings.questions:
@@ -366,10 +371,10 @@ def find_data(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
 
 
 def _own_corpus(settings: GenerateSettings, what: str) -> Path | None:
-    if settings.corpus is None and settings.index is None:
+    if settings.corpus is None and not settings.index and not is_remote(settings):
         raise InputError(
             f"{what} needs passages to search: give --corpus FILE (JSONL, one "
-            '{"id", "contents": "title\\ntext"} per line) or --index DIR of a built index'
+            '{"id", "contents": "title\\ntext"} per line), --index DIR of a built index, or --retriever http://host:port'
         )
     return settings.corpus
 
@@ -385,28 +390,6 @@ def _atlas(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
         raise InputError(f"cannot write atlas below {settings.index_home}: {error.strerror}") from error
     source = open_questions(world / f"{settings.split}.jsonl", dataset=ATLAS, split=settings.split)
     return source, settings.corpus or world / "corpus.jsonl"
-
-
-async def open_retriever(
-    settings: GenerateSettings, corpus: Path | None, asked: Sequence[ChatModel], watcher: Watcher
-) -> BM25Retriever:
-    """The index that the settings name, built if it is missing; the models are tried before that."""
-    place = settings.index
-    if place is not None and (place / MANIFEST).exists():
-        found = open_index(place)  # never built over: it may have taken hours
-        if settings.corpus and str(settings.corpus.resolve()) != found.manifest.corpus:
-            raise InputError(
-                f"{place} is the index of {found.manifest.corpus}, not of {settings.corpus}; "
-                "leave out --corpus or choose another --index"
-            )
-        return found
-    if corpus is None:
-        raise InputError(f"{place} holds no finished index; give --corpus FILE to have it built there")
-    place = place or index_place(corpus, settings.index_home)
-    if not is_built(place, corpus):
-        for model in asked:
-            await model.check()  # nobody should wait for an index only to learn that the key is wrong
-    return open_or_build(place, corpus, say=watcher.say)
 
 
 def model_name(settings: GenerateSettings) -> str:

@@ -21,9 +21,14 @@ from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
-COMMANDS = ("generate", "pairs", "calibrate", "tune", "index")
+COMMANDS = ("generate", "pairs", "calibrate", "tune", "index", "serve")
 """Commands with a table in the settings file."""
 INDEX_HOME = Path("indexes")
+MAX_TOP_K = 1000
+"""Passages a search gives at most; more would fill no prompt."""
+RETRIEVER_PORT = 8977
+IndexType = Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"]
+"""Kinds of faiss index; `neighbours` says what they are."""
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
 
@@ -31,7 +36,46 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
-class GenerateSettings(Settings):
+def _one_or_several(value: object) -> object:
+    """The environment separates addresses by white space."""
+    return value.split() if isinstance(value, str) else value
+
+
+class SearchSettings(Settings):
+    """Where passages come from. A field's description is the help text of its flag."""
+
+    retriever: str | None = Field(
+        default=None,
+        description="bm25, dense, hybrid, or http://host:port of a retrieval server, whose token would be in "
+        "REASONRAG_RETRIEVER_TOKEN [default: what --index holds, else bm25]",
+    )
+    index: list[Path] = Field(
+        default=[],
+        description="A built index, or where to keep the one that is built; twice for hybrid, which needs two",
+    )
+    index_home: Path = Field(default=INDEX_HOME, description="Where indexes go that have no --index")
+    encoder: str | None = Field(
+        default=None,
+        description="Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests "
+        "[default: the index' own, else minilm]",
+    )
+    index_type: IndexType | None = Field(
+        default=None,
+        description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: what was built last, else flat]",
+    )
+    reranker: str | None = Field(
+        default=None, description="Cross-encoder that orders what was found: a folder or a name on the Hub"
+    )
+    gpu: bool = Field(default=False, description="Search dense indexes on the GPUs; needs the index-gpu extra")
+
+    @field_validator("index", mode="before")
+    @classmethod
+    def _indexes(cls, value: object) -> object:
+        """Runs of older versions recorded one place, or none."""
+        return [] if value is None else _one_or_several(value)
+
+
+class GenerateSettings(SearchSettings):
     """Settings of `generate`. A field's description is the help text of its flag."""
 
     dataset: str | None = Field(
@@ -44,9 +88,7 @@ class GenerateSettings(Settings):
         default=None, description="Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl"
     )
     questions: Path | None = Field(default=None, description="Your own questions (JSONL) instead of --dataset")
-    corpus: Path | None = Field(default=None, description="Your own corpus (JSONL)")
-    index: Path | None = Field(default=None, description="A built index, or where to keep the one that is built")
-    index_home: Path = Field(default=INDEX_HOME, description="Where indexes go that have no --index")
+    corpus: Path | None = Field(default=None, description="Your own corpus (JSONL; .gz and .zst too)")
     run: Path = Field(description="Run directory; an interrupted run in it is continued")
     model: str | None = Field(
         default=None, description="Teacher: a model name of the endpoint, or offline [default for atlas: offline]"
@@ -113,7 +155,7 @@ class GenerateSettings(Settings):
     exploration: float | None = Field(
         default=None, ge=0, description="c of UCT; recipes paper and released [default: the recipe's]"
     )
-    top_k: int = Field(default=3, ge=1, description="Passages per search")  # ReasonRAG
+    top_k: int = Field(default=3, ge=1, le=MAX_TOP_K, description="Passages per search")  # ReasonRAG
     concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight, of each model")
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the run")
     temperature: float = Field(
@@ -156,9 +198,8 @@ class GenerateSettings(Settings):
 
     @field_validator("base_url", "value_base_url", mode="before")
     @classmethod
-    def _one_or_several(cls, value: object) -> object:
-        """The environment separates addresses by white space."""
-        return value.split() if isinstance(value, str) else value
+    def _addresses(cls, value: object) -> object:
+        return _one_or_several(value)
 
 
 JUDGE_WEIGHT = 0.5
@@ -242,7 +283,7 @@ class CalibrateSettings(Settings):
         default=[], description="Its OpenAI-compatible endpoint; repeatable [default: the run's]"
     )
     corpus: Path | None = Field(default=None, description="The run's corpus, if it has moved")
-    index: Path | None = Field(default=None, description="The run's index, if it has moved")
+    index: list[Path] = Field(default=[], description="The run's index, if it has moved; repeatable")
     prompts: Path | None = Field(default=None, description="Directory of the run's own prompts, if it has moved")
     concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight")
     max_cost: float | None = Field(
@@ -256,21 +297,90 @@ class CalibrateSettings(Settings):
         default=None, ge=0, description="Dollars per million completion tokens [default: the run's, else the table's]"
     )
 
-    @field_validator("base_url", mode="before")
+    @field_validator("base_url", "index", mode="before")
     @classmethod
-    def _one_or_several(cls, value: object) -> object:
-        """The environment separates addresses by white space."""
-        return value.split() if isinstance(value, str) else value
+    def _several(cls, value: object) -> object:
+        return _one_or_several(value)
+
+
+IndexKind = Literal["bm25", "dense"]
 
 
 class IndexSettings(Settings):
     """Settings of `index build`."""
 
-    corpus: Path = Field(description='Passages: JSONL of {"id", "contents": "title\\ntext"}')
+    corpus: Path = Field(
+        description='Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz and .zst too, or '
+        "hf://datasets/ORG/NAME[@REVISION][/FILE]"
+    )
+    kind: IndexKind | None = Field(
+        default=None, description="bm25 or dense [default: dense if anything of an encoder is given, else bm25]"
+    )
     out: Path | None = Field(
         default=None, description="Directory of the index [default: where generate looks for it, in --index-home]"
     )
     index_home: Path = Field(default=INDEX_HOME, description="Where indexes go that have no --out")
+    encoder: str | None = Field(
+        default=None, description="A folder, a name on the Hub, minilm, or hashing for tests [default: minilm]"
+    )
+    type: IndexType | None = Field(
+        default=None,
+        description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; of vectors that are there already, nothing is encoded "
+        "again [default: flat]",
+    )
+    from_faiss: Path | None = Field(
+        default=None,
+        description="Adopt somebody's Flat or SQ index of the corpus, FlashRAG's e5_Flat.index say, and encode nothing",
+    )
+    backend: Literal["flag", "sentence-transformers"] | None = Field(
+        default=None, description="Library that runs the encoder [default: flag for BGE, else sentence-transformers]"
+    )
+    pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
+        default=None, description="cls, mean or lasttoken [default: the model's own]"
+    )
+    normalize: bool | None = Field(default=None, description="Whether vectors get length 1 [default: yes]")
+    query_instruction: str | None = Field(
+        default=None, description="What stands before every query [default: the model's own]"
+    )
+    passage_instruction: str | None = Field(
+        default=None, description="What stands before every passage [default: the model's own]"
+    )
+    max_length: int | None = Field(
+        default=None, ge=8, description="Tokens that are read of a text [default: the model's, 512 at most]"
+    )
+    precision: Literal["fp32", "bf16", "fp16"] | None = Field(
+        default=None, description="Of the weights while passages are encoded [default: bf16 where the hardware has it]"
+    )
+    batch_size: int = Field(default=64, ge=1, description="Passages encoded together")
+    device: list[str] = Field(
+        default=[], description="Device of torch, cuda:0 say; several share the work [default: all GPUs, else the CPU]"
+    )
+    gpu: bool = Field(default=False, description="Let faiss train on the GPUs; needs the index-gpu extra")
+
+    @field_validator("device", mode="before")
+    @classmethod
+    def _several(cls, value: object) -> object:
+        return _one_or_several(value)
+
+    @property
+    def of_a_dense_index(self) -> list[str]:
+        """The settings that were given and that only a dense index has."""
+        ours = set(IndexSettings.model_fields) - {"corpus", "kind", "out", "index_home", "batch_size"}
+        return sorted(name for name in ours if getattr(self, name) not in (None, [], False))
+
+
+class ServeSettings(SearchSettings):
+    """Settings of `index serve`."""
+
+    corpus: Path | None = Field(default=None, description="Corpus whose index is built if it is missing")
+    host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 lets other machines in")
+    port: int = Field(default=RETRIEVER_PORT, ge=0, le=65535, description="Port; 0 takes a free one")
+    max_waiting: int = Field(
+        default=4096, ge=1, description="Queries that may wait at a time; beyond, status 503 and when to come back"
+    )
+    allow_empty_queries: bool = Field(
+        default=False, description="Answer empty queries with no passages: Search-R1's trainer sends some"
+    )
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)

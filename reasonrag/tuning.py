@@ -37,7 +37,6 @@ from reasonrag.generation import (
     max_steps,
     most_calls,
     open_model,
-    open_retriever,
     owned,
     resolve_recipe,
     value_flags,
@@ -46,6 +45,7 @@ from reasonrag.journal import open_journal
 from reasonrag.ledger import Tokens
 from reasonrag.retrieval import Retriever
 from reasonrag.runs import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
+from reasonrag.searching import object_or_name, open_retriever
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import SETTINGS_FILE, GenerateSettings, TuneSettings, resolve
 from reasonrag.summaries import StopReason, versions
@@ -196,17 +196,20 @@ class Trial:
 def tune(
     *,
     chat_model: ChatModel | None = None,
-    retriever: Retriever | None = None,
+    retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     **flags: Any,
 ) -> Tuning:
     """Try configurations on the first questions; the keyword arguments are the command's flags.
 
     The settings of `generate` make the base; they come from where `generate` has them, table [generate] included.
-    chat_model, retriever: used instead of what the settings would build.
+    chat_model, retriever: used instead of what the settings would build; a retriever may also be named as
+    --retriever does.
     Caps hold over all trials and sessions; what stopped the trials early is in the result, and the same call goes on.
     Raises InputError, StorageError and KeyboardInterrupt as `generate` does.
     """
+    retriever, named = object_or_name(retriever)
+    flags |= named
     own = {name: value for name, value in flags.items() if name in TuneSettings.model_fields}
     others = {name: value for name, value in flags.items() if name not in own}
     if others.get("limit") is not None:
@@ -242,7 +245,8 @@ async def _tune(
         watcher.say(_what_it_takes(trials, len(asked), base, await _delivered(journal)))
         if chat_model is None:
             chat_model = await owned(opened, open_model(base))
-        retriever = retriever or await open_retriever(base, corpus, [chat_model], watcher)
+        if retriever is None:
+            retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
         for number, trial in enumerate(trials, start=1):
             watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
             summary = await explore(trial.settings, chat_model, retriever, watcher, shared_journal=journal)

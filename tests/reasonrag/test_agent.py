@@ -16,7 +16,7 @@ from reasonrag.errors import ModelError
 from reasonrag.parsing import ParseCause
 from reasonrag.prices import Price
 from reasonrag.prompting import load_prompts, render_judgement, render_prompt, render_repair, render_variation
-from reasonrag.retrieval import BM25Retriever
+from reasonrag.retrieval import IndexRetriever
 from reasonrag.scripted import Script, ScriptedModel
 
 from .conftest import QUESTION
@@ -29,7 +29,7 @@ NO_TAG = "The Seine, I think."
 
 
 @pytest.fixture
-def agent_of(retriever: BM25Retriever) -> Callable[..., Agent]:
+def agent_of(retriever: IndexRetriever) -> Callable[..., Agent]:
     """An agent with some model."""
 
     def make(model: ChatModel, **changes: Any) -> Agent:

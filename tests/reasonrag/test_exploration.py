@@ -20,7 +20,7 @@ from reasonrag.exploration import Explorer, RunIdentity, outcome_of
 from reasonrag.offline import OfflineTeacher
 from reasonrag.prompting import load_prompts, render_prompt, render_variation
 from reasonrag.questions import Question
-from reasonrag.retrieval import BM25Retriever
+from reasonrag.retrieval import IndexRetriever
 from reasonrag.scripted import Script, ScriptedModel
 
 from .conftest import QUESTION
@@ -34,7 +34,7 @@ NO_TAG = "no tag"
 
 
 @pytest.fixture
-def explorer_of(retriever: BM25Retriever) -> Callable[[ChatModel, Recipe], Explorer]:
+def explorer_of(retriever: IndexRetriever) -> Callable[[ChatModel, Recipe], Explorer]:
     """An explorer of the question with some model and recipe."""
 
     def make(model: ChatModel, recipe: Recipe, *, question: Question = QUESTION, max_steps: int = 7) -> Explorer:

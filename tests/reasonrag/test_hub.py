@@ -52,6 +52,7 @@ async def run_python(code: str, *, endpoint: str, home: Path) -> subprocess.Comp
     environment = os.environ | {
         "HF_ENDPOINT": endpoint,
         "HF_HOME": str(home),
+        "HF_HUB_OFFLINE": "0",  # other tests of this process may have set it
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DOWNLOAD_TIMEOUT": "5",

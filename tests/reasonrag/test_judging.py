@@ -26,7 +26,7 @@ from reasonrag.offline import reply
 from reasonrag.parsing import parse_ranking, parse_score
 from reasonrag.prompting import load_prompts, render_judgement, render_ranking
 from reasonrag.questions import Question
-from reasonrag.retrieval import BM25Retriever
+from reasonrag.retrieval import IndexRetriever
 from reasonrag.scripted import Script, ScriptedModel
 from reasonrag.settings import GenerateSettings
 
@@ -100,7 +100,7 @@ def recipe(base: str = "economy", *, siblings: int = 4, **rewards: Any) -> Recip
 
 
 @pytest.fixture
-def explored(retriever: BM25Retriever) -> Explored:
+def explored(retriever: IndexRetriever) -> Explored:
     """Explore the question: its record, and all that was asked."""
 
     async def make(script: Script, of: Recipe, seed: int = 0) -> tuple[RolloutRecord, list[ChatRequest]]:

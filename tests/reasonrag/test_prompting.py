@@ -30,8 +30,9 @@ from reasonrag.prompting import (
     render_variation,
 )
 from reasonrag.questions import Question
-from reasonrag.retrieval import BM25Retriever, open_or_build
+from reasonrag.retrieval import IndexRetriever
 from reasonrag.scripted import ScriptedModel
+from reasonrag.searching import open_or_build
 
 PROMPTS = load_prompts()
 QUESTION = "Which river flows through the capital of France?"
@@ -269,7 +270,7 @@ def test_hostile_text_stays_readable(text: str, shown: str) -> None:
 GOLDEN = "zq-golden-4711"
 
 
-def retriever(directory: Path) -> BM25Retriever:
+def retriever(directory: Path) -> IndexRetriever:
     """A real index over two passages."""
     corpus = directory / "corpus.jsonl"
     rows = [{"id": p.id, "contents": f"{p.title}\n{p.text}"} for p in PASSAGES]

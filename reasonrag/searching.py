@@ -1,0 +1,290 @@
+"""From settings to the retriever that a run, a server or a check uses: which indexes, built if they are missing.
+
+Does not know how an index is built or searched, nor what a run is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import numpy as np
+
+from reasonrag.bm25 import BM25Index, build_bm25_alone
+from reasonrag.corpora import Corpus
+from reasonrag.dense import BuildOptions, DenseIndex, build_dense_alone, encoder_name, open_encoder
+from reasonrag.durable import building
+from reasonrag.encoders import MINILM, EncoderChoice
+from reasonrag.errors import InputError, choices
+from reasonrag.manifests import (
+    MANIFEST,
+    OFFSETS,
+    BM25Manifest,
+    DenseManifest,
+    IndexManifest,
+    index_place,
+    read_manifest,
+)
+from reasonrag.rankings import LOADING, HybridIndex, Ranking
+from reasonrag.retrieval import TOKEN_VARIABLE, IndexRetriever, Retriever
+from reasonrag.settings import IndexKind, SearchSettings
+from reasonrag.unpacking import plain_corpus
+
+KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
+SAID_EVERY_S = 15.0
+
+
+class SaidBuild:
+    """Progress of a build in plain lines, now and then."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self._name, self._total, self._first, self._begun, self._said = "", 0, 0, 0.0, 0.0
+
+    def stage(self, name: str, *, total: int, done: int = 0) -> None:
+        self._name, self._total, self._first = name, total, done
+        self._begun = self._said = time.monotonic()
+
+    def reached(self, done: int) -> None:
+        now = time.monotonic()
+        if now - self._said < SAID_EVERY_S:
+            return
+        self._said = now
+        rate = (done - self._first) / (now - self._begun)
+        left = (self._total - done) / rate if rate else 0.0
+        self.say(f"{self._name}: {done:,} of {self._total:,}, {rate:,.0f}/s, about {duration(left)} left")
+
+    def ended(self) -> None:
+        """Nothing to put away."""
+
+
+def duration(seconds: float) -> str:
+    """As people say it: `40s`, `12m`, `3h05m`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:  # noqa: PLR2004 - where minutes become easier to read
+        return f"{seconds:.0f}s"
+    return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02}m"  # noqa: PLR2004
+
+
+def is_remote(settings: SearchSettings) -> bool:
+    """Whether somebody else searches, over HTTP."""
+    return settings.retriever is not None and "://" in settings.retriever
+
+
+def object_or_name(retriever: Retriever | str | None) -> tuple[Retriever | None, dict[str, str]]:
+    """A retriever given to a Python call: the object, or the flag that names it."""
+    return (None, {"retriever": retriever}) if isinstance(retriever, str) else (retriever, {})
+
+
+async def open_retriever(
+    settings: SearchSettings,
+    corpus: Path | None,
+    opened: AsyncExitStack,
+    *,
+    say: Callable[[str], None],
+    before_building: Sequence[Callable[[], Awaitable[object]]] = (),
+) -> Retriever:
+    """The retriever that the settings name.
+
+    corpus: whose indexes are built where they are missing; None: the one of --index. before_building: awaited before
+    hours are spent. opened: closes what has to be closed. Raises InputError for indexes that are missing, damaged, of
+    another corpus or by another encoder, and for a server that does not answer.
+    """
+    if is_remote(settings):
+        return await _open_remote(settings, opened, say=say)
+    places = _places(settings, corpus, say=say)
+    if any(not _is_built(each.directory, each.corpus) for each in places):
+        for each in before_building:
+            await each()
+    return open_places(places, settings, say=say)
+
+
+async def _open_remote(settings: SearchSettings, opened: AsyncExitStack, *, say: Callable[[str], None]) -> Retriever:
+    from reasonrag.remote import open_remote
+
+    for name in ("index", "encoder", "index_type", "reranker", "gpu"):
+        if getattr(settings, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} is of an index here; with --retriever {settings.retriever} leave it out")
+    remote = await open_remote(
+        settings.retriever or "",
+        token=os.environ.get(TOKEN_VARIABLE) or None,
+        top_k=getattr(settings, "top_k", 1),
+    )
+    opened.push_async_callback(remote.close)
+    if remote.warning:
+        say(f"warning: {remote.warning}")
+    return remote
+
+
+class Place:
+    """Where an index of one kind is, or is to be built."""
+
+    def __init__(self, kind: IndexKind, directory: Path, corpus: Path | None, *, ours: bool) -> None:
+        self.kind, self.directory, self.corpus = kind, directory, corpus
+        self.ours = ours
+        """Named by us: built again when the corpus has changed, and types added to it."""
+
+
+def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str], None]) -> list[Place]:
+    """The indexes that are needed, one of each kind. Raises InputError where that is not clear."""
+    there = {each: read_manifest(each) for each in settings.index if (each / MANIFEST).exists()}
+    kinds = _kinds(settings, there)
+    for directory, manifest in there.items():
+        if manifest.kind not in kinds:
+            raise InputError(f"{directory} is a {manifest.kind} index, not what --retriever {settings.retriever} needs")
+        _check_corpus(directory, manifest, corpus)
+    unbuilt = [each for each in settings.index if each not in there]
+    missing = [kind for kind in kinds if kind not in {each.kind for each in there.values()}]
+    if len(there) > len(kinds) - len(missing) or len(unbuilt) > len(missing):
+        raise InputError(f"{len(settings.index)} times --index is too often: one {' and one '.join(kinds)} is needed")
+    if len(unbuilt) == 1 and len(missing) > 1:
+        raise InputError(
+            f"{unbuilt[0]} holds no finished index, and hybrid needs two; give --index twice or not at all"
+        )
+    source = corpus or next((Path(each.corpus) for each in there.values()), None)
+    if missing and source is None:
+        named = unbuilt[0] if unbuilt else "--index"
+        raise InputError(f"{named} holds no finished index; give --corpus FILE to have it built there")
+    plain = plain_corpus(source, settings.index_home, say=say) if missing and source else source
+    places = [Place(manifest.kind, directory, None, ours=False) for directory, manifest in there.items()]
+    for kind in missing:
+        assert plain is not None  # noqa: S101 - for the type checker; refused above
+        name = f"dense-{encoder_name(settings.encoder or MINILM)}" if kind == "dense" else kind
+        given = unbuilt.pop(0) if unbuilt else None
+        place = given or index_place(plain, settings.index_home, name)
+        places.append(Place(kind, place, plain, ours=given is None))
+    return sorted(places, key=lambda each: kinds.index(each.kind))
+
+
+def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[IndexKind, ...]:
+    if settings.retriever is None:
+        kinds = {each.kind for each in there.values()}
+        if settings.encoder or settings.index_type:
+            kinds.add("dense")
+        return KINDS["hybrid"] if len(kinds) > 1 else KINDS[kinds.pop()] if kinds else KINDS["bm25"]
+    if settings.retriever not in KINDS:
+        raise InputError(
+            f"--retriever {settings.retriever}: {choices(settings.retriever, KINDS)}, or http://host:port of a server"
+        )
+    if "dense" not in KINDS[settings.retriever]:
+        for name in ("encoder", "index_type", "gpu"):
+            if getattr(settings, name):
+                raise InputError(f"--{name.replace('_', '-')} is of a dense index; give --retriever dense or hybrid")
+    return KINDS[settings.retriever]
+
+
+def _check_corpus(directory: Path, manifest: IndexManifest, corpus: Path | None) -> None:
+    """Raises InputError where an index is not of the corpus that was given, or of what that was."""
+    if corpus is not None and str(corpus.resolve()) != manifest.corpus:
+        raise InputError(
+            f"{directory} is the index of {manifest.corpus}, not of {corpus}; "
+            "leave out --corpus or choose another --index"
+        )
+    check_current(directory, manifest)
+
+
+def check_current(directory: Path, manifest: IndexManifest) -> None:
+    """Raises InputError where the corpus of an index is gone or has changed: passages are read from it by offset."""
+    if not manifest.is_of(Path(manifest.corpus)):
+        raise InputError(
+            f"the corpus {manifest.corpus} of the index {directory} is missing or has changed. "
+            f"Run: reasonrag index build --corpus FILE --out {directory}"
+        )
+
+
+def _is_built(directory: Path, corpus: Path | None) -> bool:
+    """Whether a finished index of the corpus as it is now is there. Raises InputError for a bad manifest."""
+    if corpus is None:
+        return True
+    return (directory / MANIFEST).exists() and read_manifest(directory).is_of(corpus)
+
+
+def open_places(places: Sequence[Place], settings: SearchSettings, *, say: Callable[[str], None]) -> IndexRetriever:
+    """The indexes as one retriever; what is missing is built, with a message."""
+    manifests = [_built(each, settings, say=say) for each in places]
+    if len({each.corpus_sha256 for each in manifests}) > 1:
+        shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
+        raise InputError(f"{shown}: these indexes are not of one corpus")
+    rankings = [_open(each.directory, its, settings) for each, its in zip(places, manifests, strict=True)]
+    index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
+    reranker = None
+    if settings.reranker:
+        from reasonrag.reranking import CrossEncoderReranker
+
+        reranker = CrossEncoderReranker(settings.reranker)
+    return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index, reranker=reranker)
+
+
+def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
+    """The corpus of an index, its offsets memory-mapped. Raises InputError where they are gone."""
+    try:
+        with LOADING:
+            offsets = np.load(directory / OFFSETS, mmap_mode="r")
+        if len(offsets) != manifest.passages:
+            raise InputError(
+                f"{directory / OFFSETS} has {len(offsets):,} rows, its manifest says {manifest.passages:,}"
+            )
+        return Corpus(Path(manifest.corpus), offsets)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            f"the index {directory} has a manifest, but not all of its files ({error}). "
+            f"Run: reasonrag index build --corpus {manifest.corpus} --out {directory}"
+        ) from error
+
+
+def _open(directory: Path, manifest: IndexManifest, settings: SearchSettings) -> Ranking:
+    if isinstance(manifest, BM25Manifest):
+        return BM25Index(directory, manifest)
+    choice = EncoderChoice(model=settings.encoder) if settings.encoder else None
+    encoder = open_encoder(manifest, choice)
+    return DenseIndex(directory, manifest, encoder, index_type=settings.index_type, gpu=settings.gpu)
+
+
+def _built(place: Place, settings: SearchSettings, *, say: Callable[[str], None]) -> IndexManifest:
+    """The manifest of a place, after building what is missing there."""
+    if place.corpus is None or _serves(place, settings):
+        return read_manifest(place.directory)
+    with building(place.directory):
+        if _serves(place, settings):  # somebody else has built it while we waited
+            return read_manifest(place.directory)
+        _announce(place, settings, say)
+        if place.kind == "bm25":
+            return build_bm25_alone(place.corpus, place.directory)
+        options = BuildOptions(
+            encoder=EncoderChoice(model=settings.encoder or MINILM), index_type=settings.index_type or "flat"
+        )
+        return build_dense_alone(place.corpus, place.directory, options, SaidBuild(say))
+
+
+def _serves(place: Place, settings: SearchSettings) -> bool:
+    """Whether what is there can be used as it is."""
+    if not _is_built(place.directory, place.corpus):
+        return False
+    manifest = read_manifest(place.directory)
+    wanted = settings.index_type
+    return not (place.ours and isinstance(manifest, DenseManifest) and wanted and wanted not in manifest.indexes)
+
+
+def _announce(place: Place, settings: SearchSettings, say: Callable[[str], None]) -> None:
+    if not (place.directory / MANIFEST).exists():
+        say(f"no index of {place.corpus} yet; building {place.directory}")
+    elif _is_built(place.directory, place.corpus):
+        say(f"{place.directory} has no {settings.index_type} index yet; building it from its vectors")
+    else:
+        say(f"{place.corpus} is not what {place.directory} was built from; building the index again")
+
+
+def open_index(directory: Path) -> IndexRetriever:
+    """A finished index of any kind. Raises InputError if there is none, or its corpus is missing or has changed."""
+    manifest = read_manifest(directory)
+    check_current(directory, manifest)
+    return open_places([Place(manifest.kind, directory, None, ours=False)], SearchSettings(), say=lambda _: None)
+
+
+def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> IndexRetriever:
+    """The BM25 index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
+    return open_places([Place("bm25", directory, corpus, ours=True)], SearchSettings(), say=say)
