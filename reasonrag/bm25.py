@@ -1,6 +1,6 @@
 """BM25 over title and text by bm25s: memory-mapped, English stems, no stop words.
 
-Decides words and parameters. Does not know who asks or how passages are read.
+Decides words and parameters. Does not know who asks, how passages are read, or how scores get to disk.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from reasonrag.building import BuildWatcher, SilentBuild
 from reasonrag.corpora import Corpus, scan_corpus
 from reasonrag.durable import building, unwritable
 from reasonrag.errors import InputError
 from reasonrag.manifests import OFFSETS, BM25Manifest, put_in_place, write_manifest
+from reasonrag.postings import Postings
 from reasonrag.rankings import LOADING, Ranked
+from reasonrag.vectors import stretches
 
 BM25_K1 = 1.2
 BM25_B = 0.75
 """Robertson's usual k1 and b; the figures in the tests and benchmarks were measured with them."""
+CHUNK = 20_000
+"""Passages whose words are counted together."""
 SEARCHED_AT_ONCE = 50_000
 """Passages up to which a search takes less time than a thread's round trip is worth."""
 
@@ -64,35 +68,37 @@ class BM25Index:
         return Ranked(best, scores[best].astype(np.float64))
 
 
-def build_bm25(corpus: Path, directory: Path) -> BM25Manifest:
+def build_bm25(corpus: Path, directory: Path, watcher: BuildWatcher | None = None) -> BM25Manifest:
     """Build a BM25 index of `corpus` in `directory`; an older one is replaced when the new one is whole.
 
-    One builder at a time: others wait. Runs that have the older index open keep it.
+    Memory grows with the vocabulary, and by some 30 bytes a passage. One builder at a time: others wait. Runs that have
+    the older index open keep it.
     Raises InputError for a bad corpus (see `scan_corpus`) and where `directory` cannot be written.
     """
     with building(directory):
-        return build_bm25_alone(corpus, directory)
+        return build_bm25_alone(corpus, directory, watcher or SilentBuild())
 
 
-def build_bm25_alone(corpus: Path, directory: Path) -> BM25Manifest:
+def build_bm25_alone(corpus: Path, directory: Path, watcher: BuildWatcher) -> BM25Manifest:
     """The same for who has the right to build already. Built beside `directory`: files that others have mapped are
     never written to."""
     if not corpus.is_file():
         raise InputError(f"there is no corpus {corpus}")
     stat = corpus.stat()  # before reading: a change while reading must make the index stale
-    scan = scan_corpus(corpus)
+    watcher.stage("reading the corpus", total=stat.st_size)
+    scan = scan_corpus(corpus, advanced=watcher.reached)
     unfinished = directory.with_name(f".{directory.name}.building")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
-        passages = _index_words(corpus, scan.offsets, unfinished)
+        _index_words(Corpus(corpus, scan.offsets), unfinished, watcher)
         np.save(unfinished / OFFSETS, scan.offsets)
         manifest = BM25Manifest(
             corpus=str(corpus.resolve()),
             corpus_sha256=scan.sha256,
             corpus_bytes=stat.st_size,
             corpus_mtime_ns=stat.st_mtime_ns,
-            passages=passages,
+            passages=len(scan.offsets),
             k1=BM25_K1,
             b=BM25_B,
             stemmer="snowball-english",
@@ -105,21 +111,23 @@ def build_bm25_alone(corpus: Path, directory: Path) -> BM25Manifest:
         raise unwritable(directory, error) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+        watcher.ended()
     return manifest
 
 
-def _index_words(corpus: Path, offsets: npt.NDArray[np.int64], directory: Path) -> int:
-    """Index title and text of every passage into `directory`; their number."""
-    import bm25s
-
-    texts = [f"{each.title}\n{each.text}" for each in Corpus(corpus, offsets)]
-    tokens = _Tokenizer()(texts)
-    if not any(tokens):
-        raise InputError(f"{corpus} holds no word that could be searched for, stop words apart")
-    index = bm25s.BM25(k1=BM25_K1, b=BM25_B)
-    index.index(tokens, show_progress=False)
-    index.save(directory)
-    return len(texts)
+def _index_words(corpus: Corpus, directory: Path, watcher: BuildWatcher) -> None:
+    """Index title and text of every passage into `directory`."""
+    tokens = _Tokenizer()
+    with Postings(directory) as postings:
+        watcher.stage("counting words", total=len(corpus))
+        for start, stop in stretches(len(corpus), CHUNK):
+            counted = tokens([f"{each.title}\n{each.text}" for each in corpus.read(start, stop)], as_numbers=True)
+            postings.add(counted.ids, counted.vocab)
+            watcher.reached(stop)
+        if not postings.occurrences:
+            raise InputError(f"{corpus.path} holds no word that could be searched for, stop words apart")
+        watcher.stage("scoring words", total=postings.occurrences)
+        postings.save(directory, k1=BM25_K1, b=BM25_B, advanced=watcher.reached)
 
 
 class _Tokenizer:
@@ -131,7 +139,8 @@ class _Tokenizer:
         self._stemmer = Stemmer.Stemmer("english")
         self._lock = threading.Lock()
 
-    def __call__(self, texts: list[str]) -> Any:
+    def __call__(self, texts: list[str], *, as_numbers: bool = False) -> Any:
+        """A list of stems for each text; as_numbers: bm25s' own form, lists of numbers and the stems they stand for."""
         import bm25s
 
         with self._lock:
@@ -139,6 +148,6 @@ class _Tokenizer:
                 texts,
                 stopwords="en",
                 stemmer=self._stemmer,
-                return_ids=False,
+                return_ids=as_numbers,
                 show_progress=False,
             )

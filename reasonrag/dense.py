@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 from pydantic import BaseModel, ConfigDict
 
+from reasonrag.building import BuildWatcher, SilentBuild
 from reasonrag.corpora import Corpus, CorpusScan, Passage, scan_corpus
 from reasonrag.durable import building, unwritable
 from reasonrag.encoders import PROBE, Encoder, EncoderChoice, EncoderSpec, Precision, load_encoder
@@ -54,36 +54,6 @@ AGREES = 0.99
 """Cosine of the same query encoded twice: bf16 gives .998; another pooling, instruction or model far less."""
 ADOPTION_SAMPLE = 32
 """Passages encoded again to see whether somebody else's index is of this corpus and this encoder."""
-
-
-class BuildWatcher(Protocol):
-    """Someone who follows a build."""
-
-    def say(self, message: str) -> None: ...
-
-    def stage(self, name: str, *, total: int, done: int = 0) -> None:
-        """A stage begins; `total` and `done` in the stage's own units."""
-        ...
-
-    def reached(self, done: int) -> None: ...
-
-    def ended(self) -> None: ...
-
-
-class SilentBuild:
-    """Watches and says nothing."""
-
-    def say(self, message: str) -> None:
-        """Not shown."""
-
-    def stage(self, name: str, *, total: int, done: int = 0) -> None:
-        """Not shown."""
-
-    def reached(self, done: int) -> None:
-        """Not shown."""
-
-    def ended(self) -> None:
-        """Not shown."""
 
 
 @dataclass(frozen=True)

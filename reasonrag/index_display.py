@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from reasonrag.building import SaidBuild, duration
 from reasonrag.display import print_table
 from reasonrag.indexing import IndexCheck
 from reasonrag.manifests import BM25Manifest, DenseManifest, FaissFile, IndexManifest
-from reasonrag.searching import SaidBuild, duration
 
 
 class TerminalBuild:

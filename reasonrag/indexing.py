@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.bm25 import build_bm25
+from reasonrag.building import BuildWatcher, SilentBuild
 from reasonrag.concurrency import run_to_end
-from reasonrag.dense import BuildOptions, BuildWatcher, Recall, SilentBuild, build_dense, check_dense, encoder_name
+from reasonrag.dense import BuildOptions, Recall, build_dense, check_dense, encoder_name
 from reasonrag.encoders import MINILM, EncoderChoice
 from reasonrag.errors import InputError
 from reasonrag.manifests import DenseManifest, IndexManifest, index_place, read_manifest
@@ -41,7 +42,7 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
         directory = settings.out or index_place(corpus, settings.index_home)
-        return directory, build_bm25(corpus, directory)
+        return directory, build_bm25(corpus, directory, watcher)
     model = settings.encoder or MINILM
     directory = settings.out or index_place(corpus, settings.index_home, f"dense-{encoder_name(model)}")
     options = BuildOptions(

@@ -6,7 +6,6 @@ Does not know how an index is built or searched, nor what a run is.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from reasonrag.bm25 import BM25Index, build_bm25_alone
+from reasonrag.building import SaidBuild
 from reasonrag.corpora import Corpus
 from reasonrag.dense import BuildOptions, DenseIndex, build_dense_alone, encoder_name, open_encoder
 from reasonrag.durable import building
@@ -34,39 +34,6 @@ from reasonrag.settings import IndexKind, SearchSettings
 from reasonrag.unpacking import plain_corpus
 
 KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
-SAID_EVERY_S = 15.0
-
-
-class SaidBuild:
-    """Progress of a build in plain lines, now and then."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
-        self._name, self._total, self._first, self._begun, self._said = "", 0, 0, 0.0, 0.0
-
-    def stage(self, name: str, *, total: int, done: int = 0) -> None:
-        self._name, self._total, self._first = name, total, done
-        self._begun = self._said = time.monotonic()
-
-    def reached(self, done: int) -> None:
-        now = time.monotonic()
-        if now - self._said < SAID_EVERY_S:
-            return
-        self._said = now
-        rate = (done - self._first) / (now - self._begun)
-        left = (self._total - done) / rate if rate else 0.0
-        self.say(f"{self._name}: {done:,} of {self._total:,}, {rate:,.0f}/s, about {duration(left)} left")
-
-    def ended(self) -> None:
-        """Nothing to put away."""
-
-
-def duration(seconds: float) -> str:
-    """As people say it: `40s`, `12m`, `3h05m`."""
-    minutes = round(seconds / 60)
-    if seconds < 100:  # noqa: PLR2004 - where minutes become easier to read
-        return f"{seconds:.0f}s"
-    return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02}m"  # noqa: PLR2004
 
 
 def is_remote(settings: SearchSettings) -> bool:
@@ -253,7 +220,7 @@ def _built(place: Place, settings: SearchSettings, *, say: Callable[[str], None]
             return read_manifest(place.directory)
         _announce(place, settings, say)
         if place.kind == "bm25":
-            return build_bm25_alone(place.corpus, place.directory)
+            return build_bm25_alone(place.corpus, place.directory, SaidBuild(say))
         options = BuildOptions(
             encoder=EncoderChoice(model=settings.encoder or MINILM), index_type=settings.index_type or "flat"
         )

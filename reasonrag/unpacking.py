@@ -12,7 +12,6 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -48,11 +47,11 @@ def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
     name = source.name.split(".")[0]
 
     def unpack(target: IO[bytes]) -> None:
-        with _opened(source) as packed:
-            try:
-                shutil.copyfileobj(packed, target, _BLOCK)
-            except _damages() as error:
-                raise InputError(f"{source} is damaged or cut off ({error}); fetch it again") from error
+        try:
+            for block in _blocks(source):
+                target.write(block)
+        except _damages() as error:
+            raise InputError(f"{source} is damaged or cut off ({error}); fetch it again") from error
 
     return _kept(home, name, origin, unpack, say=say)
 
@@ -64,11 +63,12 @@ def _packing(source: Path) -> bytes:
     return next((magic for magic in (_GZIP, _ZSTANDARD) if beginning.startswith(magic)), b"")
 
 
-@contextmanager
-def _opened(source: Path) -> Iterator[Any]:
+def _blocks(source: Path) -> Iterator[bytes]:
+    """What is packed in a file, block by block. Raises EOFError where it is cut off."""
     if _packing(source) == _GZIP:
         with gzip.open(source) as lines:
-            yield lines
+            while block := lines.read(_BLOCK):
+                yield block
         return
     try:
         import zstandard
@@ -76,8 +76,18 @@ def _opened(source: Path) -> Iterator[Any]:
         raise InputError(
             f"{source} is packed with Zstandard, which needs the index extra: pip install 'reasonrag[index]'"
         ) from error
-    with source.open("rb") as packed, zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as it:
-        yield it
+    # frame by frame: zstandard's own reader takes a file that is cut off for one that ends there
+    frames = zstandard.ZstdDecompressor()
+    frame, within = frames.decompressobj(), False
+    with source.open("rb") as packed:
+        while block := packed.read(_BLOCK):
+            while block:
+                yield frame.decompress(block)
+                within, block = not frame.eof, frame.unused_data
+                if frame.eof:
+                    frame = frames.decompressobj()
+    if within:
+        raise EOFError("its last frame has no end")
 
 
 def _damages() -> tuple[type[Exception], ...]:

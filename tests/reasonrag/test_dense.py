@@ -163,7 +163,8 @@ def test_progress_is_told_in_passages(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from reasonrag.dense import BuildOptions, SilentBuild, build_dense
+from reasonrag.building import SilentBuild
+from reasonrag.dense import BuildOptions, build_dense
 from reasonrag.encoders import EncoderChoice
 
 class Killing(SilentBuild):

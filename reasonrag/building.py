@@ -1,0 +1,73 @@
+"""How a build tells how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+SAID_EVERY_S = 15.0
+
+
+class BuildWatcher(Protocol):
+    """Someone who follows a build."""
+
+    def say(self, message: str) -> None:
+        """A line worth reading now."""
+        ...
+
+    def stage(self, name: str, *, total: int, done: int = 0) -> None:
+        """A stage begins; `total` and `done` in the stage's own units."""
+        ...
+
+    def reached(self, done: int) -> None: ...
+
+    def ended(self) -> None: ...
+
+
+class SilentBuild:
+    """Watches and says nothing: the default of the Python calls."""
+
+    def say(self, message: str) -> None:
+        """Not shown."""
+
+    def stage(self, name: str, *, total: int, done: int = 0) -> None:
+        """Not shown."""
+
+    def reached(self, done: int) -> None:
+        """Not shown."""
+
+    def ended(self) -> None:
+        """Not shown."""
+
+
+class SaidBuild:
+    """Progress in plain lines, now and then."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self._name, self._total, self._first, self._begun, self._said = "", 0, 0, 0.0, 0.0
+
+    def stage(self, name: str, *, total: int, done: int = 0) -> None:
+        self._name, self._total, self._first = name, total, done
+        self._begun = self._said = time.monotonic()
+
+    def reached(self, done: int) -> None:
+        now = time.monotonic()
+        if now - self._said < SAID_EVERY_S:
+            return
+        self._said = now
+        rate = (done - self._first) / (now - self._begun)
+        left = duration((self._total - done) / rate) if rate else "?"
+        self.say(f"{self._name}: {done:,} of {self._total:,}, {rate:,.0f}/s, about {left} left")
+
+    def ended(self) -> None:
+        """Nothing to put away."""
+
+
+def duration(seconds: float) -> str:
+    """As people say it: `40s`, `12m`, `3h05m`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:  # noqa: PLR2004 - where minutes become easier to read
+        return f"{seconds:.0f}s"
+    return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02}m"  # noqa: PLR2004

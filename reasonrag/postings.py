@@ -1,0 +1,153 @@
+"""BM25's matrix of scores in bm25s' files, written without ever being held: for corpora that are larger than memory.
+
+bm25s builds its index from all tokens at once, in some 3 kB of memory per passage. Here documents come in chunks; what
+occurs in each is put on disk in order of tokens, and then merged, a range of tokens at a time. The scores are the same
+to the bit, and bm25s searches them. Knows tokens and numbers, no passages.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+MERGED_AT_ONCE = 4_000_000
+"""Occurrences in memory while merging, some 60 bytes each."""
+_NAMES = ("token", "document", "count")
+_DATA, _INDICES, _INDPTR = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
+
+
+class Postings:
+    """Which token occurs how often in which document.
+
+    scratch: a directory for files that are deleted in the end; some 12 bytes per occurrence.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self.vocabulary: dict[str, int] = {}
+        """Number of each token, in order of first appearance."""
+        self._frequencies = np.zeros(0, dtype=np.int64)
+        self._lengths: list[npt.NDArray[np.int32]] = []
+        self._chunks: list[tuple[int, int]] = []
+        self._paths = [scratch / f"postings.{name}" for name in _NAMES]
+        self._files = [path.open("w+b") for path in self._paths]
+        self.documents = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file, path in zip(self._files, self._paths, strict=True):
+            file.close()
+            path.unlink(missing_ok=True)
+
+    def add(self, ids: Sequence[Sequence[int]], words: dict[str, int]) -> None:
+        """The next documents, as bm25s tokenises them: a list of numbers each, and what the numbers mean."""
+        lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
+        flat = np.fromiter((each for document in ids for each in document), dtype=np.int64, count=int(lengths.sum()))
+        known = np.empty(max(words.values(), default=-1) + 1, dtype=np.int64)
+        for word, number in words.items():
+            known[number] = self.vocabulary.setdefault(word, len(self.vocabulary))
+        documents = np.repeat(np.arange(len(ids), dtype=np.int64), lengths)
+        # one number for token and document, so that sorting it counts occurrences in the order they are merged in
+        both, counts = np.unique(known[flat] * len(ids) + documents, return_counts=True)
+        tokens = both // max(1, len(ids))
+        self._count(tokens)
+        begin = self._chunks[-1][1] if self._chunks else 0
+        for file, column in zip(self._files, (tokens, both % max(1, len(ids)) + self.documents, counts), strict=True):
+            column.astype(np.int32).tofile(file)
+        self._chunks.append((begin, begin + len(both)))
+        self._lengths.append(lengths)
+        self.documents += len(ids)
+
+    def _count(self, tokens: npt.NDArray[np.int64]) -> None:
+        grown = np.zeros(len(self.vocabulary), dtype=np.int64)
+        grown[: len(self._frequencies)] = self._frequencies
+        self._frequencies = grown + np.bincount(tokens, minlength=len(grown))
+
+    def save(
+        self,
+        directory: Path,
+        *,
+        k1: float,
+        b: float,
+        advanced: Callable[[int], object] = lambda _: None,
+        at_once: int = MERGED_AT_ONCE,
+    ) -> None:
+        """Write the index into `directory`, ready for `bm25s.BM25.load`.
+
+        advanced: told the occurrences merged so far, of `occurrences`. at_once: occurrences held while merging.
+        """
+        for file in self._files:
+            file.flush()
+        self._save_words(directory, k1=k1, b=b)
+        starts = np.concatenate([[0], np.cumsum(self._frequencies)])
+        np.save(directory / _INDPTR, starts)
+        lengths = np.concatenate(self._lengths)
+        mean = np.float64(lengths.sum() / len(lengths))
+        saturation = k1 * ((1 - b) + b * lengths / mean)
+        idf = np.array([self._idf(int(each)) for each in self._frequencies], dtype=np.float32)
+        with (directory / _DATA).open("wb") as data, (directory / _INDICES).open("wb") as indices:
+            _begin(data, self.occurrences, np.dtype(np.float32))
+            _begin(indices, self.occurrences, np.dtype(np.int32))
+            for first, last in self._ranges(at_once):
+                tokens, documents, counts = self._between(first, last)
+                frequency = counts.astype(np.float32)
+                (idf[tokens] * (frequency / (saturation[documents] + frequency))).astype(np.float32).tofile(data)
+                documents.tofile(indices)
+                advanced(int(starts[last]))
+
+    @property
+    def occurrences(self) -> int:
+        """Pairs of a token and a document it is in."""
+        return self._chunks[-1][1] if self._chunks else 0
+
+    def _idf(self, frequency: int) -> float:
+        """Lucene's, as bm25s has it by default: Kamphuis et al., ECIR 2020."""
+        return math.log(1 + (self.documents - frequency + 0.5) / (frequency + 0.5))
+
+    def _save_words(self, directory: Path, *, k1: float, b: float) -> None:
+        """Vocabulary and parameters, by bm25s itself; the arrays it leaves are written over."""
+        import bm25s
+
+        index: Any = bm25s.BM25(k1=k1, b=b)
+        index.index([["anything"]], show_progress=False)
+        index.scores["num_docs"] = self.documents
+        index.vocab_dict = self.vocabulary | {"": len(self.vocabulary)}
+        index.save(directory)
+
+    def _ranges(self, at_once: int) -> Iterator[tuple[int, int]]:
+        """(first, last) token of ranges that fit in memory; a token that does not stands alone."""
+        ends, first = np.cumsum(self._frequencies), 0
+        while first < len(ends):
+            before = ends[first - 1] if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, before + at_once, side="right")))
+            yield first, last
+            first = last
+
+    def _between(self, first: int, last: int) -> tuple[npt.NDArray[np.int32], ...]:
+        """Tokens from `first` to before `last` with their documents and counts, by token, then by document."""
+        columns: list[list[npt.NDArray[np.int32]]] = [[], [], []]
+        for begin, end in self._chunks:
+            if begin == end:
+                continue
+            all_tokens = np.memmap(self._paths[0], dtype=np.int32, mode="r", offset=4 * begin, shape=(end - begin,))
+            low, high = np.searchsorted(all_tokens, [first, last])
+            for column, path in zip(columns, self._paths, strict=True):
+                column.append(np.fromfile(path, dtype=np.int32, count=high - low, offset=4 * (begin + low)))
+        tokens, documents, counts = (np.concatenate(column) for column in columns)
+        order = np.argsort(tokens, kind="stable")  # chunks come in order of documents
+        return tokens[order], documents[order], counts[order]
+
+
+def _begin(file: IO[bytes], length: int, dtype: np.dtype[Any]) -> None:
+    """The header of a NumPy file whose numbers follow."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(file, header)
+    file.flush()
+    os.lseek(file.fileno(), 0, os.SEEK_END)
