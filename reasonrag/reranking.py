@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reasonrag.corpora import Passage
-from reasonrag.encoders import LONGEST
+from reasonrag.encoders import LONGEST, PROBE
 from reasonrag.errors import InputError
 
 
@@ -40,10 +40,10 @@ class CrossEncoderReranker:
             ) from error
         if self._model.num_labels != 1:
             raise InputError(f"the reranker {model} gives {self._model.num_labels} numbers for a pair, not one score")
-        self._model.max_length = min(self._model.max_length or LONGEST, LONGEST)
-        config = self._model.model.config
-        commit = getattr(config, "_commit_hash", None)
-        self.identity = f"rerank:{Path(model).name}" + (f"@{commit[:12]}" if commit else "")
+        self._model.max_seq_length = min(self._model.max_seq_length or LONGEST, LONGEST)
+        [probed] = self.scores(PROBE, [Passage("", "Lighthouse", "A novel about its keeper.")])
+        self.identity = f"rerank:{Path(model).name}:{probed:.3f}"
+        """Its name may stand for other weights tomorrow; what it makes of a fixed pair tells."""
 
     def scores(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """One score per passage; all pairs of a query in one batch, so that its company is always the same."""
