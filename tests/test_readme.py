@@ -69,6 +69,23 @@ def rehearsal() -> Iterator[str]:
         server.terminate()
 
 
+@pytest.fixture
+def retrieval_server() -> Iterator[str]:
+    """The README's own retrieval server, on a port that is free here, with an encoder that is quick."""
+    [line] = [each.removesuffix("&") for each in commands() if "index serve" in each]
+    port = str(free_port())
+    with subprocess.Popen(reasonrag(quick(line).replace("8977", port)), stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert f"serving at http://127.0.0.1:{port}" in server.stdout.readline()
+        yield port
+        server.terminate()
+
+
+def quick(line: str) -> str:
+    """The command without minutes of encoding."""
+    return line.replace("--encoder minilm", "--encoder hashing")
+
+
 @pytest.mark.usefixtures("golden")
 def test_the_demo_prints_what_the_readme_shows(request: pytest.FixtureRequest) -> None:
     """Table by table, apart from the time it took; `make golden` writes the block anew."""
@@ -91,13 +108,20 @@ def test_make_demo_runs_the_commands_that_the_readme_says() -> None:
         assert f"$(BIN)/{command}\n" in makefile
 
 
-def test_every_command_of_the_readme_runs(rehearsal: str, shared_data: Path) -> None:
-    """As written, with the simulated endpoint in the place of OpenAI's and the real questions as `qa`."""
+@pytest.fixture
+def qa(shared_data: Path) -> None:
+    """The real questions where the README has them."""
     Path("qa").symlink_to(shared_data)
+
+
+@pytest.mark.usefixtures("qa")
+def test_every_command_of_the_readme_runs(rehearsal: str, retrieval_server: str) -> None:
+    """As written, with the simulated endpoint in the place of OpenAI's and a quick encoder in that of a real one."""
     for line in commands():
-        if "simulate-endpoint" not in line:
+        if "simulate-endpoint" not in line and "index serve" not in line:
             url = f"http://127.0.0.1:{rehearsal}/v1"
-            run(reasonrag(line.replace("8765", rehearsal)), OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-test")
+            there = quick(line).replace("8765", rehearsal).replace("8977", retrieval_server)
+            run(reasonrag(there), OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-test")
     assert len(Path("runs/h/rollouts.jsonl").read_bytes().splitlines()) == 100
     assert {path.name for path in Path("runs/h").iterdir()} == {
         ".lock",
@@ -125,7 +149,7 @@ def test_every_file_the_readme_names_exists() -> None:
         assert (ROOT / each).exists(), each
 
 
-@pytest.mark.parametrize("command", ["generate", "pairs", "calibrate", "tune", "simulate-endpoint"])
+@pytest.mark.parametrize("command", ["generate", "pairs", "calibrate", "tune", "index", "simulate-endpoint"])
 def test_every_flag_the_readme_names_exists(command: str) -> None:
     """A flag that was renamed is renamed in the README too."""
     known = "".join(run([sys.executable, "-m", "reasonrag", *each, "--help"], COLUMNS="200") for each in ALL_COMMANDS)
@@ -137,4 +161,13 @@ def test_every_flag_the_readme_names_exists(command: str) -> None:
         assert flag in known, flag
 
 
-ALL_COMMANDS = (["generate"], ["pairs"], ["calibrate"], ["tune"], ["index", "build"], ["simulate-endpoint"])
+ALL_COMMANDS = (
+    ["generate"],
+    ["pairs"],
+    ["calibrate"],
+    ["tune"],
+    ["index", "build"],
+    ["index", "check"],
+    ["index", "serve"],
+    ["simulate-endpoint"],
+)
