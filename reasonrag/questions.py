@@ -47,9 +47,16 @@ class GoldPassages:
     def among(self, passages: Iterable[Passage]) -> frozenset[str]:
         """Those of the gold passages that are among these. Titles are the same whatever their case, spaces and quotes;
         several passages of one title are one."""
-        if self.by == "id":
-            return frozenset(self.names) & {each.id for each in passages}
-        return frozenset(map(_title_key, self.names)) & {_title_key(each.title) for each in passages}
+        return self.keys & {self.key(each) for each in passages}
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """One key per gold passage."""
+        return frozenset(self.names) if self.by == "id" else frozenset(map(_title_key, self.names))
+
+    def key(self, passage: Passage) -> str:
+        """The key that a passage would have if it were gold."""
+        return passage.id if self.by == "id" else _title_key(passage.title)
 
 
 def _title_key(title: str) -> str:
