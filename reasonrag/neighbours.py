@@ -112,6 +112,7 @@ def build_index(
     index = faiss.index_factory(vectors.dimension, plan.factory, faiss.METRIC_INNER_PRODUCT)
     if plan.ef_construction:
         index.hnsw.efConstruction = plan.ef_construction
+    _search_as_planned(faiss, index, plan)  # in the file too: FlashRAG sets nothing, and would search one cell
     _train(faiss, index, plan, vectors, gpu=gpu)
     if plan.type in STREAMED:
         return _stream(faiss, index, vectors, path, advanced)
@@ -187,14 +188,18 @@ def open_neighbours(path: Path, plan: IndexPlan, *, gpu: bool = False) -> Neighb
     # cells are mapped list by list; everything else in one piece
     flag = faiss.IO_FLAG_MMAP if plan.nprobe else faiss.IO_FLAG_MMAP_IFC
     index = _read(faiss, path, flag)
-    if plan.nprobe:
-        faiss.extract_index_ivf(index).nprobe = plan.nprobe
-    if plan.ef_search:
-        index.hnsw.efSearch = plan.ef_search
+    _search_as_planned(faiss, index, plan)
     # from 3 queries on, products of matrices; faiss' own default waits for 128,000 / dimension of them
     faiss.cvar.distance_compute_blas_threshold = 3 * index.d
     rows, dimension = index.ntotal, index.d
     return Neighbours(faiss.index_cpu_to_all_gpus(index) if gpu else index, rows, dimension)
+
+
+def _search_as_planned(faiss: Any, index: Any, plan: IndexPlan) -> None:
+    if plan.nprobe:
+        faiss.extract_index_ivf(index).nprobe = plan.nprobe
+    if plan.ef_search:
+        index.hnsw.efSearch = plan.ef_search
 
 
 def _read(faiss: Any, path: Path, flag: int) -> Any:
