@@ -300,14 +300,23 @@ class _Build:
                 f"{adopted.path} has {adopted.dimension} dimensions and the encoder {spec.model} {spec.dimension}; "
                 "give the --encoder it was built with"
             )
-        sample = np.sort(np.random.default_rng(0).choice(rows, size=min(rows, ADOPTION_SAMPLE), replace=False))
+        sample = np.random.default_rng(0).choice(rows, size=min(rows, ADOPTION_SAMPLE), replace=False)
+        sample = np.union1d(sample, [0, rows - 1])  # the ends: a line too many or too few shows in the last one
         corpus = Corpus(self.corpus, scan.offsets)
         ours = encoder.passages(contents(corpus[int(row)]) for row in sample)
-        likeness = float(np.median(_cosines(ours, adopted.take(sample))))
+        theirs = adopted.take(sample)
+        likeness = float(np.median(_cosines(ours, theirs)))
         if likeness < AGREES:
             raise InputError(
                 f"{adopted.path} does not hold what {spec.model} makes of these passages (median cosine {likeness:.2f} "
                 f"over {len(sample)} of them): another corpus, or another --encoder, --pooling or --passage-instruction"
+            )
+        strangers = sample[_belong_elsewhere(ours, theirs)]
+        if len(strangers):
+            raise InputError(
+                f"{adopted.path} is of another corpus than {self.corpus}: of {len(sample)} vectors that were compared "
+                f"{len(strangers)} are not those of their passages, row {int(strangers[0]):,} for one; "
+                "row i must be line i"
             )
 
 
@@ -358,6 +367,16 @@ def _difference(before: BaseModel, now: BaseModel) -> str:
     return "nothing differs"
 
 
+def _belong_elsewhere(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Which vectors are unlike ours of the same row, and less like it than some other row's is.
+
+    A passage that was cut off earlier is unlike as well, but still like no other.
+    """
+    own = _cosines(ours, theirs)
+    closest = np.max([_cosines(ours, np.broadcast_to(each, ours.shape)) for each in theirs], axis=0)
+    return np.asarray((own < AGREES) & (own < closest))
+
+
 def _cosines(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
     return np.asarray((ours * theirs).sum(axis=1) / np.where(norms, norms, 1))
@@ -401,10 +420,13 @@ class DenseIndex:
         path = directory / file.file
         if not _is_whole(path, file):
             what = "is cut off or was changed" if path.exists() else "is missing"
-            raise InputError(
-                f"the faiss index {path} {what}. Its vectors are there: reasonrag index build --corpus "
-                f"{manifest.corpus} --out {directory} --encoder {manifest.encoder.model} --type {file.plan.type}"
+            remedy = (
+                "It was adopted and holds the vectors: put it back, or delete the index and build it again"
+                if file.file == manifest.read_back_from
+                else f"Its vectors are there: reasonrag index build --corpus {manifest.corpus} --out {directory} "
+                f"--encoder {manifest.encoder.model} --type {file.plan.type}"
             )
+            raise InputError(f"the faiss index {path} {what}. {remedy}")
         check_encoder(directory, manifest, encoder)
         self._vectors = stored_vectors(directory, manifest)
         self._neighbours = open_neighbours(path, file.plan, gpu=gpu)
