@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from preference.records import first_error
 from reasonrag.corpora import Passage
@@ -72,6 +72,19 @@ class Question(BaseModel):
     question: str = Field(min_length=1)
     golden_answers: list[str] = Field(min_length=1)
     metadata: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled_out(cls, record: object) -> object:
+        """FlashRAG's multiple choice: golden answers are positions in `choices`, and mean what stands there."""
+        if not isinstance(record, dict) or not (options := record.get("choices")) or not isinstance(options, list):
+            return record
+        answers = record.get("golden_answers")
+        if not isinstance(answers, list) or not all(type(each) is int for each in answers):
+            return record
+        if not all(0 <= each < len(options) for each in answers):
+            raise ValueError(f"golden_answers {answers} are positions in choices, which has {len(options)}")
+        return record | {"golden_answers": [options[each] for each in answers]}
 
     @field_validator("question")
     @classmethod

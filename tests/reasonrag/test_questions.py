@@ -56,13 +56,26 @@ def row(question_id: object, question: str = "Where?") -> bytes:
             Question(id="ä", question="東京はどこですか", golden_answers=["日本"]),
         ),
         (
+            {"id": "a", "question": "Where?", "golden_answers": [1], "choices": ["there", "here"]},
+            Question(id="a", question="Where?", golden_answers=["here"]),
+        ),
+        (
+            {"id": "a", "question": "Where?", "golden_answers": ["1"], "choices": ["there", "here"]},
+            Question(id="a", question="Where?", golden_answers=["1"]),
+        ),
+        (
+            {"id": "a", "question": "When?", "golden_answers": [1], "choices": []},
+            Question(id="a", question="When?", golden_answers=["1"]),
+        ),
+        (
             {"id": "a", "question": "Where?", "golden_answers": ["here"], "context": ["more"], "type": "bridge"},
             Question(id="a", question="Where?", golden_answers=["here"]),
         ),
     ],
 )
 def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Question) -> None:
-    """Numbers become their spelling, fields of others are left alone, no metadata is empty metadata."""
+    """Numbers become their spelling, positions in `choices` what stands there; fields of others are left alone, no
+    metadata is empty metadata."""
     assert parse_question(orjson.dumps(record), where="here") == question
 
 
@@ -82,6 +95,10 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Q
         (
             b'{"id": "a", "question": "Where?", "golden_answers": ["", " "]}',
             r"is no question \(golden_answers: .*no answer",
+        ),
+        (
+            b'{"id": "a", "question": "Where?", "golden_answers": [2], "choices": ["here", "there"]}',
+            r"is no question \(.*golden_answers \[2\] are positions in choices, which has 2",
         ),
         (b'{"id": "a", "question": "Where?"}', r"is no question \(golden_answers: "),
         (b'{"id": "a", "question": "Where?", "golden_answers": []}', r"is no question \(golden_answers: "),
