@@ -413,13 +413,16 @@ def index_check(
     directory: Annotated[Path, typer.Argument(help="Directory of an index")],
     queries: Annotated[int, typer.Option(min=1, help="Queries that recall is measured with")] = 200,
     at: Annotated[int, typer.Option(min=1, help="Passages compared per query")] = 10,
+    questions: Annotated[
+        Optional[Path], typer.Option(help="Ask these questions (JSONL) too: are their gold passages found?")
+    ] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Read an index and its corpus whole: hashes, rows, and recall against an exact search."""
     from reasonrag.index_display import TerminalBuild, show_check
     from reasonrag.indexing import index_check as check
 
-    found = check(directory, queries=queries, at=at, watcher=TerminalBuild())
+    found = check(directory, queries=queries, at=at, questions=questions, watcher=TerminalBuild())
     if as_json:
         print(found.model_dump_json())
     else:

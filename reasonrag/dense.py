@@ -499,7 +499,7 @@ class Recall:
     recall: float
 
 
-def measure_recall(
+def recall_against_exact(
     directory: Path, manifest: DenseManifest, index_type: IndexType, *, queries: int, at: int, seed: int = 0
 ) -> Recall:
     """Recall of the `at` best rows of an index type against all stored vectors, both as the index is searched.
@@ -561,5 +561,5 @@ def check_dense(
         if (opened.rows, opened.dimension) != (manifest.passages, manifest.encoder.dimension):
             faults.append(f"{file.file} has {opened.rows:,} rows, the manifest says {manifest.passages:,}")
             continue
-        recalls.append(measure_recall(directory, manifest, index_type, queries=queries, at=at))
+        recalls.append(recall_against_exact(directory, manifest, index_type, queries=queries, at=at))
     return faults, recalls

@@ -12,6 +12,7 @@ from reasonrag.building import SaidBuild, duration
 from reasonrag.display import print_table
 from reasonrag.indexing import IndexCheck
 from reasonrag.manifests import BM25Manifest, DenseManifest, FaissFile, IndexManifest
+from reasonrag.recall import RecallReport
 
 
 class TerminalBuild:
@@ -100,5 +101,15 @@ def show_check(check: IndexCheck) -> None:
         (each.index_type, f"recall@{each.at} {each.recall:.3f} against exact, {each.queries} queries")
         for each in check.recalls
     ]
+    rows += _of_questions(check.found) if check.found else []
     rows += [("fault", each) for each in check.faults] or [("sound", "corpus, rows and files are what was built")]
     print_table(f"{check.manifest.kind} index  {check.directory}", rows)
+
+
+def _of_questions(found: RecallReport) -> list[tuple[str, str]]:
+    """What was found of a question file, at each depth."""
+    rows = [("questions", f"{found.questions:,}, gold passages known for {found.gold_by_id + found.gold_by_title:,}")]
+    for each in found.at:
+        gold = [] if each.gold is None else [f"gold passages {each.gold:.3f} (all of a question {each.all_gold:.3f})"]
+        rows.append((f"found at {each.k}", ", ".join([*gold, f"an answer in a passage {each.answer:.3f}"])))
+    return rows

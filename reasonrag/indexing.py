@@ -18,6 +18,8 @@ from reasonrag.dense import BuildOptions, Recall, build_dense, check_dense, enco
 from reasonrag.encoders import MINILM, EncoderChoice
 from reasonrag.errors import InputError
 from reasonrag.manifests import DenseManifest, IndexManifest, index_place, read_manifest
+from reasonrag.questions import open_questions
+from reasonrag.recall import RecallReport, measure_recall
 from reasonrag.retrieval import TOKEN_VARIABLE
 from reasonrag.searching import is_remote, open_corpus, open_index, open_retriever
 from reasonrag.settings import IndexSettings, ServeSettings, resolve
@@ -79,25 +81,39 @@ class IndexCheck(BaseModel):
     manifest: IndexManifest
     faults: list[str]
     recalls: list[Recall]
+    found: RecallReport | None = None
+    """What the index finds of a question file, where one was given and nothing is at fault."""
 
 
 def index_check(
-    directory: Path | str, *, queries: int = 200, at: int = 10, watcher: BuildWatcher | None = None
+    directory: Path | str,
+    *,
+    queries: int = 200,
+    at: int = 10,
+    questions: Path | str | None = None,
+    watcher: BuildWatcher | None = None,
 ) -> IndexCheck:
     """Read an index and its corpus whole: hashes, row counts, and recall of every faiss index against an exact search.
 
-    queries: how many are asked; at: passages compared per query. Raises InputError where there is no index.
+    queries: how many are asked; at: passages compared per query. questions: a file of questions, each asked as it
+    stands, to see how many of their gold passages are found and how many of their answers stand in what is found.
+    Raises InputError where there is no index, and for a bad question file.
     """
     place, watcher = Path(directory), watcher or SilentBuild()
+    source = open_questions(Path(questions), dataset=Path(questions).stem, split="") if questions else None
     manifest = read_manifest(place)
     watcher.say(f"reading {manifest.corpus}")
     faults = _check_corpus(manifest)
     faults += _check_rows(place, manifest)
     recalls: list[Recall] = []
     if isinstance(manifest, DenseManifest):
-        found, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)
-        faults += found
-    return IndexCheck(directory=place, manifest=manifest, faults=faults, recalls=recalls)
+        broken, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)
+        faults += broken
+    found = None
+    if source and not faults:
+        watcher.say(f"asking the {source.total:,} questions of {source.path}")
+        found = measure_recall(open_index(place).search, source.read())
+    return IndexCheck(directory=place, manifest=manifest, faults=faults, recalls=recalls, found=found)
 
 
 def _check_corpus(manifest: IndexManifest) -> list[str]:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from reasonrag.bm25 import build_bm25
 from reasonrag.corpora import Corpus, scan_corpus
-from reasonrag.dense import BuildOptions, DenseIndex, build_dense, check_dense, measure_recall
+from reasonrag.dense import BuildOptions, DenseIndex, build_dense, check_dense, recall_against_exact
 from reasonrag.encoders import Encoder, EncoderChoice, load_encoder
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.manifests import MANIFEST, DenseManifest, read_manifest
@@ -499,8 +499,8 @@ def test_recall_says_how_much_an_index_misses(world: Path) -> None:
     """Against an exact search over all stored vectors, with the candidates refined as they are when it is searched."""
     manifest = read_manifest(world)
     assert isinstance(manifest, DenseManifest)
-    flat = measure_recall(world, manifest, "flat", queries=40, at=5)
-    cells = measure_recall(world, manifest, "ivf-pq", queries=40, at=5)
+    flat = recall_against_exact(world, manifest, "flat", queries=40, at=5)
+    cells = recall_against_exact(world, manifest, "ivf-pq", queries=40, at=5)
     assert flat.recall == 1.0
     assert 0.5 < cells.recall <= 1.0
 

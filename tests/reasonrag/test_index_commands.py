@@ -268,6 +268,9 @@ def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
     checked = reasonrag("index", "check", "ix")
     assert checked.status == 0
     assert "recall@10 1.000 against exact" in checked.out
+    asked = reasonrag("index", "check", "ix", "--questions", "questions.jsonl")
+    assert "questions │ 2, gold passages known for 0" in " ".join(asked.out.split())
+    assert "an answer in a passage 1.000" in asked.out
     Path("corpus.jsonl").write_bytes(Path("corpus.jsonl").read_bytes().replace(b"Oboe", b"Reed"))
     faulty = reasonrag("index", "check", "ix", "--json")
     assert faulty.status == 1
