@@ -77,7 +77,7 @@ from reasonrag.questions import Question
 from reasonrag.redaction import redact
 from reasonrag.retrieval import Retriever
 from reasonrag.runs import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer, read_config
-from reasonrag.searching import open_retriever
+from reasonrag.searching import is_remote, open_retriever
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import CalibrateSettings, GenerateSettings, resolve
 from reasonrag.summaries import versions
@@ -417,7 +417,9 @@ def _saved_settings(run: Path, made: _MadeWith, given: CalibrateSettings) -> tup
     if given.corpus or given.index:
         corpus = given.corpus
         changed |= {"corpus": given.corpus, "index": given.index}
-    elif corpus and not corpus.exists():
+        if is_remote(saved):
+            changed["retriever"] = None
+    elif corpus and not corpus.exists() and not is_remote(saved):
         raise InputError(f"the corpus of the run, {corpus}, is not there any more: give --corpus or --index")
     return saved.model_copy(update=changed), corpus
 

@@ -99,8 +99,10 @@ def build_dense_alone(corpus: Path, directory: Path, options: BuildOptions, watc
     """The same for who has the right to build already."""
     if not corpus.is_file():
         raise InputError(f"there is no corpus {corpus}")
+    build = _Build(corpus, directory, options, watcher)
     try:
-        return _Build(corpus, directory, options, watcher).run()
+        build.put_finished_in_place()
+        return build.run()
     except OSError as error:
         raise unwritable(directory, error) from error
     finally:
@@ -114,6 +116,11 @@ class _Build:
         self.corpus, self.directory, self.options, self.watcher = corpus, directory, options, watcher
         self.unfinished = directory.with_name(f".{directory.name}.encoding")
         self.stat = corpus.stat()  # before reading: a change while reading must make the index stale
+
+    def put_finished_in_place(self) -> None:
+        """What an earlier session had finished, and was killed before it was put in place."""
+        if (self.unfinished / MANIFEST).exists():
+            put_in_place(self.unfinished, self.directory)
 
     def run(self) -> DenseManifest:
         encoder = self._load_encoder()
@@ -262,10 +269,17 @@ class _Build:
             self.watcher.stage("encoding", total=rows, done=writer.encoded)
             done = writer.encoded
             for number, start, stop in list(writer.owed()):
+                self._check_unchanged()
                 texts = [contents(each) for each in corpus.read(start, stop)]
                 writer.write(number, self._encode_piece(encoder, texts, done))
                 done += stop - start
             return writer.sha256
+
+    def _check_unchanged(self) -> None:
+        """Raises InputError where the corpus is not the file that was scanned any more."""
+        now = self.corpus.stat()
+        if (now.st_size, now.st_mtime_ns) != (self.stat.st_size, self.stat.st_mtime_ns):
+            raise InputError(f"the corpus {self.corpus} was changed while it was encoded; what was encoded is kept")
 
     def _encode_piece(self, encoder: Encoder, texts: list[str], done: int) -> npt.NDArray[np.float32]:
         """Longest texts first, so that a batch holds alike ones; a few batches at a time, so that progress is seen."""
@@ -483,7 +497,7 @@ def open_encoder(
     if choice is not None:
         given = choice.model_dump(exclude_none=True)
         wanted = wanted.model_copy(update=given | {"backend": choice.backend or wanted.backend})
-    return load_encoder(wanted, devices=tuple(devices)[:1], precision="fp32")
+    return load_encoder(wanted, devices=devices, precision="fp32", alone=True)
 
 
 # -- checking --------------------------------------------------------------------------------------------------

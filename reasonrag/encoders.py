@@ -146,11 +146,13 @@ def load_encoder(
     devices: Sequence[str] = (),
     precision: Precision | None = "fp32",
     batch_size: int = 64,
+    alone: bool = False,
 ) -> Encoder:
     """Load an encoder and find out what was left open.
 
     devices: of torch; several encode in processes of their own. Without any: every GPU, else the CPU.
-    precision: None takes what is fastest there without harm (bf16 where the hardware has it).
+    precision: None takes what is fastest there without harm (bf16 where the hardware has it). alone: in this process,
+    on the first device: for queries.
     Raises InputError for an encoder that is not there, cannot be loaded or lacks the packages it needs.
     """
     if choice.model.startswith("hashing"):
@@ -172,6 +174,7 @@ def load_encoder(
     load = _flag if backend == "flag" else _sentence_transformers
     try:
         devices = list(devices) or _all_devices()
+        devices = devices[:1] if alone else devices
         return load(path, choice, devices, precision or _fastest(devices), batch_size)
     except ImportError as error:
         raise InputError(

@@ -139,8 +139,18 @@ class IndexRetriever:
 
     def _search(self, queries: Sequence[str], top_k: int) -> dict[str, list[Passage]]:
         depth = max(top_k, RERANKED_DEPTH) if self._reranker else top_k
-        ranked = self._index.rank(queries, depth)
-        results = {query: self._passages(query, found, top_k) for query, found in zip(queries, ranked, strict=True)}
+        plain = [
+            query.encode("utf-8", errors="replace").decode() for query in queries
+        ]  # half characters are in no word
+        try:
+            ranked = self._index.rank(plain, depth)
+            results = {query: self._passages(query, found, top_k) for query, found in zip(queries, ranked, strict=True)}
+        except (
+            RuntimeError,
+            OSError,
+            MemoryError,
+        ) as error:  # of faiss, torch or the disk: this search's, not the run's
+            raise RetrievalError(f"the index could not be searched: {error}") from error
         for query, passages in results.items():
             self._latest.keep(query, top_k, passages)
         return results

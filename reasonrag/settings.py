@@ -36,6 +36,13 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
+def _places(value: object) -> object:
+    """The environment separates places as it does in PATH; runs of older versions recorded one, or none."""
+    if value is None:
+        return []
+    return value.split(os.pathsep) if isinstance(value, str) else value
+
+
 def _one_or_several(value: object) -> object:
     """The environment separates addresses by white space."""
     return value.split() if isinstance(value, str) else value
@@ -71,8 +78,7 @@ class SearchSettings(Settings):
     @field_validator("index", mode="before")
     @classmethod
     def _indexes(cls, value: object) -> object:
-        """Runs of older versions recorded one place, or none."""
-        return [] if value is None else _one_or_several(value)
+        return _places(value)
 
 
 class GenerateSettings(SearchSettings):
@@ -297,10 +303,15 @@ class CalibrateSettings(Settings):
         default=None, ge=0, description="Dollars per million completion tokens [default: the run's, else the table's]"
     )
 
-    @field_validator("base_url", "index", mode="before")
+    @field_validator("base_url", mode="before")
     @classmethod
-    def _several(cls, value: object) -> object:
+    def _addresses(cls, value: object) -> object:
         return _one_or_several(value)
+
+    @field_validator("index", mode="before")
+    @classmethod
+    def _indexes(cls, value: object) -> object:
+        return _places(value)
 
 
 IndexKind = Literal["bm25", "dense"]

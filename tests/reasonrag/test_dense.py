@@ -212,6 +212,30 @@ def test_a_build_that_was_killed_goes_on_where_it_was(
     assert open_index(index).identity == open_index(tmp_path / "whole").identity
 
 
+def test_a_build_that_was_killed_before_its_last_step_is_not_encoded_again(tmp_path: Path) -> None:
+    """Whole, with its manifest, but not yet in its place: the next build only moves it."""
+    corpus, index, manifest = built(tmp_path)
+    index.rename(tmp_path / ".index.encoding")
+    watcher = Listening()
+    assert build_dense(corpus, index, options(), watcher) == manifest
+    assert "encoding" not in watcher.stages
+
+
+def test_a_corpus_that_is_changed_while_it_is_encoded_is_an_error(tmp_path: Path) -> None:
+    """Not an index of two texts at once."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", PIECE + 10)
+
+    class Changing(Listening):
+        def stage(self, name: str, *, total: int, done: int = 0) -> None:
+            super().stage(name, total=total, done=done)
+            if name == "encoding":
+                append_a_passage(corpus)
+
+    with pytest.raises(InputError, match="was changed while it was encoded"):
+        build_dense(corpus, tmp_path / "index", options(), Changing())
+    assert not (tmp_path / "index").exists()
+
+
 def interrupted(home: Path) -> tuple[Path, Path]:
     """A corpus and the place of an index whose build was killed."""
     corpus, index = write_corpus(home / "corpus.jsonl", PIECE + 50), home / "index"
@@ -516,7 +540,7 @@ class Slow:
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
         self.batches.append(list(queries))
         if "broken" in queries:
-            raise RetrievalError("the index is broken")
+            raise RuntimeError("a library's own words")
         return [Ranked(np.arange(min(depth, 3)), np.ones(min(depth, 3))) for _ in queries]
 
 
@@ -546,9 +570,15 @@ async def test_what_waits_shares_the_next_batch_and_is_remembered(corpus: Corpus
 async def test_a_failed_batch_fails_everyone_in_it_and_nobody_else(corpus: Corpus) -> None:
     """Nobody waits for ever, and the next search works."""
     retriever = IndexRetriever(corpus, Slow())
-    with pytest.raises(RetrievalError, match="the index is broken"):
+    with pytest.raises(RetrievalError, match="the index could not be searched: a library's own words"):
         await retriever.retrieve("broken", 2)
     assert len(await retriever.retrieve("whole", 2)) == 2
+
+
+@pytest.mark.parametrize("query", ["north \ud800 lake", "\x00", "\u202e\u0000lake", "٣" * 400])
+def test_a_query_of_any_characters_is_searched(query: str, world: Path) -> None:
+    """Half characters, controls and other scripts come out of models; none of them ends a run."""
+    assert isinstance(open_index(world).search(query, 2), list)
 
 
 async def test_a_caller_that_gives_up_does_not_disturb_the_others(corpus: Corpus) -> None:
