@@ -8,6 +8,7 @@ how candidates get their final scores. Does not know models (`encoders`), bytes 
 from __future__ import annotations
 
 import base64
+import hashlib
 import shutil
 import time
 from collections.abc import Sequence
@@ -50,6 +51,10 @@ BUILD = "build.json"
 SPARE = 8
 """Candidates beyond those asked for: matrix products differ in their last digits from one batch to the next, and what
 stands at the cut must not. The final scores are computed one passage at a time."""
+TIED = 2e-6
+"""Scores that differ by less may change places between batches."""
+MOST_CANDIDATES = 65_536
+"""Passages of one score beyond which nobody looks for the first of them."""
 AGREES = 0.99
 """Cosine of the same query encoded twice: bf16 gives .998; another pooling, instruction or model far less."""
 ADOPTION_SAMPLE = 32
@@ -455,20 +460,42 @@ class DenseIndex:
                 file.plan.type,
                 file.sha256[:8],
                 f"nprobe={file.plan.nprobe},ef={file.plan.ef_search},refine={file.plan.refine}",
+                encoder_name(encoder.spec.model),
+                _digest(encoder.spec),
             )
         )
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
         """Rows by inner product with the query's vector, best first, equal scores in corpus order."""
         vectors = self._encoder.queries(queries)
-        candidates = self._neighbours.search(vectors, depth * self._plan.refine + SPARE)
-        return [self._scored(*each, depth=depth) for each in zip(vectors, candidates, strict=True)]
+        asked = depth * self._plan.refine + SPARE
+        candidates = self._neighbours.search(vectors, asked)
+        return [self._scored(*each, depth=depth, asked=asked) for each in zip(vectors, candidates, strict=True)]
 
-    def _scored(self, query: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], *, depth: int) -> Ranked:
-        """The candidates by their stored vectors; a query of which nothing is left finds nothing."""
+    def _scored(self, query: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], *, depth: int, asked: int) -> Ranked:
+        """The candidates by their stored vectors; a query of which nothing is left finds nothing.
+
+        Where the worst candidate is as good as the last one that is kept, more are looked at: which of many equal
+        passages faiss gives is not the same in every batch.
+        """
         if not query.any():
             return Ranked.nothing()
-        return best(rows, (self._vectors.take(rows) * query).sum(axis=1, dtype=np.float64), depth)
+        while True:
+            scores = (self._vectors.take(rows) * query).sum(axis=1, dtype=np.float64)
+            found = best(rows, scores, depth)
+            cut = found.scores[-1] if len(found) == depth else -np.inf
+            if len(rows) < min(asked, self._neighbours.rows) or scores.min() < cut - TIED or asked >= MOST_CANDIDATES:
+                return found
+            if len(rows) >= self._neighbours.rows:
+                return found
+            asked *= 4
+            [rows] = self._neighbours.search(query[None], asked)
+
+
+def _digest(spec: EncoderSpec) -> str:
+    """What of an encoder decides a query's vector, names and weights apart."""
+    described = spec.model_dump_json(exclude={"model", "backend", "revision"})
+    return hashlib.sha256(described.encode()).hexdigest()[:8]
 
 
 def check_encoder(directory: Path, manifest: DenseManifest, encoder: Encoder) -> None:

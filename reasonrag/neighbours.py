@@ -38,6 +38,7 @@ _TRAINED_PER_CELL = 64
 _SAMPLE_FOR_RANGES = 100_000
 """Vectors that the ranges of an 8-bit code are taken from."""
 _SEED = 1234
+_BLOCK_ROWS = 32_768
 
 
 class IndexPlan(BaseModel):
@@ -74,7 +75,7 @@ def plan_index(index_type: IndexType, *, rows: int, dimension: int) -> IndexPlan
             return IndexPlan(type="sq8", factory="SQ8", training_rows=min(rows, _SAMPLE_FOR_RANGES), refine=4)
         case "hnsw":
             return IndexPlan(
-                type="hnsw", factory="HNSW32,SQfp16", training_rows=0, ef_search=128, ef_construction=200, refine=2
+                type="hnsw", factory="HNSW32,SQfp16", training_rows=0, ef_search=128, ef_construction=100, refine=2
             )
         case "ivf-sq":
             return IndexPlan(
@@ -128,7 +129,10 @@ def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu:
         return
     rng = np.random.default_rng(_SEED)
     rows = np.sort(rng.choice(vectors.rows, size=plan.training_rows, replace=False))
-    sample = np.concatenate([vectors.read(row, row + 1) for row in rows.tolist()])
+    sample = np.empty((len(rows), vectors.dimension), dtype=np.float32)
+    for start, stop in stretches(vectors.rows):  # the whole file in order: mapped rows would count as memory
+        first, last = np.searchsorted(rows, [start, stop])
+        sample[first:last] = vectors.read(start, stop)[rows[first:last] - start]
     if plan.nprobe:
         cells = faiss.extract_index_ivf(index)
         cells.cp.seed = _SEED
@@ -189,8 +193,10 @@ def open_neighbours(path: Path, plan: IndexPlan, *, gpu: bool = False) -> Neighb
     flag = faiss.IO_FLAG_MMAP if plan.nprobe else faiss.IO_FLAG_MMAP_IFC
     index = _read(faiss, path, flag)
     _search_as_planned(faiss, index, plan)
-    # from 3 queries on, products of matrices; faiss' own default waits for 128,000 / dimension of them
+    # from 3 queries on, products of matrices; faiss' own default waits for 128,000 / dimension of them. In large
+    # blocks: its threads wait for each other after every one, for long where others use the cores too
     faiss.cvar.distance_compute_blas_threshold = 3 * index.d
+    faiss.cvar.distance_compute_blas_database_bs = _BLOCK_ROWS
     rows, dimension = index.ntotal, index.d
     return Neighbours(faiss.index_cpu_to_all_gpus(index) if gpu else index, rows, dimension)
 

@@ -137,7 +137,7 @@ class Postings:
             if begin == end:
                 continue
             all_tokens = np.memmap(self._paths[0], dtype=np.int32, mode="r", offset=4 * begin, shape=(end - begin,))
-            low, high = np.searchsorted(all_tokens, [first, last])
+            low, high = np.searchsorted(all_tokens, np.array([first, last], dtype=np.int32))
             for column, path in zip(columns, self._paths, strict=True):
                 column.append(np.fromfile(path, dtype=np.int32, count=high - low, offset=4 * (begin + low)))
         tokens, documents, counts = (np.concatenate(column) for column in columns)

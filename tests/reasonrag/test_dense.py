@@ -514,6 +514,29 @@ def test_the_index_finds_what_an_exact_search_over_its_vectors_finds(world: Path
     assert sorted(each.score for each in passages) == [each.score for each in passages][::-1]
 
 
+def test_equal_passages_stand_in_corpus_order_alone_and_in_company(tmp_path: Path) -> None:
+    """A hundred copies of one passage: faiss gives other ones to one query than to thirty, we give the first."""
+    corpus = tmp_path / "corpus.jsonl"
+    copies = {f"c{i}": "King\nof the north lake" for i in range(100)}
+    others = {f"o{i}": f"Other\nriver town {i}" for i in range(200)}
+    lines = [{"id": name, "contents": text} for name, text in [*others.items(), *copies.items()]]
+    corpus.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
+    for index_type in ("flat", "sq8", "hnsw"):
+        manifest = build_dense(corpus, tmp_path / "index", options(index_type))  # type: ignore[arg-type]
+        index = DenseIndex(tmp_path / "index", manifest, load_encoder(HASHING))
+        for queries in (["king of the north lake"], ["king of the north lake", *WORDS, *WORDS]):
+            assert index.rank(queries, 3)[0].rows.tolist() == [200, 201, 202]
+
+
+def test_the_same_vectors_asked_otherwise_are_another_index(tmp_path: Path) -> None:
+    """An instruction before queries changes what is found, and so the identity."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    choice = EncoderChoice(model="hashing-64", query_instruction="king: ")
+    build_dense(corpus, tmp_path / "plain", options())
+    build_dense(corpus, tmp_path / "told", BuildOptions(encoder=choice))
+    assert open_index(tmp_path / "plain").identity != open_index(tmp_path / "told").identity
+
+
 def test_a_query_without_a_known_word_finds_nothing(world: Path) -> None:
     """A vector of zeros is near everything and nothing; no passages at random."""
     assert open_index(world).search("the of a", 3) == []
