@@ -211,10 +211,10 @@ class _Encoding:
 def _encode_and_build(corpus: Path, scratch: Path, rounds: int) -> _Encoding:
     """In one process by turns, each first as often as the other."""
     from reasonrag.corpora import Corpus, scan_corpus
-    from reasonrag.dense import BuildOptions, build_dense, contents
+    from reasonrag.dense_building import BuildOptions, build_dense
     from reasonrag.encoders import EncoderChoice, load_encoder
 
-    texts = [contents(each) for each in Corpus(corpus, scan_corpus(corpus).offsets)]
+    texts = [each.contents for each in Corpus(corpus, scan_corpus(corpus).offsets)]
     encoder = load_encoder(EncoderChoice(model=MINILM), precision=None)
     encoder.passages(texts[: encoder.at_once])  # the first batch is slow
     found = _Encoding(
@@ -249,7 +249,8 @@ def _encode_alone(encoder: Encoder, texts: list[str]) -> float:
     """Seconds to encode the texts as a build slices them: longest first within a piece, so many at once."""
     import numpy as np
 
-    from reasonrag.vectors import PIECE, stretches
+    from reasonrag.building import stretches
+    from reasonrag.vectors import PIECE
 
     begun = time.perf_counter()
     vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float32)
@@ -378,7 +379,7 @@ def _stored_bytes(bench: _Bench, world: Path) -> int:
 def _build_measured(kind: Kind, corpus: Path, directory: Path) -> _Built:
     """Build a BM25 index, or a dense one of a type; what was there is built again or added to."""
     from reasonrag.bm25 import build_bm25
-    from reasonrag.dense import BuildOptions, build_dense
+    from reasonrag.dense_building import BuildOptions, build_dense
     from reasonrag.encoders import EncoderChoice
 
     size = corpus.stat().st_size
@@ -528,7 +529,8 @@ def _megabytes(sizes: list[int]) -> list[str]:
 
 
 def _search_type(directory: Path, index_type: IndexType, questions: list[str], seconds: float) -> _Searched:
-    from reasonrag.dense import DenseIndex, open_encoder, recall_against_exact
+    from reasonrag.dense import DenseIndex, open_encoder
+    from reasonrag.dense_checking import recall_against_exact
     from reasonrag.neighbours import import_faiss, open_neighbours
 
     manifest = read_dense(directory)
@@ -1088,11 +1090,10 @@ def _weights(layers: int, width: int) -> int:
 def _sample_size(corpus: Path) -> tuple[int, float]:
     """Lines, and mean tokens of a passage."""
     from reasonrag.corpora import Corpus, scan_corpus
-    from reasonrag.dense import contents
     from reasonrag.encoders import EncoderChoice, load_encoder
 
     passages = list(Corpus(corpus, scan_corpus(corpus).offsets))
-    lengths = load_encoder(EncoderChoice(model=MINILM)).lengths([contents(each) for each in passages])
+    lengths = load_encoder(EncoderChoice(model=MINILM)).lengths([each.contents for each in passages])
     return len(passages), statistics.mean(lengths)
 
 
@@ -1230,7 +1231,7 @@ def _has(directory: Path, corpus: Path, index_type: str | None) -> bool:
 
 def _build_dense(corpus: Path, directory: Path, model: str, index_type: IndexType) -> None:
     from reasonrag.building import SaidBuild
-    from reasonrag.dense import BuildOptions, build_dense
+    from reasonrag.dense_building import BuildOptions, build_dense
     from reasonrag.encoders import EncoderChoice
 
     options = BuildOptions(encoder=EncoderChoice(model=model), index_type=index_type)

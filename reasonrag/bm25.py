@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from reasonrag.building import BuildWatcher, SilentBuild
+from reasonrag.building import BuildWatcher, SilentBuild, stretches
 from reasonrag.corpora import Corpus, scan_corpus
 from reasonrag.durable import building, unwritable
 from reasonrag.errors import InputError
-from reasonrag.manifests import OFFSETS, BM25Manifest, put_in_place, write_manifest
+from reasonrag.manifests import OFFSETS, BM25Manifest, check_replaceable, put_in_place, write_manifest
 from reasonrag.postings import Postings
 from reasonrag.rankings import LOADING, Ranked
-from reasonrag.vectors import stretches
 
 BM25_K1 = 1.2
 BM25_B = 0.75
@@ -47,7 +46,7 @@ class BM25Index:
         except (OSError, ValueError, EOFError) as error:
             raise InputError(
                 f"the index {directory} has a manifest, but not all of its files ({error}). "
-                f"Run: reasonrag index build --corpus {manifest.corpus} --out {directory}"
+                f"Run: reasonrag index build --kind bm25 --corpus {manifest.corpus} --out {directory}"
             ) from error
         self._tokens = _Tokenizer()
 
@@ -75,8 +74,9 @@ def build_bm25(corpus: Path, directory: Path, watcher: BuildWatcher | None = Non
     the older index open keep it.
     Raises InputError for a bad corpus (see `scan_corpus`) and where `directory` cannot be written.
     """
-    with building(directory):
-        return build_bm25_alone(corpus, directory, watcher or SilentBuild())
+    watcher = watcher or SilentBuild()
+    with building(directory, say=watcher.say):
+        return build_bm25_alone(corpus, directory, watcher)
 
 
 def build_bm25_alone(corpus: Path, directory: Path, watcher: BuildWatcher) -> BM25Manifest:
@@ -85,10 +85,11 @@ def build_bm25_alone(corpus: Path, directory: Path, watcher: BuildWatcher) -> BM
     if not corpus.is_file():
         raise InputError(f"there is no corpus {corpus}")
     stat = corpus.stat()  # before reading: a change while reading must make the index stale
-    watcher.stage("reading the corpus", total=stat.st_size)
-    scan = scan_corpus(corpus, advanced=watcher.reached)
     unfinished = directory.with_name(f".{directory.name}.building")
     try:
+        check_replaceable(directory, corpus, "bm25")
+        watcher.stage("reading the corpus", total=stat.st_size)
+        scan = scan_corpus(corpus, advanced=watcher.reached)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         _index_words(Corpus(corpus, scan.offsets), unfinished, watcher)
@@ -121,7 +122,7 @@ def _index_words(corpus: Corpus, directory: Path, watcher: BuildWatcher) -> None
     with Postings(directory) as postings:
         watcher.stage("counting words", total=len(corpus))
         for start, stop in stretches(len(corpus), CHUNK):
-            counted = tokens([f"{each.title}\n{each.text}" for each in corpus.read(start, stop)], as_numbers=True)
+            counted = tokens([each.contents for each in corpus.read(start, stop)], as_numbers=True)
             postings.add(counted.ids, counted.vocab)
             watcher.reached(stop)
         if not postings.occurrences:

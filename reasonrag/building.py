@@ -1,10 +1,13 @@
-"""How a build tells how far it is."""
+"""How a build goes through its rows, tells how far it is, and is stopped."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
+
+from reasonrag.errors import Interrupted
 
 SAID_EVERY_S = 15.0
 
@@ -42,10 +45,14 @@ class SilentBuild:
 
 
 class SaidBuild:
-    """Progress in plain lines, now and then."""
+    """Progress in plain lines, now and then.
+
+    stopped: set by whoever wants the build to end; the next progress that is told raises Interrupted.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
+        self.stopped = threading.Event()
         self._name, self._total, self._first, self._begun, self._said = "", 0, 0, 0.0, 0.0
 
     def stage(self, name: str, *, total: int, done: int = 0) -> None:
@@ -53,6 +60,8 @@ class SaidBuild:
         self._begun = self._said = time.monotonic()
 
     def reached(self, done: int) -> None:
+        if self.stopped.is_set():
+            raise Interrupted("the build was interrupted")
         now = time.monotonic()
         if now - self._said < SAID_EVERY_S:
             return
@@ -71,3 +80,8 @@ def duration(seconds: float) -> str:
     if seconds < 100:  # noqa: PLR2004 - where minutes become easier to read
         return f"{seconds:.0f}s"
     return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02}m"  # noqa: PLR2004
+
+
+def stretches(rows: int, size: int = 16_384) -> Iterator[tuple[int, int]]:
+    """(start, stop) of consecutive stretches that cover all rows."""
+    return ((start, min(start + size, rows)) for start in range(0, rows, size))

@@ -81,6 +81,7 @@ from reasonrag.searching import is_remote, open_retriever
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import CalibrateSettings, GenerateSettings, resolve
 from reasonrag.summaries import versions
+from reasonrag.unpacking import is_on_the_hub
 
 PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9
@@ -419,7 +420,7 @@ def _saved_settings(run: Path, made: _MadeWith, given: CalibrateSettings) -> tup
         changed |= {"corpus": given.corpus, "index": given.index}
         if is_remote(saved):
             changed["retriever"] = None
-    elif corpus and not corpus.exists() and not is_remote(saved):
+    elif corpus and not (corpus.exists() or is_on_the_hub(corpus) or is_remote(saved)):
         raise InputError(f"the corpus of the run, {corpus}, is not there any more: give --corpus or --index")
     return saved.model_copy(update=changed), corpus
 

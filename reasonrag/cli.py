@@ -422,7 +422,8 @@ def index_check(
     from reasonrag.index_display import TerminalBuild, show_check
     from reasonrag.indexing import index_check as check
 
-    found = check(directory, queries=queries, at=at, questions=questions, watcher=TerminalBuild())
+    with _interrupts():
+        found = check(directory, queries=queries, at=at, questions=questions, watcher=TerminalBuild())
     if as_json:
         print(found.model_dump_json())
     else:
@@ -462,9 +463,12 @@ def index_serve(
 
     def listening(url: str) -> None:
         print(f"serving at {url}  (stop with Ctrl-C)", flush=True)
-        print(f"try: reasonrag generate --retriever {url} --model offline --run runs/served", flush=True)
+        print(
+            f"try: reasonrag generate --questions FILE --retriever {url} --model offline --run runs/served", flush=True
+        )
 
-    serve(say=say, listening=listening, **flags)
+    with _interrupts():
+        serve(say=say, listening=listening, **flags)
 
 
 LIMITS, FAULTS = "Rate limits", "Faults"

@@ -33,6 +33,11 @@ class Passage:
     text: str
     score: float = 0.0
 
+    @property
+    def contents(self) -> str:
+        """Title and text as FlashRAG keeps them; what is encoded, and what words are counted in."""
+        return f"{self.title}\n{self.text}"
+
 
 @dataclass(frozen=True, slots=True)
 class CorpusScan:
@@ -97,6 +102,10 @@ class Corpus:
         self._offsets = offsets
         with path.open("rb") as file:
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        return self._offsets
 
     def __len__(self) -> int:
         return len(self._offsets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,16 +27,35 @@ def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = Tr
         raise
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is there at once or not at all. Raises OSError."""
+    unfinished = path.with_name(f".{path.name}.building")
+    with unfinished.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
 @contextmanager
-def building(directory: Path) -> Iterator[None]:
-    """The right to build in `directory`, across processes; others wait. Raises InputError where that cannot be."""
+def building(directory: Path, *, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """The right to build in `directory`, across processes; others wait, and are told. Raises InputError where that
+    cannot be."""
+    if not directory.name:
+        raise InputError(f"{directory} is no place for an index; name a directory of its own")
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         lock = directory.with_name(f".{directory.name}.lock").open("wb")
     except OSError as error:
         raise unwritable(directory, error) from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that builds {directory}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:  # a file system that knows no locks
+            raise unwritable(directory, error) from error
         yield
 
 

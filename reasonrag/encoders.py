@@ -148,11 +148,13 @@ class _Family:
 
 _FAMILIES = (
     # https://huggingface.co/BAAI/bge-base-en-v1.5, /bge-base-zh-v1.5 and /bge-m3: CLS, normalised
-    _Family(re.compile(r"bge-.*en"), "flag", "cls", "Represent this sentence for searching relevant passages: "),
-    _Family(re.compile(r"bge-.*zh"), "flag", "cls", "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 - as the card has it
+    _Family(
+        re.compile(r"bge-\w+-en(-v[\d.]+)?"), "flag", "cls", "Represent this sentence for searching relevant passages: "
+    ),
+    _Family(re.compile(r"bge-\w+-zh(-v[\d.]+)?"), "flag", "cls", "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 - as the card has it
     _Family(re.compile(r"bge-m3"), "flag", "cls"),
     # https://huggingface.co/intfloat/e5-base-v2: mean, normalised, both sides marked
-    _Family(re.compile(r"(^|[-_])e5[-_]"), "sentence-transformers", "mean", "query: ", "passage: "),
+    _Family(re.compile(r"(multilingual-)?e5-\w+(-v\d)?"), "sentence-transformers", "mean", "query: ", "passage: "),
 )
 
 
@@ -173,7 +175,7 @@ def load_encoder(
     """
     if choice.model.startswith("hashing"):
         return _hashing(choice)
-    family = next((each for each in _FAMILIES if each.name.search(_short(choice.model))), None)
+    family = next((each for each in _FAMILIES if each.name.fullmatch(Path(choice.model).name.lower())), None)
     backend = choice.backend or (family.backend if family else "sentence-transformers")
     if backend == "hashing":
         raise InputError(f"--encoder {choice.model}: the hashing encoder is named hashing or hashing-DIMENSION")
@@ -206,8 +208,15 @@ def load_encoder(
         ) from error
 
 
-def _short(model: str) -> str:
-    return Path(model).name.lower()
+def short_name(model: str) -> str:
+    """Of a folder or a name on the Hub, its last part, fit for a file name."""
+    return "".join(each if each.isalnum() or each in "-." else "-" for each in Path(model).name.lower())
+
+
+def resolved(model: str) -> str:
+    """A folder by its absolute path, so that an index can be opened from anywhere; other names as they are."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if model != MINILM and folder.is_dir() else model
 
 
 def _given(value: str | None, otherwise: str) -> str:
@@ -287,7 +296,7 @@ def _sentence_transformers(
     normalize = normalizes or choice.normalize is not False
     pool = model.start_multi_process_pool(list(devices)) if len(devices) > 1 else None
     spec = EncoderSpec(
-        model=choice.model,
+        model=resolved(choice.model),
         backend="sentence-transformers",
         revision=getattr(getattr(model[0], "auto_model", model[0]).config, "_commit_hash", None),
         pooling=str(pooling.pooling_mode) if pooling is not None else "none",
@@ -335,7 +344,7 @@ def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: P
         batch_size=batch_size,
     )
     spec = EncoderSpec(
-        model=choice.model,
+        model=resolved(choice.model),
         backend="flag",
         revision=getattr(model.model.config, "_commit_hash", None),
         pooling=choice.pooling,

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.bm25 import build_bm25
 from reasonrag.building import BuildWatcher, SilentBuild
 from reasonrag.concurrency import run_to_end
-from reasonrag.dense import BuildOptions, Recall, build_dense, check_dense, encoder_name
-from reasonrag.encoders import MINILM, EncoderChoice
+from reasonrag.corpora import scan_corpus
+from reasonrag.dense_building import BuildOptions, build_dense
+from reasonrag.dense_checking import Recall, check_dense
+from reasonrag.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.errors import InputError
-from reasonrag.manifests import DenseManifest, IndexManifest, index_place, read_manifest
+from reasonrag.manifests import OFFSETS, DenseManifest, IndexManifest, current_manifest, index_place, read_manifest
 from reasonrag.questions import open_questions
 from reasonrag.recall import RecallReport, measure_recall
 from reasonrag.retrieval import TOKEN_VARIABLE
@@ -38,25 +40,27 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
     settings = resolve(IndexSettings, "index", flags)
     watcher = watcher or SilentBuild()
     kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
-    if kind == "bm25" and settings.of_a_dense_index:
-        flag = settings.of_a_dense_index[0].replace("_", "-")
-        raise InputError(f"--{flag} is of a dense index: give --kind dense, or leave it out")
+    if kind == "bm25":
+        for name in settings.of_a_dense_index:
+            if flags.get(name) is not None:  # what is set elsewhere may be meant for other commands
+                raise InputError(f"--{name.replace('_', '-')} is of a dense index: give --kind dense, or leave it out")
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
         directory = settings.out or index_place(corpus, settings.index_home)
         return directory, build_bm25(corpus, directory, watcher)
     model = settings.encoder or MINILM
-    directory = settings.out or index_place(corpus, settings.index_home, f"dense-{encoder_name(model)}")
+    directory = settings.out or index_place(corpus, settings.index_home, f"dense-{short_name(model)}")
+    given = {
+        "model": settings.encoder,
+        "backend": settings.backend,
+        "pooling": settings.pooling,
+        "normalize": settings.normalize,
+        "query_instruction": settings.query_instruction,
+        "passage_instruction": settings.passage_instruction,
+        "max_length": settings.max_length,
+    }
     options = BuildOptions(
-        encoder=EncoderChoice(
-            model=model,
-            backend=settings.backend,
-            pooling=settings.pooling,
-            normalize=settings.normalize,
-            query_instruction=settings.query_instruction,
-            passage_instruction=settings.passage_instruction,
-            max_length=settings.max_length,
-        ),
+        encoder=EncoderChoice.model_validate({name: value for name, value in given.items() if value is not None}),
         index_type=settings.type,
         devices=settings.device,
         precision=settings.precision,
@@ -103,33 +107,37 @@ def index_check(
     source = open_questions(Path(questions), dataset=Path(questions).stem, split="") if questions else None
     manifest = read_manifest(place)
     watcher.say(f"reading {manifest.corpus}")
-    faults = _check_corpus(manifest)
-    faults += _check_rows(place, manifest)
+    faults = _check_corpus(place, manifest)
     recalls: list[Recall] = []
     if isinstance(manifest, DenseManifest):
         broken, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)
         faults += broken
+    elif not faults:
+        faults += _what_is_wrong(lambda: open_index(place))
     found = None
     if source and not faults:
         watcher.say(f"asking the {source.total:,} questions of {source.path}")
-        found = measure_recall(open_index(place).search, source.read())
+        found = measure_recall(open_index(place), source.read())
     return IndexCheck(directory=place, manifest=manifest, faults=faults, recalls=recalls, found=found)
 
 
-def _check_corpus(manifest: IndexManifest) -> list[str]:
-    corpus = Path(manifest.corpus)
-    if not corpus.is_file():
-        return [f"the corpus {corpus} is missing"]
-    with corpus.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return [] if digest == manifest.corpus_sha256 else [f"the corpus {corpus} is not what was indexed"]
-
-
-def _check_rows(directory: Path, manifest: IndexManifest) -> list[str]:
+def _check_corpus(directory: Path, manifest: IndexManifest) -> list[str]:
+    """The corpus as it is now, line by line, against what was indexed."""
     try:
-        open_corpus(directory, manifest)
-        if manifest.kind == "bm25":
-            open_index(directory)
+        scan = scan_corpus(Path(manifest.corpus))
+        if scan.sha256 != manifest.corpus_sha256:
+            return [f"the corpus {manifest.corpus} is not what was indexed"]
+        current_manifest(directory, Path(manifest.corpus))  # one that was only touched is acknowledged
+        if not np.array_equal(open_corpus(directory, manifest).offsets, scan.offsets):
+            return [f"{OFFSETS} does not say where the passages are; delete it and build the index again"]
+    except InputError as error:
+        return [str(error)]
+    return []
+
+
+def _what_is_wrong(work: Callable[[], object]) -> list[str]:
+    try:
+        work()
     except InputError as error:
         return [str(error)]
     return []
@@ -149,7 +157,12 @@ def index_serve(
 
 
 async def _serve(settings: ServeSettings, say: Callable[[str], None], listening: Callable[[str], None]) -> None:
-    from reasonrag.serving import ServeLimits, serve_forever
+    try:
+        from reasonrag.serving import ServeLimits, serve_forever
+    except ImportError as error:
+        raise InputError(
+            f"serving needs the serve extra ({error.name} is missing): pip install 'reasonrag[serve]'"
+        ) from error
 
     async with AsyncExitStack() as opened:
         retriever = await open_retriever(settings, settings.corpus, opened, say=say)

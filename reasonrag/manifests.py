@@ -6,6 +6,7 @@ manifests only, not how they are built or searched.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import shutil
@@ -15,6 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from reasonrag.durable import write_whole
 from reasonrag.encoders import EncoderSpec, Precision
 from reasonrag.errors import InputError
 from reasonrag.neighbours import IndexPlan
@@ -23,9 +25,10 @@ from reasonrag.settings import IndexType
 MANIFEST = "manifest.json"
 OFFSETS = "offsets.npy"
 _OURS = re.compile(
-    rf".*\.index\.(npy|json)|{OFFSETS}|{MANIFEST}|vectors\.npy|encoded\.jsonl|.+\.index|\..+\.index\.building|build\.json"
+    r"(data|indices|indptr)\.csc\.index\.npy|(vocab|params)\.index\.json|postings\.\w+"
+    r"|offsets\.npy|vectors\.npy|encoded\.jsonl|(build|manifest)\.json|\..+\.building"
 )
-"""Files of an index; a build replaces a directory only if it holds nothing else."""
+"""Files of an index, besides those that its manifest names; a build replaces nothing but these."""
 
 
 class _OfACorpus(BaseModel):
@@ -101,10 +104,13 @@ class DenseManifest(_OfACorpus):
         if wanted not in self.indexes:
             raise InputError(
                 f"{directory} has no {wanted} index, only {', '.join(self.indexes)}. Its vectors are there: "
-                f"reasonrag index build --corpus {self.corpus} --out {directory} --encoder {self.encoder.model} "
-                f"--type {wanted}"
+                f"{self.rebuild(directory, wanted)}"
             )
         return self.indexes[wanted]
+
+    def rebuild(self, directory: Path, index_type: IndexType) -> str:
+        """The command that builds one of its types; of the encoder nothing need be said."""
+        return f"reasonrag index build --corpus {self.corpus} --out {directory} --type {index_type}"
 
 
 IndexManifest: TypeAlias = BM25Manifest | DenseManifest
@@ -118,8 +124,8 @@ def read_manifest(directory: Path) -> IndexManifest:
         return _MANIFESTS.validate_python(orjson.loads(path.read_bytes()))
     except FileNotFoundError as error:
         raise InputError(
-            f"{directory} has no {MANIFEST}: its build did not finish. "
-            f"Run: reasonrag index build --corpus FILE --out {directory}"
+            f"{directory} has no {MANIFEST}: its build did not finish, or it is no index. "
+            f"Run: reasonrag index build --corpus FILE --out {directory}, for a dense one with its --encoder"
         ) from error
     except (OSError, orjson.JSONDecodeError, ValidationError) as error:
         raise InputError(f"{path} cannot be read as an index manifest: {error}") from error
@@ -127,9 +133,7 @@ def read_manifest(directory: Path) -> IndexManifest:
 
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
     """Put a manifest in place, at once or not at all."""
-    unfinished = directory / f".{MANIFEST}.building"
-    unfinished.write_bytes(orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
-    unfinished.replace(directory / MANIFEST)
+    write_whole(directory / MANIFEST, orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
 
 
 def index_place(corpus: Path, home: Path, kind: str = "bm25") -> Path:
@@ -142,20 +146,58 @@ def index_place(corpus: Path, home: Path, kind: str = "bm25") -> Path:
     return home / f"{name}-{kind}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
 
+def current_manifest(directory: Path, corpus: Path) -> IndexManifest | None:
+    """The manifest of a finished index of the corpus as it is now; None where there is none.
+
+    A corpus that was moved, copied or touched, and is the same to the byte, is still the one that was indexed; the
+    manifest is told where and when. Raises InputError for a bad manifest.
+    """
+    if not (directory / MANIFEST).exists():
+        return None
+    manifest = read_manifest(directory)
+    if manifest.is_of(corpus):
+        return manifest
+    if not corpus.is_file() or corpus.stat().st_size != manifest.corpus_bytes:
+        return None
+    stat = corpus.stat()
+    with corpus.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != manifest.corpus_sha256:
+            return None
+    found = manifest.model_copy(update={"corpus": str(corpus.resolve()), "corpus_mtime_ns": stat.st_mtime_ns})
+    with contextlib.suppress(OSError):  # somebody else's index may be read-only
+        write_manifest(found, directory)
+    return found
+
+
+def check_replaceable(directory: Path, corpus: Path, kind: str) -> None:
+    """Raises InputError where a build would put its index in the place of something that nobody wants to lose: files of
+    the user's own, or a dense index, which may have taken hours, of another corpus or by a build of another kind."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise InputError(f"{directory} is a file; choose another place for the index")
+    manifest = read_manifest(directory) if (directory / MANIFEST).exists() else None
+    named = {each.file for each in manifest.indexes.values()} if isinstance(manifest, DenseManifest) else set()
+    for each in directory.iterdir():
+        if each.is_dir() or not (_OURS.fullmatch(each.name) or each.name in named):
+            raise InputError(f"{directory} holds files that are no index ({each.name}); choose another place for it")
+    if isinstance(manifest, DenseManifest) and (kind != "dense" or manifest.corpus != str(corpus.resolve())):
+        raise InputError(
+            f"{directory} holds a dense index of {manifest.corpus} by {manifest.encoder.model}; "
+            "delete it, or choose another place"
+        )
+
+
 def put_in_place(built: Path, directory: Path) -> None:
     """Move a finished build to where it belongs; processes that have the older one open keep its files.
 
     Raises InputError where the place holds files of the user's own.
     """
+    manifest = read_manifest(built)
+    check_replaceable(directory, Path(manifest.corpus), manifest.kind)
+    replaced = directory.with_name(f".{directory.name}.replaced")
+    shutil.rmtree(replaced, ignore_errors=True)
     if directory.exists():
-        _remove_index(directory)
+        directory.rename(replaced)
     built.rename(directory)
-
-
-def _remove_index(directory: Path) -> None:
-    """Delete an index, and nothing else that a user may keep in the same place."""
-    files = list(directory.iterdir())
-    foreign = [each.name for each in files if each.is_dir() or not _OURS.fullmatch(each.name)]
-    if foreign:
-        raise InputError(f"{directory} holds files that are no index ({foreign[0]}); choose another place for it")
-    shutil.rmtree(directory)
+    shutil.rmtree(replaced, ignore_errors=True)

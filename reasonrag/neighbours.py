@@ -1,8 +1,8 @@
 """Nearest neighbours by faiss: the kinds of index, their parameters by the number of passages, their files.
 
 Files are faiss' own, so that FlashRAG and everybody else can read them: row i is line i of the corpus, the measure is
-the inner product. Flat and scalar-quantised ones are written as a stream; files are opened memory-mapped, their pages
-shared by all processes. Does not know encoders or passages.
+the inner product. Flat and scalar-quantised ones are written as a stream. Files are opened memory-mapped, their pages
+shared by all processes; the codes of ivf-pq alone are read into each. Does not know encoders or passages.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from reasonrag.building import stretches
 from reasonrag.errors import InputError
 from reasonrag.settings import IndexType
-from reasonrag.vectors import VectorRows, stretches
+from reasonrag.vectors import VectorRows
 
 FLASHRAG_NAMES: dict[IndexType, str] = {
     "flat": "Flat", "sq8": "SQ8", "sqfp16": "SQfp16", "hnsw": "HNSW", "ivf-sq": "IVF-SQ", "ivf-pq": "IVF-PQ",
@@ -29,6 +30,7 @@ FLASHRAG_NAMES: dict[IndexType, str] = {
 Advanced: TypeAlias = Callable[[int], object]
 """Told how many rows are done so far."""
 
+_SEED = 1234
 STREAMED: tuple[IndexType, ...] = ("flat", "sq8", "sqfp16")
 """Built in constant memory; the others hold the whole index while it grows."""
 SMALLEST_IVF = 1000
@@ -37,7 +39,6 @@ _TRAINED_PER_CELL = 64
 """faiss wants 39 to 256 vectors per k-means cell."""
 _SAMPLE_FOR_RANGES = 100_000
 """Vectors that the ranges of an 8-bit code are taken from."""
-_SEED = 1234
 _BLOCK_ROWS = 32_768
 
 
@@ -50,6 +51,8 @@ class IndexPlan(BaseModel):
     factory: str
     """faiss' own description, for `faiss.index_factory`."""
     training_rows: int
+    seed: int = _SEED
+    """Of the sample that is trained on, and of the cells' first centres."""
     nprobe: int | None = None
     """Cells that are searched."""
     ef_search: int | None = None
@@ -127,7 +130,7 @@ def build_index(
 def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu: bool) -> None:
     if not plan.training_rows:
         return
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(plan.seed)
     rows = np.sort(rng.choice(vectors.rows, size=plan.training_rows, replace=False))
     sample = np.empty((len(rows), vectors.dimension), dtype=np.float32)
     for start, stop in stretches(vectors.rows):  # the whole file in order: mapped rows would count as memory
@@ -135,7 +138,7 @@ def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu:
         sample[first:last] = vectors.read(start, stop)[rows[first:last] - start]
     if plan.nprobe:
         cells = faiss.extract_index_ivf(index)
-        cells.cp.seed = _SEED
+        cells.cp.seed = plan.seed
         if gpu:
             cells.clustering_index = faiss.index_cpu_to_all_gpus(
                 faiss.IndexFlatL2(vectors.dimension) if cells.metric_type == faiss.METRIC_L2
@@ -198,7 +201,17 @@ def open_neighbours(path: Path, plan: IndexPlan, *, gpu: bool = False) -> Neighb
     faiss.cvar.distance_compute_blas_threshold = 3 * index.d
     faiss.cvar.distance_compute_blas_database_bs = _BLOCK_ROWS
     rows, dimension = index.ntotal, index.d
-    return Neighbours(faiss.index_cpu_to_all_gpus(index) if gpu else index, rows, dimension)
+    return Neighbours(_on_gpus(faiss, index, plan) if gpu else index, rows, dimension)
+
+
+def _on_gpus(faiss: Any, index: Any, plan: IndexPlan) -> Any:
+    try:
+        return faiss.index_cpu_to_all_gpus(index)
+    except RuntimeError as error:
+        raise InputError(
+            f"the {plan.type} index does not go onto the GPUs ({_reason(error)}); leave out --gpu, or take "
+            "--index-type flat or ivf-sq"
+        ) from error
 
 
 def _search_as_planned(faiss: Any, index: Any, plan: IndexPlan) -> None:

@@ -46,7 +46,7 @@ def answer_in_passage(passage: Passage, golden_answers: Iterable[str]) -> bool:
     As FlashRAG has it: also inside a longer word, across the end of the title, and always where nothing is left of a
     golden answer after normalisation. `preference.cover_em` is stricter on all three.
     """
-    contents = normalize_answer(f"{passage.title}\n{passage.text}")
+    contents = normalize_answer(passage.contents)
     return any(normalize_answer(answer) in contents for answer in golden_answers)
 
 

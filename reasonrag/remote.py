@@ -34,14 +34,16 @@ from httpx2 import create_ssl_context
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential, wait_random
 
 from reasonrag.corpora import Passage, parse_passage
-from reasonrag.errors import InputError, RetrievalError
+from reasonrag.errors import EndpointLost, InputError, RetrievalError
 from reasonrag.prompting import plain_text
 from reasonrag.redaction import HIDDEN, redact
-from reasonrag.retrieval import TOKEN_VARIABLE, LatestResults
+from reasonrag.retrieval import TOKEN_VARIABLE, LatestResults, check_query
 from reasonrag.wire import CONNECT_S, retry_after
 
 TIMEOUT_S = 60.0
 """For the answer to one request. A server that takes longer, with a large index and no accelerator, is given more."""
+LOST_AFTER = 5
+"""Requests in a row that were given up, after all their attempts, until the run is: without a server some minutes."""
 MAX_BATCH = 64
 """Searches in one request: beyond, a request costs a server nothing more, and all wait for the slowest."""
 MAX_IN_FLIGHT = 4
@@ -121,6 +123,7 @@ class RemoteRetriever:
         self._server = server
         self._most = min(MAX_BATCH, greeting.max_queries) if greeting else MAX_BATCH
         self._latest = LatestResults()
+        self._failed_in_a_row = 0
         self._open: dict[tuple[str, int], _Search] = {}
         """Searches without an answer yet, in flight or waiting."""
         self._waiting: deque[_Search] = deque()
@@ -140,7 +143,9 @@ class RemoteRetriever:
         )
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        """At most `top_k` passages in the server's order. Raises RetrievalError."""
+        """At most `top_k` passages in the server's order. Raises RetrievalError, and EndpointLost when that happens for
+        the fifth time in a row."""
+        check_query(query, top_k)
         key = (query, top_k)
         latest = self._latest.get(query, top_k)
         if latest is not None:
@@ -226,9 +231,11 @@ class RemoteRetriever:
                 await self._settle(batch[:middle], _ATTEMPTS_WHEN_DIVIDED)
                 await self._settle(batch[middle:], _ATTEMPTS_WHEN_DIVIDED)
                 return
+            self._failed_in_a_row += failed.kind not in _DIVIDED
             for search in batch:
                 self._conclude(search, self._given_up(failed))
             return
+        self._failed_in_a_row = 0
         for search, found in zip(batch, lists, strict=True):
             try:
                 self._conclude(search, _passages(found, search.top_k))
@@ -269,8 +276,14 @@ class RemoteRetriever:
             raise _Failed("garbled", f"it gave {len(lists)} lists of passages for {len(queries)} queries")
         return lists
 
-    def _given_up(self, failed: _Failed) -> RetrievalError:
+    def _given_up(self, failed: _Failed) -> RetrievalError | EndpointLost:
+        """The searches' error, or the run's: each question would buy its first steps in vain."""
         times = f" after {failed.attempts} attempts" if failed.attempts > 1 else ""
+        if self._failed_in_a_row >= LOST_AFTER:
+            return EndpointLost(
+                f"the retriever {self.url} gave no passages, {self._failed_in_a_row} times in a row{times}: {failed}. "
+                f"{failed.mend()}, then run the same command"
+            )
         return RetrievalError(f"the retriever {self.url} gave no passages{times}: {failed}. {failed.mend()}")
 
 

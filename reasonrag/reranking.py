@@ -13,6 +13,8 @@ from reasonrag.corpora import Passage
 from reasonrag.encoders import LONGEST, PROBE
 from reasonrag.errors import InputError
 
+BATCH = 32
+
 
 class CrossEncoderReranker:
     """A cross-encoder of sentence-transformers, in fp32.
@@ -46,7 +48,7 @@ class CrossEncoderReranker:
         """Its name may stand for other weights tomorrow; what it makes of a fixed pair tells."""
 
     def scores(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """One score per passage; all pairs of a query in one batch, so that its company is always the same."""
-        pairs = [(query, f"{each.title}\n{each.text}") for each in passages]
-        found = self._model.predict(pairs, batch_size=len(pairs), show_progress_bar=False)
+        """One score per passage; a query's pairs are scored together, so that their company is always the same."""
+        pairs = [(query, each.contents) for each in passages]
+        found = self._model.predict(pairs, batch_size=BATCH, show_progress_bar=False)
         return [float(each) for each in found]

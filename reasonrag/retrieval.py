@@ -128,28 +128,32 @@ class IndexRetriever:
             if found.set_running_or_notify_cancel():
                 by_depth.setdefault(top_k, []).append((query, found))
         for top_k, asked in by_depth.items():
-            try:
-                results = self._search(list(dict.fromkeys(query for query, _ in asked)), top_k)
-            except BaseException as error:  # noqa: BLE001 - handed to everyone who waits for it
-                for _, found in asked:
-                    found.set_exception(error)
-            else:
-                for query, found in asked:
-                    found.set_result(list(results[query]))
+            outcomes = self._outcomes(list(dict.fromkeys(query for query, _ in asked)), top_k)
+            for query, found in asked:
+                outcome = outcomes[query]
+                if isinstance(outcome, BaseException):
+                    found.set_exception(outcome)
+                else:
+                    found.set_result(list(outcome))
+
+    def _outcomes(self, queries: list[str], top_k: int) -> dict[str, list[Passage] | BaseException]:
+        """What each query finds or why it does not: one that fails is no reason for the others to."""
+        try:
+            return dict(self._search(queries, top_k))
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+            if len(queries) == 1:
+                return {queries[0]: error}
+        return {query: outcome for each in queries for query, outcome in self._outcomes([each], top_k).items()}
 
     def _search(self, queries: Sequence[str], top_k: int) -> dict[str, list[Passage]]:
         depth = max(top_k, RERANKED_DEPTH) if self._reranker else top_k
-        plain = [
-            query.encode("utf-8", errors="replace").decode() for query in queries
-        ]  # half characters are in no word
+        sent = {query: query.encode("utf-8", errors="replace").decode() for query in queries}  # no half characters
         try:
-            ranked = self._index.rank(plain, depth)
-            results = {query: self._passages(query, found, top_k) for query, found in zip(queries, ranked, strict=True)}
-        except (
-            RuntimeError,
-            OSError,
-            MemoryError,
-        ) as error:  # of faiss, torch or the disk: this search's, not the run's
+            ranked = self._index.rank(list(sent.values()), depth)
+            results = {
+                query: self._passages(sent[query], found, top_k) for query, found in zip(queries, ranked, strict=True)
+            }
+        except (RuntimeError, OSError, MemoryError) as error:  # of faiss, torch or the disk
             raise RetrievalError(f"the index could not be searched: {error}") from error
         for query, passages in results.items():
             self._latest.keep(query, top_k, passages)

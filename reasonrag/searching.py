@@ -5,9 +5,11 @@ Does not know how an index is built or searched, nor what a run is.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,10 @@ import numpy as np
 from reasonrag.bm25 import BM25Index, build_bm25_alone
 from reasonrag.building import SaidBuild
 from reasonrag.corpora import Corpus
-from reasonrag.dense import BuildOptions, DenseIndex, build_dense_alone, encoder_name, open_encoder
+from reasonrag.dense import DenseIndex, open_encoder
+from reasonrag.dense_building import BuildOptions, build_dense_alone
 from reasonrag.durable import building
-from reasonrag.encoders import MINILM, EncoderChoice
+from reasonrag.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.errors import InputError, choices
 from reasonrag.manifests import (
     MANIFEST,
@@ -25,6 +28,7 @@ from reasonrag.manifests import (
     BM25Manifest,
     DenseManifest,
     IndexManifest,
+    current_manifest,
     index_place,
     read_manifest,
 )
@@ -63,10 +67,20 @@ async def open_retriever(
     if is_remote(settings):
         return await _open_remote(settings, opened, say=say)
     places = _places(settings, corpus, say=say)
-    if any(not _is_built(each.directory, each.corpus) for each in places):
+    if not all(_serves(each, settings) for each in places):
         for each in before_building:
             await each()
-    return open_places(places, settings, say=say)
+    return await _in_a_thread(lambda watcher: open_places(places, settings, watcher), say)
+
+
+async def _in_a_thread(work: Callable[[SaidBuild], IndexRetriever], say: Callable[[str], None]) -> IndexRetriever:
+    """What may take hours, so that Ctrl-C is heard meanwhile."""
+    watcher = SaidBuild(say)
+    try:
+        return await asyncio.to_thread(work, watcher)
+    except asyncio.CancelledError:
+        watcher.stopped.set()
+        raise
 
 
 async def _open_remote(settings: SearchSettings, opened: AsyncExitStack, *, say: Callable[[str], None]) -> Retriever:
@@ -87,13 +101,17 @@ async def _open_remote(settings: SearchSettings, opened: AsyncExitStack, *, say:
     return remote
 
 
+@dataclass(frozen=True)
 class Place:
-    """Where an index of one kind is, or is to be built."""
+    """Where an index of one kind is, or is to be built from a corpus; without one it is there already.
 
-    def __init__(self, kind: IndexKind, directory: Path, corpus: Path | None, *, ours: bool) -> None:
-        self.kind, self.directory, self.corpus = kind, directory, corpus
-        self.ours = ours
-        """Named by us: built again when the corpus has changed, and types added to it."""
+    ours: named by us, not by the user, so that types may be added to it.
+    """
+
+    kind: IndexKind
+    directory: Path
+    corpus: Path | None = None
+    ours: bool = False
 
 
 def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str], None]) -> list[Place]:
@@ -103,28 +121,50 @@ def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str
     for directory, manifest in there.items():
         if manifest.kind not in kinds:
             raise InputError(f"{directory} is a {manifest.kind} index, not what --retriever {settings.retriever} needs")
-        _check_corpus(directory, manifest, corpus)
     unbuilt = [each for each in settings.index if each not in there]
     missing = [kind for kind in kinds if kind not in {each.kind for each in there.values()}]
     if len(there) > len(kinds) - len(missing) or len(unbuilt) > len(missing):
         raise InputError(f"{len(settings.index)} times --index is too often: one {' and one '.join(kinds)} is needed")
     if len(unbuilt) == 1 and len(missing) > 1:
-        raise InputError(
-            f"{unbuilt[0]} holds no finished index, and hybrid needs two; give --index twice or not at all"
-        )
-    source = corpus or next((Path(each.corpus) for each in there.values()), None)
+        raise InputError(f"{unbuilt[0]} holds no finished index, and hybrid needs two; give --index twice or never")
+    places = [_given(directory, manifest, settings, say=say) for directory, manifest in there.items()]
+    source = corpus or next((each.corpus for each in places), None)
     if missing and source is None:
         named = unbuilt[0] if unbuilt else "--index"
         raise InputError(f"{named} holds no finished index; give --corpus FILE to have it built there")
-    plain = plain_corpus(source, settings.index_home, say=say) if missing and source else source
-    places = [Place(manifest.kind, directory, None, ours=False) for directory, manifest in there.items()]
+    plain = plain_corpus(source, settings.index_home, say=say) if missing and source else Path()
     for kind in missing:
-        assert plain is not None  # noqa: S101 - for the type checker; refused above
-        name = f"dense-{encoder_name(settings.encoder or MINILM)}" if kind == "dense" else kind
+        name = f"dense-{short_name(settings.encoder or MINILM)}" if kind == "dense" else kind
         given = unbuilt.pop(0) if unbuilt else None
         place = given or index_place(plain, settings.index_home, name)
         places.append(Place(kind, place, plain, ours=given is None))
     return sorted(places, key=lambda each: kinds.index(each.kind))
+
+
+def _given(directory: Path, manifest: IndexManifest, settings: SearchSettings, *, say: Callable[[str], None]) -> Place:
+    """An index that the user named, never built over. Raises InputError where it is not of the corpus they named, or
+    its corpus is gone or has changed: passages are read from it by offset."""
+    named: Path | None = getattr(settings, "corpus", None)
+    corpus = plain_corpus(named, settings.index_home, say=say) if named else Path(manifest.corpus)
+    if current_manifest(directory, corpus) is not None:
+        return Place(manifest.kind, directory, corpus)
+    if named:
+        raise InputError(
+            f"{directory} is the index of {manifest.corpus}, not of {named}; "
+            "leave out --corpus or choose another --index"
+        )
+    raise changed_corpus(directory, manifest)
+
+
+def changed_corpus(directory: Path, manifest: IndexManifest) -> InputError:
+    if isinstance(manifest, DenseManifest):
+        remedy = (
+            "Put it back; or name it by --corpus if it was moved; or delete the index and build it again: "
+            f"reasonrag index build --corpus FILE --encoder {manifest.encoder.model} --out {directory}"
+        )
+    else:
+        remedy = f"Run: reasonrag index build --corpus FILE --out {directory}"
+    return InputError(f"the corpus {manifest.corpus} of the index {directory} is missing or has changed. {remedy}")
 
 
 def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[IndexKind, ...]:
@@ -144,35 +184,9 @@ def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[
     return KINDS[settings.retriever]
 
 
-def _check_corpus(directory: Path, manifest: IndexManifest, corpus: Path | None) -> None:
-    """Raises InputError where an index is not of the corpus that was given, or of what that was."""
-    if corpus is not None and str(corpus.resolve()) != manifest.corpus:
-        raise InputError(
-            f"{directory} is the index of {manifest.corpus}, not of {corpus}; "
-            "leave out --corpus or choose another --index"
-        )
-    check_current(directory, manifest)
-
-
-def check_current(directory: Path, manifest: IndexManifest) -> None:
-    """Raises InputError where the corpus of an index is gone or has changed: passages are read from it by offset."""
-    if not manifest.is_of(Path(manifest.corpus)):
-        raise InputError(
-            f"the corpus {manifest.corpus} of the index {directory} is missing or has changed. "
-            f"Run: reasonrag index build --corpus FILE --out {directory}"
-        )
-
-
-def _is_built(directory: Path, corpus: Path | None) -> bool:
-    """Whether a finished index of the corpus as it is now is there. Raises InputError for a bad manifest."""
-    if corpus is None:
-        return True
-    return (directory / MANIFEST).exists() and read_manifest(directory).is_of(corpus)
-
-
-def open_places(places: Sequence[Place], settings: SearchSettings, *, say: Callable[[str], None]) -> IndexRetriever:
+def open_places(places: Sequence[Place], settings: SearchSettings, watcher: SaidBuild) -> IndexRetriever:
     """The indexes as one retriever; what is missing is built, with a message."""
-    manifests = [_built(each, settings, say=say) for each in places]
+    manifests = [_built(each, settings, watcher) for each in places]
     if len({each.corpus_sha256 for each in manifests}) > 1:
         shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
         raise InputError(f"{shown}: these indexes are not of one corpus")
@@ -199,7 +213,7 @@ def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
     except (OSError, ValueError, EOFError) as error:
         raise InputError(
             f"the index {directory} has a manifest, but not all of its files ({error}). "
-            f"Run: reasonrag index build --corpus {manifest.corpus} --out {directory}"
+            f"Run: reasonrag index build --kind {manifest.kind} --corpus {manifest.corpus} --out {directory}"
         ) from error
 
 
@@ -211,47 +225,66 @@ def _open(directory: Path, manifest: IndexManifest, settings: SearchSettings) ->
     return DenseIndex(directory, manifest, encoder, index_type=settings.index_type, gpu=settings.gpu)
 
 
-def _built(place: Place, settings: SearchSettings, *, say: Callable[[str], None]) -> IndexManifest:
+def _built(place: Place, settings: SearchSettings, watcher: SaidBuild) -> IndexManifest:
     """The manifest of a place, after building what is missing there."""
-    if place.corpus is None or _serves(place, settings):
-        return read_manifest(place.directory)
-    with building(place.directory):
-        if _serves(place, settings):  # somebody else has built it while we waited
-            return read_manifest(place.directory)
-        _announce(place, settings, say)
+    if (found := _serving(place, settings)) is not None:
+        return found
+    with building(place.directory, say=watcher.say):
+        if (found := _serving(place, settings)) is not None:  # somebody else has built it while we waited
+            return found
+        if place.corpus is None:
+            raise changed_corpus(place.directory, read_manifest(place.directory))
+        _announce(place, place.corpus, settings, watcher.say)
         if place.kind == "bm25":
-            return build_bm25_alone(place.corpus, place.directory, SaidBuild(say))
+            return build_bm25_alone(place.corpus, place.directory, watcher)
         options = BuildOptions(
-            encoder=EncoderChoice(model=settings.encoder or MINILM), index_type=settings.index_type or "flat"
+            encoder=EncoderChoice(model=settings.encoder) if settings.encoder else EncoderChoice(),
+            index_type=settings.index_type,
         )
-        return build_dense_alone(place.corpus, place.directory, options, SaidBuild(say))
+        return build_dense_alone(place.corpus, place.directory, options, watcher)
 
 
 def _serves(place: Place, settings: SearchSettings) -> bool:
-    """Whether what is there can be used as it is."""
-    if not _is_built(place.directory, place.corpus):
-        return False
-    manifest = read_manifest(place.directory)
-    wanted = settings.index_type
-    return not (place.ours and isinstance(manifest, DenseManifest) and wanted and wanted not in manifest.indexes)
+    return _serving(place, settings) is not None
 
 
-def _announce(place: Place, settings: SearchSettings, say: Callable[[str], None]) -> None:
+def _serving(place: Place, settings: SearchSettings) -> IndexManifest | None:
+    """The manifest of what is there, if it can be used as it is."""
     if not (place.directory / MANIFEST).exists():
-        say(f"no index of {place.corpus} yet; building {place.directory}")
-    elif _is_built(place.directory, place.corpus):
+        return None
+    corpus = place.corpus or Path(read_manifest(place.directory).corpus)
+    manifest = current_manifest(place.directory, corpus)
+    if manifest is None or manifest.kind != place.kind:
+        return None
+    wanted = settings.index_type
+    lacks = isinstance(manifest, DenseManifest) and wanted is not None and wanted not in manifest.indexes
+    return None if lacks and place.ours else manifest
+
+
+def _announce(place: Place, corpus: Path, settings: SearchSettings, say: Callable[[str], None]) -> None:
+    """Raises InputError for a dense index whose corpus has changed: it took hours, and only the user may give it up."""
+    if not (place.directory / MANIFEST).exists():
+        say(f"no index of {corpus} yet; building {place.directory}")
+    elif current_manifest(place.directory, corpus) is not None:
         say(f"{place.directory} has no {settings.index_type} index yet; building it from its vectors")
     else:
-        say(f"{place.corpus} is not what {place.directory} was built from; building the index again")
+        there = read_manifest(place.directory)
+        if isinstance(there, DenseManifest):
+            raise changed_corpus(place.directory, there)
+        say(f"{corpus} is not what {place.directory} was built from; building the index again")
 
 
 def open_index(directory: Path) -> IndexRetriever:
     """A finished index of any kind. Raises InputError if there is none, or its corpus is missing or has changed."""
-    manifest = read_manifest(directory)
-    check_current(directory, manifest)
-    return open_places([Place(manifest.kind, directory, None, ours=False)], SearchSettings(), say=lambda _: None)
+    settings = SearchSettings(index=[directory])
+    read_manifest(directory)
+    return open_places(_places(settings, None, say=_unheard), settings, SaidBuild(_unheard))
 
 
 def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> IndexRetriever:
     """The BM25 index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
-    return open_places([Place("bm25", directory, corpus, ours=True)], SearchSettings(), say=say)
+    return open_places([Place("bm25", directory, corpus, ours=True)], SearchSettings(), SaidBuild(say))
+
+
+def _unheard(_: str) -> None:
+    """Nobody listens."""

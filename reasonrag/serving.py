@@ -39,7 +39,7 @@ from reasonrag.concurrency import together
 from reasonrag.corpora import Passage
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.retrieval import QUERY_BYTES, Retriever
-from reasonrag.settings import MAX_TOP_K
+from reasonrag.settings import MAX_TOP_K, MAX_WAITING
 
 LOOPBACK = "127.0.0.1"
 RETRY_AFTER_S = 1
@@ -75,7 +75,7 @@ class ServeLimits(BaseModel):
     """Passages for one query where the request does not say: Search-R1's default, and ours."""
     max_passages: int = Field(default=50_000, gt=0)
     """In one answer: queries times topk. Some 40 MB of Wikipedia's passages, which all stand in memory."""
-    max_waiting: int = Field(default=4096, gt=0)
+    max_waiting: int = Field(default=MAX_WAITING, gt=0)
     """Queries let in and not yet answered, over all requests. Beyond: 503, for a queue that grows without end answers
     only those who have given up."""
     allow_empty: bool = False
@@ -483,7 +483,7 @@ def _brief(word: str) -> str:
 
 def _shown(passage: Passage, *, scored: bool) -> dict[str, Any]:
     """A passage in Search-R1's form."""
-    document = {"id": passage.id, "title": passage.title, "contents": f"{passage.title}\n{passage.text}"}
+    document = {"id": passage.id, "title": passage.title, "contents": passage.contents}
     return {"document": document, "score": passage.score} if scored else document
 
 

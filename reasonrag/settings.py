@@ -27,6 +27,8 @@ INDEX_HOME = Path("indexes")
 MAX_TOP_K = 1000
 """Passages a search gives at most; more would fill no prompt."""
 RETRIEVER_PORT = 8977
+MAX_WAITING = 4096
+"""Queries that a retrieval server lets wait: a whole step of Search-R1's trainer, which sends 2,560 at once."""
 IndexType = Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"]
 """Kinds of faiss index; `neighbours` says what they are."""
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
@@ -40,6 +42,8 @@ def _places(value: object) -> object:
     """The environment separates places as it does in PATH; runs of older versions recorded one, or none."""
     if value is None:
         return []
+    if isinstance(value, Path):
+        return [value]
     return value.split(os.pathsep) if isinstance(value, str) else value
 
 
@@ -377,7 +381,7 @@ class IndexSettings(Settings):
     def of_a_dense_index(self) -> list[str]:
         """The settings that were given and that only a dense index has."""
         ours = set(IndexSettings.model_fields) - {"corpus", "kind", "out", "index_home", "batch_size"}
-        return sorted(name for name in ours if getattr(self, name) not in (None, [], False))
+        return sorted(name for name in ours if getattr(self, name) not in (None, []) and (name != "gpu" or self.gpu))
 
 
 class ServeSettings(SearchSettings):
@@ -387,7 +391,9 @@ class ServeSettings(SearchSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 lets other machines in")
     port: int = Field(default=RETRIEVER_PORT, ge=0, le=65535, description="Port; 0 takes a free one")
     max_waiting: int = Field(
-        default=4096, ge=1, description="Queries that may wait at a time; beyond, status 503 and when to come back"
+        default=MAX_WAITING,
+        ge=1,
+        description="Queries that may wait at a time; beyond, status 503 and when to come back",
     )
     allow_empty_queries: bool = Field(
         default=False, description="Answer empty queries with no passages: Search-R1's trainer sends some"

@@ -41,6 +41,11 @@ def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambd
     return _unpacked(source, home, say=say) if _packing(source) else source
 
 
+def is_on_the_hub(source: Path) -> bool:
+    """Whether a corpus is named by its place on the Hub."""
+    return _ON_THE_HUB.fullmatch(str(source)) is not None
+
+
 def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
     stat = source.stat()
     origin = {"source": str(source.resolve()), "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
@@ -125,6 +130,9 @@ def _write_rows(name: str, commit: str | None, target: IO[bytes]) -> None:
     """The rows of a data set's train split, as they are, one JSON object a line."""
     from datasets import load_dataset
 
+    def rows_of_the_split() -> Iterator[Any]:
+        yield from load_dataset(name, split="train", revision=commit, streaming=True)
+
     def next_row() -> Any:
         try:
             return next(rows, None)
@@ -133,7 +141,7 @@ def _write_rows(name: str, commit: str | None, target: IO[bytes]) -> None:
                 f"cannot read the data set {name} of the Hub: {error}. Name its file: hf://datasets/{name}/FILE"
             ) from error
 
-    rows: Iterator[Any] = (each for each in load_dataset(name, split="train", revision=commit, streaming=True))
+    rows = rows_of_the_split()
     while (row := next_row()) is not None:
         target.write(orjson.dumps(row, default=str) + b"\n")
 

@@ -17,14 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from reasonrag.building import stretches
 from reasonrag.durable import append_durably
 from reasonrag.errors import InputError
+from reasonrag.rankings import LOADING
 
 VECTORS = "vectors.npy"
 ENCODED = "encoded.jsonl"
 PIECE = 4096
 """Passages per checkpoint: some 25 s of a CPU, 2 s of a GPU; long enough for sorting by length to pay."""
-_READ_ROWS = 16_384
 
 
 class VectorRows(Protocol):
@@ -49,10 +50,17 @@ class StoredVectors:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._mapped = np.load(path, mmap_mode="r")
+            with LOADING:
+                self._mapped = np.load(path, mmap_mode="r")
+            self.rows, self.dimension = self._mapped.shape
         except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"the vectors {path} cannot be read ({error}); build the index again") from error
-        self.rows, self.dimension = self._mapped.shape
+            raise InputError(
+                f"the vectors {path} cannot be read ({error}); delete the index and build it again"
+            ) from error
+        if self._mapped.dtype != np.float16:
+            raise InputError(
+                f"the vectors {path} are {self._mapped.dtype}, not fp16; delete the index and build it again"
+            )
         self._begin = path.stat().st_size - self._mapped.nbytes
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
@@ -64,15 +72,11 @@ class StoredVectors:
         return np.asarray(self._mapped[rows], dtype=np.float32)
 
 
-def stretches(rows: int, size: int = _READ_ROWS) -> Iterator[tuple[int, int]]:
-    """(start, stop) of consecutive stretches that cover all rows."""
-    return ((start, min(start + size, rows)) for start in range(0, rows, size))
-
-
 @dataclass(frozen=True)
 class _Piece:
     number: int
     sha256: str
+    seconds: float
 
 
 class VectorWriter:
@@ -104,15 +108,16 @@ class VectorWriter:
         """(number, start, stop) of every piece that is not on disk, in order."""
         return (each for each in self._pieces() if each[0] not in self._done)
 
-    def write(self, number: int, vectors: npt.NDArray[np.float32]) -> None:
+    def write(self, number: int, vectors: npt.NDArray[np.float32], *, seconds: float = 0.0) -> None:
+        """Keep a piece. seconds: what encoding it took."""
         content = vectors.astype(np.float16).tobytes()
         left, position = memoryview(content), self._begin + 2 * self.dimension * number * PIECE
         while left:
             written = os.pwrite(self._vectors.fileno(), left, position)
             left, position = left[written:], position + written
         os.fdatasync(self._vectors.fileno())
-        piece = _Piece(number, hashlib.sha256(content).hexdigest())
-        line = orjson.dumps({"piece": number, "sha256": piece.sha256}) + b"\n"
+        piece = _Piece(number, hashlib.sha256(content).hexdigest(), round(seconds, 3))
+        line = orjson.dumps({"piece": number, "sha256": piece.sha256, "seconds": piece.seconds}) + b"\n"
         append_durably(self._log.fileno(), line, end=self._log.seek(0, os.SEEK_END))
         self._done[number] = piece
 
@@ -120,6 +125,11 @@ class VectorWriter:
     def sha256(self) -> str:
         """Of all pieces' digests: names the vectors."""
         return combined_digest([self._done[number].sha256 for number in sorted(self._done)])
+
+    @property
+    def seconds(self) -> float:
+        """What encoding took, in all sessions."""
+        return sum(piece.seconds for piece in self._done.values())
 
     def _pieces(self) -> Iterator[tuple[int, int, int]]:
         return ((number, start, stop) for number, (start, stop) in enumerate(stretches(self.rows, PIECE)))
@@ -139,8 +149,11 @@ class VectorWriter:
         whole = content.rfind(b"\n") + 1
         os.ftruncate(self._log.fileno(), whole)
         for line in content[:whole].splitlines():
-            record = orjson.loads(line)
-            yield _Piece(record["piece"], record["sha256"])
+            try:
+                record = orjson.loads(line)
+                yield _Piece(int(record["piece"]), str(record["sha256"]), float(record["seconds"]))
+            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+                continue  # a piece of which nothing is known is owed again
 
 
 def combined_digest(digests: Sequence[str]) -> str:

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from reasonrag.bm25 import build_bm25
 from reasonrag.corpora import Corpus, scan_corpus
-from reasonrag.dense import BuildOptions, DenseIndex, build_dense, check_dense, recall_against_exact
+from reasonrag.dense import DenseIndex, probe_of
+from reasonrag.dense_building import BuildOptions, build_dense
+from reasonrag.dense_checking import check_dense, recall_against_exact
 from reasonrag.encoders import Encoder, EncoderChoice, load_encoder
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.manifests import MANIFEST, DenseManifest, read_manifest
@@ -148,6 +150,108 @@ def test_a_type_that_is_there_is_not_built_again(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
+def test_a_type_is_added_without_a_word_about_the_encoder(tmp_path: Path) -> None:
+    """The vectors are there; whatever was set when they were made need not be repeated, and nothing is loaded."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    choice = EncoderChoice(model="hashing-64", query_instruction="query: ", max_length=20)
+    build_dense(corpus, tmp_path / "index", BuildOptions(encoder=choice))
+    watcher = Listening()
+    manifest = build_dense(corpus, tmp_path / "index", BuildOptions(index_type="sq8"), watcher)
+    assert list(manifest.indexes) == ["flat", "sq8"]
+    assert not any("encoder" in each for each in watcher.said)
+
+
+def test_the_type_that_is_asked_for_last_is_searched(tmp_path: Path) -> None:
+    """Also one that is there already; a build that names none changes nothing."""
+    corpus, index, _ = built(tmp_path)
+    assert build_dense(corpus, index, options("sq8")).searched == "sq8"
+    assert build_dense(corpus, index, options()).searched == "sq8"
+    assert build_dense(corpus, index, options("flat")).searched == "flat"
+
+
+def test_positions_that_are_gone_are_found_again(tmp_path: Path) -> None:
+    """They are read off the corpus; nothing is encoded for them."""
+    corpus, index, _ = built(tmp_path)
+    before = (index / "offsets.npy").read_bytes()
+    (index / "offsets.npy").unlink()
+    watcher = Listening()
+    build_dense(corpus, index, options(), watcher)
+    assert (index / "offsets.npy").read_bytes() == before
+    assert "encoding" not in watcher.stages
+
+
+def touch(corpus: Path) -> Path:
+    os.utime(corpus, ns=(1, 1))
+    return corpus
+
+
+def move(corpus: Path) -> Path:
+    return corpus.rename(corpus.with_name("moved.jsonl"))
+
+
+def copy_over(corpus: Path) -> Path:
+    return Path(shutil.copy(corpus, corpus.with_name("copied.jsonl")))
+
+
+@pytest.mark.parametrize("happens", [touch, move, copy_over])
+def test_a_corpus_that_is_the_same_to_the_byte_is_not_encoded_again(
+    happens: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    """Wherever it lies and whenever it was written: hours are not thrown away for a date."""
+    corpus, index, manifest = built(tmp_path)
+    identity = open_index(index).identity
+    now = happens(corpus)
+    watcher = Listening()
+    kept = build_dense(now, index, options(), watcher)
+    assert "encoding" not in watcher.stages
+    assert (kept.vectors_sha256, kept.corpus) == (manifest.vectors_sha256, str(now))
+    assert open_index(index).identity == identity
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("notes.txt", r"holds files that are no index \(notes\.txt\)"),
+        ("e5_Flat.index", r"holds files that are no index \(e5_Flat\.index\)"),
+        ("folder/x", r"holds files that are no index \(folder\)"),
+    ],
+)
+def test_a_place_that_holds_something_else_is_refused_before_anything_is_encoded(
+    place: str, message: str, tmp_path: Path
+) -> None:
+    """Somebody's 64 GB index above all."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    path = tmp_path / "index" / place
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"mine")
+    watcher = Listening()
+    with pytest.raises(InputError, match=message):
+        build_dense(corpus, tmp_path / "index", options(), watcher)
+    with pytest.raises(InputError, match=message):
+        build_bm25(corpus, tmp_path / "index")
+    assert path.read_bytes() == b"mine"
+    assert watcher.stages == {"ended": []}
+
+
+def test_a_dense_index_is_not_replaced_by_another_kind_or_corpus(tmp_path: Path) -> None:
+    """It may have taken hours; a flag that was forgotten is no reason to lose it."""
+    corpus, index, manifest = built(tmp_path)
+    with pytest.raises(InputError, match=r"holds a dense index of .* by hashing-64; delete it, or choose"):
+        build_bm25(corpus, index)
+    with pytest.raises(InputError, match="holds a dense index of"):
+        build_dense(write_corpus(tmp_path / "other.jsonl", 50), index, options())
+    assert read_manifest(index) == manifest
+    assert found(open_index(index), "north lake")
+
+
+def test_an_index_is_built_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in `.`, which may be anybody's."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="is no place for an index; name a directory of its own"):
+        build_dense(corpus, Path(), options())
+
+
 def test_progress_is_told_in_passages(tmp_path: Path) -> None:
     """Every stage says how much there is and how far it is; the end is said too, whatever happened."""
     watcher = Listening()
@@ -156,15 +260,21 @@ def test_progress_is_told_in_passages(tmp_path: Path) -> None:
     assert watcher.stages["flat index"][-1] == PIECE + 10
     assert "ended" in watcher.stages
     failed = Listening()
+    (tmp_path / "bad.jsonl").write_bytes(b"{")
     with pytest.raises(InputError):
-        build_dense(tmp_path / "nowhere.jsonl", tmp_path / "j", options("flat"), failed)
+        build_dense(tmp_path / "bad.jsonl", tmp_path / "j", options("flat"), failed)
+    assert "ended" in failed.stages
+    words = Listening()
+    with pytest.raises(InputError):
+        build_bm25(tmp_path / "bad.jsonl", tmp_path / "j", words)
+    assert "ended" in words.stages
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from reasonrag.building import SilentBuild
-from reasonrag.dense import BuildOptions, build_dense
+from reasonrag.dense_building import BuildOptions, build_dense
 from reasonrag.encoders import EncoderChoice
 
 class Killing(SilentBuild):
@@ -260,6 +370,26 @@ def test_an_interrupted_build_is_not_thrown_away_for_another_one(tmp_path: Path)
     assert (tmp_path / ".index.encoding" / "encoded.jsonl").exists()
 
 
+def test_a_build_does_not_go_on_with_other_weights(tmp_path: Path) -> None:
+    """A folder that was trained further keeps its name; half of the vectors would be of another model."""
+    corpus, index = interrupted(tmp_path)
+    record = tmp_path / ".index.encoding" / "build.json"
+    content = orjson.loads(record.read_bytes())
+    other = load_encoder(EncoderChoice(model="hashing-64", query_instruction="king "))
+    record.write_bytes(orjson.dumps(content | {"probe": probe_of(other)}))
+    with pytest.raises(InputError, match=r"something else \(the encoder's weights are others now\)"):
+        build_dense(corpus, index, options())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
+def test_an_unfinished_build_that_cannot_be_read_is_named(content: bytes, tmp_path: Path) -> None:
+    """With what to delete; no traceback."""
+    corpus, index = interrupted(tmp_path)
+    (tmp_path / ".index.encoding" / "build.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"build\.json cannot be read.*delete .*\.index\.encoding"):
+        build_dense(corpus, index, options())
+
+
 # -- what does not belong together -----------------------------------------------------------------------------
 
 
@@ -279,7 +409,7 @@ def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable
     """Another text stands at the offsets now."""
     corpus, index, _ = built(tmp_path)
     change(corpus)
-    with pytest.raises(InputError, match=r"is missing or has changed\. Run: reasonrag index build"):
+    with pytest.raises(InputError, match=r"is missing or has changed. Put it back"):
         open_index(index)
 
 
@@ -337,8 +467,8 @@ def truncate(path: Path) -> None:
     ("name", "message"),
     [
         ("hashing-64_Flat.index", r"Its vectors are there: reasonrag index build .* --type flat"),
-        ("vectors.npy", "build the index again"),
-        ("offsets.npy", "Run: reasonrag index build"),
+        ("vectors.npy", "delete the index and build it again"),
+        ("offsets.npy", "Run: reasonrag index build --kind dense"),
     ],
 )
 def test_an_index_with_a_file_missing_or_cut_off_is_refused(

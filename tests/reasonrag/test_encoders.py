@@ -178,6 +178,22 @@ def test_a_known_family_gets_what_its_card_says(
     assert np.allclose(encoder.passages(["king"]), bare.passages([passage_instruction + "king"]), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "name", ["e5-mistral-7b-instruct", "multilingual-e5-large-instruct", "bge-en-icl", "my-e5-tuned"]
+)
+def test_a_name_that_only_looks_like_a_family_gets_nothing_of_it(name: str, small_bert: Path) -> None:
+    """Another pooling and other instructions would give wrong vectors, silently."""
+    with pytest.raises(InputError, match="does not say how it pools"):
+        load_encoder(EncoderChoice(model=named(small_bert, name)))
+
+
+def test_a_folder_is_remembered_wherever_one_stands(small_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index is opened from other directories than it was built in."""
+    monkeypatch.chdir(small_bert.parent)
+    spec = load_encoder(EncoderChoice(model=f"./{small_bert.name}", pooling="mean")).spec
+    assert spec.model == str(small_bert)
+
+
 def test_cls_pooling_is_the_first_token_of_the_model_itself(small_bert: Path) -> None:
     """Computed once more without either library."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")

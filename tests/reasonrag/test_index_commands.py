@@ -249,6 +249,40 @@ def test_an_index_alone_says_how_it_is_searched(reasonrag: Reasonrag) -> None:
     assert identity("runs/b").startswith("rrf:")
 
 
+@pytest.mark.usefixtures("world")
+def test_a_packed_corpus_and_its_index_belong_together(reasonrag: Reasonrag) -> None:
+    """The index is of what was unpacked; the user names what they have."""
+    Path("corpus.jsonl.gz").write_bytes(gzip.compress(Path("corpus.jsonl").read_bytes()))
+    reasonrag("index", "build", "--corpus", "corpus.jsonl.gz", "--encoder", "hashing", "--out", "ix")
+    flags = ("--questions", "questions.jsonl", "--corpus", "corpus.jsonl.gz", "--index", "ix")
+    done = reasonrag(*GENERATE, *flags, "--run", "runs/a")
+    assert done.status == 0, done.err
+    assert identity("runs/a").startswith("dense:")
+
+
+@pytest.mark.usefixtures("world")
+def test_a_run_does_not_encode_a_changed_corpus_again_by_itself(reasonrag: Reasonrag) -> None:
+    """What took hours is given up by the user alone, who is told how."""
+    flags = (*GENERATE, *OWN, "--retriever", "dense", "--encoder", "hashing")
+    assert reasonrag(*flags, "--run", "runs/a").status == 0
+    with Path("corpus.jsonl").open("ab") as file:
+        file.write(b'{"id": "late", "contents": "Late\\nA late passage."}\n')
+    refused = reasonrag(*flags, "--run", "runs/b")
+    assert refused.status == 2
+    assert "is missing or has changed. Put it back; or name it by --corpus if it was moved; or delete" in refused.err
+
+
+@pytest.mark.usefixtures("world")
+def test_places_may_be_given_as_python_has_them(reasonrag: Reasonrag) -> None:
+    """One path, or several."""
+    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "ix")
+    for number, index in enumerate((Path("ix"), "ix", [Path("ix")])):
+        made = package.generate(
+            questions="questions.jsonl", model="offline", index=index, run=f"runs/{number}", abort_degenerate=0
+        )
+        assert made.done == 2
+
+
 # -- index commands --------------------------------------------------------------------------------------------
 
 
@@ -271,6 +305,9 @@ def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
     asked = reasonrag("index", "check", "ix", "--questions", "questions.jsonl")
     assert "questions │ 2, gold passages known for 0" in " ".join(asked.out.split())
     assert "an answer in a passage 1.000" in asked.out
+    os.utime("corpus.jsonl", ns=(1, 1))
+    assert reasonrag("index", "check", "ix").status == 0
+    assert reasonrag(*GENERATE, "--questions", "questions.jsonl", "--index", "ix", "--run", "runs/a").status == 0
     Path("corpus.jsonl").write_bytes(Path("corpus.jsonl").read_bytes().replace(b"Oboe", b"Reed"))
     faulty = reasonrag("index", "check", "ix", "--json")
     assert faulty.status == 1

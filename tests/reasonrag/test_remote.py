@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasonrag.corpora import Passage
-from reasonrag.errors import InputError, RetrievalError
+from reasonrag.errors import EndpointLost, InputError, RetrievalError
 from reasonrag.remote import (
     ATTEMPTS,
+    LOST_AFTER,
     MAX_ANSWER_BYTES,
     MAX_BATCH,
     MAX_IN_FLIGHT,
@@ -259,13 +260,13 @@ async def test_a_service_that_is_full_answers_everybody_in_the_end(retriever: Re
 
 async def test_a_query_that_the_service_refuses_fails_alone(retriever: Retriever) -> None:
     """Those that travelled with it are answered; the message is the server's, without the query."""
-    async with ours(retriever) as found:
-        queries = ["cats", "x" * 100_000, "rome", *WORDS]
+    async with ours(retriever, max_query_bytes=1000) as found:
+        queries = ["cats", "x" * 10_000, "rome", *WORDS]
         outcomes = await asyncio.gather(*(found.retrieve(each, 2) for each in queries), return_exceptions=True)
     failed = outcomes.pop(1)
     assert outcomes == [await retriever.retrieve(each, 2) for each in queries if len(each) < 100]
     assert isinstance(failed, RetrievalError)
-    assert "status 400: queries[0] is of 100000 bytes; it must be of 32768 at most" in str(failed)
+    assert "status 400: queries[0] is of 10000 bytes; it must be of 1000 at most" in str(failed)
     assert "xxx" not in str(failed)
 
 
@@ -631,6 +632,26 @@ async def test_what_would_never_pass_is_asked_once(number: int) -> None:
         with fails(server.url, f"gave no passages: status {number}: not like this"):
             await found.retrieve("cats", 1)
         assert len(server.asked) == 1
+
+
+async def test_a_server_that_is_gone_ends_the_run_in_the_end() -> None:
+    """A search that fails is its question's matter; when all fail, every further question would be begun in vain."""
+    works = True
+
+    def answers(asked: dict[str, Any]) -> Any:
+        return found_by_name(asked) if works else status(404, "gone")()
+
+    async with foreign(answers) as (_, found):
+        for round_ in range(2):
+            works = False
+            for each in range(LOST_AFTER - 1):
+                with pytest.raises(RetrievalError):
+                    await found.retrieve(f"{round_}, {each}", 1)
+            works = round_ == 0
+            if works:  # one answer, and the count begins anew
+                assert await found.retrieve("cats", 1)
+        with pytest.raises(EndpointLost, match=r"5 times in a row: status 404: gone.*then run the same command"):
+            await found.retrieve("dogs", 1)
 
 
 async def test_what_a_server_says_is_shown_on_one_line_and_in_part() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reasonrag.building import stretches
 from reasonrag.errors import InputError
-from reasonrag.vectors import ENCODED, PIECE, VECTORS, StoredVectors, VectorWriter, digest_of, stretches
+from reasonrag.vectors import ENCODED, PIECE, VECTORS, StoredVectors, VectorWriter, digest_of
 
 ROWS, DIMENSION = 2 * PIECE + 100, 4
 
@@ -83,7 +84,7 @@ def test_vectors_that_are_cut_off_are_refused(left: int, tmp_path: Path) -> None
     """Not read as fewer vectors."""
     write(tmp_path)
     (tmp_path / VECTORS).write_bytes((tmp_path / VECTORS).read_bytes()[:left])
-    with pytest.raises(InputError, match=r"vectors\.npy cannot be read .*build the index again"):
+    with pytest.raises(InputError, match=r"vectors\.npy cannot be read .*delete the index and build it again"):
         StoredVectors(tmp_path / VECTORS)
     with pytest.raises(InputError, match="cannot be read"):
         StoredVectors(tmp_path / "nowhere.npy")
