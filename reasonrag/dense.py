@@ -24,7 +24,7 @@ from reasonrag.rankings import Ranked, best
 from reasonrag.settings import IndexType
 from reasonrag.vectors import StoredVectors, VectorRows
 
-SPARE = 8
+SPARE = 32
 """Candidates beyond those asked for: matrix products differ in their last digits from one batch to the next, and what
 stands at the cut must not. The final scores are computed one passage at a time."""
 TIED = 2e-6
