@@ -103,14 +103,14 @@ async def _open_remote(settings: SearchSettings, opened: AsyncExitStack, *, say:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an index of one kind is, or is to be built from a corpus; without one it is there already.
+    """Where an index of a corpus is, or is to be built.
 
     ours: named by us, not by the user, so that types may be added to it.
     """
 
     kind: IndexKind
     directory: Path
-    corpus: Path | None = None
+    corpus: Path
     ours: bool = False
 
 
@@ -153,10 +153,10 @@ def _given(directory: Path, manifest: IndexManifest, settings: SearchSettings, *
             f"{directory} is the index of {manifest.corpus}, not of {named}; "
             "leave out --corpus or choose another --index"
         )
-    raise changed_corpus(directory, manifest)
+    raise _changed_corpus(directory, manifest)
 
 
-def changed_corpus(directory: Path, manifest: IndexManifest) -> InputError:
+def _changed_corpus(directory: Path, manifest: IndexManifest) -> InputError:
     if isinstance(manifest, DenseManifest):
         remedy = (
             "Put it back; or name it by --corpus if it was moved; or delete the index and build it again: "
@@ -232,9 +232,7 @@ def _built(place: Place, settings: SearchSettings, watcher: SaidBuild) -> IndexM
     with building(place.directory, say=watcher.say):
         if (found := _serving(place, settings)) is not None:  # somebody else has built it while we waited
             return found
-        if place.corpus is None:
-            raise changed_corpus(place.directory, read_manifest(place.directory))
-        _announce(place, place.corpus, settings, watcher.say)
+        _announce(place, settings, watcher.say)
         if place.kind == "bm25":
             return build_bm25_alone(place.corpus, place.directory, watcher)
         options = BuildOptions(
@@ -250,10 +248,7 @@ def _serves(place: Place, settings: SearchSettings) -> bool:
 
 def _serving(place: Place, settings: SearchSettings) -> IndexManifest | None:
     """The manifest of what is there, if it can be used as it is."""
-    if not (place.directory / MANIFEST).exists():
-        return None
-    corpus = place.corpus or Path(read_manifest(place.directory).corpus)
-    manifest = current_manifest(place.directory, corpus)
+    manifest = current_manifest(place.directory, place.corpus)
     if manifest is None or manifest.kind != place.kind:
         return None
     wanted = settings.index_type
@@ -261,17 +256,17 @@ def _serving(place: Place, settings: SearchSettings) -> IndexManifest | None:
     return None if lacks and place.ours else manifest
 
 
-def _announce(place: Place, corpus: Path, settings: SearchSettings, say: Callable[[str], None]) -> None:
+def _announce(place: Place, settings: SearchSettings, say: Callable[[str], None]) -> None:
     """Raises InputError for a dense index whose corpus has changed: it took hours, and only the user may give it up."""
     if not (place.directory / MANIFEST).exists():
-        say(f"no index of {corpus} yet; building {place.directory}")
-    elif current_manifest(place.directory, corpus) is not None:
+        say(f"no index of {place.corpus} yet; building {place.directory}")
+    elif current_manifest(place.directory, place.corpus) is not None:
         say(f"{place.directory} has no {settings.index_type} index yet; building it from its vectors")
     else:
         there = read_manifest(place.directory)
         if isinstance(there, DenseManifest):
-            raise changed_corpus(place.directory, there)
-        say(f"{corpus} is not what {place.directory} was built from; building the index again")
+            raise _changed_corpus(place.directory, there)
+        say(f"{place.corpus} is not what {place.directory} was built from; building the index again")
 
 
 def open_index(directory: Path) -> IndexRetriever:

@@ -18,7 +18,7 @@ from reasonrag.degeneracy import OUTCOMES_STOP_FROM, PAGE, SIGNS, STOPS_FROM, Lo
 from reasonrag.offline import reply
 from reasonrag.scripted import Script, ScriptedModel
 from reasonrag.session import SilentWatcher
-from reasonrag.settings import GenerateSettings, PairsSettings
+from reasonrag.settings import GenerateSettings, IndexSettings, PairsSettings
 
 from .conftest import Reasonrag
 
@@ -473,7 +473,7 @@ def test_every_sign_has_its_section_and_every_section_its_sign() -> None:
 
 def test_every_flag_on_the_page_exists() -> None:
     """A remedy that cannot be followed is none."""
-    settings = [*GenerateSettings.model_fields, *PairsSettings.model_fields]
+    settings = [*GenerateSettings.model_fields, *PairsSettings.model_fields, *IndexSettings.model_fields]
     known = {f"--{name.replace('_', '-')}" for name in settings} | {"--dry-run"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known
 

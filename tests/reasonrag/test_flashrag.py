@@ -151,10 +151,12 @@ def with_scores(found: Sequence[Any], scores: Sequence[Any]) -> Found:
 
 
 def assert_same(ours: Found, theirs: Found) -> None:
-    """The same passages in the same order, with scores that are equal but for rounding."""
-    assert [[each for each, _ in found] for found in ours] == [[each for each, _ in found] for found in theirs]
+    """The same passages with scores that are equal but for rounding, and so in the same order, where scores differ by
+    more than that."""
     for one, other in zip(ours, theirs, strict=True):
         assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-5)
+        scores = dict(other)
+        assert {each: scores.get(each) for each, _ in one} == pytest.approx(dict(one), abs=1e-5)
 
 
 # -- corpora and question files --------------------------------------------------------------------------------

@@ -695,7 +695,7 @@ def test_an_index_is_built_once_and_used_again(reasonrag: Reasonrag, tmp_path: P
     assert "no index of d/hotpotqa/corpus.jsonl yet; building" in own.err
     assert digest(Path("runs/a")) == digest(Path("runs/b"))
     other = tmp_path / "other.jsonl"
-    other.write_text(PASSAGE)
+    other.write_text(PASSAGE.replace("wrote", "found"))
     refused = reasonrag("generate", *FROM_DIR, "--run", "runs/c", "--index", "ix", "--corpus", other)
     assert refused.status == 2
     assert "ix is the index of" in refused.err
