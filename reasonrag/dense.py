@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from reasonrag.encoders import PROBE, Encoder, EncoderChoice, EncoderSpec, load_encoder, short_name
 from reasonrag.errors import InputError
 from reasonrag.manifests import DenseManifest, FaissFile
-from reasonrag.neighbours import FaissVectors, open_neighbours
+from reasonrag.neighbours import STREAMED, FaissVectors, open_neighbours
 from reasonrag.rankings import Ranked, best
 from reasonrag.settings import IndexType
 from reasonrag.vectors import StoredVectors, VectorRows
@@ -88,7 +88,7 @@ class DenseIndex:
         self._vectors = stored_vectors(directory, manifest)
         self._neighbours = open_neighbours(path, file.plan, gpu=gpu)
         self._plan, self._encoder = file.plan, encoder
-        self._most = MOST_ON_GPUS if gpu else MOST_CANDIDATES
+        self._most = 0 if file.plan.type not in STREAMED else MOST_ON_GPUS if gpu else MOST_CANDIDATES
         if (self._neighbours.rows, self._neighbours.dimension) != (manifest.passages, manifest.encoder.dimension):
             raise InputError(f"the faiss index {path} is not of these vectors; build it again")
         self.identity = ":".join(
@@ -109,6 +109,7 @@ class DenseIndex:
 
         A query of which the encoder leaves nothing finds nothing. Where the worst candidate is as good as the last
         passage that is kept, more are looked at: which of many equal ones faiss gives is not the same in every batch.
+        Not where it looks at some cells or a graph only: there it is, and the first of all are not to be had anyway.
         """
         vectors = self._encoder.queries(queries)
         found = [Ranked.nothing()] * len(vectors)

@@ -651,7 +651,7 @@ def test_equal_passages_stand_in_corpus_order_alone_and_in_company(tmp_path: Pat
     others = {f"o{i}": f"Other\nriver town {i}" for i in range(200)}
     lines = [{"id": name, "contents": text} for name, text in [*others.items(), *copies.items()]]
     corpus.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
-    for index_type in ("flat", "sq8", "hnsw"):
+    for index_type in ("flat", "sq8", "sqfp16"):
         manifest = build_dense(corpus, tmp_path / "index", options(index_type))  # type: ignore[arg-type]
         index = DenseIndex(tmp_path / "index", manifest, load_encoder(HASHING))
         for queries in (["king of the north lake"], ["king of the north lake", *WORDS, *WORDS]):
