@@ -895,12 +895,10 @@ def _measure_found(directories: list[Path], questions: Path, data_set: str) -> _
     from reasonrag.manifests import read_manifest
     from reasonrag.questions import open_questions
     from reasonrag.recall import measure_recall
-    from reasonrag.searching import Place, open_places
-    from reasonrag.settings import SearchSettings
+    from reasonrag.searching import open_index
 
-    places = [Place(read_manifest(each).kind, each, None, ours=False) for each in directories]
-    dense = any(each.kind == "dense" for each in places)
-    retriever = open_places(places, SearchSettings(index_type="flat" if dense else None), say=_say)
+    dense = any(read_manifest(each).kind == "dense" for each in directories)
+    retriever = open_index(*directories, index_type="flat" if dense else None)
     asked = open_questions(questions, dataset=data_set, split="dev").read()
     report = measure_recall(retriever, asked, at=RECALL_AT)
     return _Found(report.questions, {each.k: (each.gold, each.all_gold, each.answer) for each in report.at})

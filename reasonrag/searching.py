@@ -34,7 +34,7 @@ from reasonrag.manifests import (
 )
 from reasonrag.rankings import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval import TOKEN_VARIABLE, IndexRetriever, Retriever
-from reasonrag.settings import IndexKind, SearchSettings
+from reasonrag.settings import IndexKind, IndexType, SearchSettings
 from reasonrag.unpacking import plain_corpus
 
 KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
@@ -269,10 +269,12 @@ def _announce(place: Place, settings: SearchSettings, say: Callable[[str], None]
         say(f"{place.corpus} is not what {place.directory} was built from; building the index again")
 
 
-def open_index(directory: Path) -> IndexRetriever:
-    """A finished index of any kind. Raises InputError if there is none, or its corpus is missing or has changed."""
-    settings = SearchSettings(index=[directory])
-    read_manifest(directory)
+def open_index(*directories: Path, index_type: IndexType | None = None) -> IndexRetriever:
+    """A finished index of any kind, or one of each kind as a hybrid. Raises InputError if there is none, or its corpus
+    is missing or has changed."""
+    settings = SearchSettings(index=list(directories), index_type=index_type)
+    for each in directories:
+        read_manifest(each)
     return open_places(_places(settings, None, say=_unheard), settings, SaidBuild(_unheard))
 
 
