@@ -111,12 +111,9 @@ class Corpus:
         return len(self._offsets)
 
     def __getitem__(self, row: int) -> Passage:
-        return parse_passage(self.line(row), where=f"{self.path}, passage {row}")
-
-    def line(self, row: int) -> bytes:
         start = int(self._offsets[row])
         stop = int(self._offsets[row + 1]) if row + 1 < len(self) else len(self._bytes)
-        return self._bytes[start:stop]
+        return parse_passage(self._bytes[start:stop], where=f"{self.path}, passage {row}")
 
     def __iter__(self) -> Iterator[Passage]:
         return (self[row] for row in range(len(self)))

@@ -149,15 +149,13 @@ def check_encoder(directory: Path, manifest: DenseManifest, encoder: Encoder) ->
         )
 
 
-def open_encoder(
-    manifest: DenseManifest, choice: EncoderChoice | None = None, *, devices: Sequence[str] = ()
-) -> Encoder:
+def open_encoder(manifest: DenseManifest, choice: EncoderChoice | None = None) -> Encoder:
     """The encoder for an index' queries: its own, or what was named instead, described as its own is."""
     wanted = manifest.encoder.choice
     if choice is not None:
         given = choice.model_dump(exclude_none=True)
         wanted = wanted.model_copy(update=given | {"backend": choice.backend or wanted.backend})
-    return load_encoder(wanted, devices=devices, precision="fp32", alone=True)
+    return load_encoder(wanted, precision="fp32", alone=True)
 
 
 def probe_of(encoder: Encoder) -> str:

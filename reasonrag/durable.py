@@ -27,16 +27,6 @@ def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = Tr
         raise
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there at once or not at all. Raises OSError."""
-    unfinished = path.with_name(f".{path.name}.building")
-    with unfinished.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-
-
 @contextmanager
 def building(directory: Path, *, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """The right to build in `directory`, across processes; others wait, and are told. Raises InputError where that

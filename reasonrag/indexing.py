@@ -24,10 +24,10 @@ from reasonrag.questions import open_questions
 from reasonrag.recall import RecallReport, measure_recall
 from reasonrag.retrieval import TOKEN_VARIABLE
 from reasonrag.searching import is_remote, open_corpus, open_index, open_retriever
-from reasonrag.settings import IndexSettings, ServeSettings, resolve
+from reasonrag.settings import LOOPBACK, IndexSettings, ServeSettings, resolve
 from reasonrag.unpacking import plain_corpus
 
-LOOPBACKS = ("127.0.0.1", "::1", "localhost")
+LOOPBACKS = (LOOPBACK, "::1", "localhost")
 
 
 def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[Path, IndexManifest]:

@@ -16,17 +16,17 @@ from typing import Annotated, Literal, TypeAlias
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from reasonrag.durable import write_whole
-from reasonrag.encoders import EncoderSpec, Precision
+from preference.exporting import replacing
+from reasonrag.encoders import EncoderSpec
 from reasonrag.errors import InputError
-from reasonrag.neighbours import IndexPlan
-from reasonrag.settings import IndexType
+from reasonrag.neighbours import IndexPlan, file_digest
+from reasonrag.settings import IndexType, Precision
 
 MANIFEST = "manifest.json"
 OFFSETS = "offsets.npy"
 _OURS = re.compile(
     r"(data|indices|indptr)\.csc\.index\.npy|(vocab|params)\.index\.json|postings\.\w+"
-    r"|offsets\.npy|vectors\.npy|encoded\.jsonl|(build|manifest)\.json|\..+\.building"
+    r"|offsets\.npy|vectors\.npy|encoded\.jsonl|(build|manifest)\.json|\..+\.(building|tmp)"
 )
 """Files of an index, besides those that its manifest names; a build replaces nothing but these."""
 
@@ -95,7 +95,7 @@ class DenseManifest(_OfACorpus):
     searched: IndexType
     """The type that is searched unless another is asked for: the one built last."""
     encoding_seconds: float
-    """Spent on encoding, interrupted sessions apart."""
+    """Spent on encoding, in all sessions of the build."""
     devices: list[str]
 
     def file_of(self, index_type: IndexType | None, directory: Path) -> FaissFile:
@@ -133,7 +133,8 @@ def read_manifest(directory: Path) -> IndexManifest:
 
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
     """Put a manifest in place, at once or not at all."""
-    write_whole(directory / MANIFEST, orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
+    with replacing(directory / MANIFEST) as file:
+        file.write(orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
 
 
 def index_place(corpus: Path, home: Path, kind: str = "bm25") -> Path:
@@ -160,9 +161,8 @@ def current_manifest(directory: Path, corpus: Path) -> IndexManifest | None:
     if not corpus.is_file() or corpus.stat().st_size != manifest.corpus_bytes:
         return None
     stat = corpus.stat()
-    with corpus.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != manifest.corpus_sha256:
-            return None
+    if file_digest(corpus) != manifest.corpus_sha256:
+        return None
     found = manifest.model_copy(update={"corpus": str(corpus.resolve()), "corpus_mtime_ns": stat.st_mtime_ns})
     with contextlib.suppress(OSError):  # somebody else's index may be read-only
         write_manifest(found, directory)

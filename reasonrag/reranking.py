@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from reasonrag.corpora import Passage
-from reasonrag.encoders import LONGEST, PROBE
+from reasonrag.encoders import LONGEST, PROBE, first_line, folder_or_name
 from reasonrag.errors import InputError
 
 BATCH = 32
+"""Pairs read together."""
 
 
 class CrossEncoderReranker:
@@ -22,23 +23,20 @@ class CrossEncoderReranker:
     model: a folder or a name on the Hub, BAAI/bge-reranker-base for one. Raises InputError where it is not there.
     """
 
-    def __init__(self, model: str, *, device: str | None = None) -> None:
-        if model.startswith((".", "/", "~")) and not Path(model).expanduser().is_dir():
-            raise InputError(f"there is no reranker {model}: no such folder")
+    def __init__(self, model: str) -> None:
+        place = folder_or_name(model, "reranker")
         try:
             from sentence_transformers import CrossEncoder
             from transformers.utils import logging
 
             logging.disable_progress_bar()
-            self._model: Any = CrossEncoder(
-                str(Path(model).expanduser()) if Path(model).is_dir() else model, device=device
-            )
+            self._model: Any = CrossEncoder(place)
         except ImportError as error:
             raise InputError("a reranker needs the embed extra: pip install 'reasonrag[embed]'") from error
         except Exception as error:
-            first = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
             raise InputError(
-                f"cannot load the reranker {model}: {first}. Give --reranker a folder or the name of a model on the Hub"
+                f"cannot load the reranker {model}: {first_line(error)}. Give --reranker a folder or the name of "
+                "a model on the Hub"
             ) from error
         if self._model.num_labels != 1:
             raise InputError(f"the reranker {model} gives {self._model.num_labels} numbers for a pair, not one score")

@@ -37,7 +37,8 @@ class Retriever(Protocol):
     """Changes whenever the same query could find other passages: a part of every run's configuration hash."""
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        """At most `top_k` passages, best first, equal scores in corpus order. Raises RetrievalError."""
+        """At most `top_k` passages, best first, equal scores in corpus order. Raises RetrievalError, and RunStopped
+        where no further search can succeed."""
         ...
 
 

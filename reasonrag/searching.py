@@ -67,7 +67,7 @@ async def open_retriever(
     if is_remote(settings):
         return await _open_remote(settings, opened, say=say)
     places = _places(settings, corpus, say=say)
-    if not all(_serves(each, settings) for each in places):
+    if any(_serving(each, settings) is None for each in places):
         for each in before_building:
             await each()
     return await _in_a_thread(lambda watcher: open_places(places, settings, watcher), say)
@@ -240,10 +240,6 @@ def _built(place: Place, settings: SearchSettings, watcher: SaidBuild) -> IndexM
             index_type=settings.index_type,
         )
         return build_dense_alone(place.corpus, place.directory, options, watcher)
-
-
-def _serves(place: Place, settings: SearchSettings) -> bool:
-    return _serving(place, settings) is not None
 
 
 def _serving(place: Place, settings: SearchSettings) -> IndexManifest | None:

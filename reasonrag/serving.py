@@ -39,9 +39,8 @@ from reasonrag.concurrency import together
 from reasonrag.corpora import Passage
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.retrieval import QUERY_BYTES, Retriever
-from reasonrag.settings import MAX_TOP_K, MAX_WAITING
+from reasonrag.settings import LOOPBACK, MAX_TOP_K, MAX_WAITING, TOP_K
 
-LOOPBACK = "127.0.0.1"
 RETRY_AFTER_S = 1
 """When to come back after a 503: most searches take less, and clients wait longer from time to time by themselves."""
 DRAIN_S = 10.0
@@ -71,7 +70,7 @@ class ServeLimits(BaseModel):
     """Of one query, in UTF-8. Longer than any reply: no search that an index takes should fail over the service."""
     max_top_k: int = Field(default=MAX_TOP_K, gt=0)
     """Passages for one query; as many as a search here gives."""
-    default_top_k: int = Field(default=3, gt=0)
+    default_top_k: int = Field(default=TOP_K, gt=0)
     """Passages for one query where the request does not say: Search-R1's default, and ours."""
     max_passages: int = Field(default=50_000, gt=0)
     """In one answer: queries times topk. Some 40 MB of Wikipedia's passages, which all stand in memory."""

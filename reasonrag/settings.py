@@ -26,11 +26,18 @@ COMMANDS = ("generate", "pairs", "calibrate", "tune", "index", "serve")
 INDEX_HOME = Path("indexes")
 MAX_TOP_K = 1000
 """Passages a search gives at most; more would fill no prompt."""
+TOP_K = 3
+"""Passages per search: ReasonRAG's, and Search-R1's."""
+LOOPBACK = "127.0.0.1"
 RETRIEVER_PORT = 8977
 MAX_WAITING = 4096
 """Queries that a retrieval server lets wait: a whole step of Search-R1's trainer, which sends 2,560 at once."""
 IndexType = Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"]
 """Kinds of faiss index; `neighbours` says what they are."""
+Library = Literal["flag", "sentence-transformers"]
+Pooling = Literal["cls", "mean", "lasttoken"]
+Precision = Literal["fp32", "bf16", "fp16"]
+"""Of encoders; `encoders` says what they are."""
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
 
@@ -165,7 +172,7 @@ class GenerateSettings(SearchSettings):
     exploration: float | None = Field(
         default=None, ge=0, description="c of UCT; recipes paper and released [default: the recipe's]"
     )
-    top_k: int = Field(default=3, ge=1, le=MAX_TOP_K, description="Passages per search")  # ReasonRAG
+    top_k: int = Field(default=TOP_K, ge=1, le=MAX_TOP_K, description="Passages per search")
     concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight, of each model")
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the run")
     temperature: float = Field(
@@ -347,12 +354,10 @@ class IndexSettings(Settings):
         default=None,
         description="Adopt somebody's Flat or SQ index of the corpus, FlashRAG's e5_Flat.index say, and encode nothing",
     )
-    backend: Literal["flag", "sentence-transformers"] | None = Field(
+    backend: Library | None = Field(
         default=None, description="Library that runs the encoder [default: flag for BGE, else sentence-transformers]"
     )
-    pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
-        default=None, description="cls, mean or lasttoken [default: the model's own]"
-    )
+    pooling: Pooling | None = Field(default=None, description="cls, mean or lasttoken [default: the model's own]")
     normalize: bool | None = Field(default=None, description="Whether vectors get length 1 [default: yes]")
     query_instruction: str | None = Field(
         default=None, description="What stands before every query [default: the model's own]"
@@ -363,7 +368,7 @@ class IndexSettings(Settings):
     max_length: int | None = Field(
         default=None, ge=8, description="Tokens that are read of a text [default: the model's, 512 at most]"
     )
-    precision: Literal["fp32", "bf16", "fp16"] | None = Field(
+    precision: Precision | None = Field(
         default=None, description="Of the weights while passages are encoded [default: bf16 where the hardware has it]"
     )
     batch_size: int = Field(default=64, ge=1, description="Passages encoded together")
@@ -388,7 +393,7 @@ class ServeSettings(SearchSettings):
     """Settings of `index serve`."""
 
     corpus: Path | None = Field(default=None, description="Corpus whose index is built if it is missing")
-    host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 lets other machines in")
+    host: str = Field(default=LOOPBACK, description="Address to listen on; 0.0.0.0 lets other machines in")
     port: int = Field(default=RETRIEVER_PORT, ge=0, le=65535, description="Port; 0 takes a free one")
     max_waiting: int = Field(
         default=MAX_WAITING,

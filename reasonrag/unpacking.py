@@ -157,7 +157,7 @@ def _kept(
     """What `write` writes, in a folder named after its origin; written once."""
     mark = hashlib.sha256(str(origin["source"]).encode()).hexdigest()[:8]
     folder = home / f"{name}-{mark}"
-    with building(folder):
+    with building(folder, say=say):
         if _origin(folder) == origin:
             return folder / CORPUS
         say(f"unpacking {origin['source']} into {folder / CORPUS}")
