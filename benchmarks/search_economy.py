@@ -20,6 +20,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 from decision_process import LabQuestion, LabStep, Setting, State
+from preference.pairing import TOLERANCE, Candidate, PairingRules, candidates
 from reporting import CONFIDENCE, interval, publish, table
 
 from mcts import (
@@ -41,7 +42,6 @@ from mcts import (
 )
 from mcts.rewards import REWARDS
 from preference import Message, RolloutNode, RolloutRecord
-from preference.pairing import TOLERANCE, Candidate, PairingRules, candidates
 from preference.records import FinalScore, RecipeRef, Usage
 from reasonrag.prices import PRICES
 

@@ -18,12 +18,12 @@ from typing import Annotated, Optional, TypeAlias, TypeVar
 
 import typer
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
+from preference.pairing import TOLERANCE, PairingRules, candidates
 from reporting import CONFIDENCE, ROOT, interval, publish, table
 from search_economy import PUBLISHED_RULES
 
 from mcts import RECIPES, Recipe, RecipeName
 from preference import RolloutRecord
-from preference.pairing import TOLERANCE, PairingRules, candidates
 from reasonrag.agent import Agent
 from reasonrag.chat import Sampling
 from reasonrag.exploration import Explorer, RunIdentity

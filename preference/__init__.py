@@ -4,9 +4,18 @@ Rollout records in, preference pairs out: scoring of answers, candidates, labels
 their statistics. Knows nothing of language models, retrieval or how a tree came to be.
 """
 
+from preference.candidates import (
+    GoldVerdict,
+    LabelName,
+    MalformedCandidatesError,
+    Origin,
+    PairRecord,
+    QuestionRecord,
+    StateRecord,
+    StepRecord,
+)
 from preference.confidence import confidence
-from preference.exporting import GoldAgreement, PairSummary, export_pairs
-from preference.pairing import Candidate, DropReason, GoldVerdict, PairingRules, candidates
+from preference.exporting import ExportOptions, Facts, GoldAgreement, PairSummary, export_pairs
 from preference.records import (
     SCHEMA_VERSION,
     ActionType,
@@ -24,28 +33,39 @@ from preference.records import (
     read_rollouts,
 )
 from preference.scoring import cover_em, exact_match, f1_score, normalize_answer
+from preference.selection import NO_FILTERS, Candidate, DropReason, PairingRules, candidates
 from preference.similarity import NEARLY_THE_SAME, say_the_same, similarity
 
 __all__ = [
     "NEARLY_THE_SAME",
+    "NO_FILTERS",
     "SCHEMA_VERSION",
     "ActionType",
     "AgentAction",
     "Candidate",
     "DropReason",
+    "ExportOptions",
+    "Facts",
     "FinalScore",
     "GoldAgreement",
     "GoldVerdict",
+    "LabelName",
+    "MalformedCandidatesError",
     "MalformedRolloutsError",
     "Message",
+    "Origin",
     "OutcomeName",
+    "PairRecord",
     "PairSummary",
     "PairingRules",
     "ParseFailure",
     "PassageRef",
     "QuestionError",
+    "QuestionRecord",
     "RolloutNode",
     "RolloutRecord",
+    "StateRecord",
+    "StepRecord",
     "Usage",
     "candidates",
     "confidence",

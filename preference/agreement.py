@@ -14,15 +14,15 @@ from statistics import NormalDist
 
 from pydantic import BaseModel
 
-from preference.pairing import TOLERANCE, PairingRules, candidates
+from preference.labelling import TOLERANCE, labelled_states
 from preference.records import RolloutNode, RolloutRecord
+from preference.selection import candidates_of
 
 GOLD = "gold"
 """Gold passages among the rules: how many a query finds for the first time, or evidence reports."""
 CONFIDENCE_LEVEL = 0.9
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Edges of the bins of `reliability`; the last one is in the last bin."""
-_INCOMPARABLE = ("malformed", "same_content")
 
 
 class Share(BaseModel):
@@ -108,10 +108,10 @@ class RuleTally:
 
     def add(self, rollout: RolloutRecord) -> None:
         """Every two siblings that say different things and parsed; what a rule says of only one of them is no order."""
-        for candidate in candidates(rollout, PairingRules()):
-            if candidate.dropped in _INCOMPARABLE:
+        for candidate in (pair for state in labelled_states(rollout) for pair in candidates_of(state)):
+            if candidate.pair.same or candidate.chosen.parse_error or candidate.rejected.parse_error:
                 continue
-            signs = _signs(candidate.chosen, candidate.rejected)
+            signs = _signs(rollout.nodes[candidate.chosen.id], rollout.nodes[candidate.rejected.id])
             action_type = str(candidate.chosen.action_type)
             self.siblings[action_type] += 1
             self._rules |= signs.keys()

@@ -1,49 +1,44 @@
-"""Pairs as files: RAG_ProGuide rows, the `dataset_info.json` that LLaMA-Factory reads, and a summary.
+"""Candidates as files: rows in every format, what LLaMA-Factory needs to know, what was dropped and why, a summary.
 
-Rows are written while rollouts are read, so that memory does not grow with the run. Every file appears whole or not
-at all. Knows the formats, not the rules by which pairs were made.
+Reads `candidates.jsonl` and `questions.jsonl` twice, question by question, so that memory does not grow with the texts:
+once to decide, once to write. Every file appears whole or not at all. Knows neither how labels came about nor the
+rules by which pairs are chosen.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import orjson
 from pydantic import BaseModel
 
-from preference.pairing import DROP_REASONS, Candidate, GoldVerdict, PairingRules, candidates
-from preference.records import ActionType, Message, RolloutRecord
+from preference.candidates import QuestionRecord, StateRecord, question_key, read_lines
+from preference.formats import (
+    ACTION_TYPE_NAMES,
+    FORMATS,
+    FormatName,
+    Row,
+    SplitName,
+    dataset_info,
+    proguide_row,
+    sft_rows,
+)
+from preference.parquet import ParquetRows
+from preference.records import Usage
+from preference.selection import DROP_REASONS, Candidate, DropReason, Kept, PairingRules, beyond_shares, lot, select
 
-PAIRS_FILE = "RAG_ProGuide.json"
+CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"
+DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
+VALIDATION_SHARE = 0.05
+"""Of the questions that have a pair; ours."""
 _INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-
-ACTION_TYPE_NAMES: dict[ActionType | None, str] = {
-    "query": "Query Generation",
-    "evidence": "Evidence Extraction",
-    "answer": "Answer Generation",
-    None: "Other",
-}
-"""RAG_ProGuide's spelling of action types; `Other` is a reply that did not parse."""
-
-DATASET_INFO: dict[str, Any] = {
-    "rag_proguide": {
-        "file_name": PAIRS_FILE,
-        "ranking": True,
-        "columns": {
-            "system": "instruction",
-            "prompt": "input",
-            "chosen": "chosen",
-            "rejected": "rejected",
-        },
-    }
-}
-"""LLaMA-Factory's description of the pairs. Its default columns would glue the instruction into the user turn."""
 
 
 class GoldAgreement(BaseModel):
@@ -54,201 +49,299 @@ class GoldAgreement(BaseModel):
     ties: int
 
 
+class EffectiveSize(BaseModel):
+    """How many independent pairs the data set is worth at least, if pairs of one cluster said the same (Kish)."""
+
+    states: int
+    questions: int
+    by_state: float | None
+    """(sum n)**2 / sum n**2 over states with n pairs each; null without pairs."""
+    by_question: float | None
+
+
 class PairSummary(BaseModel):
     """What an export wrote and what it left out; the content of its `summary.json`."""
 
     out: str = ""
+    sources: list[str] = []
+    label: str = "value"
     questions: int = 0
     failed_questions: int = 0
     questions_with_a_pair: int = 0
     without_a_pair: dict[str, int] = {}
     """Questions whose tree gave none, by reason: `all_right` and `all_wrong`, where every continuation came to the
-    same; `dropped`, where outcomes differed."""
+    same; `dropped`, where outcomes differed or are not known."""
+    states: int = 0
     candidates: int = 0
     pairs: int = 0
+    validation_pairs: int = 0
+    """Among the pairs, those in the validation files."""
+    validation_questions: int = 0
+    flipped: int = 0
     pairs_by_action_type: dict[str, int] = {}
     pairs_by_layer: dict[str, int] = {}
     pairs_by_tag: dict[str, int] = {}
     mean_confidence: float | None = None
     """Of the pairs that have one: the share that is expected to be right (`preference.confidence`)."""
+    mean_margin: float | None = None
     same_type_pairs: int = 0
+    effective: EffectiveSize = EffectiveSize(states=0, questions=0, by_state=None, by_question=None)
     gold_agreement: dict[str, GoldAgreement] = {}
     """By action type, queries and evidence; only where gold passages are known."""
     dropped: dict[str, int] = {}
+    files: dict[str, int] = {}
+    """Rows by file."""
     recipes: list[str] = []
     splits: list[str] = []
+    teachers: list[str] = []
+    renderers: list[str] = []
+    """Of the pairs; `unknown` where the rollouts do not say."""
+    token_counter: str | None = None
+    usage: Usage | None = None
+    """What the answers in all trees cost; null where that is not known."""
     rules: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    contamination: dict[str, Any] = {}
     versions: dict[str, str] = {}
     warnings: list[str] = []
 
 
-def proguide_row(candidate: Candidate) -> dict[str, Any]:
-    """One row: the ten fields of RAG_ProGuide in its order, then ours."""
-    chosen, rejected, rollout = candidate.chosen, candidate.rejected, candidate.rollout
-    system, user = _turns(chosen.prompt)
-    return {
-        "instruction": system,
-        "input": user,
-        "prompt": f"System: {system}\nUser: {user}",
-        "chosen": chosen.response,
-        "rejected": rejected.response,
-        "chosen_action_type": ACTION_TYPE_NAMES[chosen.action_type],
-        "chosen_content": chosen.content,
-        "rejected_action_type": ACTION_TYPE_NAMES[rejected.action_type],
-        "rejected_content": rejected.content or "",
-        "layer": candidate.layer,
-        "question_id": rollout.question_id,
-        "dataset": rollout.dataset,
-        "split": rollout.split,
-        "recipe": rollout.recipe.name,
-        "reward": rollout.recipe.reward,
-        "chosen_id": chosen.id,
-        "rejected_id": rejected.id,
-        "chosen_reward": chosen.reward,
-        "rejected_reward": rejected.reward,
-        "margin": candidate.margin,
-        "confidence": candidate.confidence,
-        "tags": list(candidate.tags),
-        "chosen_grounded": chosen.grounded,
-        "rejected_grounded": rejected.grounded,
-        "chosen_gold": chosen.gold,
-        "rejected_gold": rejected.gold,
-        "chosen_rollouts": len(chosen.rollouts),
-        "rejected_rollouts": len(rejected.rollouts),
-        "chosen_observations": chosen.observations,
-        "rejected_observations": rejected.observations,
-        "config_hash": rollout.config_hash,
-    }
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is written of the pairs that were chosen.
+
+    formats: beside RAG_ProGuide, which is always written. validation: share of the questions with a pair that go to
+    validation files. flip: share of the training pairs whose sides are exchanged. seed: of both choices.
+    """
+
+    formats: tuple[FormatName, ...] = ("proguide",)
+    validation: float = VALIDATION_SHARE
+    flip: float = 0.0
+    seed: int = 0
+
+
+class Inspector(Protocol):
+    """Someone who sees every row before any file takes its place, and may object."""
+
+    def see(self, row: Row, split: SplitName) -> None: ...
+
+    def conclude(self) -> None:
+        """All rows were seen. What this raises keeps the files from being written."""
+        ...
+
+
+class _Unconcerned:
+    def see(self, row: Row, split: SplitName) -> None:
+        """Nothing to look for."""
+
+    def conclude(self) -> None:
+        """Nothing to object to."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the summary says that the candidates do not. contaminated: keys of questions that an evaluation split has,
+    and that are to be left out."""
+
+    sources: tuple[str, ...] = ()
+    label: str = "value"
+    token_counter: str | None = None
+    contaminated: Collection[str] = frozenset()
+    contamination: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 def export_pairs(
-    rollouts: Iterable[RolloutRecord], out: Path, rules: PairingRules, *, versions: dict[str, str]
+    source: Path,
+    out: Path,
+    rules: PairingRules,
+    options: ExportOptions = ExportOptions(),
+    facts: Facts = Facts(),
+    *,
+    inspector: Inspector | None = None,
 ) -> PairSummary:
-    """Write `RAG_ProGuide.json`, `dataset_info.json` and `summary.json` below `out`.
+    """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, below `out`.
 
-    Raises OSError if `out` cannot be written, and whatever reading `rollouts` raises; files of an earlier export then
-    stay as they were, because none is replaced before all are written.
+    Raises OSError if `out` cannot be written, MalformedCandidatesError for a broken line, and what the inspector
+    raises; files of an earlier export then stay as they were, because none is replaced before all are written.
     """
     out.mkdir(parents=True, exist_ok=True)
+    plan = _decide(source / CANDIDATES, rules, options, facts)
     tally = _Tally()
+    inspector = inspector or _Unconcerned()
     with ExitStack() as files:
-        about, info, rows = (  # the last one opened takes its place first, the summary last
-            files.enter_context(replacing(out / name)) for name in ("summary.json", "dataset_info.json", PAIRS_FILE)
+        # the last one opened takes its place first, the summary last
+        about, info, dropped = (
+            files.enter_context(replacing(out / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
         )
-        write_json_list(rows, map(proguide_row, tally.kept(rollouts, rules)))
-        info.write(orjson.dumps(DATASET_INFO, option=_INDENTED))
-        summary = tally.summary(rules, versions).model_copy(update={"out": str(out)})
+        writers = _Writers(files, out, options)
+        for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
+            chosen = plan.choose(states)
+            for each in chosen:
+                if each.dropped is not None:
+                    dropped.write(_dropped_line(each))
+            split = plan.split_of(states[0])
+            rows = [_row(each, split, options) for each in chosen if each.dropped is None]
+            tally.add(chosen, rows, split)
+            for row in rows:
+                inspector.see(row, split)
+            writers.write_pairs(rows, split)
+        for question in read_lines(source / QUESTIONS, QuestionRecord):
+            tally.add_question(question)
+            if question_key(question.question) not in facts.contaminated:
+                writers.write_path(question, plan.split_of(question))
+        inspector.conclude()
+        written = writers.finish()
+        info.write(orjson.dumps(dataset_info(writers.kinds), option=_INDENTED))
+        summary = tally.summary(rules, options, facts).model_copy(update={"out": str(out), "files": written})
         about.write(orjson.dumps(summary.model_dump(), option=_INDENTED))
+    _remove_others(out, written)
     return summary
 
 
-class _Tally:
-    """Counts what passes through on its way to the file."""
+def _remove_others(out: Path, written: Collection[str]) -> None:
+    """Files of formats that an earlier export wrote and this one did not: they hold other pairs."""
+    splits: tuple[SplitName, ...] = ("train", "validation")
+    for name in {each.file_name(split) for each in FORMATS.values() for split in splits}.difference(written):
+        (out / name).unlink(missing_ok=True)
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.failed: set[str] = set()
-        """Questions whose only line so far is an error; a later line of the same question may be its tree."""
-        self.types: Counter[str] = Counter()
-        self.layers: Counter[int] = Counter()
-        self.tags: Counter[str] = Counter()
-        self.gold: Counter[tuple[str, GoldVerdict]] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.pairless: Counter[str] = Counter()
-        self.confidence = 0.0
-        self.recipes: set[str] = set()
-        self.splits: set[str] = set()
 
-    def kept(self, rollouts: Iterable[RolloutRecord], rules: PairingRules) -> Iterator[Candidate]:
-        for rollout in rollouts:
-            if rollout.error:
-                self.failed.add(rollout.question_id)
-                continue
-            self.failed.discard(rollout.question_id)
-            self.counts["questions"] += 1
-            self.recipes.add(rollout.recipe.name)
-            self.splits.add(f"{rollout.dataset}/{rollout.split}")
-            before = self.counts["pairs"]
-            for candidate in candidates(rollout, rules):
-                self.counts["candidates"] += 1
-                if candidate.dropped is not None:
-                    self.dropped[candidate.dropped] += 1
-                    continue
-                self._count(candidate)
-                yield candidate
-            if self.counts["pairs"] > before:
-                self.counts["questions_with_a_pair"] += 1
+def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
+    """The states question by question; those of a question stand together."""
+    for _, group in groupby(states, key=lambda state: question_key(state.question)):
+        yield list(group)
+
+
+def _dropped_line(each: Candidate) -> bytes:
+    line = {"pair_id": each.pair.pair_id, "question_id": each.state.question_id, "reason": each.dropped}
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
+    if split == "train" and lot(f"flip:{each.pair.pair_id}", seed=options.seed) < options.flip:
+        margin = None if each.pair.margin is None else -each.pair.margin
+        pair = each.pair.model_copy(update={"chosen": each.rejected.id, "rejected": each.chosen.id, "margin": margin})
+        return proguide_row(replace(each, pair=pair, chosen=each.rejected, rejected=each.chosen), flipped=True)
+    return proguide_row(each)
+
+
+# -- what is decided before anything is written ----------------------------------------------------------------
+
+
+@dataclass
+class _Plan:
+    """Which candidates are kept and which questions are for validation. Must be asked in the order of the file."""
+
+    rules: PairingRules
+    contaminated: Collection[str]
+    beyond: dict[int, DropReason]
+    """By position among the pairs that the rules of their question let pass."""
+    validation: frozenset[str]
+    _position: int = 0
+
+    def choose(self, states: Sequence[StateRecord]) -> list[Candidate]:
+        chosen = []
+        contaminated = question_key(states[0].question) in self.contaminated
+        for each in select(states, self.rules, contaminated=contaminated):
+            if each.dropped is None:
+                reason = self.beyond.get(self._position)
+                self._position += 1
+                chosen.append(each if reason is None else replace(each, dropped=reason))
             else:
-                self.pairless[_why_pairless(rollout)] += 1
+                chosen.append(each)
+        return chosen
 
-    def _count(self, candidate: Candidate) -> None:
-        self.counts["pairs"] += 1
-        self.counts["same_type_pairs"] += candidate.types[0] == candidate.types[1]
-        action_type = ACTION_TYPE_NAMES[candidate.chosen.action_type]
-        self.types[action_type] += 1
-        self.gold[action_type, candidate.gold] += 1
-        self.layers[candidate.layer] += 1
-        if candidate.confidence is not None:
-            self.counts["sure_of"] += 1
-            self.confidence += candidate.confidence
-        self.tags.update(candidate.tags)
-
-    def summary(self, rules: PairingRules, versions: dict[str, str]) -> PairSummary:
-        return PairSummary(
-            questions=self.counts["questions"] + len(self.failed),
-            failed_questions=len(self.failed),
-            questions_with_a_pair=self.counts["questions_with_a_pair"],
-            without_a_pair=dict(sorted(self.pairless.items())),
-            candidates=self.counts["candidates"],
-            pairs=self.counts["pairs"],
-            same_type_pairs=self.counts["same_type_pairs"],
-            pairs_by_action_type=dict(sorted(self.types.items())),
-            pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
-            pairs_by_tag=dict(sorted(self.tags.items())),
-            mean_confidence=self.confidence / self.counts["sure_of"] if self.counts["sure_of"] else None,
-            gold_agreement=self._gold_agreement(),
-            dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
-            recipes=sorted(self.recipes),
-            splits=sorted(self.splits),
-            rules=asdict(rules),
-            versions=versions,
-            warnings=self._warnings(),
-        )
-
-    def _gold_agreement(self) -> dict[str, GoldAgreement]:
-        checked = sorted({action_type for action_type, verdict in self.gold if verdict != "unknown"})
-        return {
-            each: GoldAgreement(
-                right=self.gold[each, "right"], wrong=self.gold[each, "wrong"], ties=self.gold[each, "tie"]
-            )
-            for each in checked
-        }
-
-    def _warnings(self) -> list[str]:
-        found = [
-            f"made of {each} questions: keep these pairs out of training, or never evaluate on that split"
-            for each in sorted(self.splits)
-            if not each.endswith("/train")
-        ]
-        if not self.counts["pairs"]:
-            found.append("no pair was made: see what the candidates were dropped for, or explore more questions")
-        return found
+    def split_of(self, one: StateRecord | QuestionRecord) -> SplitName:
+        return "validation" if question_key(one.question) in self.validation else "train"
 
 
-def _why_pairless(rollout: RolloutRecord) -> str:
-    outcomes = {end.quality for end in rollout.ends}
-    if outcomes in ({1.0}, {0.0}):
-        return "all_right" if 1.0 in outcomes else "all_wrong"
-    return "dropped"
+def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts: Facts) -> _Plan:
+    kept, ends, keys = Kept(), [0], []
+    for states in questions_of(read_lines(candidates, StateRecord)):
+        key = question_key(states[0].question)
+        for each in select(states, rules, contaminated=key in facts.contaminated):
+            if each.dropped is None:
+                kept.add(each)
+        if len(kept) > ends[-1]:
+            ends.append(len(kept))
+            keys.append(key)
+    beyond = beyond_shares(kept, rules)
+    with_a_pair = [
+        key
+        for key, first, end in zip(keys, ends, ends[1:], strict=False)
+        if any(i not in beyond for i in range(first, end))
+    ]
+    with_a_pair.sort(key=lambda key: lot(f"validation:{key}", seed=options.seed))
+    some = max(1, round(options.validation * len(with_a_pair))) if options.validation and len(with_a_pair) > 1 else 0
+    return _Plan(rules, facts.contaminated, beyond, frozenset(with_a_pair[:some]))
 
 
-def write_json_list(file: BinaryIO, rows: Iterable[dict[str, Any]]) -> None:
-    """A JSON list with one row a line, written row by row."""
-    separator = b"[\n"
-    for row in rows:
-        file.write(separator + orjson.dumps(row))
-        separator = b",\n"
-    file.write(b"[]\n" if separator == b"[\n" else b"\n]\n")
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+class _RowFile(Protocol):
+    rows: int
+
+    def write(self, row: Row) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class _JsonRows:
+    """A JSON list with one row a line, or one row a line without the list."""
+
+    def __init__(self, file: BinaryIO, *, listed: bool) -> None:
+        self.rows = 0
+        self._file = file
+        self._listed = listed
+
+    def write(self, row: Row) -> None:
+        if self._listed:
+            self._file.write((b",\n" if self.rows else b"[\n") + orjson.dumps(row))
+        else:
+            self._file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+        self.rows += 1
+
+    def finish(self) -> None:
+        if self._listed:
+            self._file.write(b"\n]\n" if self.rows else b"[]\n")
+
+
+class _Writers:
+    """The files of all formats and both parts; those of the validation part only where there is one."""
+
+    def __init__(self, files: ExitStack, out: Path, options: ExportOptions) -> None:
+        self._open: dict[tuple[FormatName, SplitName], _RowFile] = {}
+        splits: tuple[SplitName, ...] = ("train", "validation") if options.validation else ("train",)
+        for name in dict.fromkeys(("proguide", *options.formats)):
+            for split in splits:
+                path = out / FORMATS[name].file_name(split)
+                file = files.enter_context(replacing(path))
+                rows: _RowFile = (
+                    ParquetRows(file) if path.suffix == ".parquet" else _JsonRows(file, listed=path.suffix == ".json")
+                )
+                self._open[name, split] = rows
+
+    @property
+    def kinds(self) -> list[tuple[FormatName, SplitName]]:
+        return list(self._open)
+
+    def write_pairs(self, rows: Sequence[Row], split: SplitName) -> None:
+        for (name, part), file in self._open.items():
+            convert = FORMATS[name].convert
+            if part == split and convert is not None:
+                for row in convert(rows):
+                    file.write(row)
+
+    def write_path(self, question: QuestionRecord, split: SplitName) -> None:
+        if ("sft", split) in self._open:
+            for row in sft_rows(question):
+                self._open["sft", split].write(row)
+
+    def finish(self) -> dict[str, int]:
+        for file in self._open.values():
+            file.finish()
+        return {FORMATS[name].file_name(split): file.rows for (name, split), file in self._open.items()}
 
 
 @contextmanager
@@ -265,7 +358,139 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
-def _turns(prompt: list[Message] | None) -> tuple[str, str]:
-    if prompt is None or [message.role for message in prompt] != ["system", "user"]:
-        raise ValueError("a step's prompt must be one system turn and one user turn")
-    return prompt[0].content, prompt[1].content
+# -- what is counted -------------------------------------------------------------------------------------------
+
+
+class _Tally:
+    """Counts what passes through on its way to the files."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.types: Counter[str] = Counter()
+        self.layers: Counter[int] = Counter()
+        self.tags: Counter[str] = Counter()
+        self.gold: Counter[tuple[str, str]] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.pairless: Counter[str] = Counter()
+        self.confidence = self.margin = 0.0
+        self.squares: Counter[str] = Counter()
+        self.with_a_pair: set[str] = set()
+        self.failed: set[str] = set()
+        self.done: set[str] = set()
+        self.usage: Usage | None = Usage(cost_usd=0.0)
+        self.seen: dict[str, set[str]] = {"recipes": set(), "splits": set(), "teachers": set(), "renderers": set()}
+
+    def add(self, chosen: Sequence[Candidate], rows: Sequence[Row], split: SplitName) -> None:
+        """The candidates of a question, and the rows they became."""
+        self.counts["candidates"] += len(chosen)
+        self.counts["states"] += len({each.state.state_id for each in chosen})
+        by_state: Counter[str] = Counter()
+        for each in chosen:
+            if each.dropped is not None:
+                self.dropped[each.dropped] += 1
+                continue
+            by_state[each.state.state_id] += 1
+            self._count(each)
+        self.counts["flipped"] += sum(row["flipped"] for row in rows)
+        if rows:
+            self.with_a_pair.add(question_key(chosen[0].state.question))
+            self.counts["states_with_pairs"] += len(by_state)
+            self.squares["state"] += sum(n * n for n in by_state.values())
+            self.squares["question"] += len(rows) ** 2
+        if split == "validation":
+            self.counts["validation_pairs"] += len(rows)
+            self.counts["validation_questions"] += 1
+
+    def _count(self, each: Candidate) -> None:
+        self.counts["pairs"] += 1
+        self.counts["same_type_pairs"] += each.pair.same_type
+        action_type = ACTION_TYPE_NAMES[each.chosen.action_type]
+        self.types[action_type] += 1
+        self.gold[action_type, each.gold] += 1
+        self.layers[each.layer] += 1
+        if each.confidence is not None:
+            self.counts["sure_of"] += 1
+            self.confidence += each.confidence
+        if each.pair.margin is not None:
+            self.counts["with_margin"] += 1
+            self.margin += each.pair.margin
+        self.tags.update(each.tags)
+        self.seen["renderers"].add(each.state.origin.renderer or "unknown")
+
+    def add_question(self, question: QuestionRecord) -> None:
+        key, origin = question_key(question.question), question.origin
+        if question.usage is None:
+            self.usage = None
+        elif self.usage is not None:
+            self.usage += question.usage
+        if question.error is not None:
+            self.failed.add(key)
+            return
+        self.seen["splits"].add(f"{origin.dataset}/{origin.split}")
+        self.seen["recipes"].add(origin.recipe or "unknown")
+        self.seen["teachers"].add(origin.teacher or "unknown")
+        if key not in self.done and key not in self.with_a_pair:
+            self.pairless[question.ends if question.ends in ("all_right", "all_wrong") else "dropped"] += 1
+        self.done.add(key)
+
+    def summary(self, rules: PairingRules, options: ExportOptions, facts: Facts) -> PairSummary:
+        counts, failed = self.counts, self.failed - self.done
+        return PairSummary(
+            sources=list(facts.sources),
+            label=facts.label,
+            questions=len(self.done | self.failed),
+            failed_questions=len(failed),
+            questions_with_a_pair=len(self.with_a_pair),
+            without_a_pair=dict(sorted(self.pairless.items())),
+            states=counts["states"],
+            candidates=counts["candidates"],
+            pairs=counts["pairs"],
+            validation_pairs=counts["validation_pairs"],
+            validation_questions=counts["validation_questions"],
+            flipped=counts["flipped"],
+            same_type_pairs=counts["same_type_pairs"],
+            pairs_by_action_type=dict(sorted(self.types.items())),
+            pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
+            pairs_by_tag=dict(sorted(self.tags.items())),
+            mean_confidence=self.confidence / counts["sure_of"] if counts["sure_of"] else None,
+            mean_margin=self.margin / counts["with_margin"] if counts["with_margin"] else None,
+            effective=self._effective(),
+            gold_agreement=self._gold_agreement(),
+            dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
+            **{name: sorted(values) for name, values in self.seen.items()},
+            token_counter=facts.token_counter,
+            usage=self.usage,
+            rules=asdict(rules),
+            options=asdict(options),
+            contamination=facts.contamination,
+            versions=facts.versions,
+            warnings=self._warnings(),
+        )
+
+    def _effective(self) -> EffectiveSize:
+        pairs = self.counts["pairs"]
+        return EffectiveSize(
+            states=self.counts["states_with_pairs"],
+            questions=len(self.with_a_pair),
+            by_state=pairs**2 / self.squares["state"] if pairs else None,
+            by_question=pairs**2 / self.squares["question"] if pairs else None,
+        )
+
+    def _gold_agreement(self) -> dict[str, GoldAgreement]:
+        checked = sorted({action_type for action_type, verdict in self.gold if verdict != "unknown"})
+        return {
+            each: GoldAgreement(
+                right=self.gold[each, "right"], wrong=self.gold[each, "wrong"], ties=self.gold[each, "tie"]
+            )
+            for each in checked
+        }
+
+    def _warnings(self) -> list[str]:
+        found = [
+            f"made of {each} questions: keep these pairs out of training, or never evaluate on that split"
+            for each in sorted(self.seen["splits"])
+            if not each.endswith("/train")
+        ]
+        if not self.counts["pairs"]:
+            found.append("no pair was made: see what the candidates were dropped for, or explore more questions")
+        return found

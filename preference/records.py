@@ -242,6 +242,8 @@ class RolloutRecord(Record):
     split: str
     config_hash: str
     seed: int
+    renderer: str | None = None
+    """Names what turned states into prompts; null in older records."""
     recipe: RecipeRef
     usage: Usage
     value_usage: Usage | None = None

@@ -215,7 +215,7 @@ async def _calibrate(
     for rollout in _trees(run / ROLLOUTS):
         questions += 1
         tally.add(rollout)
-        sample.add(each for each in candidates(rollout, rules) if each.dropped is None)
+        sample.add(rollout, (each for each in candidates(rollout, rules) if each.dropped is None))
     found = Calibration(
         run=str(run),
         config_hash=made.config_hash,
@@ -316,6 +316,22 @@ def _trees(rollouts: Path) -> Iterator[RolloutRecord]:
         raise InputError(str(error)) from error
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """A pair of the sample, and the tree it stands in."""
+
+    rollout: RolloutRecord
+    candidate: Candidate
+
+    @property
+    def chosen(self) -> RolloutNode:
+        return self.rollout.nodes[self.candidate.chosen.id]
+
+    @property
+    def rejected(self) -> RolloutNode:
+        return self.rollout.nodes[self.candidate.rejected.id]
+
+
 class _Sample:
     """Those of the pairs that pass by whose lots are smallest; only they are held in memory.
 
@@ -327,24 +343,25 @@ class _Sample:
         self.seen = 0
         self._size = size
         self._seed = seed
-        self._held: list[tuple[int, int, Candidate]] = []
+        self._held: list[tuple[int, int, _Pair]] = []
         """A heap of the lots, negated so that the largest is on top; `seen` tells equal ones apart."""
 
     @property
-    def pairs(self) -> list[Candidate]:
+    def pairs(self) -> list[_Pair]:
         """By their lots."""
         return [each for _, _, each in sorted(self._held, key=lambda held: (-held[0], held[1]))]
 
-    def add(self, passing: Iterable[Candidate]) -> None:
+    def add(self, rollout: RolloutRecord, passing: Iterable[Candidate]) -> None:
         for each in passing:
             self.seen += 1
-            held = (-self._lot(each), self.seen, each)
+            pair = _Pair(rollout, each)
+            held = (-self._lot(pair), self.seen, pair)
             if len(self._held) < self._size:
                 heapq.heappush(self._held, held)
             elif self._held and held > self._held[0]:
                 heapq.heapreplace(self._held, held)
 
-    def _lot(self, pair: Candidate) -> int:
+    def _lot(self, pair: _Pair) -> int:
         named = orjson.dumps([self._seed, pair.rollout.question_id, pair.chosen.id, pair.rejected.id])
         return int.from_bytes(hashlib.sha256(named).digest())
 
@@ -518,14 +535,14 @@ class _Revaluer:
         return prompts
 
 
-async def _sides_of(agent: Agent, pairs: Iterable[Candidate]) -> _Sides:
+async def _sides_of(agent: Agent, pairs: Iterable[_Pair]) -> _Sides:
     """Every step of the pairs once, its state rebuilt. Raises InputError where the index finds other passages."""
     sides: _Sides = {}
     for pair in pairs:
         for node in (pair.chosen, pair.rejected):
             if (key := (pair.rollout.question_id, node.id)) not in sides:
                 state = None if node.terminal else await _state_after(agent, pair.rollout, node)
-                sides[key] = _Side(pair.rollout, node, state, steps=pair.layer + 1)
+                sides[key] = _Side(pair.rollout, node, state, steps=pair.candidate.layer + 1)
     return sides
 
 
@@ -680,17 +697,18 @@ class _Again:
         return statistics.mean(rewards) if rewards else None
 
 
-def _revalued(pair: Candidate, values: _Values) -> RevaluedPair:
+def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
+    candidate = pair.candidate
     chosen, rejected = (values[pair.rollout.question_id, node.id] for node in (pair.chosen, pair.rejected))
-    scale = pair.rollout.recipe.alpha**pair.layer if pair.rollout.recipe.margin_by_layer else 1.0
+    scale = pair.rollout.recipe.alpha**candidate.layer if pair.rollout.recipe.margin_by_layer else 1.0
     return RevaluedPair(
         question_id=pair.rollout.question_id,
         chosen_id=pair.chosen.id,
         rejected_id=pair.rejected.id,
         action_type=str(pair.chosen.action_type),
-        layer=pair.layer,
-        confidence=pair.confidence or 0.0,
-        margin=pair.margin,
+        layer=candidate.layer,
+        confidence=candidate.confidence or 0.0,
+        margin=candidate.margin,
         fresh_margin=None if chosen is None or rejected is None else (chosen - rejected) / scale,
         chosen_fresh=chosen,
         rejected_fresh=rejected,

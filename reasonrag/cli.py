@@ -26,6 +26,7 @@ from reasonrag.settings import (
     CalibrateSettings,
     GenerateSettings,
     IndexSettings,
+    PairingSettings,
     PairsSettings,
     ServeSettings,
     Settings,
@@ -48,6 +49,8 @@ app.add_typer(index_app, name="index")
 
 FAILED, BAD_INPUT = 1, 2
 OF_A_VALUE_MODEL = [name for name in GenerateSettings.model_fields if name.startswith("value_")]
+OF_A_DATA_SET = ("runs", "as_json", "format_", *(set(PairsSettings.model_fields) - set(PairingSettings.model_fields)))
+"""Flags of `pairs` that trials have no use for."""
 Command: TypeAlias = Callable[..., None]
 _arguments: ContextVar[list[str]] = ContextVar("arguments")
 
@@ -236,31 +239,59 @@ def _this_command(changed: dict[str, str] | None = None) -> str:
     return redact(shlex.join(words))
 
 
+def _pairs_flag(name: str, panel: str | None = None) -> Any:
+    return _flag(PairsSettings, name, panel)
+
+
+PAIRED, WRITTEN = "What makes a pair", "What is written"
+
+
+def _allowance(name: str) -> Any:
+    """A flag that takes a filter back; not given, the setting stays as it is."""
+    help_text = PairsSettings.model_fields[name].description
+    return typer.Option(f"--{name.replace('_', '-')}", help=help_text, rich_help_panel=PAIRED, show_default=False)
+
+
 @app.command()
 def pairs(
-    run: Annotated[Path, typer.Argument(help="Run directory of generate")],
-    out: Annotated[Optional[Path], _flag(PairsSettings, "out")] = None,
-    min_margin: Annotated[Optional[float], _flag(PairsSettings, "min_margin")] = None,
-    min_confidence: Annotated[Optional[float], _flag(PairsSettings, "min_confidence")] = None,
-    max_pairs_per_state: Annotated[Optional[int], _flag(PairsSettings, "max_pairs_per_state")] = None,
-    allow_malformed: Annotated[
+    runs: Annotated[list[Path], typer.Argument(help="Run directories of generate, or data sets made earlier")],
+    out: Annotated[Optional[Path], _pairs_flag("out", WRITTEN)] = None,
+    format_: Annotated[Optional[list[str]], _pairs_flag("format", WRITTEN)] = None,
+    validation: Annotated[Optional[float], _pairs_flag("validation", WRITTEN)] = None,
+    flip: Annotated[Optional[float], _pairs_flag("flip", WRITTEN)] = None,
+    seed: Annotated[Optional[int], _pairs_flag("seed", WRITTEN)] = None,
+    min_margin: Annotated[Optional[float], _pairs_flag("min_margin", PAIRED)] = None,
+    min_confidence: Annotated[Optional[float], _pairs_flag("min_confidence", PAIRED)] = None,
+    max_similarity: Annotated[Optional[float], _pairs_flag("max_similarity", PAIRED)] = None,
+    max_per_combination: Annotated[Optional[int], _pairs_flag("max_per_combination", PAIRED)] = None,
+    max_per_state: Annotated[Optional[int], _pairs_flag("max_per_state", PAIRED)] = None,
+    max_per_question: Annotated[Optional[int], _pairs_flag("max_per_question", PAIRED)] = None,
+    max_tokens: Annotated[Optional[int], _pairs_flag("max_tokens", PAIRED)] = None,
+    same_type: Annotated[
         Optional[bool],
-        typer.Option("--allow-malformed", help=PairsSettings.model_fields["allow_malformed"].description),
+        typer.Option(
+            "--same-type/--any-type",
+            help=PairsSettings.model_fields["same_type"].description,
+            rich_help_panel=PAIRED,
+            show_default=False,
+        ),
     ] = None,
+    balance: Annotated[Optional[bool], _switch(PairsSettings, "balance", PAIRED)] = None,
+    max_efficiency_only: Annotated[Optional[float], _pairs_flag("max_efficiency_only", PAIRED)] = None,
+    max_style_only: Annotated[Optional[float], _pairs_flag("max_style_only", PAIRED)] = None,
+    allow_malformed: Annotated[Optional[bool], _allowance("allow_malformed")] = None,
+    allow_ungrounded: Annotated[Optional[bool], _allowance("allow_ungrounded")] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Turn the sibling steps of a run into RAG_ProGuide preference pairs."""
+    """Turn the sibling steps of runs into a preference data set: candidates, RAG_ProGuide pairs, other formats.
+
+    Every candidate is kept in candidates.jsonl; a data set can be given in place of its runs, and filtered anew.
+    """
+    flags = {name.rstrip("_"): value for name, value in locals().items() if name != "as_json"}
     from reasonrag.display import show_pairs
     from reasonrag.pairing import pairs as make_pairs
 
-    summary = make_pairs(
-        run,
-        out=out,
-        min_margin=min_margin,
-        min_confidence=min_confidence,
-        max_pairs_per_state=max_pairs_per_state,
-        allow_malformed=allow_malformed,
-    )
+    summary = make_pairs(flags.pop("runs"), **flags)
     if as_json:
         print(summary.model_dump_json())
     else:
@@ -325,7 +356,7 @@ def _with_flags_of(other: Callable[..., None], *, without: Collection[str]) -> C
 
 
 @app.command()
-@_with_flags_of(pairs, without=("run", "out", "as_json"))
+@_with_flags_of(pairs, without=OF_A_DATA_SET)
 @_with_flags_of(generate, without=("run", "limit", "replay", "dry_run", "pilot", "as_json", *OF_A_VALUE_MODEL))
 def tune(
     run: Annotated[Optional[Path], _flag(TuneSettings, "run", TRIALS)] = None,

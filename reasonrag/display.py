@@ -15,7 +15,7 @@ from rich.table import Table
 
 from preference import GoldAgreement, PairSummary
 from preference.agreement import Bin, Share, SignAgreement
-from preference.exporting import PAIRS_FILE
+from preference.exporting import CANDIDATES, DROPPED, EffectiveSize
 from reasonrag.calibration import Calibration, Revaluation
 from reasonrag.estimation import Estimate, Range
 from reasonrag.prices import dollars
@@ -175,10 +175,14 @@ def _price_range(estimate: Estimate) -> str:
 
 def show_pairs(summary: PairSummary) -> None:
     """The summary of `pairs`, then what was written."""
+    effective = summary.effective
     rows = [
         ("questions with a pair", f"{summary.questions_with_a_pair:,} of {summary.questions:,}"),
         ("without one because", _counts(summary.without_a_pair)),
         ("pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"),
+        ("of them for validation", f"{summary.validation_pairs:,} of {_questions(summary.validation_questions)}"),
+        *([("sides exchanged", f"{summary.flipped:,}")] if summary.flipped else []),
+        ("worth at least", _effective(effective)),
         ("mean confidence", _share(summary.mean_confidence)),
         ("by chosen action", _counts(summary.pairs_by_action_type)),
         ("by layer", _counts(summary.pairs_by_layer)),
@@ -189,7 +193,20 @@ def show_pairs(summary: PairSummary) -> None:
     ]
     print_table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
     _warn(summary.warnings)
-    print(f"wrote {Path(summary.out) / PAIRS_FILE}")
+    out = Path(summary.out)
+    for name, count in summary.files.items():
+        print(f"wrote {out / name} ({count:,} rows)")
+    print(f"every candidate: {out / CANDIDATES}; why one was dropped: {out / DROPPED}")
+
+
+def _effective(effective: EffectiveSize) -> str:
+    """Pairs that would be independent if all of a state, or of a question, said the same."""
+    if effective.by_state is None or effective.by_question is None:
+        return "-"
+    return (
+        f"{effective.by_state:,.0f} if pairs of a state say the same ({effective.states:,} states), "
+        f"{effective.by_question:,.0f} if those of a question do"
+    )
 
 
 def _gold_row(agreement: dict[str, GoldAgreement]) -> list[tuple[str, str]]:

@@ -45,6 +45,7 @@ class RunIdentity:
     config_hash: str
     seed: int
     recipe: Recipe
+    renderer: str | None = None
     price: Price | None = None
     """For `usage.cost_usd` only; so is the next one."""
     value_price: Price | None = None
@@ -208,6 +209,7 @@ class Explorer:
             split=run.split,
             config_hash=run.config_hash,
             seed=run.seed,
+            renderer=run.renderer,
             recipe=RecipeRef(
                 name=run.recipe.name,
                 reward=run.recipe.reward_name,

@@ -31,7 +31,7 @@ from reasonrag.models import Models
 from reasonrag.offline import NAME as OFFLINE
 from reasonrag.offline import STUDENT, OfflineTeacher
 from reasonrag.prices import PRICES_AS_OF, Price, find_price
-from reasonrag.prompting import Prompts, load_prompts
+from reasonrag.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.questions import (
     ATLAS,
     DATASETS,
@@ -241,6 +241,7 @@ def _identify(
         config_hash=config_hash(decides_answers),
         seed=settings.seed,
         recipe=recipe,
+        renderer=renderer_hash(prompts),
         price=teacher.price,
         value_price=student.price if student else None,
     )

@@ -1,38 +1,140 @@
-"""`reasonrag pairs`: the preference pairs of a finished or half-finished run, as a folder that trains.
+"""`reasonrag pairs`: runs, or data sets made earlier, as one preference data set, a folder that trains.
 
-Finds the rollouts, leaves the rules to `preference`, and never spends anything: run it as often as you like.
+Finds the sources and what their configurations tell; leaves labels, rules and formats to `preference`. Labels by value
+spend nothing: run it as often as you like.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from preference import MalformedRolloutsError, PairSummary, export_pairs, read_rollouts
-from preference.records import TornLineError
+import orjson
+
+from preference import (
+    MalformedCandidatesError,
+    MalformedRolloutsError,
+    Origin,
+    PairSummary,
+    RolloutRecord,
+    export_pairs,
+)
+from preference.exporting import CANDIDATES, QUESTIONS, Facts
+from preference.gathering import merge_candidates, write_candidates
+from preference.labelling import TokenCounter, origin_of
+from preference.records import TornLineError, read_rollouts
 from reasonrag.errors import InputError
-from reasonrag.runs import ROLLOUTS
+from reasonrag.runs import CONFIG, ROLLOUTS
 from reasonrag.settings import PairsSettings, resolve
 from reasonrag.summaries import versions
+from reasonrag.tokens import RuleOfThumb
 
 
-def pairs(run: str | Path, **flags: Any) -> PairSummary:
-    """Write the pairs of `run`; the keyword arguments are the command's flags (`min_margin` for `--min-margin`).
+def pairs(runs: str | Path | Sequence[str | Path], **flags: Any) -> PairSummary:
+    """Write the data set of `runs`; the keyword arguments are the command's flags (`min_margin` for `--min-margin`).
 
-    run: a run directory or a rollouts file. Raises InputError where it cannot be read or `out` cannot be written.
+    runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl. Raises InputError
+    where one cannot be read or `out` cannot be written.
     """
     settings = resolve(PairsSettings, "pairs", flags)
-    path = Path(run)
-    if (settings.out / ROLLOUTS).exists():
-        raise InputError(f"--out {settings.out} is a run directory, whose summary would be overwritten; choose another")
-    rollouts = path / ROLLOUTS if path.is_dir() else path
-    if not rollouts.is_file():
-        raise InputError(f"there is no {rollouts}; give a run directory. Make one with: reasonrag generate --run {run}")
+    sources = [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
+    tokens = RuleOfThumb()
     try:
-        return export_pairs(read_rollouts(rollouts), settings.out, settings.rules, versions=versions())
+        with _understood(settings.out):
+            gather(sources, settings.out, tokens)
+            facts = Facts(
+                sources=tuple(map(str, sources)),
+                token_counter=tokens.name,
+                versions=versions(),
+            )
+            return export_pairs(settings.out, settings.out, settings.rules, settings.options, facts)
+    except MalformedCandidatesError as error:
+        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
+
+
+@contextmanager
+def _understood(out: Path) -> Iterator[None]:
+    """What reading and writing raises, as a user can act on it."""
+    try:
+        yield
     except TornLineError as error:
         raise InputError(f"{error}. A run was stopped there; the same generate command again mends the file") from error
     except MalformedRolloutsError as error:
         raise InputError(str(error)) from error
     except OSError as error:
-        raise InputError(f"cannot write {settings.out}: {error.strerror}") from error
+        raise InputError(f"cannot write {out}: {error.strerror}") from error
+
+
+def gather(sources: Sequence[Path], out: Path, tokens: TokenCounter) -> None:
+    """Write `candidates.jsonl` and `questions.jsonl` of all sources below `out`.
+
+    Raises InputError for a source that is neither a run nor a data set, and for an `out` that is a run.
+    """
+    if (out / ROLLOUTS).exists():
+        raise InputError(f"--out {out} is a run directory, whose summary would be overwritten; choose another")
+    if not sources:
+        raise InputError("give at least one run directory of reasonrag generate")
+    for source in sources:
+        if not is_data_set(source) and not _rollouts(source).is_file():
+            missing = _rollouts(source)
+            raise InputError(
+                f"there is no {missing}; give a run directory. Make one with: reasonrag generate --run {source}"
+            )
+    if len(sources) == 1 and not is_data_set(sources[0]):
+        _label(sources[0], out, tokens)
+        return
+    if [each.resolve() for each in sources] == [out.resolve()]:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".sources-", dir=out))
+    try:
+        folders = []
+        for number, source in enumerate(sources):
+            folders.append(source if is_data_set(source) else scratch / str(number))
+            if not is_data_set(source):
+                _label(source, folders[-1], tokens)
+        merge_candidates(folders, out)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def is_data_set(folder: Path) -> bool:
+    """Whether a folder holds what `pairs` or `import` writes."""
+    return (folder / CANDIDATES).is_file() and (folder / QUESTIONS).is_file()
+
+
+def _rollouts(source: Path) -> Path:
+    return source if source.is_file() else source / ROLLOUTS
+
+
+def _label(source: Path, out: Path, tokens: TokenCounter) -> None:
+    rollouts = _rollouts(source)
+    first = next(iter(read_rollouts(rollouts)), None)
+    origin = None if first is None else _origin(first, rollouts.with_name(CONFIG))
+    write_candidates(read_rollouts(rollouts), out, origin=origin, tokens=tokens)
+
+
+def _origin(first: RolloutRecord, config: Path) -> Origin:
+    """What the records of a run and its configuration tell of where its states come from."""
+    origin = origin_of(first)
+    try:
+        content = orjson.loads(config.read_bytes())
+        decides, operational = content["decides_answers"], content["operational"]
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return origin  # rollouts alone, without their run
+    if content.get("config_hash") != origin.config_hash:
+        raise InputError(f"{config} is not the configuration of the rollouts beside it; put back the one that is")
+    return origin.model_copy(
+        update={
+            "revision": operational.get("hub_revision") or decides.get("questions_sha256"),
+            "teacher": decides.get("model"),
+            "value_model": (decides.get("value_model") or {}).get("name"),
+            "retriever": decides.get("retriever"),
+            "top_k": decides.get("top_k"),
+            "max_steps": decides.get("max_steps"),
+        }
+    )

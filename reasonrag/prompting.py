@@ -48,6 +48,26 @@ class Prompts:
         return hashlib.sha256(orjson.dumps(texts)).hexdigest()[:16]
 
 
+def renderer_hash(prompts: Prompts) -> str:
+    """Names what turns states into prompts, system prompts and layout, in 16 hexadecimal digits.
+
+    Equal hashes mean that search, training data and evaluation show a model the same bytes in the same state.
+    """
+    probe = Passage(id="p", title="Title", text="Text.", score=1.0)
+    thoughts = ("So the next query is <query>q</query>", "<evidence>e</evidence>")
+    probes: list[tuple[AgentAction, tuple[str, ...], tuple[Passage, ...]]] = [
+        ("think", (), ()),
+        ("think", thoughts, ()),
+        ("read", thoughts[:1], (probe, probe)),
+        ("conclude", thoughts, ()),
+    ]
+    rendered = [
+        [turn.content for turn in render_prompt(prompts, action, question="Q?", thoughts=said, passages=passages)]
+        for action, said, passages in probes
+    ]
+    return hashlib.sha256(orjson.dumps(rendered)).hexdigest()[:16]
+
+
 def load_prompts(directory: Path | None = None) -> Prompts:
     """The package's prompts, each replaced by `directory/<name>.txt` where that file exists.
 

@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from mcts import RecipeName
 from mcts.search import STRIDE
-from preference import OutcomeName, PairingRules
+from preference import ExportOptions, OutcomeName, PairingRules
+from preference.exporting import VALIDATION_SHARE
+from preference.formats import FormatName
 from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"
@@ -230,35 +232,104 @@ _RULES = PairingRules()
 
 
 class PairingSettings(Settings):
-    """What makes a pair."""
+    """What makes a pair, as far as one question goes."""
 
     min_margin: float = Field(
         default=_RULES.min_margin, ge=0, description="Smallest difference of rewards that makes a pair"
     )
-    allow_malformed: bool = Field(
-        default=_RULES.allow_malformed, description="Let replies that did not parse be the rejected side"
-    )
     min_confidence: float = Field(
         default=_RULES.min_confidence, ge=0, le=1, description="Smallest chance that the chosen step is truly better"
     )
-    max_pairs_per_state: int = Field(
-        default=_RULES.max_pairs_per_state or 0, ge=0, description="Surest pairs of a state that are kept; 0: all"
+    max_similarity: float = Field(
+        default=_RULES.max_similarity,
+        ge=0,
+        le=1,
+        description="Largest share of words that what both steps say may have in common; 1: any",
+    )
+    max_per_combination: int = Field(
+        default=_RULES.max_per_combination or 0,
+        ge=0,
+        description="Pairs of a state with the same two action types, widest margins first; 0: all",
+    )
+    max_per_state: int = Field(
+        default=_RULES.max_per_state or 0, ge=0, description="Surest pairs of a state that are kept; 0: all"
+    )
+    max_per_question: int = Field(
+        default=_RULES.max_per_question or 0, ge=0, description="Surest pairs of a question that are kept; 0: all"
+    )
+    same_type: bool = Field(
+        default=_RULES.same_type, description="Only pairs of two steps of one action type, or of any two"
+    )
+    allow_malformed: bool = Field(
+        default=_RULES.allow_malformed, description="Let replies that did not parse be the rejected side"
+    )
+    allow_ungrounded: bool = Field(
+        default=_RULES.allow_ungrounded, description="Let steps that no passage supports be the chosen side"
     )
 
     @property
     def rules(self) -> PairingRules:
-        return PairingRules(
-            min_margin=self.min_margin,
-            allow_malformed=self.allow_malformed,
-            min_confidence=self.min_confidence,
-            max_pairs_per_state=self.max_pairs_per_state or None,
-        )
+        given: dict[str, Any] = {
+            name: getattr(self, name) for name in PairingRules.__dataclass_fields__ if name in type(self).model_fields
+        }
+        return PairingRules(**given | {name: given.get(name) or None for name in _NO_LIMIT})
+
+
+_NO_LIMIT = ("max_per_combination", "max_per_state", "max_per_question", "max_tokens")
+"""Rules of which 0 as a setting means none."""
 
 
 class PairsSettings(PairingSettings):
     """Settings of `pairs`."""
 
-    out: Path = Field(description="Directory for RAG_ProGuide.json, dataset_info.json and summary.json")
+    out: Path = Field(description="Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, ..")
+    format: list[FormatName] = Field(
+        default=[],
+        description="Write this beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl, parquet",
+    )
+    validation: float = Field(
+        default=VALIDATION_SHARE,
+        ge=0,
+        lt=1,
+        description="Share of the questions with a pair whose pairs go to a validation file; 0: none",
+    )
+    balance: bool = Field(
+        default=_RULES.balance, description="As many pairs of each action type as there are of the rarest"
+    )
+    max_efficiency_only: float = Field(
+        default=_RULES.max_efficiency_only,
+        ge=0,
+        le=1,
+        description="Largest share of pairs whose steps differ in the length of the way only; 1: any",
+    )
+    max_style_only: float = Field(
+        default=_RULES.max_style_only,
+        ge=0,
+        le=1,
+        description="Largest share of pairs of two answers that cover-EM cannot tell apart; 1: any",
+    )
+    max_tokens: int = Field(
+        default=_RULES.max_tokens or 0, ge=0, description="Longest prompt and reply together, in tokens; 0: any"
+    )
+    flip: float = Field(
+        default=0.0, ge=0, le=1, description="Share of the training pairs whose sides are exchanged, to try out noise"
+    )
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of what goes to validation and what is flipped")
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _formats(cls, value: object) -> object:
+        """The environment separates them by white space."""
+        return _one_or_several(value)
+
+    @property
+    def options(self) -> ExportOptions:
+        return ExportOptions(
+            formats=tuple(dict.fromkeys(("proguide", *self.format))),
+            validation=self.validation,
+            flip=self.flip,
+            seed=self.seed,
+        )
 
 
 class TuneSettings(PairingSettings):

@@ -1,0 +1,206 @@
+"""The candidate record: one line of `candidates.jsonl`, a state with its steps and every two of them as a pair.
+
+Decides the file's fields, and those of `questions.jsonl` beside it. Both are made once of rollouts, or imported; every
+filter and format works on them alone, so that a filter may be changed without the trees and without a call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, TypeVar
+
+import orjson
+from pydantic import Field, ValidationError
+
+from preference.records import ActionType, AgentAction, Message, QuestionError, Record, Usage, first_error
+from preference.scoring import normalize_answer
+
+CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
+QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
+
+Tag = Literal["efficiency_only", "style_only"]
+"""efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. style_only:
+both are answers and cover-EM cannot tell them apart."""
+
+GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
+"""Whether the chosen step of two queries, or of two pieces of evidence, has more gold passages than the rejected one,
+fewer, or as many. unknown: other types, or gold passages are not known."""
+
+LabelName = Literal["value", "judge", "imported"]
+"""Who says which step is better: what continuations are worth, a judge that saw all steps of the state, or a file."""
+
+Ends = Literal["all_right", "all_wrong", "mixed", "unknown"]
+"""What the continuations of a tree came to; unknown where none was recorded."""
+
+TypeCombination: TypeAlias = tuple[ActionType | None, ActionType | None]
+
+
+class MalformedCandidatesError(ValueError):
+    """A line is no candidate or question record; the message has file, line and cause."""
+
+
+class Origin(Record):
+    """Where a state comes from: the question's data set, and the run that explored it. Null where that is not known."""
+
+    dataset: str
+    split: str
+    revision: str | None = None
+    """Of the question file: commit on the Hub, else its SHA-256."""
+    config_hash: str | None = None
+    seed: int | None = None
+    recipe: str | None = None
+    reward: str | None = None
+    """What rewards are made of, as in `recipe.reward` of a rollouts line."""
+    teacher: str | None = None
+    value_model: str | None = None
+    retriever: str | None = None
+    renderer: str | None = None
+    """Names what turned states into prompts; equal renderers give equal prompts."""
+    top_k: int | None = None
+    max_steps: int | None = None
+
+
+class StepRecord(Record):
+    """A step of a state, with what filters and formats need of it; fields as in `RolloutNode`."""
+
+    id: int
+    action_type: ActionType | None
+    content: str | None
+    response: str
+    reward: float | None = None
+    grounded: bool | None = None
+    gold: int | None = None
+    visits: int = 0
+    rollouts: int = 0
+    """How many real continuations went through it."""
+    observations: float | None = None
+    parse_error: str | None = None
+    """Cause."""
+    repaired: bool = False
+    same_as: int | None = None
+    tokens: int | None = None
+    """Of the reply and its end, as a trainer counts them."""
+
+
+class PairRecord(Record):
+    """Two steps of a state, by id. What is not known is null, and no filter that needs it applies."""
+
+    pair_id: str
+    chosen: int
+    rejected: int
+    label: LabelName | None
+    """Null where a judge saw the state and did not pick these two."""
+    margin: float | None = None
+    """Difference of the rewards, divided by alpha**layer if the recipe says so; below 0 where a judge disagrees."""
+    confidence: float | None = None
+    """That the chosen step is truly better; null where a judge alone decides."""
+    similarity: float
+    """Of what both say, in [0, 1]: Jaccard index of the words; of the replies where types differ."""
+    same: bool = False
+    """Whether both say the same or share one estimate."""
+    same_type: bool
+    tags: list[Tag] = Field(default_factory=list)
+    gold: GoldVerdict = "unknown"
+
+
+class StateRecord(Record):
+    """What an agent had seen, the steps it took there, and every pair of them."""
+
+    schema_version: Literal["reasonrag.candidates/1"] = CANDIDATES_SCHEMA
+    state_id: str
+    """Equal for equal prompts, in whatever run."""
+    question_id: str
+    question: str
+    golden_answers: list[str]
+    origin: Origin
+    layer: int = Field(ge=0)
+    action: AgentAction | None = None
+    prompt: list[Message]
+    """One system and one user turn."""
+    tokens: int | None = None
+    """Of the prompt in the chat template, as a trainer counts them."""
+    steps: list[StepRecord]
+    pairs: list[PairRecord]
+
+    def to_line(self) -> bytes:
+        return self.model_dump_json().encode() + b"\n"
+
+
+class PathStep(Record):
+    """A step on the way to an answer."""
+
+    layer: int
+    action_type: ActionType
+    prompt: list[Message]
+    response: str
+    content: str
+
+
+class QuestionRecord(Record):
+    """A question that was explored: what came of it, what it cost, and the best way to a right answer."""
+
+    schema_version: Literal["reasonrag.questions/1"] = QUESTIONS_SCHEMA
+    question_id: str
+    question: str
+    golden_answers: list[str]
+    origin: Origin
+    error: QuestionError | None = None
+    ends: Ends = "unknown"
+    usage: Usage | None = None
+    path: list[PathStep] | None = None
+    """Null where no continuation in the tree ends in a right answer by steps that all parsed."""
+
+    def to_line(self) -> bytes:
+        return self.model_dump_json().encode() + b"\n"
+
+
+def question_key(question: str) -> str:
+    """The same for questions that differ in case, punctuation, articles and spaces only; 16 hexadecimal digits."""
+    return _digest(normalize_answer(question).encode())
+
+
+def state_key(prompt: list[Message]) -> str:
+    """Names a state: the same for the same prompt; 16 hexadecimal digits."""
+    return _digest(orjson.dumps([(turn.role, turn.content) for turn in prompt]))
+
+
+def pair_key(state_id: str, chosen: str, rejected: str, *, of: str) -> str:
+    """Names a pair by what it holds and the tree it is of, whatever file it is in; 16 hexadecimal digits."""
+    return _digest(orjson.dumps([state_id, chosen, rejected, of]))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+Line = TypeVar("Line", StateRecord, QuestionRecord)
+
+
+def read_lines(path: Path, kind: type[Line]) -> Iterator[Line]:
+    """All records of a file, one at a time. Raises MalformedCandidatesError at the first line that is none."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            yield parse_line(line, kind, where=f"{path}, line {number}")
+
+
+def parse_line(line: bytes, kind: type[Line], *, where: str) -> Line:
+    """One line. Raises MalformedCandidatesError naming `where`."""
+    try:
+        record = kind.model_validate_json(line)
+    except ValidationError as error:
+        name = kind.model_fields["schema_version"].default
+        raise MalformedCandidatesError(f"{where} is not a line of {name}: {first_error(error)}") from error
+    if isinstance(record, StateRecord):
+        _check_state(record, where)
+    return record
+
+
+def _check_state(state: StateRecord, where: str) -> None:
+    ids = {step.id for step in state.steps}
+    for pair in state.pairs:
+        if pair.chosen == pair.rejected or not {pair.chosen, pair.rejected} <= ids:
+            raise MalformedCandidatesError(f"{where}: pair {pair.pair_id} is not of two steps of its state")
+    if [turn.role for turn in state.prompt] != ["system", "user"]:
+        raise MalformedCandidatesError(f"{where}: a prompt must be one system turn and one user turn")

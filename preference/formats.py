@@ -1,0 +1,309 @@
+"""Rows: what a trainer is given of a pair, or of a path, in every format; and LLaMA-Factory's description of them.
+
+Knows formats only. Which pairs there are is decided in `selection`, how files are written in `exporting`. Sources:
+RAG_ProGuide's ten fields; LLaMA-Factory's data/README (alpaca and sharegpt ranking, KTO); TRL's conversational
+preference format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from preference.candidates import QuestionRecord
+from preference.records import ActionType, Message
+from preference.selection import Candidate
+
+FormatName = Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "trl", "parquet"]
+SplitName = Literal["train", "validation"]
+Row: TypeAlias = dict[str, Any]
+
+PAIRS_FILE = "RAG_ProGuide.json"
+DATASET = "rag_proguide"
+"""Name of the pairs in `dataset_info.json`; other formats and the validation part add to it."""
+
+ACTION_TYPE_NAMES: dict[ActionType | None, str] = {
+    "query": "Query Generation",
+    "evidence": "Evidence Extraction",
+    "answer": "Answer Generation",
+    None: "Other",
+}
+"""RAG_ProGuide's spelling of action types; `Other` is a reply that did not parse."""
+
+
+def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
+    """The ten fields of RAG_ProGuide in its order, then ours. flipped: whether sides were exchanged on purpose."""
+    chosen, rejected, state, pair = each.chosen, each.rejected, each.state, each.pair
+    system, user = turns(state.prompt)
+    origin = state.origin
+    return {
+        "instruction": system,
+        "input": user,
+        "prompt": f"System: {system}\nUser: {user}",
+        "chosen": chosen.response,
+        "rejected": rejected.response,
+        "chosen_action_type": ACTION_TYPE_NAMES[chosen.action_type],
+        "chosen_content": chosen.content or "",
+        "rejected_action_type": ACTION_TYPE_NAMES[rejected.action_type],
+        "rejected_content": rejected.content or "",
+        "layer": state.layer,
+        "pair_id": pair.pair_id,
+        "state_id": state.state_id,
+        "question_id": state.question_id,
+        "question": state.question,
+        "golden_answers": list(state.golden_answers),
+        "dataset": origin.dataset,
+        "split": origin.split,
+        "revision": origin.revision,
+        "config_hash": origin.config_hash,
+        "seed": origin.seed,
+        "recipe": origin.recipe,
+        "reward": origin.reward,
+        "teacher": origin.teacher,
+        "renderer": origin.renderer,
+        "label": pair.label,
+        "flipped": flipped,
+        "chosen_id": chosen.id,
+        "rejected_id": rejected.id,
+        "chosen_reward": chosen.reward,
+        "rejected_reward": rejected.reward,
+        "margin": pair.margin,
+        "confidence": pair.confidence,
+        "similarity": pair.similarity,
+        "same_type": pair.same_type,
+        "tags": list(pair.tags),
+        "gold": pair.gold,
+        "chosen_grounded": chosen.grounded,
+        "rejected_grounded": rejected.grounded,
+        "chosen_gold": chosen.gold,
+        "rejected_gold": rejected.gold,
+        "chosen_visits": chosen.visits,
+        "rejected_visits": rejected.visits,
+        "chosen_rollouts": chosen.rollouts,
+        "rejected_rollouts": rejected.rollouts,
+        "chosen_observations": chosen.observations,
+        "rejected_observations": rejected.observations,
+        "prompt_tokens": state.tokens,
+        "chosen_tokens": chosen.tokens,
+        "rejected_tokens": rejected.tokens,
+    }
+
+
+COLUMNS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "instruction",
+            "input",
+            "prompt",
+            "chosen",
+            "rejected",
+            "chosen_action_type",
+            "chosen_content",
+            "rejected_action_type",
+            "rejected_content",
+        ),
+        "string",
+    ),
+    "layer": "int32",
+    **dict.fromkeys(("pair_id", "state_id", "question_id", "question"), "string"),
+    "golden_answers": "list<string>",
+    **dict.fromkeys(("dataset", "split", "revision", "config_hash"), "string"),
+    "seed": "int64",
+    **dict.fromkeys(("recipe", "reward", "teacher", "renderer", "label"), "string"),
+    "flipped": "bool",
+    **dict.fromkeys(("chosen_id", "rejected_id"), "int64"),
+    **dict.fromkeys(("chosen_reward", "rejected_reward", "margin", "confidence", "similarity"), "double"),
+    "same_type": "bool",
+    "tags": "list<string>",
+    "gold": "string",
+    **dict.fromkeys(("chosen_grounded", "rejected_grounded"), "bool"),
+    **dict.fromkeys(("chosen_gold", "rejected_gold", "chosen_visits", "rejected_visits"), "int64"),
+    **dict.fromkeys(("chosen_rollouts", "rejected_rollouts"), "int64"),
+    **dict.fromkeys(("chosen_observations", "rejected_observations"), "double"),
+    **dict.fromkeys(("prompt_tokens", "chosen_tokens", "rejected_tokens"), "int64"),
+}
+"""Arrow's type of every column of a row, in order, so that a column of nulls has its type all the same."""
+
+
+def _alpaca_row(row: Row) -> Row:
+    return {
+        "instruction": row["input"],
+        "input": "",
+        "system": row["instruction"],
+        "chosen": row["chosen"],
+        "rejected": row["rejected"],
+        "pair_id": row["pair_id"],
+    }
+
+
+def _sharegpt_row(row: Row) -> Row:
+    return {
+        "conversations": [{"from": "human", "value": row["input"]}],
+        "system": row["instruction"],
+        "chosen": {"from": "gpt", "value": row["chosen"]},
+        "rejected": {"from": "gpt", "value": row["rejected"]},
+        "pair_id": row["pair_id"],
+    }
+
+
+def _reward_row(row: Row) -> Row:
+    return {
+        "messages": _messages(row),
+        "chosen": {"role": "assistant", "content": row["chosen"]},
+        "rejected": {"role": "assistant", "content": row["rejected"]},
+        "margin": row["margin"],
+        "pair_id": row["pair_id"],
+    }
+
+
+def _trl_row(row: Row) -> Row:
+    return {
+        "prompt": _messages(row),
+        "chosen": [{"role": "assistant", "content": row["chosen"]}],
+        "rejected": [{"role": "assistant", "content": row["rejected"]}],
+        "pair_id": row["pair_id"],
+    }
+
+
+def _messages(row: Row) -> list[dict[str, str]]:
+    return [{"role": "system", "content": row["instruction"]}, {"role": "user", "content": row["input"]}]
+
+
+def _as_they_are(rows: Sequence[Row]) -> Iterable[Row]:
+    return rows
+
+
+def _each(convert: Callable[[Row], Row]) -> Callable[[Sequence[Row]], Iterable[Row]]:
+    return lambda rows: map(convert, rows)
+
+
+def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
+    """Every reply of a question's pairs once, wanted or not; those chosen in one pair and rejected in another are left
+    out."""
+    sides: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        for side in ("chosen", "rejected"):
+            sides.setdefault((row["state_id"], row[side]), set()).add(side)
+    prompts = {row["state_id"]: row for row in rows}
+    for (state_id, reply), taken in sides.items():
+        if len(taken) == 1:
+            row = prompts[state_id]
+            yield {
+                "instruction": row["instruction"],
+                "input": row["input"],
+                "output": reply,
+                "kto_tag": taken == {"chosen"},
+                "state_id": state_id,
+                "question_id": row["question_id"],
+            }
+
+
+def sft_rows(question: QuestionRecord) -> Iterator[Row]:
+    """The steps of a question's best path, each a prompt and its reply."""
+    for step in question.path or ():
+        system, user = turns(step.prompt)
+        yield {
+            "instruction": system,
+            "input": user,
+            "output": step.response,
+            "action_type": ACTION_TYPE_NAMES[step.action_type],
+            "layer": step.layer,
+            "question_id": question.question_id,
+            "dataset": question.origin.dataset,
+            "split": question.origin.split,
+            "revision": question.origin.revision,
+            "config_hash": question.origin.config_hash,
+            "renderer": question.origin.renderer,
+        }
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file of the data set: how a question's rows of RAG_ProGuide become its rows, and what LLaMA-Factory is told.
+
+    convert: None where rows are not made of pairs. info: None where LLaMA-Factory does not read the format.
+    """
+
+    stem: str
+    suffix: str
+    convert: Callable[[Sequence[Row]], Iterable[Row]] | None
+    info: dict[str, Any] | None
+
+    def file_name(self, split: SplitName) -> str:
+        return f"{self.stem}{self.suffix}" if split == "train" else f"{self.stem}.{split}{self.suffix}"
+
+
+_SYSTEM_AND_PROMPT = {"system": "instruction", "prompt": "input"}
+_SIDES = {"chosen": "chosen", "rejected": "rejected"}
+_PAIRS: dict[str, Any] = {"ranking": True, "columns": _SYSTEM_AND_PROMPT | _SIDES}
+"""LLaMA-Factory's default columns would glue the instruction into the user turn."""
+
+FORMATS: dict[FormatName, Format] = {
+    "proguide": Format("RAG_ProGuide", ".json", _as_they_are, _PAIRS),
+    "alpaca": Format(
+        "alpaca",
+        ".json",
+        _each(_alpaca_row),
+        {"ranking": True, "columns": {"system": "system", "prompt": "instruction", "query": "input"} | _SIDES},
+    ),
+    "sharegpt": Format(
+        "sharegpt",
+        ".json",
+        _each(_sharegpt_row),
+        {
+            "formatting": "sharegpt",
+            "ranking": True,
+            "columns": {"messages": "conversations", "system": "system"} | _SIDES,
+        },
+    ),
+    "kto": Format(
+        "kto",
+        ".json",
+        kto_rows,
+        {"columns": _SYSTEM_AND_PROMPT | {"response": "output", "kto_tag": "kto_tag"}},
+    ),
+    "reward": Format(
+        "reward",
+        ".json",
+        _each(_reward_row),
+        {
+            "formatting": "sharegpt",
+            "ranking": True,
+            "columns": {"messages": "messages"} | _SIDES,
+            "tags": {
+                "role_tag": "role",
+                "content_tag": "content",
+                "user_tag": "user",
+                "assistant_tag": "assistant",
+                "system_tag": "system",
+            },
+        },
+    ),
+    "sft": Format("sft", ".json", None, {"columns": _SYSTEM_AND_PROMPT | {"response": "output"}}),
+    "trl": Format("trl", ".jsonl", _each(_trl_row), None),
+    "parquet": Format("RAG_ProGuide", ".parquet", _as_they_are, _PAIRS),
+}
+
+
+def dataset_info(written: Iterable[tuple[FormatName, SplitName]]) -> dict[str, Any]:
+    """LLaMA-Factory's description of the files that were written, by the name that `dataset:` gives them."""
+    entries = {}
+    for name, split in written:
+        form = FORMATS[name]
+        if form.info is not None:
+            entries[dataset_name(name, split)] = {"file_name": form.file_name(split)} | form.info
+    return entries
+
+
+def dataset_name(name: FormatName, split: SplitName = "train") -> str:
+    """What LLaMA-Factory calls it: `rag_proguide`, `rag_proguide_validation`, `rag_proguide_kto`, .."""
+    parts = [DATASET, *([] if name == "proguide" else [name]), *([] if split == "train" else [split])]
+    return "_".join(parts)
+
+
+def turns(prompt: Sequence[Message]) -> tuple[str, str]:
+    """System and user turn. Raises ValueError for any other prompt."""
+    if [message.role for message in prompt] != ["system", "user"]:
+        raise ValueError("a step's prompt must be one system turn and one user turn")
+    return prompt[0].content, prompt[1].content

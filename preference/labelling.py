@@ -1,0 +1,270 @@
+"""Which of two sibling steps is better, and how sure that is: the states of a finished tree with every pair.
+
+Decides what a state is, what siblings are worth to each other and how alike they are. Nothing is left out here; what
+makes a pair good enough is decided in `selection`. Source of the basic rule (siblings, difference of rewards): the pair
+builder of ReasonRAG, arXiv 2505.14069; states by what was seen, confidence and tags are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import Protocol
+
+from preference.candidates import (
+    GoldVerdict,
+    Origin,
+    PairRecord,
+    StateRecord,
+    StepRecord,
+    Tag,
+    pair_key,
+    state_key,
+)
+from preference.confidence import confidence
+from preference.records import ActionType, Message, RolloutNode, RolloutRecord
+from preference.scoring import normalize_answer
+
+TOLERANCE = 1e-9
+"""Below this two means of the same outcomes are the same number."""
+
+
+class TokenCounter(Protocol):
+    """Counts as a trainer does. exact: whether in the true vocabulary and template, or by a rule of thumb."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def exact(self) -> bool: ...
+    def prompt(self, prompt: Sequence[Message]) -> int:
+        """Tokens up to where the reply begins."""
+        ...
+
+    def reply(self, text: str) -> int:
+        """Tokens of a reply and of what ends it."""
+        ...
+
+
+def labelled_states(
+    rollout: RolloutRecord, origin: Origin | None = None, tokens: TokenCounter | None = None
+) -> Iterator[StateRecord]:
+    """Every state of a tree in which at least two steps were taken, in order of creation.
+
+    In each state pairs stand by falling confidence, then margin, the better step as `chosen` (the earlier one if they
+    are equal). origin: what is known beyond the record.
+    """
+    origin = origin or origin_of(rollout)
+    for siblings in _states(rollout):
+        if len(siblings) > 1:
+            yield _labelled(rollout, origin, siblings, tokens)
+
+
+def origin_of(rollout: RolloutRecord) -> Origin:
+    """What a record itself says of where it comes from."""
+    return Origin(
+        dataset=rollout.dataset,
+        split=rollout.split,
+        config_hash=rollout.config_hash,
+        seed=rollout.seed,
+        recipe=rollout.recipe.name,
+        reward=rollout.recipe.reward,
+        renderer=rollout.renderer,
+    )
+
+
+def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
+    """The steps taken in each state. A state is what the agent has seen: two nodes that were reached by the same
+    replies are one state, and what follows them are siblings."""
+    states: dict[object, list[RolloutNode]] = {}
+    for node in rollout.nodes[1:]:
+        seen = node.parent_id if node.prompt is None else tuple((turn.role, turn.content) for turn in node.prompt)
+        states.setdefault(seen, []).append(node)
+    return list(states.values())
+
+
+def _labelled(
+    rollout: RolloutRecord, origin: Origin, siblings: list[RolloutNode], tokens: TokenCounter | None
+) -> StateRecord:
+    steps = [_Step(node, rollout) for node in siblings]
+    prompt = siblings[0].prompt or []
+    state_id = state_key(prompt) if prompt else f"{rollout.question_id}:{siblings[0].parent_id}"
+    pairs = [_pair(rollout, state_id, *two) for two in combinations(steps, 2)]
+    borrows = {step.node.id: step.node.same_as is not None for step in steps}
+    pairs.sort(
+        key=lambda each: (
+            -(each.confidence or 0.0),
+            -(each.margin or 0.0),
+            borrows[each.chosen] + borrows[each.rejected],
+            each.chosen,
+            each.rejected,
+        )
+    )
+    return StateRecord.model_construct(
+        state_id=state_id,
+        question_id=rollout.question_id,
+        question=rollout.question,
+        golden_answers=rollout.golden_answers,
+        origin=origin,
+        layer=_layer(siblings[0]),
+        action=siblings[0].action,
+        prompt=prompt,
+        tokens=tokens.prompt(prompt) if tokens else None,
+        steps=[_record(node, tokens) for node in siblings],
+        pairs=pairs,
+    )
+
+
+def _record(node: RolloutNode, tokens: TokenCounter | None) -> StepRecord:
+    return StepRecord.model_construct(
+        id=node.id,
+        action_type=node.action_type,
+        content=node.content,
+        response=node.response or "",
+        reward=node.reward,
+        grounded=node.grounded,
+        gold=node.gold,
+        visits=node.visits,
+        rollouts=len(node.rollouts),
+        observations=node.observations,
+        parse_error=node.parse_error.cause if node.parse_error else None,
+        repaired=node.repaired,
+        same_as=node.same_as,
+        tokens=tokens.reply(node.response or "") if tokens else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A node, and what every comparison with its siblings asks of it, found out once."""
+
+    node: RolloutNode
+    rollout: RolloutRecord = field(repr=False)
+
+    @cached_property
+    def rank(self) -> tuple[bool, float]:
+        """Order of siblings: parsed before malformed, then by reward, unvalued last."""
+        return self.node.parse_error is None, -1.0 if self.node.reward is None else self.node.reward
+
+    @cached_property
+    def said(self) -> str:
+        """The text inside the tag; of a failed step all of it."""
+        return self.node.content if self.node.content is not None else self.node.response or ""
+
+    @cached_property
+    def content_key(self) -> tuple[ActionType | None, str]:
+        """What a step says, whatever its case and spaces: the same for two steps that make no pair."""
+        return self.node.action_type, " ".join(self.said.split()).casefold()
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        return frozenset(normalize_answer(self.said).split())
+
+    @cached_property
+    def words_of_reply(self) -> frozenset[str]:
+        return frozenset(normalize_answer(self.node.response or "").split())
+
+    @cached_property
+    def first_said(self) -> int:
+        """The earliest sibling that says the same."""
+        return self.node.id if self.node.same_as is None else self.node.same_as
+
+    @cached_property
+    def covers(self) -> bool:
+        """Whether an answer holds a golden one, as `scoring.cover_em`, for answers normalised once."""
+        padded = f" {normalize_answer(self.said)} "
+        return any(f" {gold} " in padded for each in self.rollout.golden_answers if (gold := normalize_answer(each)))
+
+    @cached_property
+    def mean_outcome(self) -> float | None:
+        """Undiscounted, what the reward is made of; the step's own outcome where nothing was continued."""
+        if (self.rollout.recipe.reward or "").startswith("spre_even"):
+            return self.node.expected_outcome
+        if self.node.rollouts:
+            return sum(each.quality for each in self.node.rollouts) / len(self.node.rollouts)
+        return self.node.f1 if self.node.outcome is None else self.node.outcome.value
+
+    @cached_property
+    def observed(self) -> tuple[float, float] | None:
+        """What continuations say a step is worth, as a share of the greatest it could be, and how many they are."""
+        recipe = self.rollout.recipe
+        rule, judged, _ = (recipe.reward or "").partition("+")
+        worth = self.node.rewards.get(rule) if judged else self.node.reward
+        if worth is None:
+            return None
+        greatest = recipe.alpha ** (_layer(self.node) + 1)
+        return min(1.0, worth / greatest), float(self.node.observations or max(1, len(self.node.rollouts)))
+
+
+def _pair(rollout: RolloutRecord, state_id: str, first: _Step, second: _Step) -> PairRecord:
+    chosen, rejected = (first, second) if first.rank >= second.rank else (second, first)
+    same_type = chosen.node.action_type == rejected.node.action_type
+    return PairRecord.model_construct(
+        pair_id=pair_key(
+            state_id,
+            chosen.node.response or "",
+            rejected.node.response or "",
+            of=f"{rollout.config_hash}:{rollout.seed}",
+        ),
+        chosen=chosen.node.id,
+        rejected=rejected.node.id,
+        label="value",
+        margin=_margin(rollout, chosen.node, rejected.node),
+        confidence=_confidence(rollout, chosen, rejected),
+        similarity=jaccard(chosen.words, rejected.words)
+        if same_type
+        else jaccard(chosen.words_of_reply, rejected.words_of_reply),
+        same=chosen.content_key == rejected.content_key or chosen.first_said == rejected.first_said,
+        same_type=same_type,
+        tags=_tags(rollout, chosen, rejected),
+        gold=_gold(chosen.node, rejected.node),
+    )
+
+
+def jaccard(words: frozenset[str], others: frozenset[str]) -> float:
+    """Jaccard index, in [0, 1]; 1 where neither has any."""
+    return len(words & others) / len(words | others) if words | others else 1.0
+
+
+def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) -> float | None:
+    """Difference of rewards; None where one is missing."""
+    if chosen.reward is None or rejected.reward is None:
+        return None
+    scale = rollout.recipe.alpha ** _layer(chosen) if rollout.recipe.margin_by_layer else 1.0
+    return (chosen.reward - rejected.reward) / scale
+
+
+def _confidence(rollout: RolloutRecord, chosen: _Step, rejected: _Step) -> float | None:
+    """From the continuations alone, where a judge's word is a part of the reward; nothing is known of how often a judge
+    alone is right."""
+    if chosen.node.reward is None or rejected.node.reward is None or rollout.recipe.judge_weight == 1:
+        return None
+    better, worse = chosen.observed, rejected.observed
+    return None if better is None or worse is None else confidence(better, worse)
+
+
+def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:
+    types = chosen.action_type, rejected.action_type
+    if types not in (("query", "query"), ("evidence", "evidence")) or chosen.gold is None or rejected.gold is None:
+        return "unknown"
+    if chosen.gold == rejected.gold:
+        return "tie"
+    return "right" if chosen.gold > rejected.gold else "wrong"
+
+
+def _tags(rollout: RolloutRecord, chosen: _Step, rejected: _Step) -> list[Tag]:
+    tags: list[Tag] = []
+    left, right = chosen.mean_outcome, rejected.mean_outcome
+    judged = rollout.recipe.judge_weight > 0
+    if not judged and left is not None and right is not None and abs(left - right) <= TOLERANCE:
+        tags.append("efficiency_only")
+    if chosen.node.action_type == rejected.node.action_type == "answer" and chosen.covers == rejected.covers:
+        tags.append("style_only")
+    return tags
+
+
+def _layer(node: RolloutNode) -> int:
+    if node.layer is None:
+        raise ValueError(f"node {node.id} is no step and has no layer")
+    return node.layer

@@ -1,0 +1,54 @@
+"""Rows of RAG_ProGuide as Parquet, written in groups. Needs pyarrow, which the `hub` extra brings."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+from preference.formats import COLUMNS, Row
+
+_GROUP = 1000
+"""Rows held in memory before they are written."""
+
+
+class ParquetRows:
+    """A Parquet file that grows row by row; every file has the same column types, whatever is null in it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.rows = 0
+        self._file = file
+        self._waiting: list[Row] = []
+        self._writer: Any = None
+
+    def write(self, row: Row) -> None:
+        self._waiting.append(row)
+        self.rows += 1
+        if len(self._waiting) >= _GROUP:
+            self._flush()
+
+    def finish(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._file, _schema())
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._writer.schema))
+            self._waiting.clear()
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "bool": pa.bool_(),
+        "list<string>": pa.list_(pa.string()),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])

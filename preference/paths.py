@@ -1,0 +1,72 @@
+"""What came of a question: how its continuations ended, and the best way to a right answer in its tree."""
+
+from __future__ import annotations
+
+from preference.candidates import Ends, Origin, PathStep, QuestionRecord
+from preference.labelling import origin_of
+from preference.records import RolloutNode, RolloutRecord
+from preference.scoring import cover_em
+
+
+def question_record(rollout: RolloutRecord, origin: Origin | None = None) -> QuestionRecord:
+    """The line of `questions.jsonl` that a rollout makes."""
+    return QuestionRecord(
+        question_id=rollout.question_id,
+        question=rollout.question,
+        golden_answers=rollout.golden_answers,
+        origin=origin or origin_of(rollout),
+        error=rollout.error,
+        ends=_ends(rollout),
+        usage=rollout.usage,
+        path=None if rollout.error else best_path(rollout),
+    )
+
+
+def _ends(rollout: RolloutRecord) -> Ends:
+    outcomes = {end.quality for end in rollout.ends}
+    if not outcomes:
+        return "unknown"
+    if outcomes in ({1.0}, {0.0}):
+        return "all_right" if 1.0 in outcomes else "all_wrong"
+    return "mixed"
+
+
+def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
+    """The steps to the right answer that the labels hold highest; of equals the shortest path, then the earliest.
+
+    Right: the answer's outcome is 1, so that it is the golden answer and, where the recipe asks for that, stands in
+    evidence. Every step must be a reply that parsed by itself: no repair, no failed step.
+    """
+    right = [node for node in rollout.nodes[1:] if node.terminal and _is_right(rollout, node)]
+    for answer in sorted(right, key=lambda node: (-(node.reward or 0.0), node.layer or 0, node.id)):
+        steps = _steps_to(rollout, answer)
+        if all(step.parse_error is None and not step.repaired for step in steps):
+            return [_path_step(step) for step in steps]
+    return None
+
+
+def _is_right(rollout: RolloutRecord, answer: RolloutNode) -> bool:
+    if answer.parse_error is not None:
+        return False
+    if answer.outcome is not None:
+        return answer.outcome.value >= 1.0
+    return (answer.f1 or 0.0) >= 1.0 and bool(cover_em(answer.content or "", rollout.golden_answers))
+
+
+def _steps_to(rollout: RolloutRecord, answer: RolloutNode) -> list[RolloutNode]:
+    steps = [answer]
+    while steps[-1].parent_id:
+        steps.append(rollout.nodes[steps[-1].parent_id])
+    return steps[::-1]
+
+
+def _path_step(node: RolloutNode) -> PathStep:
+    if node.prompt is None or node.action_type is None or node.layer is None:
+        raise ValueError(f"node {node.id} is no step that parsed")
+    return PathStep(
+        layer=node.layer,
+        action_type=node.action_type,
+        prompt=node.prompt,
+        response=node.response or "",
+        content=node.content or "",
+    )

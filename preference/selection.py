@@ -1,0 +1,316 @@
+"""Which candidates become rows, and why the others do not.
+
+Every candidate is kept, or dropped under exactly one reason: the first in the order of `DropReason`. Rules that look at
+one question are applied here question by question, those about shares of the whole data set by `share_caps` and
+`balance` at the end. Asks nobody and reads no file; how labels came about is decided in `labelling`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from preference.candidates import GoldVerdict, PairRecord, StateRecord, StepRecord, Tag, TypeCombination
+from preference.labelling import TOLERANCE, labelled_states
+from preference.records import ActionType, RolloutRecord
+from preference.similarity import NEARLY_THE_SAME
+
+DropReason = Literal[
+    "contaminated",
+    "malformed",
+    "unvalued",
+    "same_content",
+    "not_picked",
+    "ungrounded",
+    "small_margin",
+    "uncertain",
+    "near_identical",
+    "other_type",
+    "too_long",
+    "duplicate",
+    "contradicted",
+    "not_extreme",
+    "state_full",
+    "question_full",
+    "efficiency_only_cap",
+    "style_only_cap",
+    "unbalanced",
+]
+"""contaminated: the question stands in an evaluation split. malformed: the better or, unless allowed, the worse step
+did not parse. unvalued: a step has no reward. same_content: both say the same, or share one estimate. not_picked: a
+judge saw the state and picked two others, or none. ungrounded: no passage read so far supports the chosen step.
+small_margin: rewards too close. uncertain: confidence too low. near_identical: both say nearly the same. other_type:
+the steps are of two types. too_long: prompt and longer reply have too many tokens. duplicate: a pair that is kept says
+the same. contradicted: one that is kept, of another run, says the opposite. not_extreme: its state has a pair of these two
+types with a wider margin. state_full, question_full: the state or question has enough pairs. efficiency_only_cap,
+style_only_cap: the data set has enough pairs so tagged. unbalanced: it has fewer pairs of another action type."""
+
+DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
+
+
+@dataclass(frozen=True, slots=True)
+class PairingRules:
+    """What makes a pair. None, and a share of 1: no limit.
+
+    min_margin: smallest difference of rewards, after division by alpha**layer where the recipe says so. The published
+        builder has .01.
+    min_confidence: smallest chance that the chosen step is truly better; see `preference.confidence`. The default is
+        the least of those tried at which 19 of 20 pairs were right, ties apart, in every setting of the laboratory but
+        the hardest, where it was .94 (benchmarks/RESULTS.md).
+    max_similarity: of what both sides say; beyond, they are near-identical.
+    max_per_combination: pairs of a state with the same two action types, widest margins first.
+    max_per_state, max_per_question: those that remain, the surest first.
+    max_tokens: of prompt and longer reply.
+    same_type: whether both steps must be of one action type.
+    max_efficiency_only, max_style_only: largest share of the data set that may have the tag, the surest first.
+    balance: whether each action type of the chosen step gets as many pairs as the rarest.
+    allow_malformed: whether a step that did not parse may be the rejected side.
+    allow_ungrounded: whether a step that no passage supports may be the chosen side.
+    """
+
+    min_margin: float = 0.05
+    min_confidence: float = 0.7
+    max_similarity: float = NEARLY_THE_SAME
+    max_per_combination: int | None = 1
+    max_per_state: int | None = None
+    max_per_question: int | None = None
+    max_tokens: int | None = None
+    same_type: bool = False
+    max_efficiency_only: float = 0.1
+    max_style_only: float = 0.1
+    balance: bool = False
+    allow_malformed: bool = False
+    allow_ungrounded: bool = False
+
+
+NO_FILTERS = PairingRules(
+    min_margin=0.0,
+    min_confidence=0.0,
+    max_similarity=1.0,
+    max_per_combination=None,
+    max_efficiency_only=1.0,
+    max_style_only=1.0,
+    allow_ungrounded=True,
+)
+"""All that can be undone is undone, but for rejected steps that did not parse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pair with its state; what was decided of it is `dropped`, None while it is kept."""
+
+    state: StateRecord
+    pair: PairRecord
+    chosen: StepRecord
+    rejected: StepRecord
+    dropped: DropReason | None = None
+
+    @property
+    def margin(self) -> float:
+        """0 where it is not known."""
+        return self.pair.margin or 0.0
+
+    @property
+    def confidence(self) -> float | None:
+        return self.pair.confidence
+
+    @property
+    def tags(self) -> Sequence[Tag]:
+        return self.pair.tags
+
+    @property
+    def gold(self) -> GoldVerdict:
+        return self.pair.gold
+
+    @property
+    def layer(self) -> int:
+        return self.state.layer
+
+    @property
+    def types(self) -> TypeCombination:
+        return self.chosen.action_type, self.rejected.action_type
+
+    @property
+    def tokens(self) -> int | None:
+        """Of prompt and longer reply; None where nobody counted."""
+        if self.state.tokens is None or self.chosen.tokens is None or self.rejected.tokens is None:
+            return None
+        return self.state.tokens + max(self.chosen.tokens, self.rejected.tokens)
+
+    @property
+    def surest_first(self) -> tuple[float, float]:
+        return -(self.confidence or 0.0), -self.margin
+
+    @property
+    def widest_first(self) -> tuple[float, float, int, int, int]:
+        borrowed = (self.chosen.same_as is not None) + (self.rejected.same_as is not None)
+        return -round(self.margin, 9), -(self.confidence or 0.0), borrowed, self.chosen.id, self.rejected.id
+
+
+def candidates(rollout: RolloutRecord, rules: PairingRules) -> Iterator[Candidate]:
+    """All candidates of one tree and what the rules make of them, but for shares of a whole data set."""
+    return iter(select(labelled_states(rollout), rules))
+
+
+def candidates_of(state: StateRecord) -> Iterator[Candidate]:
+    """Every pair of a state with its two steps."""
+    steps = {step.id: step for step in state.steps}
+    for pair in state.pairs:
+        yield Candidate(state, pair, steps[pair.chosen], steps[pair.rejected])
+
+
+def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: bool = False) -> list[Candidate]:
+    """What the rules make of all candidates of one question, in the order they come.
+
+    states: of one question; those of one `state_id` are one state, whatever run they are of. contaminated: whether the
+    question stands in an evaluation split that was not allowed.
+    """
+    judged = [
+        replace(each, dropped="contaminated" if contaminated else _by_itself(each, rules))
+        for state in states
+        for each in candidates_of(state)
+    ]
+    dropped = _in_their_states(judged, rules)
+    dropped |= _beyond(
+        [position for position, each in enumerate(judged) if each.dropped is None and position not in dropped],
+        judged,
+        rules.max_per_question,
+        "question_full",
+    )
+    return [replace(each, dropped=dropped[i]) if i in dropped else each for i, each in enumerate(judged)]
+
+
+def _by_itself(each: Candidate, rules: PairingRules) -> DropReason | None:
+    chosen, rejected, pair = each.chosen, each.rejected, each.pair
+    valued = pair.label == "value"
+    tokens = each.tokens
+    reasons: tuple[tuple[DropReason, bool], ...] = (
+        ("malformed", bool(chosen.parse_error or (rejected.parse_error and not rules.allow_malformed))),
+        ("unvalued", valued and pair.margin is None),
+        ("same_content", pair.same),
+        ("not_picked", pair.label is None),
+        ("ungrounded", chosen.grounded is False and not rules.allow_ungrounded),
+        ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
+        ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
+        ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
+        ("other_type", rules.same_type and not pair.same_type),
+        ("too_long", rules.max_tokens is not None and tokens is not None and tokens > rules.max_tokens),
+    )
+    return next((reason for reason, holds in reasons if holds), None)
+
+
+def _in_their_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[int, DropReason]:
+    """Of the positions that their state has no room for, why."""
+    by_state: dict[str, list[int]] = {}
+    for position, each in enumerate(judged):
+        if each.dropped is None:
+            by_state.setdefault(each.state.state_id, []).append(position)
+    dropped: dict[int, DropReason] = {}
+    for positions in by_state.values():
+        positions.sort(key=lambda position: judged[position].widest_first)
+        said: dict[tuple[object, object], int] = {}
+        combinations: Counter[TypeCombination] = Counter()
+        kept = []
+        for position in positions:
+            each = judged[position]
+            sides = _says(each.state, each.chosen), _says(each.state, each.rejected)
+            if sides in said:
+                dropped[position] = "duplicate"
+            elif sides[::-1] in said:
+                dropped[position] = "contradicted"
+            elif rules.max_per_combination is not None and combinations[each.types] >= rules.max_per_combination:
+                dropped[position] = "not_extreme"
+            else:
+                kept.append(position)
+                combinations[each.types] += 1
+            said.setdefault(sides, position)
+        dropped |= _beyond(kept, judged, rules.max_per_state, "state_full")
+    return dropped
+
+
+def _says(state: StateRecord, step: StepRecord) -> tuple[object, str]:
+    """What a step says, whatever its case and spaces, by the first of its siblings that says so."""
+    first = step if step.same_as is None else next((each for each in state.steps if each.id == step.same_as), step)
+    return first.action_type, " ".join((first.content or first.response).split()).casefold()
+
+
+def _beyond(
+    positions: Sequence[int], judged: Sequence[Candidate], most: int | None, reason: DropReason
+) -> dict[int, DropReason]:
+    """All but the surest so many."""
+    if most is None or len(positions) <= most:
+        return {}
+    ordered = sorted(positions, key=lambda position: (judged[position].surest_first, position))
+    return dict.fromkeys(ordered[most:], reason)
+
+
+# -- of the whole data set -------------------------------------------------------------------------------------
+
+_BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2}
+_TYPES: tuple[ActionType | None, ...] = ("query", "evidence", "answer", None)
+
+
+class Kept:
+    """What the rules about the whole data set need of the pairs that others let pass: some 20 bytes each, in order."""
+
+    def __init__(self) -> None:
+        self.tags = array("B")
+        self.types = array("B")
+        self.confidence = array("d")
+        self.margin = array("d")
+
+    def __len__(self) -> int:
+        return len(self.tags)
+
+    def add(self, each: Candidate) -> None:
+        self.tags.append(sum(bit for tag, bit in _BITS.items() if tag in each.tags))
+        self.types.append(_TYPES.index(each.chosen.action_type))
+        self.confidence.append(each.confidence or 0.0)
+        self.margin.append(each.margin)
+
+    def surest_first(self, i: int) -> tuple[float, float, int]:
+        return -self.confidence[i], -self.margin[i], i
+
+
+def beyond_shares(kept: Kept, rules: PairingRules) -> dict[int, DropReason]:
+    """Positions among the kept pairs that the data set has too many of, and why."""
+    dropped: dict[int, DropReason] = {}
+    caps: tuple[tuple[Tag, float, DropReason], ...] = (
+        ("efficiency_only", rules.max_efficiency_only, "efficiency_only_cap"),
+        ("style_only", rules.max_style_only, "style_only_cap"),
+    )
+    before = -1
+    while before != len(dropped):  # what one cap takes away makes the other's share larger
+        before = len(dropped)
+        for tag, share, reason in caps:
+            tagged = [i for i, tags in enumerate(kept.tags) if tags & _BITS[tag] and i not in dropped]
+            others = len(kept) - len(dropped) - len(tagged)
+            room = len(tagged) if share >= 1 else int(share / (1 - share) * others + TOLERANCE)
+            tagged.sort(key=kept.surest_first)
+            dropped |= dict.fromkeys(tagged[room:], reason)
+    if rules.balance:
+        dropped |= _unbalanced(kept, dropped)
+    return dropped
+
+
+def _unbalanced(kept: Kept, dropped: dict[int, DropReason]) -> dict[int, DropReason]:
+    """All but as many of each action type as the rarest has; the surest stay."""
+    by_type: dict[int, list[int]] = {}
+    for i, each in enumerate(kept.types):
+        if i not in dropped:
+            by_type.setdefault(each, []).append(i)
+    least = min(map(len, by_type.values()), default=0)
+    beyond: dict[int, DropReason] = {}
+    for positions in by_type.values():
+        positions.sort(key=kept.surest_first)
+        beyond |= dict.fromkeys(positions[least:], "unbalanced")
+    return beyond
+
+
+def lot(name: str, *, seed: int) -> float:
+    """A number in [0, 1) that the name and the seed decide, whatever else is drawn."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:7]) / 2**56
