@@ -7,6 +7,7 @@ interrupted. Nothing heavy is imported before a command needs it.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import traceback
@@ -291,7 +292,7 @@ def pairs(
     from reasonrag.display import show_pairs
     from reasonrag.pairing import pairs as make_pairs
 
-    summary = make_pairs(flags.pop("runs"), **flags)
+    summary = make_pairs(flags.pop("runs"), processes=os.cpu_count() or 1, **flags)
     if as_json:
         print(summary.model_dump_json())
     else:

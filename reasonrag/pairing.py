@@ -24,7 +24,7 @@ from preference import (
     export_pairs,
 )
 from preference.exporting import CANDIDATES, QUESTIONS, Facts
-from preference.gathering import merge_candidates, write_candidates
+from preference.gathering import label_file, merge_candidates
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
 from reasonrag.errors import InputError
@@ -34,9 +34,11 @@ from reasonrag.summaries import versions
 from reasonrag.tokens import RuleOfThumb
 
 
-def pairs(runs: str | Path | Sequence[str | Path], **flags: Any) -> PairSummary:
+def pairs(runs: str | Path | Sequence[str | Path], *, processes: int = 1, **flags: Any) -> PairSummary:
     """Write the data set of `runs`; the keyword arguments are the command's flags (`min_margin` for `--min-margin`).
 
+    processes: how many share the trees of a large run. More than one only where the calling script has a main guard, as
+    `multiprocessing` asks for.
     runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl. Raises InputError
     where one cannot be read or `out` cannot be written.
     """
@@ -45,7 +47,7 @@ def pairs(runs: str | Path | Sequence[str | Path], **flags: Any) -> PairSummary:
     tokens = RuleOfThumb()
     try:
         with _understood(settings.out):
-            gather(sources, settings.out, tokens)
+            gather(sources, settings.out, tokens, processes=processes)
             facts = Facts(
                 sources=tuple(map(str, sources)),
                 token_counter=tokens.name,
@@ -69,7 +71,7 @@ def _understood(out: Path) -> Iterator[None]:
         raise InputError(f"cannot write {out}: {error.strerror}") from error
 
 
-def gather(sources: Sequence[Path], out: Path, tokens: TokenCounter) -> None:
+def gather(sources: Sequence[Path], out: Path, tokens: TokenCounter, *, processes: int = 1) -> None:
     """Write `candidates.jsonl` and `questions.jsonl` of all sources below `out`.
 
     Raises InputError for a source that is neither a run nor a data set, and for an `out` that is a run.
@@ -85,7 +87,7 @@ def gather(sources: Sequence[Path], out: Path, tokens: TokenCounter) -> None:
                 f"there is no {missing}; give a run directory. Make one with: reasonrag generate --run {source}"
             )
     if len(sources) == 1 and not is_data_set(sources[0]):
-        _label(sources[0], out, tokens)
+        _label(sources[0], out, tokens, processes)
         return
     if [each.resolve() for each in sources] == [out.resolve()]:
         return
@@ -96,7 +98,7 @@ def gather(sources: Sequence[Path], out: Path, tokens: TokenCounter) -> None:
         for number, source in enumerate(sources):
             folders.append(source if is_data_set(source) else scratch / str(number))
             if not is_data_set(source):
-                _label(source, folders[-1], tokens)
+                _label(source, folders[-1], tokens, processes)
         merge_candidates(folders, out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -111,11 +113,11 @@ def _rollouts(source: Path) -> Path:
     return source if source.is_file() else source / ROLLOUTS
 
 
-def _label(source: Path, out: Path, tokens: TokenCounter) -> None:
+def _label(source: Path, out: Path, tokens: TokenCounter, processes: int) -> None:
     rollouts = _rollouts(source)
     first = next(iter(read_rollouts(rollouts)), None)
     origin = None if first is None else _origin(first, rollouts.with_name(CONFIG))
-    write_candidates(read_rollouts(rollouts), out, origin=origin, tokens=tokens)
+    label_file(rollouts, out, origin=origin, tokens=tokens, processes=processes)
 
 
 def _origin(first: RolloutRecord, config: Path) -> Origin:
