@@ -98,8 +98,8 @@ def _speed(script: Path | None, trees: int, scratch: Path) -> Iterator[str]:
     )
     yield (
         "\nThe published script writes what its rule (margin .01) lets pass, in one format. `pairs` labels every "
-        "candidate with confidence, similarity and token lengths, keeps them all, applies the default filters, and accounts for "
-        "every one that was dropped."
+        "candidate with confidence, similarity and token lengths, keeps them all, applies the default filters, and "
+        "accounts for every one that was dropped."
     )
 
 
