@@ -26,7 +26,7 @@ DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
 Tag = Literal["efficiency_only", "style_only"]
 """efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. style_only:
-both are answers and cover-EM cannot tell them apart."""
+both are answers and cover-EM cannot tell them apart; never without golden answers."""
 
 GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
 """Whether the chosen step of two queries, or of two pieces of evidence, has more gold passages than the rejected one,
@@ -202,7 +202,7 @@ def _tags(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) ->
     judged = rollout.recipe.judge_weight > 0
     if not judged and left is not None and right is not None and abs(left - right) <= TOLERANCE:
         tags.append("efficiency_only")
-    if chosen.action_type == rejected.action_type == "answer":
+    if chosen.action_type == rejected.action_type == "answer" and rollout.golden_answers:
         covered = [cover_em(node.content or "", rollout.golden_answers) for node in (chosen, rejected)]
         if covered[0] == covered[1]:
             tags.append("style_only")
