@@ -23,6 +23,7 @@ from reasonrag.parsing import TURN_TAGS
 from reasonrag.prompting import (
     PROMPT_NAMES,
     load_prompts,
+    render_answer,
     render_judgement,
     render_prompt,
     render_ranking,
@@ -77,6 +78,15 @@ def prompt_of(case: str) -> Sequence[Message]:
         "rank_first": render_ranking(
             PROMPTS, question=QUESTION, golden_answers=["Seine"], thoughts=(), candidates=[*query_only, "Seine."]
         ),
+        "answer": render_answer(PROMPTS, question=QUESTION, thoughts=THOUGHTS, answer="Seine", passages=PASSAGES),
+        "answer_by_rubric": render_answer(
+            PROMPTS,
+            question=QUESTION,
+            golden_answers=["Seine"],
+            thoughts=THOUGHTS,
+            answer="Seine",
+            rubric=["Names a river.", "Names no city."],
+        ),
     }
     return rendered[case]
 
@@ -85,7 +95,7 @@ def prompt_of(case: str) -> Sequence[Message]:
     "case",
     [
         *("think_first", "think_after_evidence", "read", "read_nothing_found", "conclude", "repair", "vary"),
-        *("judge", "judge_without_gold", "rank", "rank_first"),
+        *("judge", "judge_without_gold", "rank", "rank_first", "answer", "answer_by_rubric"),
     ],
 )
 def test_the_whole_prompt_of_every_turn_is_on_file(case: str, golden: Callable[[str, bytes], None]) -> None:
