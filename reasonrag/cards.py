@@ -26,7 +26,7 @@ from reasonrag.redaction import redact
 from reasonrag.staging import StagedFile, Tree, configs_of, hub_dataset_info, without_addresses
 
 _TEMPLATE = "dataset_card.md.j2"
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#|~$!])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~$])")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 _SIZES = (
     (1_000, "n<1K"),
@@ -72,12 +72,7 @@ def card(facts: CardFacts) -> str:
         autoescape=False,  # noqa: S701 - Markdown, not HTML: `finalize` escapes
         finalize=lambda value: value if isinstance(value, _Verbatim) else _escaped(value),
     )
-    environment.filters |= {
-        "code": _code,
-        "count": _count,
-        "share": _share,
-        "line": lambda value: _Verbatim(_line(value)),
-    }
+    environment.filters |= {"code": _code, "count": _count, "share": _share, "line": _verbatim_line}
     text = environment.get_template(_TEMPLATE).render(_values(facts))
     return f"---\n{front_matter(facts)}\n---\n\n{redact(text)}"
 
@@ -210,8 +205,8 @@ def _limits(summary: PairSummary) -> list[str]:
     if summary.mean_confidence is not None:
         wrong = 1 - summary.mean_confidence
         limits.append(
-            f"Labels are estimates from few continuations: by their own confidence about {wrong:.0%} of the pairs prefer "
-            "the worse step. The field confidence lets you choose."
+            f"Labels are estimates from few continuations: by their own confidence about {wrong:.0%} of the pairs "
+            "prefer the worse step. The field confidence lets you choose."
         )
     effective = summary.effective
     if effective.by_question is not None:
@@ -227,8 +222,7 @@ def _limits(summary: PairSummary) -> list[str]:
         limits.append(f"Token lengths in the rows are counted by: {summary.token_counter}.")
     limits += [
         "Replies were written by a language model: they can be wrong, and the terms of its provider apply to them.",
-        "Passages stand in the prompts as the corpus had them, errors included; golden answers are those of the question "
-        "sets.",
+        "Passages stand in the prompts as the corpus had them, errors included.",
     ]
     return limits + [each[:1].upper() + each[1:] + "." for each in summary.warnings]
 
@@ -276,7 +270,12 @@ def _pairs(summary: PairSummary, runs: Sequence[str]) -> str:
 
 
 def _line(value: object) -> str:
-    return _CONTROL.sub(" ", str(value)).strip()
+    return _CONTROL.sub(" ", str(value))
+
+
+def _verbatim_line(value: object) -> _Verbatim:
+    """For code blocks, which a line break alone could end."""
+    return _Verbatim(_line(value))
 
 
 def _escaped(value: object) -> str:
@@ -287,7 +286,7 @@ def _escaped(value: object) -> str:
 
 def _code(value: object) -> _Verbatim:
     """A name as a code span, in tables too."""
-    text = _line(value).replace("|", r"\|")
+    text = _line(value).strip().replace("|", r"\|")
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     space = " " if text.startswith("`") or text.endswith("`") else ""

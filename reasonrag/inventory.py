@@ -226,8 +226,8 @@ def _objects(path: Path) -> Iterator[tuple[int, _Line]]:
         for number, line in enumerate(lines, start=1):
             try:
                 value = orjson.loads(line)
-                if not isinstance(value, dict):
-                    raise TypeError(value)
-                yield number, _Line(line.decode(), value)
-            except (orjson.JSONDecodeError, TypeError) as error:
-                raise InputError(f"{path}, line {number} is no JSON object; make the data set again") from error
+            except orjson.JSONDecodeError:
+                value = None
+            if not isinstance(value, dict):
+                raise InputError(f"{path}, line {number} is no JSON object. {_AGAIN.format(path.parent)}")
+            yield number, _Line(line.decode(), value)

@@ -1,4 +1,4 @@
-"""The folder that goes to the Hub, built beside its place: rows as Parquet shards, files for trainers, candidates, trees.
+"""The folder that goes to the Hub, built beside its place: rows as Parquet, files for trainers, candidates, trees.
 
 Decides which files those are, their names and their bytes, which are the same every time, so that what is on the Hub
 already is not sent again. Rows are written by pyarrow with plain column types: what `datasets` 4 writes of itself,
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 import orjson
 
 from preference.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
-from preference.formats import FORMATS, FormatName, SplitName, dataset_name
+from preference.formats import FORMATS, SplitName, dataset_name
 from preference.parquet import ParquetRows
 from reasonrag.errors import InputError
 from reasonrag.inventory import AUDIT, AUDIT_PAGE, CONTAMINATION, SPLITS, Inventory, read_rows
@@ -83,7 +83,7 @@ def hub_dataset_info(inventory: Inventory, repo: str) -> dict[str, Any]:
             if form.info is not None and inventory.rows(form.file_name(split)):
                 subset = {} if name in ("proguide", "parquet") else {"subset": name}
                 place = {"hf_hub_url": repo, **subset, "split": split}
-                entries[dataset_name(cast(FormatName, name), split)] = place | form.info
+                entries[dataset_name(name, split)] = place | form.info
     return entries
 
 
@@ -191,7 +191,7 @@ def _pack(source: Path, target: Path, hidden: dict[bytes, bytes] | None = None) 
     """gzip, which everybody can read, without name and time, so that the same lines are the same bytes."""
     with source.open("rb") as lines, target.open("wb") as file:
         packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
-        with cast(BinaryIO, packed) as packed_lines:
+        with cast("BinaryIO", packed) as packed_lines:
             packed_lines.writelines(_without(lines, hidden or {}))
 
 

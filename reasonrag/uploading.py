@@ -65,7 +65,7 @@ def check_access() -> None:
         raise InputError("HF_HUB_OFFLINE is set, so nothing can be published; unset it, or use --dry-run")
     if not get_token():
         raise InputError(
-            "there is no token for the Hub. Set HF_TOKEN to one that may write (https://huggingface.co/settings/tokens), "
+            "there is no token for the Hub. Set HF_TOKEN to one that may write, from huggingface.co/settings/tokens, "
             "or run: hf auth login. --dry-run needs none"
         )
 
@@ -196,9 +196,8 @@ def _told(repo: str, done: Upload, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         causes = " ".join(str(each).split("\n\n")[-1] for each in (error, error.__cause__) if each is not None)
-        raise UploadStopped(
-            f"{repo}, {what}: {redact(' '.join(causes.split())) or type(error).__name__}.{_hint(error)} {_seen_by(done)}"
-        ) from error
+        cause = redact(" ".join(causes.split())) or type(error).__name__
+        raise UploadStopped(f"{repo}, {what}: {cause}.{_hint(error)} {_seen_by(done)}") from error
 
 
 def _hint(error: Exception) -> str:
