@@ -87,7 +87,7 @@ def front_matter(facts: CardFacts) -> str:
         {
             "config_name": config.name,
             **({"default": True} if config.name == "default" else {}),
-            "data_files": [{"split": split, "path": path} for split, path in config.files.items()],
+            "data_files": [{"split": split, "path": f"{config.folder}/{split}-*.parquet"} for split in config.splits],
         }
         for config in configs_of(facts.inventory)
     ]

@@ -96,8 +96,11 @@ def take_inventory(directory: Path) -> Inventory:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file with a JSON list, one at a time where each has its own line, as `pairs` writes them."""
+    """The rows of a JSON list, one at a time where each has its own line, as `pairs` writes them; or of JSON lines."""
     with path.open("rb") as lines:
+        if path.suffix == ".jsonl":
+            yield from map(orjson.loads, lines)
+            return
         if lines.readline() != b"[\n":
             yield from orjson.loads(path.read_bytes())
             return

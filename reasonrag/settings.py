@@ -487,7 +487,7 @@ class PublishSettings(Settings):
     license: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9][a-z0-9.-]*$",
-        description="Its licence, by the Hub's name [default: cc-by-sa-4.0 with passages of Wikipedia, else what is known]",
+        description="Its licence, as the Hub calls it [default: cc-by-sa-4.0 with passages of Wikipedia]",
     )
     allow: list[str] = Field(default=[], description="Publish in spite of this objection, by its name; repeatable")
     allow_eval: list[str] = Field(

@@ -12,16 +12,17 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import orjson
 
 from preference.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
-from preference.formats import FORMATS, SplitName, dataset_name
-from preference.parquet import ParquetRows
+from preference.formats import FORMATS, FormatName, SplitName, dataset_name
+from preference.parquet import ParquetRows, schema_of
 from reasonrag.errors import InputError
 from reasonrag.inventory import AUDIT, AUDIT_PAGE, CONTAMINATION, SPLITS, Inventory, read_rows
 from reasonrag.redaction import redact
@@ -38,10 +39,11 @@ _REMOVED = "[removed]"
 
 @dataclass(frozen=True)
 class Config:
-    """A configuration of the Hub's data set: a name and the files of its splits. Rows stand for the shards."""
+    """A configuration of the Hub's data set: a name, the folder of its Parquet shards, and its splits."""
 
     name: str
-    files: dict[SplitName, str]
+    folder: str
+    splits: tuple[SplitName, ...]
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,18 @@ class StagedFile:
 
 
 def configs_of(inventory: Inventory) -> list[Config]:
-    """`default`, the Parquet shards, and one for each other format; splits without rows are left out, because no
-    reader takes an empty file."""
-    found = [Config("default", {split: f"data/{split}-*.parquet" for split in SPLITS if inventory.rows_of(split)})]
+    """`default`, RAG_ProGuide's rows, and one for each other format. All of them are Parquet, because `datasets` reads
+    all configurations of a repository as one kind of file. Splits without rows are left out: no reader takes them."""
+    found = []
     for name, form in FORMATS.items():
-        files = {split: form.file_name(split) for split in SPLITS if inventory.rows(form.file_name(split))}
-        if name not in ("proguide", "parquet") and files:
-            found.append(Config(name, files))
+        splits = tuple(split for split in SPLITS if inventory.rows(form.file_name(split)))
+        if name != "parquet" and splits:
+            found.append(Config("default" if name == "proguide" else name, _folder(name), splits))
     return found
+
+
+def _folder(name: FormatName) -> str:
+    return "data" if name == "proguide" else name
 
 
 def hub_dataset_info(inventory: Inventory, repo: str) -> dict[str, Any]:
@@ -139,18 +145,18 @@ def stage(
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         return folder / path
 
-    for split in SPLITS:
-        if inventory.rows_of(split):
-            rows = source / FORMATS["proguide"].file_name(split)
-            shards = max(1, -(-rows.stat().st_size // shard_bytes))
-            names = [f"data/{split}-{number:05d}-of-{shards:05d}.parquet" for number in range(shards)]
-            places = [add(name, f"{split} rows") for name in names]
-            _write_shards(rows, places, inventory.rows_of(split))
     for name, form in FORMATS.items():
-        for split in SPLITS:
-            file = form.file_name(split)
-            if name != "parquet" and inventory.rows(file):
-                shutil.copyfile(source / file, add(file, f"{split} rows as {name}"))
+        if name == "parquet":
+            continue  # the rows of proguide, which are Parquet anyway
+        files = {split: form.file_name(split) for split in SPLITS if inventory.rows(form.file_name(split))}
+        every = chain.from_iterable(read_rows(source / file) for file in files.values())
+        schema = None if name == "proguide" else schema_of(every)
+        for split, file in files.items():
+            shards = max(1, min(-(-(source / file).stat().st_size // shard_bytes), inventory.rows(file)))
+            names = [f"{_folder(name)}/{split}-{number:05d}-of-{shards:05d}.parquet" for number in range(shards)]
+            places = [add(each, f"{split} rows, as {name}") for each in names]
+            _write_shards(source / file, places, inventory.rows(file), schema)
+            shutil.copyfile(source / file, add(file, f"the same {split} rows as JSON"))
     add(DATASET_INFO_FILE, "for LLaMA-Factory").write_bytes(
         orjson.dumps(hub_dataset_info(inventory, repo), option=_INDENTED)
     )
@@ -173,18 +179,15 @@ def stage(
     return staged
 
 
-def _write_shards(rows: Path, places: Sequence[Path], count: int) -> None:
-    """Rows in order, as many in each file, but for the last ones."""
-    each = -(-count // len(places))
-    with ExitStack() as files:
-        writers: list[ParquetRows] = []
-        for number, row in enumerate(read_rows(rows)):
-            if number % each == 0:
-                if writers:
-                    writers[-1].finish()
-                writers.append(ParquetRows(files.enter_context(places[number // each].open("wb"))))
-            writers[-1].write(row)
-        writers[-1].finish()
+def _write_shards(rows: Path, places: Sequence[Path], count: int, schema: Any) -> None:
+    """Rows in order, as many in each file, give or take one."""
+    left = read_rows(rows)
+    for number, place in enumerate(places):
+        with place.open("wb") as file:
+            writer = ParquetRows(file, schema)
+            for row in islice(left, count * (number + 1) // len(places) - count * number // len(places)):
+                writer.write(row)
+            writer.finish()
 
 
 def _pack(source: Path, target: Path, hidden: dict[bytes, bytes] | None = None) -> None:

@@ -26,7 +26,7 @@ from reasonrag.staging import TREES
 KIND = "dataset"
 _BLOCK = 1 << 20
 _OF_THE_HUB = ".gitattributes"
-_SHARD = re.compile(r"data/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
+_SHARD = re.compile(r"[a-z]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
 _NAMES = {form.file_name(split) for form in FORMATS.values() for split in SPLITS}
 
 
