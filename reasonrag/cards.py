@@ -23,7 +23,7 @@ from reasonrag.inventory import Inventory, RunFacts
 from reasonrag.licences import KNOWN, UNKNOWN, Licence, languages_of, licence_of
 from reasonrag.objections import Objection, checks_of
 from reasonrag.redaction import redact
-from reasonrag.staging import StagedFile, Tree, configs_of, hub_dataset_info, without_addresses
+from reasonrag.staging import StagedFile, Tree, configs_of, hub_dataset_info, warnings_of, without_addresses
 
 _TEMPLATE = "dataset_card.md.j2"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~$])")
@@ -129,7 +129,9 @@ def _values(facts: CardFacts) -> dict[str, Any]:
         "checks": checks_of(facts.audit),
         "audited": facts.audit is not None,
         "cutoff_len": _cutoff_len(facts.audit),
-        "contamination": _flat(without_addresses(summary.contamination)),
+        "tokenizer": _tokenizer(facts.audit),
+        "compared": _compared(summary.contamination),
+        "contamination": _flat(without_addresses(_without_compared(summary.contamination))),
         "aside": facts.aside,
         "limits": _limits(summary),
         "commands": _commands(inventory),
@@ -174,9 +176,27 @@ def _filters(summary: PairSummary) -> dict[str, Any]:
 
 
 def _cutoff_len(audit: dict[str, Any] | None) -> int | None:
-    """What the audit recommends, wherever it says so."""
-    found = [value for name, value in _flat(audit or {}).items() if name.rpartition(".")[2] == "cutoff_len"]
-    return next((value for value in found if isinstance(value, int)), None)
+    """The smallest one at which nothing is cut."""
+    advised = (audit or {}).get("advised_cutoff")
+    return advised if isinstance(advised, int) else None
+
+
+def _tokenizer(audit: dict[str, Any] | None) -> str:
+    """What counted the tokens of the audit, and whether that is exact."""
+    counter = (audit or {}).get("token_counter")
+    if not isinstance(counter, dict) or "name" not in counter:
+        return UNKNOWN
+    return f"{counter['name']}{'' if counter.get('exact') else ', an estimate'}"
+
+
+def _compared(contamination: dict[str, Any]) -> list[dict[str, Any]]:
+    """The evaluation splits that questions were compared with."""
+    checked = contamination.get("checked")
+    return [each for each in checked if isinstance(each, dict) and "name" in each] if isinstance(checked, list) else []
+
+
+def _without_compared(contamination: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in contamination.items() if name != "checked"}
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -220,11 +240,15 @@ def _limits(summary: PairSummary) -> list[str]:
         limits.append(f"{summary.failed_questions:,} questions have no tree, because their exploration failed.")
     if summary.token_counter:
         limits.append(f"Token lengths in the rows are counted by: {summary.token_counter}.")
+    if summary.dropped.get("contaminated"):
+        limits.append(
+            "Questions that stand in an evaluation set gave no pair, but their candidates are in candidates.jsonl.gz."
+        )
     limits += [
         "Replies were written by a language model: they can be wrong, and the terms of its provider apply to them.",
         "Passages stand in the prompts as the corpus had them, errors included.",
     ]
-    return limits + [each[:1].upper() + each[1:] + "." for each in summary.warnings]
+    return limits + [each[:1].upper() + each[1:] + "." for each in warnings_of(summary)]
 
 
 def _commands(inventory: Inventory) -> list[str]:

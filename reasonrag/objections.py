@@ -61,15 +61,15 @@ def checks_of(audit: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 def _of_evaluation(inventory: Inventory) -> list[Objection]:
     found = {
-        name: f"{count:,} questions are of {name}, which is no training split: who trains on them cannot evaluate on it"
+        name: f"questions of {name} are in it ({count:,}), which is no training split and cannot be evaluated on then"
         for name, count in inventory.candidate_questions.items()
         if not is_training(name)
     }
     for name, count in inventory.in_evaluation.items():
-        found.setdefault(name, f"{count:,} questions stand in {name}, which is kept for evaluation")
+        found.setdefault(name, f"questions of {name}, which is kept for evaluation, are in it ({count:,})")
     unchecked = (
         []
-        if inventory.summary.contamination
+        if inventory.summary.contamination.get("checked")
         else [Objection("--allow", "no_contamination_check", "nobody looked for its questions in evaluation sets")]
     )
     return [Objection("--allow-eval", name, what) for name, what in found.items()] + unchecked
@@ -95,7 +95,7 @@ def _of_the_rows(inventory: Inventory) -> list[Objection]:
     if inventory.summary.flipped:
         found.append(
             Objection(
-                "--allow", "flipped", f"the sides of {inventory.summary.flipped:,} pairs were exchanged on purpose"
+                "--allow", "flipped", f"the sides of {inventory.summary.flipped:,} pairs are exchanged on purpose"
             )
         )
     if inventory.secrets:

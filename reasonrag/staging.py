@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 
 import orjson
 
-from preference.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
+from preference.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.formats import FORMATS, FormatName, SplitName, dataset_name
 from preference.parquet import ParquetRows, schema_of
 from reasonrag.errors import InputError
@@ -214,6 +214,7 @@ def _write_summary(inventory: Inventory, target: Path) -> None:
             "out": "",
             "sources": [Path(each).name for each in summary.sources],
             "contamination": without_addresses(summary.contamination),
+            "warnings": warnings_of(summary),
         }
     )
     target.write_text(redact(orjson.dumps(public.model_dump(), option=_INDENTED).decode()), "utf-8")
@@ -224,6 +225,16 @@ def _public_config(config: dict[str, Any]) -> dict[str, Any]:
     kept = {name: config[name] for name in ("config_hash", "decides_answers", "versions") if name in config}
     public: dict[str, Any] = orjson.loads(redact(orjson.dumps(without_addresses(kept)).decode()))
     return public
+
+
+def warnings_of(summary: PairSummary) -> list[str]:
+    """The warnings without the places of evaluation splits, which some of them name."""
+    compared = [each for found in summary.contamination.values() if isinstance(found, list) for each in found]
+    places = [str(each["path"]) for each in compared if isinstance(each, dict) and each.get("path")]
+    warnings = list(summary.warnings)
+    for place in sorted(places, key=len, reverse=True):
+        warnings = [each.replace(f" ({place})", "").replace(place, Path(place).name) for each in warnings]
+    return warnings
 
 
 def without_addresses(value: Any) -> Any:

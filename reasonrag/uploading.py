@@ -38,6 +38,8 @@ class Upload:
     commit: str | None = None
     """Null where everything was there already."""
     private: bool = True
+    wanted: int = 0
+    """Files that the Hub did not have."""
     sent: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -87,6 +89,7 @@ def upload(folder: Path, paths: Sequence[str], repo: str, *, private: bool, say:
     _check_fit(repo, there, paths, was_private=done.private, private=private, created=created)
     wanted = [path for path in paths if not _is_there(folder / path, there.get(path))]
     done.unchanged = [path for path in paths if path not in wanted]
+    done.wanted = len(wanted)
     additions = [CommitOperationAdd(path, folder / path) for path in wanted]
     gone = [path for path in there if _is_ours(path) and path not in paths]
     with _quiet():
@@ -95,7 +98,7 @@ def upload(folder: Path, paths: Sequence[str], repo: str, *, private: bool, say:
             with _told(repo, done, f"sending {path}"):
                 api.preupload_lfs_files(repo, [addition], repo_type=KIND, free_memory=False)
             done.sent.append(path)
-            say(f"sent {path} ({number} of {len(additions)})")
+            say(f"{number} of {len(additions)}: {path}")
         if additions or gone:
             with _told(repo, done, "committing"):
                 done.commit = api.create_commit(
@@ -213,7 +216,7 @@ def _seen_by(done: Upload) -> str:
     """What is on the Hub now and who can see it."""
     if not done.url:
         return "Nothing was sent"
-    what = f"{len(done.sent) + len(done.unchanged)} files are up" if done.sent or done.unchanged else "No file is up"
+    what = f"{len(done.sent)} of {done.wanted} files are through, and what has arrived is not sent again"
     if done.commit is None:
         who = "readers see the repository as it was" if not done.private else "nobody else can see the repository"
     else:

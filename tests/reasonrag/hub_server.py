@@ -147,12 +147,14 @@ class HubServer:
 
     def _may(self, request: web.Request) -> bool:
         """Strangers read public repositories, and nothing else."""
-        if self._knows(request) or request.path.startswith("/lfs/"):  # whose addresses are secrets themselves
+        if self._knows(request) or request.path.startswith(("/lfs/", "/api/whoami")):  # /lfs/: addresses are secret
             return True
         repository = self.repositories.get(_name(request))
         return request.method != "PUT" and repository is not None and not repository.private
 
-    async def _whoami(self, _: web.Request) -> web.Response:
+    async def _whoami(self, request: web.Request) -> web.Response:
+        if not self._knows(request):
+            return web.json_response({"error": "Invalid user token"}, status=401)
         return web.json_response({"type": "user", "name": "somebody", "orgs": [{"name": "org"}]})
 
     async def _create(self, request: web.Request) -> web.Response:
