@@ -117,6 +117,8 @@ def _values(facts: CardFacts) -> dict[str, Any]:
         "rows": {split: inventory.rows_of(split) for split in ("train", "validation")},
         "runs": inventory.runs,
         "teachers": _names(summary.teachers),
+        "labels": _verbatim_counts(summary.pairs_by_label),
+        "judging": _flat(without_addresses(summary.judging)),
         "recipes": _names(summary.recipes),
         "cost": _cost(summary),
         "date": _date(inventory),
@@ -149,6 +151,10 @@ def _values(facts: CardFacts) -> dict[str, Any]:
 
 def _names(names: Sequence[str]) -> _Verbatim:
     return _Verbatim(", ".join(_code(name) for name in names) or UNKNOWN)
+
+
+def _verbatim_counts(counts: dict[str, int]) -> _Verbatim:
+    return _Verbatim(", ".join(f"{_code(name)} {count:,}" for name, count in counts.items()) or UNKNOWN)
 
 
 def _cost(summary: PairSummary) -> str:
@@ -287,6 +293,9 @@ def _pairs(summary: PairSummary, runs: Sequence[str]) -> str:
             words += [flag] if defaults.get(name) is not True else []
         elif isinstance(value, int | float | str | None) and value is not False and value != defaults.get(name):
             words += [flag, "0" if value is None else str(value)]
+    if summary.judging:
+        words += ["--label", "judge", "--model", str(summary.judging.get("model", UNKNOWN))]
+        words += ["--judge-gold"] if summary.judging.get("gold") else []
     return shlex.join([*words, "--out", PurePath(summary.out).name or "DIR"])
 
 

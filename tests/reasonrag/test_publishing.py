@@ -448,8 +448,7 @@ def test_everything_that_was_dropped_goes_up(data: Path, reasonrag: Reasonrag) -
 
 def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
     """However many there are."""
-    import pyarrow.parquet as pq
-
+    pq = pytest.importorskip("pyarrow.parquet", reason="the hub extra is not installed")
     rows = json.loads((data / "RAG_ProGuide.json").read_text())
     size = (data / "RAG_ProGuide.json").stat().st_size
     staged = stage(take_inventory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 3)
@@ -573,11 +572,11 @@ def test_a_published_data_set_can_be_filtered_anew(hub: HubServer, data: Path, t
     """As its card says: downloaded, unpacked, and given to `pairs`."""
     assert published(hub, data).returncode == 0
     place = tmp_path / "downloaded"
-    process(
-        f"from huggingface_hub import snapshot_download as get; get({REPO!r}, repo_type='dataset', local_dir={str(place)!r})",
-        hub,
-        tmp_path / "reader",
+    code = (
+        "from huggingface_hub import snapshot_download\n"
+        f"snapshot_download({REPO!r}, repo_type='dataset', local_dir={str(place)!r})"
     )
+    process(code, hub, tmp_path / "reader")
     for packed in place.glob("*.jsonl.gz"):
         (place / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
     summary = pairs(place, out=tmp_path / "anew", min_margin=0.2)
