@@ -22,6 +22,7 @@ from preference.formats import FORMATS, PAIRS_FILE, Row, SplitName
 from preference.records import Usage
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact, secrets
+from reasonrag.runs import ROLLOUTS
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 CONTAMINATION = "contamination.jsonl"
@@ -75,6 +76,10 @@ class Inventory:
 
 def take_inventory(directory: Path) -> Inventory:
     """Read a data set. Raises InputError where it is none, is empty, or is not what its summary says."""
+    if (directory / ROLLOUTS).is_file() and not (directory / CANDIDATES).is_file():
+        raise InputError(
+            f"{directory} is a run, no data set. First: reasonrag pairs {directory} --out data/{directory.name}"
+        )
     summary = _read_summary(directory)
     if not summary.pairs:
         raise InputError(f"{directory} has no pairs, so there is nothing to publish; see {directory / SUMMARY} for why")

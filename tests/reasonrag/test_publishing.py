@@ -331,6 +331,13 @@ def test_a_directory_that_is_not_one_whole_export_is_refused(
     assert not (data / "publish").exists()
 
 
+def test_a_run_is_told_from_a_data_set(made: Path, reasonrag: Reasonrag) -> None:
+    """With the command that makes one of it."""
+    done = reasonrag("publish", made / "run", "--repo", REPO, "--dry-run")
+    assert done.status == 2
+    assert f"is a run, no data set. First: reasonrag pairs {made / 'run'} --out data/run" in done.err
+
+
 def of_another_split(data: Path) -> None:
     questions = (data / "questions.jsonl").read_bytes()
     (data / "questions.jsonl").write_bytes(questions.replace(b'"split":"train"', b'"split":"dev"'))
