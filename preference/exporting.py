@@ -7,6 +7,7 @@ rules by which pairs are chosen.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 import orjson
 from pydantic import BaseModel
@@ -91,6 +92,8 @@ class PairSummary(BaseModel):
     dropped: dict[str, int] = {}
     files: dict[str, int] = {}
     """Rows by file."""
+    sha256: dict[str, str] = {}
+    """By file, so that a row that was changed afterwards is noticed before it is published."""
     recipes: list[str] = []
     splits: list[str] = []
     teachers: list[str] = []
@@ -195,7 +198,9 @@ def export_pairs(
         inspector.conclude()
         written = writers.finish()
         info.write(orjson.dumps(dataset_info(writers.kinds), option=_INDENTED))
-        summary = tally.summary(rules, options, facts).model_copy(update={"out": str(out), "files": written})
+        summary = tally.summary(rules, options, facts).model_copy(
+            update={"out": str(out), "files": written, "sha256": writers.digests}
+        )
         about.write(orjson.dumps(summary.model_dump(), option=_INDENTED))
     _remove_others(out, written)
     return summary
@@ -309,16 +314,36 @@ class _JsonRows:
             self._file.write(b"\n]\n" if self.rows else b"[]\n")
 
 
+class _Hashed:
+    """A file that is written in one go, and the SHA-256 of what was."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self._digest.update(content)
+        return self._file.write(content)
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)  # whatever else pyarrow asks a file for
+
+
 class _Writers:
     """The files of all formats and both parts; those of the validation part only where there is one."""
 
     def __init__(self, files: ExitStack, out: Path, options: ExportOptions) -> None:
         self._open: dict[tuple[FormatName, SplitName], _RowFile] = {}
+        self._hashed: dict[str, _Hashed] = {}
         splits: tuple[SplitName, ...] = ("train", "validation") if options.validation else ("train",)
         for name in dict.fromkeys(("proguide", *options.formats)):
             for split in splits:
                 path = out / FORMATS[name].file_name(split)
-                file = files.enter_context(replacing(path))
+                self._hashed[path.name] = _Hashed(files.enter_context(replacing(path)))
+                file = cast("BinaryIO", self._hashed[path.name])
                 rows: _RowFile = (
                     ParquetRows(file) if path.suffix == ".parquet" else _JsonRows(file, listed=path.suffix == ".json")
                 )
@@ -344,6 +369,11 @@ class _Writers:
         for file in self._open.values():
             file.finish()
         return {FORMATS[name].file_name(split): file.rows for (name, split), file in self._open.items()}
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 by file; complete after `finish`."""
+        return {name: file.hexdigest() for name, file in self._hashed.items()}
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, BinaryIO
 
 from preference.formats import COLUMNS, Row
@@ -13,10 +15,12 @@ _GROUP = 1000
 class ParquetRows:
     """A Parquet file that grows row by row; every file has the same column types, whatever is null in it."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, schema: Any = None) -> None:
+        """schema: pyarrow's, of other rows than RAG_ProGuide's."""
         self.rows = 0
         self._file = file
         self._waiting: list[Row] = []
+        self._schema = schema
         self._writer: Any = None
 
     def write(self, row: Row) -> None:
@@ -34,10 +38,26 @@ class ParquetRows:
         import pyarrow.parquet as pq
 
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._file, _schema())
+            self._writer = pq.ParquetWriter(self._file, self._schema or _schema())
         if self._waiting:
             self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._writer.schema))
             self._waiting.clear()
+
+
+def schema_of(rows: Iterable[Row]) -> Any:
+    """The column types of rows of any format: what all of them have in common. Raises pyarrow.ArrowInvalid."""
+    import pyarrow as pa
+
+    schema = pa.schema([])
+    waiting: list[Row] = []
+    for row in chain(rows, [None]):
+        if row is not None:
+            waiting.append(row)
+        if waiting and (row is None or len(waiting) >= _GROUP):
+            found = pa.Table.from_pylist(waiting).schema
+            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+            waiting.clear()
+    return schema
 
 
 def _schema() -> Any:

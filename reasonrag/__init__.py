@@ -24,6 +24,7 @@ __all__ = [
     "index_info",
     "index_serve",
     "pairs",
+    "publish",
     "tune",
 ]
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from reasonrag.generation import generate
     from reasonrag.indexing import index_build, index_check, index_info, index_serve
     from reasonrag.pairing import pairs
+    from reasonrag.publishing import publish
     from reasonrag.tuning import tune
 
 
@@ -57,6 +59,10 @@ def __getattr__(name: str) -> Any:
         from reasonrag.pairing import pairs
 
         return pairs
+    if name == "publish":
+        from reasonrag.publishing import publish
+
+        return publish
     if name == "tune":
         from reasonrag.tuning import tune
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeAlias
 import typer
 
 from reasonrag import __version__
-from reasonrag.errors import CapReached, InputError, Interrupted, ReasonragError
+from reasonrag.errors import CapReached, InputError, Interrupted, ReasonragError, UploadStopped
 from reasonrag.redaction import redact
 from reasonrag.settings import (
     CalibrateSettings,
@@ -29,6 +29,7 @@ from reasonrag.settings import (
     IndexSettings,
     PairingSettings,
     PairsSettings,
+    PublishSettings,
     ServeSettings,
     Settings,
     TuneSettings,
@@ -408,6 +409,43 @@ def tune(
     else:
         show_tuning(found)
     _exit(found.stopped, failed=sum(each.failed for each in found.trials))
+
+
+def _publish_flag(name: str) -> Any:
+    return _flag(PublishSettings, name)
+
+
+@app.command()
+def publish(
+    directory: Annotated[Path, typer.Argument(help="Data set made by reasonrag pairs")],
+    repo: Annotated[Optional[str], _publish_flag("repo")] = None,
+    private: Annotated[Optional[bool], _switch(PublishSettings, "private")] = None,
+    with_trees: Annotated[Optional[list[Path]], _publish_flag("with_trees")] = None,
+    license_: Annotated[Optional[str], _publish_flag("license")] = None,
+    allow: Annotated[Optional[list[str]], _publish_flag("allow")] = None,
+    allow_eval: Annotated[Optional[list[str]], _publish_flag("allow_eval")] = None,
+    max_shard_mb: Annotated[Optional[int], _publish_flag("max_shard_mb")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write DIR/publish with all files and the card, and ask nothing")
+    ] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Put a data set on the Hugging Face Hub, with its card; nothing is public before everything is up."""
+    flags = {name.rstrip("_"): value for name, value in locals().items() if name != "as_json"}
+    from reasonrag.publish_display import say, show_publication
+    from reasonrag.publishing import publish as publish_data_set
+
+    with _interrupts():
+        try:
+            done = publish_data_set(flags.pop("directory"), say=say, **flags)
+        except UploadStopped as stopped:
+            print(f"stopped: {redact(str(stopped))}", file=sys.stderr)
+            print(f"continue with: {_this_command()}", file=sys.stderr)
+            raise typer.Exit(FAILED) from None
+    if as_json:
+        print(done.model_dump_json())
+    else:
+        show_publication(done)
 
 
 def _index_flag(name: str, panel: str | None = None) -> Any:

@@ -10,7 +10,8 @@
         ├── Interrupted       Ctrl-C; exit status 130
         ├── DegenerateRun     the trees teach nothing; exit status 1
         ├── EndpointLost      no endpoint answers, or the account does not let us in any more; exit status 1
-        └── StorageError      answers cannot be written down; exit status 1
+        ├── StorageError      answers cannot be written down; exit status 1
+        └── UploadStopped     not everything is on the Hub; exit status 1
 
 Every message says what is wrong, where, and what to do next.
 """
@@ -104,6 +105,12 @@ class StorageError(RunStopped):
     """An answer could not be written down, so none may be asked for."""
 
     cause = "journal"
+
+
+class UploadStopped(RunStopped):
+    """The Hub refused something, or was lost; what is there already is not sent again."""
+
+    cause = "upload"
 
 
 def choices(wrong: str, valid: Iterable[str]) -> str:

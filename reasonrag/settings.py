@@ -23,7 +23,7 @@ from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
-COMMANDS = ("generate", "pairs", "calibrate", "tune", "index", "serve")
+COMMANDS = ("generate", "pairs", "calibrate", "tune", "index", "serve", "publish")
 """Commands with a table in the settings file."""
 INDEX_HOME = Path("indexes")
 MAX_TOP_K = 1000
@@ -502,6 +502,37 @@ class ServeSettings(SearchSettings):
     allow_empty_queries: bool = Field(
         default=False, description="Answer empty queries with no passages: Search-R1's trainer sends some"
     )
+
+
+class PublishSettings(Settings):
+    """Settings of `publish`."""
+
+    repo: str = Field(description="Name on the Hub: organisation/name")
+    private: bool = Field(default=False, description="Keep it private when everything is up")
+    with_trees: list[Path] = Field(
+        default=[], description="A run directory whose trees go up too; repeatable. Paths and addresses stay behind"
+    )
+    license: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9.-]*$",
+        description="Its licence, as the Hub calls it [default: cc-by-sa-4.0 with passages of Wikipedia]",
+    )
+    allow: list[str] = Field(default=[], description="Publish in spite of this objection, by its name; repeatable")
+    allow_eval: list[str] = Field(
+        default=[],
+        description="Publish questions of this evaluation split, as dataset/split, or all; repeatable",
+    )
+    max_shard_mb: int = Field(default=500, ge=1, description="Rows in a Parquet file at most, in MB of JSON")
+
+    @field_validator("allow", "allow_eval", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        return _one_or_several(value)
+
+    @field_validator("with_trees", mode="before")
+    @classmethod
+    def _runs(cls, value: object) -> object:
+        return _places(value)
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)

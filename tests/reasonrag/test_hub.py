@@ -6,57 +6,23 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from reasonrag.errors import InputError
 from reasonrag.hub import REPOSITORY, download_questions
 
+from .hub_server import environment_for, running_hub
+
 pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 QUESTIONS = b'{"id": "train_0", "question": "Who wrote it?", "golden_answers": ["Ada"], "metadata": {}}\n'
-
-
-@asynccontextmanager
-async def local_hub() -> AsyncIterator[str]:
-    """A hub with one repository, one commit and one file."""
-
-    async def info(_: web.Request) -> web.Response:
-        return web.json_response({"id": REPOSITORY, "sha": COMMIT, "siblings": [], "tags": []})
-
-    async def file(request: web.Request) -> web.Response:
-        if request.match_info["path"] != "hotpotqa/train.jsonl" or request.match_info["revision"] != COMMIT:
-            return web.Response(status=404, headers={"X-Error-Code": "EntryNotFound"})
-        headers = {"ETag": '"abc"', "X-Repo-Commit": COMMIT}
-        return web.Response(body=QUESTIONS, headers=headers)
-
-    app = web.Application()
-    app.router.add_get(f"/api/datasets/{REPOSITORY}/revision/main", info)
-    app.router.add_get(f"/datasets/{REPOSITORY}/resolve/{{revision}}/{{path:.*}}", file)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 async def run_python(code: str, *, endpoint: str, home: Path) -> subprocess.CompletedProcess[str]:
     """The client reads its environment at import, so it gets a process of its own."""
-    environment = os.environ | {
-        "HF_ENDPOINT": endpoint,
-        "HF_HOME": str(home),
-        "HF_HUB_OFFLINE": "0",  # other tests of this process may have set it
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DOWNLOAD_TIMEOUT": "5",
-    }
+    environment = os.environ | environment_for(endpoint, home)
     return await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
@@ -69,9 +35,10 @@ async def test_questions_come_from_the_collection_at_a_recorded_commit(tmp_path:
         "source = download_questions('hotpotqa', 'train')\n"
         "print(source.revision, source.total, next(source.read()).question)"
     )
-    async with local_hub() as endpoint:
-        done = await run_python(code, endpoint=endpoint, home=tmp_path)
-    assert done.stdout.strip() == f"{COMMIT} 1 Who wrote it?", done.stderr
+    with running_hub() as hub:
+        commit = hub.put(REPOSITORY, {"hotpotqa/train.jsonl": QUESTIONS})
+        done = await run_python(code, endpoint=hub.endpoint, home=tmp_path)
+    assert done.stdout.strip() == f"{commit} 1 Who wrote it?", done.stderr
 
 
 async def test_an_unreachable_hub_is_an_error_with_a_way_out(tmp_path: Path) -> None:

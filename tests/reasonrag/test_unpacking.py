@@ -7,15 +7,15 @@ import gzip
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from reasonrag.errors import InputError
 from reasonrag.unpacking import plain_corpus
+
+from .hub_server import environment_for, running_hub
 
 LINES = b'{"id": "a", "contents": "Paris\\nA city."}\n{"id": "b", "contents": "Rome\\nAnother."}\n'
 
@@ -95,53 +95,7 @@ def test_a_corpus_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 # -- the Hub ---------------------------------------------------------------------------------------------------
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "someone/wiki"
-
-
-@asynccontextmanager
-async def local_hub(files: dict[str, bytes]) -> AsyncIterator[str]:
-    """A hub with one data set, one commit and these files."""
-
-    async def info(_: web.Request) -> web.Response:
-        siblings = [{"rfilename": name} for name in files]
-        return web.json_response({"id": NAME, "sha": COMMIT, "siblings": siblings, "tags": []})
-
-    async def tree(_: web.Request) -> web.Response:
-        listed = [{"type": "file", "path": name, "size": len(body), "oid": "0" * 40} for name, body in files.items()]
-        return web.json_response(listed)
-
-    async def paths(request: web.Request) -> web.Response:
-        asked = (await request.post()).getall("paths", [])
-        found = [{"type": "file", "path": n, "size": len(files[str(n)]), "oid": "0" * 40} for n in asked if n in files]
-        return web.json_response(found)
-
-    async def file(request: web.Request) -> web.StreamResponse:
-        body = files.get(request.match_info["path"])
-        headers = {"ETag": '"abc"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
-        if body is None:
-            return web.Response(status=404, headers={"X-Error-Code": "EntryNotFound"})
-        asked = request.http_range
-        if asked.start is not None:
-            part = body[asked]
-            headers["Content-Range"] = f"bytes {asked.start}-{asked.start + len(part) - 1}/{len(body)}"
-            return web.Response(status=206, body=part, headers=headers)
-        return web.Response(body=body, headers=headers)
-
-    app = web.Application()
-    app.router.add_get(f"/api/datasets/{NAME}", info)
-    app.router.add_get(f"/api/datasets/{NAME}/revision/{{revision}}", info)
-    app.router.add_get(f"/api/datasets/{NAME}/tree/{{revision}}", tree)
-    app.router.add_get(f"/api/datasets/{NAME}/tree/{{revision}}/{{path:.*}}", tree)
-    app.router.add_post(f"/api/datasets/{NAME}/paths-info/{{revision}}", paths)
-    app.router.add_get(f"/datasets/{NAME}/resolve/{{revision}}/{{path:.*}}", file)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 async def fetched(source: str, home: Path, *, files: dict[str, bytes]) -> subprocess.CompletedProcess[str]:
@@ -152,15 +106,9 @@ async def fetched(source: str, home: Path, *, files: dict[str, bytes]) -> subpro
         "def say(message): print(message, file=sys.stderr)\n"
         f"print(plain_corpus(Path({source!r}), Path({str(home)!r}), say=say).read_text())"
     )
-    async with local_hub(files) as endpoint:
-        environment = os.environ | {
-            "HF_ENDPOINT": endpoint,
-            "HF_HOME": str(home / "hf"),
-            "HF_HUB_OFFLINE": "0",
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HUB_DOWNLOAD_TIMEOUT": "5",
-        }
+    with running_hub() as hub:
+        hub.put(NAME, files)
+        environment = os.environ | environment_for(hub.endpoint, home)
         command = [sys.executable, "-c", code]
         return await asyncio.to_thread(
             subprocess.run, command, env=environment, capture_output=True, text=True, check=False

@@ -1,0 +1,40 @@
+"""What a person sees of a published data set: its files and where it is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from reasonrag.display import print_table
+from reasonrag.publishing import Publication
+from reasonrag.redaction import redact
+from reasonrag.staging import CARD
+
+
+def say(message: str) -> None:
+    """Progress, on stderr."""
+    print(redact(message), file=sys.stderr, flush=True)
+
+
+def show_publication(done: Publication) -> None:
+    """The files with their sizes, what was set aside, and what comes next."""
+    rows = [(each.path, f"{each.bytes:,} bytes{_state(each.path, done)}") for each in done.files]
+    rows += [(path, "removed, of an earlier version") for path in done.removed]
+    print_table(f"{done.repo}  {done.pairs:,} pairs  licence {done.licence}", rows)
+    for each in done.warnings:
+        say(f"warning: {each}")
+    if done.set_aside:
+        print(f"set aside: {', '.join(done.set_aside)}")
+    print(f"card: {Path(done.folder) / CARD}")
+    if done.dry_run:
+        print("nothing was sent; the same command without --dry-run publishes these files")
+        return
+    print(f"{'private' if done.private else 'public'}: {done.url}")
+    print(f'load it: datasets.load_dataset("{done.repo}")')
+    print(f"train on it: dataset_dir: REMOTE:{done.repo}, dataset: rag_proguide, template: qwen")
+
+
+def _state(path: str, done: Publication) -> str:
+    if done.dry_run:
+        return ""
+    return ", there already" if path in done.unchanged else ", sent"

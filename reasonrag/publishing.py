@@ -1,0 +1,140 @@
+"""`reasonrag publish`: a data set as a repository on the Hub, with a card that tells what it is.
+
+First everything that can be known here: the name, the token, whether the files are those of one export, the audit, what
+speaks against it. Then the folder `DIR/publish` is written, which is what goes up, and only then is the Hub asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from preference.formats import FORMATS
+from reasonrag.cards import CardFacts, card
+from reasonrag.errors import InputError
+from reasonrag.inventory import AUDIT, SPLITS, Inventory, secrets_in, take_inventory
+from reasonrag.licences import UNKNOWN, licence_of
+from reasonrag.objections import check, objections
+from reasonrag.runs import ROLLOUTS
+from reasonrag.settings import PublishSettings, resolve
+from reasonrag.staging import CARD, STAGED, StagedFile, stage, staging, trees_of
+from reasonrag.uploading import Upload, check_access, check_name, upload
+
+_MEGABYTE = 1 << 20
+
+
+class PublishedFile(BaseModel):
+    """A file of the data set on the Hub."""
+
+    path: str
+    bytes: int
+
+
+class Publication(BaseModel):
+    """What was published, or would be; the object of `publish --json`."""
+
+    repo: str
+    dry_run: bool
+    folder: str
+    """Where the files lie here."""
+    files: list[PublishedFile]
+    pairs: int
+    licence: str
+    set_aside: list[str]
+    """Objections that `--allow` and `--allow-eval` set aside."""
+    warnings: list[str]
+    url: str | None = None
+    private: bool | None = None
+    """Who can see it now; null where nothing was sent."""
+    commit: str | None = None
+    sent: list[str] = []
+    unchanged: list[str] = []
+    removed: list[str] = []
+    """Files of an earlier version that this one does not have."""
+
+
+def publish(
+    directory: str | Path, *, dry_run: bool = False, say: Callable[[str], None] = lambda _: None, **flags: Any
+) -> Publication:
+    """Publish the data set in `directory`; the keyword arguments are the command's flags (`with_trees` for
+    `--with-trees`).
+
+    dry_run: write `DIR/publish` and ask nothing. say: told of progress. Raises InputError before anything is sent,
+    UploadStopped where the Hub was lost on the way: the same call goes on.
+    """
+    settings, directory = resolve(PublishSettings, "publish", flags), Path(directory)
+    _check_extra()
+    check_name(settings.repo)
+    if not dry_run:
+        check_access()
+    inventory = take_inventory(directory)
+    trees = trees_of(settings.with_trees, inventory)
+    for tree in trees:
+        inventory.secrets.extend(secrets_in(tree.directory / ROLLOUTS))
+    audit = _fresh_audit(inventory, say)
+    aside = check(objections(inventory, audit), allow=settings.allow, allow_eval=settings.allow_eval)
+    say(f"writing {directory / STAGED}")
+    with staging(directory) as folder:
+        staged = stage(
+            inventory, folder, repo=settings.repo, trees=trees, shard_bytes=settings.max_shard_mb * _MEGABYTE
+        )
+        staged.append(StagedFile(CARD, "this card"))
+        facts = CardFacts(settings.repo, inventory, audit, settings.license, aside, trees, staged)
+        (folder / CARD).write_text(card(facts), "utf-8")
+    folder = directory / STAGED
+    done = Upload()
+    if not dry_run:
+        done = upload(folder, [each.path for each in staged], settings.repo, private=settings.private, say=say)
+    return Publication(
+        repo=settings.repo,
+        dry_run=dry_run,
+        folder=str(folder),
+        files=[PublishedFile(path=each.path, bytes=(folder / each.path).stat().st_size) for each in staged],
+        pairs=inventory.summary.pairs,
+        licence=settings.license or licence_of(inventory.datasets),
+        set_aside=[f"{each.flag} {each.name}" for each in aside],
+        warnings=_warnings(settings, inventory),
+        url=done.url or None,
+        private=None if dry_run else done.private,
+        commit=done.commit,
+        sent=done.sent,
+        unchanged=done.unchanged,
+        removed=done.removed,
+    )
+
+
+def _check_extra() -> None:
+    missing = [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise InputError(f"publishing needs {missing[0]}, which the hub extra brings: pip install 'reasonrag[hub]'")
+
+
+def _fresh_audit(inventory: Inventory, say: Callable[[str], None]) -> dict[str, Any] | None:
+    """The audit of these very rows; None where there is none."""
+    path = inventory.directory / AUDIT
+    rows = [inventory.directory / FORMATS["proguide"].file_name(split) for split in SPLITS]
+    newest = max(each.stat().st_mtime_ns for each in rows if each.is_file())
+    if not path.is_file() or path.stat().st_mtime_ns < newest:
+        say(f"{path} is missing or older than the rows")
+        # CALL SITE of reasonrag.auditing.audit(inventory.directory), which writes audit.json; then go on below.
+        return None
+    try:
+        audit = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON. Audit again: reasonrag audit {inventory.directory}") from error
+    if not isinstance(audit, dict) or not isinstance(audit.get("checks"), list):
+        raise InputError(f"{path} is no audit. Audit again: reasonrag audit {inventory.directory}")
+    return audit
+
+
+def _warnings(settings: PublishSettings, inventory: Inventory) -> list[str]:
+    """What somebody would regret, and nobody else says."""
+    found = list(inventory.summary.warnings)
+    if settings.license is None and licence_of(inventory.datasets) == UNKNOWN:
+        found.append("the licence of some question set is not known, so the card says unknown; give --license NAME")
+    return found
