@@ -63,7 +63,7 @@ def labelled_states(
 
 
 def origin_of(rollout: RolloutRecord, beyond: Origin | None = None) -> Origin:
-    """What a record itself says of where it comes from, and of the rest what is known beyond it of its configuration."""
+    """What a record itself says of where it comes from; of the rest, what is known beyond it of its configuration."""
     own = Origin(
         dataset=rollout.dataset,
         split=rollout.split,

@@ -1,115 +1,72 @@
-"""Which siblings become a pair, and why the others do not."""
+"""Which candidates become pairs, and why the others do not."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trees import (
+    Fields,
+    Pair,
+    answer,
+    evidence,
+    malformed,
+    prompt,
+    query,
+    random_trees,
+    siblings,
+    tree,
+)
 
-from preference import Candidate, PairingRules, RolloutNode, RolloutRecord, candidates
-from preference.confidence import confidence
+from preference import NO_FILTERS, ActionType, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
+from preference.candidates import Tag
+from preference.labelling import labelled_states
+from preference.selection import DROP_REASONS, DropReason, Kept, beyond_shares, candidates_of, lot, select
 
-Fields = dict[str, Any]
-Pair = tuple[int, int]
-
-UNPARSED: Fields = {"cause": "no_tag", "detail": "no known tag"}
-
-
-def query(content: str, reward: float | None, **fields: Any) -> Fields:
-    return {"action_type": "query", "content": content, "reward": reward} | fields
-
-
-def evidence(content: str, reward: float | None, **fields: Any) -> Fields:
-    return {"action_type": "evidence", "content": content, "reward": reward} | fields
-
-
-def answer(content: str, reward: float | None, **fields: Any) -> Fields:
-    return {"action_type": "answer", "content": content, "reward": reward, "terminal": True} | fields
-
-
-def bare(response: str, reward: float) -> Fields:
-    return {"action_type": "query", "response": response, "reward": reward}
-
-
-def malformed(response: str, reward: float | None = 0.0, **fields: Any) -> Fields:
-    return {"response": response, "reward": reward, "terminal": True, "parse_error": UNPARSED} | fields
-
-
-def rollouts_of(f1: float, *steps: int) -> list[Fields]:
-    return [{"f1": f1, "em": float(f1 == 1), "steps": each} for each in steps]
-
-
-def tree(
-    parents: Sequence[int], steps: Sequence[Fields], *, alpha: float = 0.9, by_layer: bool = True
-) -> RolloutRecord:
-    """Node i + 1 is `steps[i]`, taken in the state of node `parents[i]`."""
-    depths = [0]
-    for parent in parents:
-        depths.append(depths[parent] + 1)
-    nodes = [
-        {
-            "id": node_id,
-            "parent_id": None if node_id == 0 else parents[node_id - 1],
-            "children_ids": [child for child, parent in enumerate(parents, start=1) if parent == node_id],
-            "layer": None if node_id == 0 else depths[node_id] - 1,
-        }
-        | ({} if node_id == 0 else steps[node_id - 1])
-        for node_id in range(len(parents) + 1)
-    ]
-    return RolloutRecord.model_validate(
-        {
-            "question_id": "q1",
-            "question": "Who wrote the first program?",
-            "golden_answers": ["Ada Lovelace"],
-            "dataset": "toy",
-            "split": "train",
-            "config_hash": "0f",
-            "seed": 7,
-            "recipe": {"name": "paper", "alpha": alpha, "margin_by_layer": by_layer},
-            "usage": {},
-            "nodes": nodes,
-        }
-    )
-
-
-def siblings(*steps: Fields) -> RolloutRecord:
-    """All steps taken in the root's state."""
-    return tree([0] * len(steps), steps)
+PUBLISHED_RULES = replace(NO_FILTERS, min_margin=0.01)
 
 
 def ids(each: Candidate) -> Pair:
     return each.chosen.id, each.rejected.id
 
 
-def rules_of(**rules: Any) -> PairingRules:
-    """Rules that drop little, so that a test sees the one it is about."""
-    return PairingRules(**({"min_margin": 0.1, "min_confidence": 0.5, "max_pairs_per_state": 3} | rules))
-
-
 def judged(rollout: RolloutRecord, **rules: Any) -> dict[Pair, str | None]:
-    """What became of each candidate, by (chosen, rejected)."""
-    return {ids(each): each.dropped for each in candidates(rollout, rules_of(**rules))}
+    """What becomes of each candidate, by (chosen, rejected), under rules that drop little, so that a test sees the one
+    it is about."""
+    how = replace(NO_FILTERS, **({"min_margin": 0.1, "min_confidence": 0.5} | rules))
+    return {ids(each): each.dropped for each in candidates(rollout, how)}
 
 
-def what_is_said(node: RolloutNode) -> tuple[str | None, str | None]:
-    return node.action_type, node.response if node.content is None else node.content
+def only(rollout: RolloutRecord, **rules: Any) -> str | None:
+    (dropped,) = judged(rollout, **rules).values()
+    return dropped
 
 
-def only(rollout: RolloutRecord, **rules: Any) -> Candidate:
-    (candidate,) = candidates(rollout, rules_of(**rules))
-    return candidate
+def fates(found: Iterable[Candidate]) -> Counter[str | None]:
+    return Counter(each.dropped for each in found)
 
 
-def test_the_defaults_ask_for_some_margin_and_for_some_certainty() -> None:
+def test_the_defaults_drop_what_would_be_regretted() -> None:
     """As measured in benchmarks/RESULTS.md; the published rule asks for a margin of .01 only."""
     assert PairingRules() == PairingRules(
-        min_margin=0.05, min_confidence=0.7, max_pairs_per_state=3, allow_malformed=False
+        min_margin=0.05,
+        min_confidence=0.7,
+        max_similarity=0.9,
+        max_per_combination=1,
+        max_per_state=None,
+        max_per_question=None,
+        max_tokens=None,
+        same_type=False,
+        max_efficiency_only=0.1,
+        max_style_only=0.1,
+        balance=False,
+        allow_malformed=False,
+        allow_ungrounded=False,
     )
 
 
@@ -117,60 +74,88 @@ def test_the_defaults_ask_for_some_margin_and_for_some_certainty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "chosen", "rejected"),
+    ("first", "second", "reason"),
     [
-        (query("who", 0.9), query("what", 0.1), 1, 2),
-        (query("who", 0.1), query("what", 0.9), 2, 1),
-        (query("who", 0.1), answer("Ada", 0.9), 2, 1),
-        (evidence("she did", 0.729), evidence("None", 0.0), 1, 2),
-    ],
-)
-def test_the_sibling_with_the_higher_reward_is_chosen(
-    first: Fields, second: Fields, chosen: int, rejected: int
-) -> None:
-    """Whatever their order and types; the pair knows both steps whole, and the layer of their state."""
-    pair = only(siblings(first, second))
-    assert (pair.chosen.id, pair.rejected.id, pair.dropped) == (chosen, rejected, None)
-    assert pair.types == (pair.chosen.action_type, pair.rejected.action_type)
-    assert pair.layer == 0
-    assert pair.rollout.question_id == "q1"
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "pair", "reason"),
-    [
-        (query("who", 0.5), query("what", 0.5), (1, 2), "small_margin"),
-        (query("who", 0.5), query("what", 0.41), (1, 2), "small_margin"),
-        (query("who", 0.41), query("what", 0.5), (2, 1), "small_margin"),
-        (query("who", 0.5), query("what", 0.3), (1, 2), None),
-        (query("who", 0.9), query("what", 0.8, observations=99), (1, 2), "small_margin"),
-        (query("who", 0.9), query("what", 0.79, observations=99), (1, 2), "uncertain"),
-        (query("who", 0.9), query("who?", 0.1, same_as=1), (1, 2), "same_content"),
-        (query("who", 0.9), query("who", 0.1), (1, 2), "same_content"),
-        (query("who", 0.1), query("  WHO\n", 0.9), (2, 1), "same_content"),
-        (query("who is she", 0.5), query("Who  is she", 0.5), (1, 2), "same_content"),
-        (query("who", 0.9), answer("who", 0.1), (1, 2), None),  # another type is another content
-        (answer("", 0.9, response="one"), answer("", 0.1, response="two"), (1, 2), "same_content"),
-        (bare("one", 0.9), bare("two", 0.1), (1, 2), None),  # where there is no content, the whole reply stands for it
-        (bare("one", 0.9), bare("ONE", 0.1), (1, 2), "same_content"),
-        (query("who", None), query("what", 0.1), (2, 1), "unvalued"),
-        (query("who", 0.0), query("what", None), (1, 2), "unvalued"),
-        (query("who", None), query("what", None), (1, 2), "unvalued"),
-        (query("who", None), query("who", 0.5), (2, 1), "unvalued"),
-        (query("who", 0.5), query("who", 0.5), (1, 2), "same_content"),
-        (query("who", 0.9), malformed("?!"), (1, 2), "malformed"),
-        (malformed("?!"), query("who", 0.9), (2, 1), "malformed"),
-        (malformed("?!"), query("who", 0.0), (2, 1), "malformed"),
-        (malformed("?!"), query("who", None), (2, 1), "malformed"),
-        (malformed("?!"), malformed("!?"), (1, 2), "malformed"),
+        (query("who", 0.5), query("what", 0.5), "small_margin"),
+        (query("who", 0.5), query("what", 0.41), "small_margin"),
+        (query("who", 0.41), query("what", 0.5), "small_margin"),
+        (query("who", 0.5), query("what", 0.3), None),
+        (query("who", 0.9), query("what", 0.8, observations=99), "small_margin"),
+        (query("who", 0.9), query("what", 0.79, observations=99), "uncertain"),
+        (query("who", 0.9), query("who?", 0.1, same_as=1), "same_content"),
+        (query("who", 0.9), query("who", 0.1), "same_content"),
+        (query("who is she", 0.5), query("Who  is she", 0.5), "same_content"),
+        (query("who", 0.9), answer("who", 0.1), None),
+        (query("who", None), query("what", 0.1), "unvalued"),
+        (query("who", None), query("what", None), "unvalued"),
+        (query("who", None), query("who", 0.5), "unvalued"),
+        (query("who", 0.5), query("who", 0.5), "same_content"),
+        (query("who", 0.9), malformed("?!"), "malformed"),
+        (malformed("?!"), query("who", None), "malformed"),
+        (malformed("?!"), malformed("!?"), "malformed"),
     ],
 )
 def test_a_candidate_is_dropped_for_the_first_reason_that_holds(
-    first: Fields, second: Fields, pair: Pair, reason: str | None
+    first: Fields, second: Fields, reason: str | None
 ) -> None:
-    """malformed before unvalued before same_content before small_margin before uncertain; (chosen, rejected) is known
-    all the same."""
-    assert judged(siblings(first, second)) == {pair: reason}
+    """malformed before unvalued before same_content before small_margin before uncertain, whatever the order of the
+    steps."""
+    assert only(siblings(first, second)) == reason
+
+
+STRICT = PairingRules(min_margin=0.2, min_confidence=0.95, max_similarity=0.5, max_tokens=10, same_type=True)
+EVERY_FLAW: Fields = {
+    "contaminated": True,
+    "malformed": True,
+    "unvalued": True,
+    "same_content": True,
+    "not_picked": False,
+    "ungrounded": True,
+    "small_margin": True,
+    "uncertain": True,
+    "near_identical": True,
+    "other_type": False,
+    "too_long": True,
+}
+
+
+def flawed_state(flaws: Fields) -> StateRecord:
+    """A state with one pair that has these flaws, and is good otherwise."""
+    (state,) = labelled_states(siblings(query("who", 0.9), query("what", 0.1)))
+    margin = None if flaws["unvalued"] else 0.1 if flaws["small_margin"] else 0.9
+    chosen, rejected = state.steps
+    pair = state.pairs[0].model_copy(
+        update={
+            "margin": margin,
+            "confidence": 0.6 if flaws["uncertain"] else 0.99,
+            "label": None if flaws["not_picked"] else "value",
+            "similarity": 0.95 if flaws["near_identical"] else 0.0,
+            "same": flaws["same_content"],
+            "same_type": not flaws["other_type"],
+        }
+    )
+    chosen = chosen.model_copy(update={"grounded": not flaws["ungrounded"], "tokens": 4})
+    rejected = rejected.model_copy(
+        update={"parse_error": "no_tag" if flaws["malformed"] else None, "tokens": 7 if flaws["too_long"] else 6}
+    )
+    return state.model_copy(update={"tokens": 4, "steps": [chosen, rejected], "pairs": [pair]})
+
+
+def test_reasons_are_told_in_their_order() -> None:
+    """A pair with every flaw; taking away the one that is told uncovers the next. Two come apart: where a judge picks,
+    margins do not count, and near-identical sides are of one type."""
+    told: list[DropReason | None] = []
+    flaws = dict(EVERY_FLAW)
+    for _ in DROP_REASONS:
+        (candidate,) = select([flawed_state(flaws)], STRICT, contaminated=flaws["contaminated"])
+        told.append(candidate.dropped)
+        if candidate.dropped is None:
+            break
+        flaws[candidate.dropped] = False
+        flaws |= {"same_content": {"not_picked": True}, "near_identical": {"other_type": True}}.get(
+            candidate.dropped, {}
+        )
+    assert told == [*DROP_REASONS[: DROP_REASONS.index("too_long") + 1], None]
 
 
 def test_siblings_with_equal_reward_make_no_pair() -> None:
@@ -185,7 +170,41 @@ def test_siblings_with_equal_reward_make_no_pair() -> None:
 )
 def test_the_smallest_margin_is_set_by_the_user(min_margin: float, reason: str | None) -> None:
     """A margin of exactly the minimum is enough (.75 - .5 = .25)."""
-    assert only(siblings(query("who", 0.75), query("what", 0.5)), min_margin=min_margin).dropped == reason
+    assert only(siblings(query("who", 0.75), query("what", 0.5)), min_margin=min_margin) == reason
+
+
+@pytest.mark.parametrize(("by_layer", "reason"), [(True, None), (False, "small_margin")])
+def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool, reason: str | None) -> None:
+    """.09 in layer 2 is .111 of .81: above .1 only if margins are scaled."""
+    deep = tree(
+        [0, 1, 2, 2],
+        [query("who", 0.5), evidence("she", 0.5), answer("Ada", 0.59), answer("Bob", 0.5)],
+        by_layer=by_layer,
+    )
+    assert only(deep) == reason
+
+
+@pytest.mark.parametrize(
+    ("min_confidence", "reason"), [(0.0, None), (0.5, None), (0.89, None), (0.92, "uncertain"), (1.0, "uncertain")]
+)
+def test_how_sure_a_pair_must_be_is_set_by_the_user(min_confidence: float, reason: str | None) -> None:
+    """One right against one wrong continuation: 1/2 + 4/pi**2 = .905."""
+    assert only(siblings(query("who", 0.9), query("what", 0.0)), min_confidence=min_confidence) == reason
+
+
+def test_a_lucky_step_is_no_better_than_a_proven_one() -> None:
+    """.9 of the best after one continuation, .8 after fifty: the mean of the first posterior is (.5 + .9) / 2 = .7, so
+    the second step is the likelier to be better, and the pair that rewards would make is uncertain."""
+    lucky = siblings(query("who", 0.81, observations=1), query("what", 0.72, observations=50))
+    assert judged(lucky, min_margin=0.05) == {(1, 2): "uncertain"}
+    assert judged(lucky, min_margin=0.05, min_confidence=0.0) == {(1, 2): None}
+
+
+def test_a_certainty_that_nobody_knows_drops_nothing() -> None:
+    """Where a judge alone decides there is no confidence to ask for."""
+    record = siblings(query("who", 0.9), query("what", 0.1))
+    recipe = record.recipe.model_copy(update={"reward": "judge-score", "judge_weight": 1.0})
+    assert only(record.model_copy(update={"recipe": recipe}), min_confidence=1.0) is None
 
 
 @pytest.mark.parametrize(
@@ -205,225 +224,100 @@ def test_a_malformed_step_may_be_rejected_if_the_user_says_so_but_never_chosen(
     assert judged(siblings(first, second), allow_malformed=True) == {pair: reason}
 
 
-@pytest.mark.parametrize(("by_layer", "margins"), [(True, [0.09, 0.1, 0.1]), (False, [0.09, 0.09, 0.081])])
-def test_margins_are_divided_by_the_discount_of_their_layer_where_the_recipe_says_so(
-    *, by_layer: bool, margins: list[float]
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "reason"),
+    [(False, None, "ungrounded"), (False, True, "ungrounded"), (True, False, None), (None, None, None)],
+)
+def test_what_no_passage_supports_is_not_chosen(
+    *, chosen: bool | None, rejected: bool | None, reason: str | None
 ) -> None:
-    """alpha .9: differences of .09, .09 and .081 in layers 0, 1 and 2 are .09, .09 / .9 and .081 / .81 of what could
-    still be won there; without `margin_by_layer` they stand as they are."""
-    deep = tree(
-        [0, 0, 1, 1, 3, 3],
-        [
-            query("who", 0.60),
-            query("what", 0.51),
-            evidence("she", 0.60),
-            evidence("he", 0.51),
-            answer("Ada", 0.600),
-            answer("Bob", 0.519),
-        ],
-        by_layer=by_layer,
-    )
-    pairs = list(candidates(deep, PairingRules()))
-    assert [(ids(pair), pair.layer) for pair in pairs] == [((1, 2), 0), ((3, 4), 1), ((5, 6), 2)]
-    assert [pair.margin for pair in pairs] == pytest.approx(margins)
+    """Unless the user allows it. It may be rejected, and where nobody knows nothing is dropped."""
+    pair = siblings(evidence("she did", 0.9, grounded=chosen), evidence("he did", 0.1, grounded=rejected))
+    assert only(pair, allow_ungrounded=False) == reason
+    assert only(pair, allow_ungrounded=True) is None
 
 
-@pytest.mark.parametrize(("by_layer", "reason"), [(True, None), (False, "small_margin")])
-def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool, reason: str | None) -> None:
-    """.09 in layer 2 is .111 of .81: above .1 only if margins are scaled."""
-    deep = tree(
-        [0, 1, 2, 2],
-        [query("who", 0.5), evidence("she", 0.5), answer("Ada", 0.59), answer("Bob", 0.5)],
-        by_layer=by_layer,
-    )
-    assert only(deep).dropped == reason
-
-
-# -- tags ---------------------------------------------------------------------------------------------------------
+NINE = "birth place of Ada Lovelace who wrote first program"
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "tags"),
+    ("content", "most", "reason"),
     [
-        # both always right, in 1 and in 3 steps: only the length differs
-        (
-            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
-            query("who", 0.729, rollouts=rollouts_of(1, 3, 3)),
-            ("efficiency_only",),
-        ),
-        # right in 3 steps against right and wrong
-        (
-            query("who", 0.729, rollouts=rollouts_of(1, 3)),
-            query("what", 0.4, rollouts=rollouts_of(1, 3) + rollouts_of(0, 3)),
-            (),
-        ),
-        # .15 twice against .1 and .2: the same mean but for the last bit
-        (
-            query("who", 0.27, rollouts=rollouts_of(0.15, 1, 1)),
-            query("what", 0.1, rollouts=rollouts_of(0.1, 3) + rollouts_of(0.2, 3)),
-            ("efficiency_only",),
-        ),
-        # nothing known about one of them
-        (query("who", 0.9), query("what", 0.5, rollouts=rollouts_of(1, 3)), ()),
-        # two answers that hold the golden one: style
-        (
-            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
-            answer("It was Ada Lovelace", 0.7, rollouts=rollouts_of(0.8, 1)),
-            ("style_only",),
-        ),
-        # two answers that do not
-        (
-            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
-            answer("Bob", 0.0, rollouts=rollouts_of(0, 1)),
-            ("style_only",),
-        ),
-        # one that does, one that does not
-        (
-            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
-            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
-            (),
-        ),
-        # the same words in other lengths of path, both right
-        (
-            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
-            answer("Lovelace, Ada Lovelace", 0.7, rollouts=rollouts_of(1, 1)),
-            ("efficiency_only", "style_only"),
-        ),
-        # style is a matter of answers only
-        (
-            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
-            query("who", 0.0, rollouts=rollouts_of(0, 3)),
-            (),
-        ),
-        # no continuation recorded: the step's own score stands for it
-        (
-            answer("Ada Lovelace", 0.9, f1=1.0),
-            answer("Ada", 0.7, f1=1.0),
-            ("efficiency_only",),
-        ),
-        # what counts is what the rewards are made of: an answer that nothing supports is worth 0 here, whatever its F1
-        (
-            answer("Ada Lovelace", 0.9, rollouts=[{"f1": 1, "em": 1, "steps": 1, "outcome": 1.0}]),
-            query("who", 0.0, rollouts=[{"f1": 1, "em": 1, "steps": 2, "outcome": 0.0}]),
-            (),
-        ),
-        (
-            answer("Ada Lovelace", 0.9, f1=1.0, outcome={"name": "evident_f1", "value": 1.0}),
-            query("who", 0.5, rollouts=[{"f1": 0, "em": 0, "steps": 2, "outcome": 1.0}]),
-            ("efficiency_only",),
-        ),
+        (f"{NINE} ever", 0.9, None),  # 9 of 10 words: not above
+        (f"{NINE} ever", 0.89, "near_identical"),
+        (f"the {NINE}?", 0.9, "near_identical"),
+        (f"the {NINE}?", 1.0, None),
+        ("zola", 0.0, None),
     ],
 )
-def test_pairs_that_differ_only_in_length_or_style_are_tagged(
-    first: Fields, second: Fields, tags: tuple[str, ...]
-) -> None:
-    """efficiency_only: equal mean outcome before the discount. style_only: answers that cover-EM cannot tell apart.
-
-    A tag is said, not judged: the pair is kept.
-    """
-    pair = only(siblings(first, second))
-    assert pair.tags == tags
-    assert pair.dropped is None
+def test_sides_that_say_nearly_the_same_are_no_pair(content: str, most: float, reason: str | None) -> None:
+    """Above the largest similarity; at 1 nothing is too alike."""
+    assert only(siblings(query(NINE, 0.9), query(content, 0.1)), max_similarity=most) == reason
 
 
-@pytest.mark.parametrize(
-    ("reward", "tags"), [("spre", ()), ("spre_even", ("efficiency_only",)), ("spre_even+judge", ())]
-)
-def test_only_length_differs_if_the_outcomes_that_rewards_are_made_of_are_equal(
-    reward: str, tags: tuple[str, ...]
-) -> None:
-    """With rewards in which every draw of a state weighs the same, outcomes are compared so: below the first step one
-    right draw was explored twice and a wrong one once (2/3 of the answers), of the second one of two answers is right;
-    both are worth one half. A judge looks at more than outcomes."""
-    uneven = query("who", 0.405, expected_outcome=0.5, rollouts=rollouts_of(1, 2, 2) + rollouts_of(0, 2))
-    even = query("what", 0.36, expected_outcome=0.5, rollouts=rollouts_of(1, 3) + rollouts_of(0, 2))
-    record = siblings(uneven, even)
-    judged_by = {"reward": reward, "judge_weight": 0.5 if "judge" in reward else 0.0}
-    recipe = record.recipe.model_copy(update=judged_by)
-    assert only(record.model_copy(update={"recipe": recipe}), min_margin=0.01).tags == tags
-
-
-# -- how sure a pair is -------------------------------------------------------------------------------------------
+def test_steps_of_two_types_are_never_near_identical() -> None:
+    """To ask for what one could answer is another thing to do."""
+    same_words = siblings(query(NINE, 0.9, response=NINE), answer(NINE, 0.1, response=NINE))
+    assert only(same_words, max_similarity=0.5) is None
+    assert only(same_words, same_type=True) == "other_type"
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "observed"),
+    ("prompt_tokens", "chosen", "rejected", "most", "reason"),
     [
-        (query("who", 0.9), query("what", 0.0), ((1.0, 1), (0.0, 1))),
-        (query("who", 0.9, observations=4), query("what", 0.45, observations=2), ((1.0, 4), (0.5, 2))),
-        (query("who", 0.45), answer("Ada", 0.9, observations=3), ((1.0, 3), (0.5, 1))),
-        # where the record does not say, the continuations that came to an answer stand for them
-        (query("who", 0.9, rollouts=rollouts_of(1, 1, 1)), query("what", 0.0), ((1.0, 2), (0.0, 1))),
-        # labels that are no estimate of SPRE may be greater than a right answer could make them
-        (query("who", 0.95), query("what", 0.0), ((1.0, 1), (0.0, 1))),
+        (6, 3, 4, 10, None),
+        (6, 3, 4, 9, "too_long"),
+        (6, 4, 3, 9, "too_long"),
+        (6, 3, 4, None, None),
+        (None, 3, 4, 1, None),  # nobody counted
+        (6, None, 4, 1, None),
     ],
 )
-def test_a_pair_is_as_sure_as_the_continuations_its_rewards_rest_on(
-    first: Fields, second: Fields, observed: tuple[tuple[float, int], tuple[float, int]]
+def test_a_pair_must_fit_the_trainer(
+    prompt_tokens: int | None, chosen: int | None, rejected: int | None, most: int | None, reason: str | None
 ) -> None:
-    """Each side counts with its reward as a share of the greatest there could be, .9 here in layer 0 (alpha .9), and
-    with the number of continuations below it, at least one."""
-    assert only(siblings(first, second)).confidence == pytest.approx(confidence(*observed))
+    """Prompt and longer reply together, where they were counted."""
+    (state,) = labelled_states(siblings(query("who", 0.9), query("what", 0.1)))
+    steps = [
+        step.model_copy(update={"tokens": count}) for step, count in zip(state.steps, (chosen, rejected), strict=True)
+    ]
+    counted = state.model_copy(update={"tokens": prompt_tokens, "steps": steps})
+    assert [each.dropped for each in select([counted], replace(NO_FILTERS, max_tokens=most))] == [reason]
 
 
-def test_what_a_reward_could_be_at_most_depends_on_its_layer() -> None:
-    """In layer 1 a right answer is worth .81 at best, however margins are measured."""
-    for by_layer in (True, False):
-        deep = tree(
-            [0, 1, 1], [query("who", 0.5), answer("Ada", 0.81), answer("Bob", 0.405)], alpha=0.9, by_layer=by_layer
+def test_a_judge_s_pick_needs_neither_margin_nor_certainty() -> None:
+    """Of a state that a judge saw only its pick is a pair, even against the rewards; the other two are not_picked."""
+    (state,) = labelled_states(siblings(query("who", 0.9), query("what", 0.5), query("where", None)))
+    picked = [
+        pair.model_copy(
+            update={
+                "label": "judge" if ids_ == (1, 2) else None,
+                "chosen": ids_[1] if ids_ == (1, 2) else ids_[0],
+                "rejected": ids_[0] if ids_ == (1, 2) else ids_[1],
+                "margin": -0.4 if ids_ == (1, 2) else pair.margin,
+                "confidence": None,
+            }
         )
-        assert only(deep).confidence == pytest.approx(confidence((1.0, 1), (0.5, 1)))
+        for pair, ids_ in ((pair, (pair.chosen, pair.rejected)) for pair in state.pairs)
+    ]
+    found = select([state.model_copy(update={"pairs": picked})], PairingRules())
+    assert {ids(each): each.dropped for each in found} == {(2, 1): None, (1, 3): "not_picked", (2, 3): "not_picked"}
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [(query("who", None), query("what", 0.5)), (malformed("?!", reward=None), query("what", 0.5))]
-)
-def test_nothing_is_said_of_a_pair_with_an_unvalued_side(first: Fields, second: Fields) -> None:
-    """None, not one half: there is no estimate to be sure of."""
-    assert only(siblings(first, second)).confidence is None
-
-
-@pytest.mark.parametrize(
-    ("min_confidence", "reason"), [(0.0, None), (0.5, None), (0.89, None), (0.92, "uncertain"), (1.0, "uncertain")]
-)
-def test_how_sure_a_pair_must_be_is_set_by_the_user(min_confidence: float, reason: str | None) -> None:
-    """One right against one wrong continuation: 1/2 + 4/pi**2 = .905."""
-    assert only(siblings(query("who", 0.9), query("what", 0.0)), min_confidence=min_confidence).dropped == reason
-
-
-def test_a_lucky_step_is_no_better_than_a_proven_one() -> None:
-    """.9 of the best after one continuation, .8 after fifty: the mean of the first posterior is (.5 + .9) / 2 = .7, so
-    the second step is the likelier to be better, and the pair that rewards would make is uncertain."""
-    lucky = siblings(query("who", 0.81, observations=1), query("what", 0.72, observations=50))
-    assert judged(lucky, min_margin=0.05) == {(1, 2): "uncertain"}
-    assert judged(lucky, min_margin=0.05, min_confidence=0.0) == {(1, 2): None}
+def test_a_contaminated_question_gives_nothing() -> None:
+    """Whatever else speaks against its pairs."""
+    found = select(labelled_states(four_queries()), NO_FILTERS, contaminated=True)
+    assert fates(found) == {"contaminated": 6}
 
 
 # -- several pairs in one state -----------------------------------------------------------------------------------
 
 
-def test_a_state_is_what_the_agent_has_seen() -> None:
-    """Two queries with the same words lead to one state: what follows the one and the other are siblings, with one pair
-    at most for both of them, not one for each."""
-    seen = {"prompt": [{"role": "system", "content": "read"}, {"role": "user", "content": "Question: Who? .."}]}
-    other = {"prompt": [{"role": "system", "content": "read"}, {"role": "user", "content": "Question: Who? else"}]}
-    record = tree(
-        [0, 0, 0, 1, 1, 2, 3],
-        [
-            *(query("who", 0.5), query("who", 0.4), query("else", 0.3)),
-            *(evidence("a", 0.81, **seen), evidence("b", 0.3, **seen), evidence("c", 0.0, **seen)),
-            evidence("d", 0.9, **other),
-        ],
-    )
-    of_evidence = {pair: dropped for pair, dropped in judged(record, max_pairs_per_state=1).items() if pair[0] > 3}
-    assert of_evidence == {(4, 6): None, (4, 5): "not_surest", (5, 6): "not_surest"}
-
-
 def four_queries() -> RolloutRecord:
     """Right after 8 continuations, right after 1, wrong after 4, wrong after 1.
 
-    More evidence is surer, so 1 > 3 (8 and 4) before 1 > 4 (8 and 1) before 2 > 3 (1 and 4) before 2 > 4 (1 and 1).
-    1 > 2 and 3 > 4 have no margin; of them 1 is rather better than 2, and 3 rather worse than 4.
+    More evidence is surer, so 1 > 3 (8 and 4) before 1 > 4 (8 and 1) before 2 > 3 (1 and 4) before 2 > 4 (1 and 1);
+    all four have the same margin. 1 > 2 and 3 > 4 have none.
     """
     return siblings(
         query("a", 0.9, observations=8),
@@ -433,80 +327,77 @@ def four_queries() -> RolloutRecord:
     )
 
 
-def test_candidates_of_a_state_come_by_falling_confidence_and_states_by_creation() -> None:
-    """A deeper state with a surer pair still comes later."""
-    order = [ids(each) for each in candidates(four_queries(), PairingRules())]
-    assert order == [(1, 3), (1, 4), (2, 3), (2, 4), (1, 2), (3, 4)]
-    two_states = tree(
-        [0, 0, 1, 1],
-        [query("a", 0.5), query("b", 0.3), evidence("e", 0.0, observations=9), evidence("f", 0.8, observations=9)],
-    )
-    assert [ids(each) for each in candidates(two_states, PairingRules())] == [(1, 2), (4, 3)]
-
-
-def test_equally_sure_pairs_come_in_the_order_of_their_steps() -> None:
-    """By id of chosen, then rejected: the same tree always gives the same file."""
-    equal = siblings(query("a", 0.0), query("b", 0.9), query("c", 0.0), query("d", 0.9))
-    order = [ids(each) for each in candidates(equal, PairingRules()) if each.margin]
-    assert order == [(2, 1), (2, 3), (4, 1), (4, 3)]
-
-
 @pytest.mark.parametrize(
-    ("most", "not_surest"),
+    ("most", "beyond"),
     [(1, {(1, 4), (2, 3), (2, 4)}), (3, {(2, 4)}), (4, set()), (None, set())],
 )
-def test_of_a_state_the_surest_pairs_are_kept(most: int | None, not_surest: set[Pair]) -> None:
+@pytest.mark.parametrize("cap", ["max_per_combination", "max_per_state", "max_per_question"])
+def test_of_a_state_the_surest_of_equal_margins_are_kept(cap: str, most: int | None, beyond: set[Pair]) -> None:
     """As many as the user says; None keeps them all. What is no pair anyway takes no place."""
-    found = judged(four_queries(), max_pairs_per_state=most)
-    assert found == {
+    reason = {"max_per_combination": "not_extreme", "max_per_state": "state_full", "max_per_question": "question_full"}
+    assert judged(four_queries(), **{cap: most}) == {
         (1, 2): "small_margin",
         (3, 4): "small_margin",
-        **{pair: "not_surest" if pair in not_surest else None for pair in [(1, 3), (1, 4), (2, 3), (2, 4)]},
+        **{pair: reason[cap] if pair in beyond else None for pair in [(1, 3), (1, 4), (2, 3), (2, 4)]},
     }
 
 
-def test_without_a_limit_every_valid_candidate_is_kept() -> None:
-    """Nothing is dropped for another pair's sake that says another thing, and everything else as before."""
-    three = siblings(query("a", 0.8), query("b", 0.5), query("B", 0.2), query("d", None))
-    assert judged(three, max_pairs_per_state=None) == {
-        (1, 2): None,
-        (1, 3): None,
-        (2, 3): "same_content",
-        (1, 4): "unvalued",
-        (2, 4): "unvalued",
-        (3, 4): "unvalued",
-    }
+def test_the_best_stands_against_the_worst_once_for_each_two_types() -> None:
+    """Queries: the best over the worst. Queries over answers: the same. The answer over a query is another combination.
+    A surer pair with a narrower margin gives way."""
+    state = siblings(
+        query("best", 0.9, observations=2),
+        query("proven", 0.8, observations=90),
+        query("worst", 0.1, observations=90),
+        answer("Ada", 0.5),
+        answer("Bob", 0.2),
+    )
+    kept = {pair for pair, dropped in judged(state, max_per_combination=1).items() if dropped is None}
+    assert kept == {(1, 3), (1, 5), (4, 3), (4, 5)}
 
 
-def test_the_surest_valid_pair_is_kept_where_the_surest_is_not_valid() -> None:
+def test_of_what_the_combinations_leave_a_state_keeps_the_surest() -> None:
+    """not_extreme before state_full before question_full."""
+    mixed = siblings(query("who", 0.9, observations=9), query("what", 0.0, observations=9), answer("Ada", 0.3))
+    rules = {"max_per_combination": 1, "max_per_state": 2, "max_per_question": 1, "min_confidence": 0.0}
+    assert judged(mixed, **rules) == {(1, 2): None, (1, 3): "question_full", (3, 2): "state_full"}
+
+
+def test_the_widest_valid_pair_is_kept_where_the_widest_is_not_valid() -> None:
     """Best and worst say the same here, so the next takes its place."""
-    three = siblings(query("who", 0.9), query("what", 0.4), query("WHO", 0.1))
-    assert judged(three, max_pairs_per_state=1) == {(1, 3): "same_content", (1, 2): None, (2, 3): "not_surest"}
+    three = siblings(query("who", 0.9), query("what", 0.4), query("WHO", 0.0))
+    assert judged(three, max_per_combination=1) == {(1, 3): "same_content", (1, 2): None, (2, 3): "contradicted"}
+
+
+def test_without_limits_every_valid_candidate_is_kept() -> None:
+    """Nothing is dropped for another pair's sake that says another thing."""
+    three = siblings(query("a", 0.8), query("b", 0.5), query("c", 0.2), query("d", None))
+    assert judged(three) == {
+        **dict.fromkeys([(1, 2), (1, 3), (2, 3)]),
+        **dict.fromkeys([(1, 4), (2, 4), (3, 4)], "unvalued"),
+    }
 
 
 def test_steps_that_share_one_estimate_are_no_pair() -> None:
     """3 and 4 say the same as 1, in other words: nothing is known that would prefer one of them. 2 says another thing
-    than all three, and one pair says so, the surest; the others would only repeat it."""
+    than all three, and one pair says so; the others would only repeat it."""
     twins = siblings(
         query("who", 0.9),
         query("what", 0.0),
         query("who?", 0.5, same_as=1),
         query("who then", 0.4, same_as=1),
     )
-    assert judged(twins, max_pairs_per_state=None) == {
+    assert judged(twins) == {
         (1, 2): None,
-        (3, 2): "same_content",
-        (4, 2): "same_content",
-        (1, 3): "same_content",
-        (1, 4): "same_content",
-        (3, 4): "same_content",
+        (3, 2): "duplicate",
+        (4, 2): "duplicate",
+        **dict.fromkeys([(1, 3), (1, 4), (3, 4)], "same_content"),
     }
 
 
 def test_what_twins_say_is_one_pair_with_the_step_that_was_explored() -> None:
-    """`who` and `who?` share one estimate, as do `what` and `what?`: of four equal pairs the one without a
-    borrowed estimate is kept, although 1 and 2 are the earlier ones. Of the two places of the state the second is
-    left for `where`, over `what`, which is surer than `who` over `where`; what the twins would add is the same."""
+    """`who` and `who?` share one estimate, as do `what` and `what?`: of four equal pairs the one without a borrowed
+    estimate is kept, although 1 and 2 are the earlier ones."""
     twins = siblings(
         query("who?", 0.9, same_as=3),
         query("what?", 0.0, same_as=4),
@@ -514,187 +405,354 @@ def test_what_twins_say_is_one_pair_with_the_step_that_was_explored() -> None:
         query("what", 0.0),
         query("where", 0.63),
     )
-    assert judged(twins, max_pairs_per_state=2) == {
+    assert judged(twins) == {
         (3, 4): None,
-        **dict.fromkeys([(1, 2), (1, 4), (3, 2)], "same_content"),
+        **dict.fromkeys([(1, 2), (1, 4), (3, 2)], "duplicate"),
         (5, 4): None,
-        (5, 2): "same_content",
-        (3, 5): "not_surest",
-        (1, 5): "same_content",
+        (5, 2): "duplicate",
+        (3, 5): None,
+        (1, 5): "duplicate",
         **dict.fromkeys([(1, 3), (2, 4)], "same_content"),
     }
 
 
-def test_twins_are_one_pair_whichever_of_them_is_the_better() -> None:
-    """A pair of a state is known by what its two sides say: `who` over `what` is kept once, not once for each wording,
-    in another state once more."""
-    two_states = tree(
-        [0, 0, 0, 1, 1, 1],
-        [
-            *(query("who", 0.9), query("what", 0.0), query("what?", 0.0, same_as=2)),
-            *(evidence("e", 0.8), evidence("f", 0.0), evidence("f!", 0.0, same_as=5)),
-        ],
-    )
-    kept = [pair for pair, verdict in judged(two_states, max_pairs_per_state=None).items() if verdict is None]
-    assert kept == [(1, 2), (4, 5)]
+def test_empty_answers_say_the_same() -> None:
+    """Two replies with nothing inside the tag are one opinion, and one pair."""
+    empty = siblings(answer("Ada", 0.9), answer("", 0.0, response="one"), answer("", 0.0, response="two"))
+    assert judged(empty) == {(1, 2): None, (1, 3): "duplicate", (2, 3): "same_content"}
 
 
-def test_each_state_has_its_own_surest_pair() -> None:
-    """A pair in one state takes no place in another."""
+def test_each_state_has_its_own_pairs() -> None:
+    """What is said in one state takes no place in another."""
     two_states = tree(
         [0, 0, 1, 1, 2, 2],
-        [query("a", 0.9), query("b", 0.1)] + [evidence(text, reward) for text in "cd" for reward in (0.8, 0.2)],
+        [query("a", 0.9), query("b", 0.1)] + [evidence(text, reward) for _ in "ab" for text, reward in SAID],
     )
-    rules = rules_of(max_pairs_per_state=1)
-    contents = {(each.chosen.parent_id, each.dropped) for each in candidates(two_states, rules)}
-    assert contents == {(0, None), (1, "same_content"), (2, "same_content")}
+    kept = [pair for pair, dropped in judged(two_states, max_per_combination=1, max_per_state=1).items() if not dropped]
+    assert kept == [(1, 2), (3, 4), (5, 6)]
 
 
-@pytest.mark.parametrize("children", [0, 1])
-def test_a_state_with_fewer_than_two_steps_has_no_candidates(children: int) -> None:
-    """A pair takes two."""
-    assert judged(siblings(*[query("alone", 0.9)] * children)) == {}
+SAID = (("she did", 0.8), ("he did", 0.1))
+
+
+def test_a_question_has_so_many_pairs_over_all_its_states() -> None:
+    """The surest of the question stay, whatever state they are of."""
+    two_states = tree(
+        [0, 0, 1, 1],
+        [
+            *(query("a", 0.9, observations=2), query("b", 0.1, observations=2)),
+            *(evidence("c", 0.8, observations=9), evidence("d", 0.0, observations=9)),
+        ],
+    )
+    assert judged(two_states, max_per_question=1) == {(1, 2): "question_full", (3, 4): None}
 
 
 def test_a_failed_question_has_no_candidates() -> None:
     """An error line has no nodes, hence no pairs."""
-    failed = siblings().model_copy(update={"nodes": []})
-    assert judged(failed) == {}
+    assert judged(siblings().model_copy(update={"nodes": []})) == {}
 
 
-# -- laws ---------------------------------------------------------------------------------------------------------
+# -- several runs -------------------------------------------------------------------------------------------------
 
-random_steps = st.fixed_dictionaries(
-    {
-        "action_type": st.sampled_from(["query", "evidence", "answer", None]),
-        "content": st.sampled_from(["Ada Lovelace", "ada  lovelace", "Ada", "Bob", None]),
-        "response": st.sampled_from(["one", "two"]),
-        "reward": st.none() | st.floats(0, 1) | st.sampled_from([0.0, 0.5, 0.505, 0.9]),
-        "parse_error": st.sampled_from([None, None, None, UNPARSED]),
-        "observations": st.none() | st.integers(1, 9),
-        "same_as": st.sampled_from([None, None, 1]),
-        "rollouts": st.lists(st.builds(lambda f1: rollouts_of(f1, 2)[0], st.sampled_from([0.0, 0.5, 1.0])), max_size=2),
-    }
-)
 
+def states_of(*runs: RolloutRecord) -> list[StateRecord]:
+    return [state for run in runs for state in labelled_states(run)]
+
+
+def test_runs_that_found_the_same_make_one_pair() -> None:
+    """The wider margin is kept, whichever run is named first; words alone decide, not the ids of the steps."""
+    first = siblings(query("who", 0.6), query("what", 0.1), config_hash="a")
+    second = siblings(query("WHAT", 0.0), query("where", 0.8), query("who ", 0.9), config_hash="b")
+    for runs in ([first, second], [second, first]):
+        kept = [each for each in select(states_of(*runs), PUBLISHED_RULES) if each.dropped is None]
+        assert {(each.state.origin.config_hash, ids(each)) for each in kept} == {
+            ("b", (3, 1)),
+            ("b", (2, 1)),
+            ("b", (3, 2)),
+        }
+        assert fates(select(states_of(*runs), PUBLISHED_RULES)) == {None: 3, "duplicate": 1}
+
+
+def test_runs_that_contradict_each_other_make_one_pair() -> None:
+    """The wider margin wins, and a third that says so too is a duplicate of what lost or won."""
+    runs = [
+        siblings(query("who", 0.9), query("what", 0.1), config_hash="a"),
+        siblings(query("who", 0.2), query("what", 0.5), config_hash="b"),
+        siblings(query("who", 0.2), query("what", 0.4), config_hash="c"),
+    ]
+    found = select(states_of(*runs), replace(PUBLISHED_RULES, max_per_combination=1))
+    assert [each.dropped for each in found] == [None, "contradicted", "duplicate"]
+
+
+def test_what_runs_say_in_different_states_stands_side_by_side() -> None:
+    """Another prompt, such as that of another renderer, is another state."""
+    other = {"prompt": prompt("Question: Who wrote the first program?", system="Think hard.")}
+    runs = [
+        siblings(query("who", 0.9), query("what", 0.1), config_hash="a"),
+        siblings(query("who", 0.9, **other), query("what", 0.1, **other), config_hash="b"),
+    ]
+    assert fates(select(states_of(*runs), PairingRules(max_per_state=1))) == {None: 2}
+
+
+def test_caps_hold_over_all_runs_of_a_question() -> None:
+    """One pair a combination means one, from however many runs."""
+    runs = [siblings(query(f"who {n}", 0.9 - n / 10), query(f"what {n}", 0.1), config_hash=str(n)) for n in range(3)]
+    found = select(states_of(*runs), PairingRules())
+    assert [each.dropped for each in found] == [None, "not_extreme", "not_extreme"]
+
+
+# -- laws of one question -----------------------------------------------------------------------------------------
+
+limits = st.none() | st.integers(1, 3)
 rules = st.builds(
     PairingRules,
     min_margin=st.sampled_from([0.0, 0.01, 0.3]),
     min_confidence=st.sampled_from([0.0, 0.5, 0.7]),
-    max_pairs_per_state=st.none() | st.integers(1, 3),
+    max_similarity=st.sampled_from([0.3, 0.9, 1.0]),
+    max_per_combination=limits,
+    max_per_state=limits,
+    max_per_question=limits,
+    same_type=st.booleans(),
     allow_malformed=st.booleans(),
+    allow_ungrounded=st.booleans(),
+)
+runs = st.lists(st.sampled_from("abc").flatmap(lambda name: random_trees(config_hash=name)), max_size=3).map(
+    lambda found: states_of(*found)
 )
 
 
-@st.composite
-def random_trees(draw: st.DrawFn) -> RolloutRecord:
-    steps = draw(st.lists(random_steps, max_size=9))
-    parents = [draw(st.integers(0, child)) for child in range(len(steps))]
-    return tree(parents, steps, alpha=draw(st.sampled_from([0.5, 0.9, 1.0])), by_layer=draw(st.booleans()))
+def names(found: Iterable[Candidate]) -> list[tuple[int, Pair]]:
+    return [(id(each.state), ids(each)) for each in found]
 
 
-@given(rollout=random_trees(), how=rules)
-def test_every_two_siblings_are_a_candidate_once(rollout: RolloutRecord, how: PairingRules) -> None:
-    """A state with k steps has k(k - 1)/2 candidates, each kept or dropped under one reason: nothing is lost."""
-    found = Counter(frozenset(ids(each)) for each in candidates(rollout, how))
-    wanted = [frozenset(pair) for node in rollout.nodes for pair in combinations(node.children_ids, 2)]
-    assert found == Counter(wanted)
+@given(states=runs, how=rules)
+def test_every_candidate_has_one_fate(states: list[StateRecord], how: PairingRules) -> None:
+    """Each is kept, or dropped under a reason that exists: none is lost, added or moved."""
+    found = select(states, how)
+    assert names(found) == [name for state in states for name in names(candidates_of(state))]
+    assert {each.dropped for each in found} <= {None, *get_args(DropReason)}
+    assert fates(found).total() == sum(len(state.pairs) for state in states)
 
 
-@given(rollout=random_trees(), how=rules)
-def test_a_kept_pair_prefers_the_better_step(rollout: RolloutRecord, how: PairingRules) -> None:
+@given(states=runs, how=rules)
+def test_a_kept_pair_prefers_the_better_step(states: list[StateRecord], how: PairingRules) -> None:
     """Chosen reward > rejected reward, by the smallest margin at least, and as surely as is asked; the chosen step
-    parsed and says another thing.
+    parsed, is supported, and says another thing.
 
     What may be rejected besides is a step that did not parse, where the user allows it.
     """
-    for pair in candidates(rollout, how):
+    for pair in select(states, how):
         if pair.dropped is None:
             assert pair.chosen.reward is not None
             assert pair.rejected.reward is not None
             assert pair.chosen.reward > pair.rejected.reward
             assert pair.margin >= how.min_margin
-            assert pair.confidence is not None
-            assert pair.confidence >= how.min_confidence
+            assert (pair.confidence or 0.0) >= how.min_confidence
             assert pair.chosen.parse_error is None
             assert how.allow_malformed or pair.rejected.parse_error is None
-            assert what_is_said(pair.chosen) != what_is_said(pair.rejected)
-            assert pair.chosen.same_as is None or pair.chosen.same_as != pair.rejected.same_as
-            assert pair.chosen.id != pair.rejected.same_as
-            assert pair.rejected.id != pair.chosen.same_as
+            assert how.allow_ungrounded or pair.chosen.grounded is not False
+            assert not pair.pair.same_type or pair.pair.similarity <= how.max_similarity
+            assert not how.same_type or len(set(pair.types)) == 1
+            assert not pair.pair.same
 
 
-@given(rollout=random_trees(), how=rules)
-def test_the_margin_is_the_difference_of_rewards_over_the_discount(rollout: RolloutRecord, how: PairingRules) -> None:
-    """Where both are valued; 0 where they are not."""
-    for pair in candidates(rollout, how):
-        expected = 0.0
-        if pair.chosen.reward is not None and pair.rejected.reward is not None:
-            scale = rollout.recipe.alpha**pair.layer if rollout.recipe.margin_by_layer else 1.0
-            expected = (pair.chosen.reward - pair.rejected.reward) / scale
-        assert pair.margin == pytest.approx(expected)
-
-
-@given(rollout=random_trees(), how=rules)
-def test_confidence_falls_within_a_state(rollout: RolloutRecord, how: PairingRules) -> None:
-    """The surest candidate of a state comes first, those of which nothing is known last."""
-    for before, after in pairwise(candidates(rollout, how)):
-        if before.chosen.parent_id == after.chosen.parent_id:
-            assert (before.confidence or 0.0) >= (after.confidence or 0.0)
-
-
-@given(rollout=random_trees(), how=rules)
-def test_the_surest_are_all_pairs_up_to_the_limit(rollout: RolloutRecord, how: PairingRules) -> None:
-    """With a limit every state keeps the first of the pairs that it would keep without; the other ones are not_surest,
-    and what repeats one of them stays same_content: nothing else changes."""
-    everything = list(candidates(rollout, replace(how, max_pairs_per_state=None)))
-    surest = list(candidates(rollout, how))
-    assert [ids(each) for each in surest] == [ids(each) for each in everything]
-    kept: Counter[int | None] = Counter()
-    for each, limited in zip(everything, surest, strict=True):
-        full = how.max_pairs_per_state is not None and kept[each.chosen.parent_id] >= how.max_pairs_per_state
-        assert limited.dropped == ("not_surest" if each.dropped is None and full else each.dropped)
-        kept[each.chosen.parent_id] += each.dropped is None
-
-
-@given(rollout=random_trees(), how=rules, data=st.data())
-def test_rewards_alone_decide_which_sibling_is_chosen(
-    rollout: RolloutRecord, how: PairingRules, data: st.DataObject
+@given(states=runs, how=rules)
+def test_no_two_kept_pairs_of_a_state_say_the_same_or_the_opposite(
+    states: list[StateRecord], how: PairingRules
 ) -> None:
-    """Visits and values of the search, of whatever recipe, change no candidate."""
-    other = [
-        node.model_copy(update={"visits": data.draw(st.integers(0, 64)), "value": data.draw(st.floats(0, 1))})
-        for node in rollout.nodes
-    ]
-    revisited = rollout.model_copy(update={"nodes": other})
-    before = [(ids(each), each.margin, each.tags, each.dropped) for each in candidates(rollout, how)]
-    assert [(ids(each), each.margin, each.tags, each.dropped) for each in candidates(revisited, how)] == before
+    """In whatever words' case, and from whatever run."""
+    said: set[tuple[str, frozenset[object]]] = set()
+    for each in select(states, how):
+        if each.dropped is None:
+            sides = frozenset((step.action_type, _said(each.state, step.id)) for step in (each.chosen, each.rejected))
+            assert (each.state.state_id, sides) not in said
+            said.add((each.state.state_id, sides))
 
 
-# -- gold passages ------------------------------------------------------------------------------------------------
+def _said(state: StateRecord, step_id: int) -> str:
+    steps = {step.id: step for step in state.steps}
+    first = steps.get(steps[step_id].same_as or step_id, steps[step_id])
+    return " ".join((first.response if first.content is None else first.content).split()).casefold()
+
+
+@given(states=runs, how=rules, strictness=st.sampled_from([0.02, 0.1, 0.4, 0.8]))
+def test_a_stricter_margin_never_adds_a_pair_where_places_are_not_limited(
+    states: list[StateRecord], how: PairingRules, strictness: float
+) -> None:
+    """What was dropped stays dropped: a wider pair never made way for a narrower one."""
+    free = replace(how, max_per_combination=None, max_per_state=None, max_per_question=None)
+    loose, strict = (select(states, replace(free, min_margin=margin)) for margin in (free.min_margin, strictness))
+    if strictness >= free.min_margin:
+        for before, after in zip(loose, strict, strict=True):
+            assert before.dropped is None or after.dropped is not None
+
+
+@given(states=runs, how=rules)
+def test_without_filters_only_what_cannot_be_trained_on_is_dropped(
+    states: list[StateRecord], how: PairingRules
+) -> None:
+    """NO_FILTERS undoes all that can be undone, and keeps at least what any rules keep."""
+    found = select(states, NO_FILTERS)
+    reasons = {"malformed", "unvalued", "same_content", "small_margin", "duplicate", "contradicted"}
+    assert {each.dropped for each in found} <= {None, *reasons}
+    assert all(each.margin <= 1e-9 for each in found if each.dropped == "small_margin")
+    caps_only = replace(NO_FILTERS, max_per_state=how.max_per_state, max_per_question=how.max_per_question)
+    for free, capped in zip(found, select(states, caps_only), strict=True):
+        assert free.dropped == capped.dropped or (free.dropped is None and str(capped.dropped).endswith("_full"))
+
+
+@given(states=runs, how=rules)
+def test_states_and_questions_hold_as_many_pairs_as_they_may(states: list[StateRecord], how: PairingRules) -> None:
+    """Never more than the caps say, and never fewer where there are more."""
+    found = select(states, how)
+    kept = [each for each in found if each.dropped is None]
+    before_question = kept + [each for each in found if each.dropped == "question_full"]
+    before_state = before_question + [each for each in found if each.dropped == "state_full"]
+    _is_capped(before_question, before_state, how.max_per_state, key=lambda each: each.state.state_id)
+    _is_capped(kept, before_question, how.max_per_question, key=lambda _: "the question")
+    before_types = before_state + [each for each in found if each.dropped == "not_extreme"]
+    _is_capped(before_state, before_types, how.max_per_combination, key=lambda each: (each.state.state_id, *each.types))
+
+
+def _is_capped(kept: Sequence[Candidate], before: Sequence[Candidate], most: int | None, *, key: Any) -> None:
+    numbers = Counter(map(key, kept))
+    for place, number in Counter(map(key, before)).items():
+        assert numbers[place] == (number if most is None else min(number, most))
+
+
+@given(states=runs, how=rules)
+def test_the_widest_of_a_combination_is_kept(states: list[StateRecord], how: PairingRules) -> None:
+    """What is not_extreme has a rival with at least its margin, of its state and types."""
+    found = select(states, how)
+    for each in found:
+        if each.dropped == "not_extreme":
+            rivals = [
+                other
+                for other in found
+                if (other.state.state_id, other.types) == (each.state.state_id, each.types)
+                and other.dropped in (None, "state_full", "question_full")
+            ]
+            assert all(other.margin >= each.margin - 1e-9 for other in rivals)
+            assert len(rivals) == how.max_per_combination
+
+
+# -- shares of the whole data set ---------------------------------------------------------------------------------
+
+
+def candidate(tags: Sequence[Tag], action_type: ActionType | None, margin: float, sure: float) -> Candidate:
+    """A pair that every other rule lets pass."""
+    (state,) = labelled_states(siblings(query("who", 0.9), query("what", 0.1)))
+    (found,) = candidates_of(state)
+    pair = found.pair.model_copy(update={"tags": list(tags), "margin": margin, "confidence": sure})
+    return replace(found, pair=pair, chosen=found.chosen.model_copy(update={"action_type": action_type}))
+
+
+def kept(*pairs: Candidate) -> Kept:
+    found = Kept()
+    for each in pairs:
+        found.add(each)
+    return found
+
+
+def plain(number: int, action_type: ActionType = "query", tags: Sequence[Tag] = ()) -> list[Candidate]:
+    """Pairs that are less sure one by one."""
+    return [candidate(tags, action_type, 0.5, 0.9 - n / 10_000) for n in range(number)]
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "verdict"),
+    ("others", "tagged", "share", "left"),
     [
-        (query("who", 0.9, gold=1), query("what", 0.1, gold=0), "right"),
-        (query("who", 0.1, gold=1), query("what", 0.9, gold=0), "wrong"),
-        (query("who", 0.9, gold=0), query("what", 0.1, gold=0), "tie"),
-        (evidence("she did", 0.9, gold=2), evidence("None", 0.1, gold=1), "right"),
-        (evidence("None", 0.9, gold=0), evidence("she did", 0.1, gold=1), "wrong"),
-        (query("who", 0.9, gold=1), query("what", 0.1), "unknown"),
-        (query("who", 0.9), query("what", 0.1), "unknown"),
-        (query("who", 0.9, gold=1), answer("Ada", 0.1), "unknown"),
-        (answer("Ada", 0.9), answer("Bob", 0.1), "unknown"),
+        (9, 1, 0.1, 1),  # exactly 10 %
+        (9, 2, 0.1, 1),
+        (8, 1, 0.1, 0),
+        (90, 30, 0.1, 10),
+        (90, 5, 0.1, 5),
+        (99, 99, 0.01, 1),
+        (0, 7, 0.1, 0),  # there is nothing for them to be a share of
+        (5, 7, 0.0, 0),
+        (0, 7, 1.0, 7),
+        (1, 7, 0.5, 1),
+        (0, 0, 0.1, 0),
     ],
 )
-def test_gold_passages_say_whether_a_pair_is_right(first: Fields, second: Fields, verdict: str) -> None:
-    """The chosen query or evidence has more of them; two types, or what nobody looked up, cannot be compared."""
-    assert only(siblings(first, second)).gold == verdict
+@pytest.mark.parametrize("tag", ["efficiency_only", "style_only"])
+def test_the_share_of_a_tag_is_held_exactly(tag: Tag, others: int, tagged: int, share: float, left: int) -> None:
+    """Of all pairs that are written; the surest of the tagged stay, and no other pair goes."""
+    pairs = kept(*plain(others), *plain(tagged, tags=[tag]))
+    beyond = beyond_shares(pairs, replace(NO_FILTERS, **{f"max_{tag}": share}))
+    assert beyond == dict.fromkeys(range(others + left, others + tagged), f"{tag}_cap")
 
 
-def test_gold_passages_choose_no_pair() -> None:
-    """They check labels and never make them: with or without, the same pairs in the same order."""
-    plain = siblings(query("a", 0.9), query("b", 0.5), query("c", 0.1))
-    gold = siblings(query("a", 0.9, gold=0), query("b", 0.5, gold=2), query("c", 0.1, gold=1))
-    assert judged(plain) == judged(gold)
+def test_both_shares_hold_of_what_the_other_leaves() -> None:
+    """Of 90 plain pairs and 20 of each tag 11 of each stay, 11 of 112; where each cap looked at what there was before
+    the other, 12 of each would, more than 10 % of 114."""
+    pairs = kept(*plain(90), *plain(20, tags=["style_only"]), *plain(20, tags=["efficiency_only"]))
+    beyond = beyond_shares(pairs, PairingRules())
+    assert Counter(beyond.values()) == {"style_only_cap": 9, "efficiency_only_cap": 9}
+
+
+def test_every_action_type_gets_as_many_pairs_as_the_rarest() -> None:
+    """The surest of each stay."""
+    pairs = kept(*plain(5, "query"), *plain(3, "evidence"), *plain(4, "answer"))
+    assert beyond_shares(pairs, replace(NO_FILTERS, balance=True)) == dict.fromkeys([3, 4, 11], "unbalanced")
+
+
+def test_balance_and_shares_hold_together() -> None:
+    """50 answers, 30 of them style only, against 100 queries and 100 pieces of evidence: with 28 of each, 8 of 84 are
+    style only, under 10 %; with 29 of each it would be 9 of 87, over it."""
+    pairs = kept(
+        *plain(100, "query"), *plain(100, "evidence"), *plain(20, "answer"), *plain(30, "answer", ["style_only"])
+    )
+    beyond = beyond_shares(pairs, PairingRules(balance=True))
+    left = [i for i in range(len(pairs)) if i not in beyond]
+    assert Counter(pairs.types[i] for i in left) == {0: 28, 1: 28, 2: 28}
+    assert sum(pairs.tags[i] > 0 for i in left) == 8
+
+
+tags = st.sampled_from([[], [], ["efficiency_only"], ["style_only"], ["efficiency_only", "style_only"]])
+data_sets = st.lists(
+    st.builds(
+        candidate, tags, st.sampled_from(["query", "evidence", "answer", None]), st.floats(0, 1), st.floats(0, 1)
+    ),
+    max_size=30,
+).map(lambda pairs: kept(*pairs))
+shares = st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
+
+
+@given(pairs=data_sets, efficiency=shares, style=shares, balance=st.booleans())
+def test_shares_and_balance_hold_of_any_data_set(
+    pairs: Kept, *, efficiency: float, style: float, balance: bool
+) -> None:
+    """Of what is left, each tag is at most its share and, if asked for, every action type that is left as frequent."""
+    how = replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style, balance=balance)
+    beyond = beyond_shares(pairs, how)
+    left = [i for i in range(len(pairs)) if i not in beyond]
+    for bit, share in ((1, efficiency), (2, style)):
+        assert sum(bool(pairs.tags[i] & bit) for i in left) <= share * len(left) + 1e-9
+    assert not balance or len(set(Counter(pairs.types[i] for i in left).values())) <= 1
+
+
+@given(pairs=data_sets, efficiency=shares, style=shares)
+def test_a_share_drops_tagged_pairs_only_and_the_surest_last(pairs: Kept, efficiency: float, style: float) -> None:
+    """Under the name of a tag it has; a pair that stays is at least as sure as one with the same tags that goes."""
+    beyond = beyond_shares(pairs, replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style))
+    for i, reason in beyond.items():
+        assert pairs.tags[i] & {"efficiency_only_cap": 1, "style_only_cap": 2}[reason]
+        for j in range(len(pairs)):
+            if j not in beyond and pairs.tags[i] == pairs.tags[j]:
+                assert pairs.surest_first(j) < pairs.surest_first(i)
+
+
+@given(pairs=data_sets)
+def test_a_share_of_one_drops_nothing_and_of_none_all(pairs: Kept) -> None:
+    """1: no limit. 0: no pair with the tag, and every other one."""
+    assert beyond_shares(pairs, NO_FILTERS) == {}
+    none = beyond_shares(pairs, replace(NO_FILTERS, max_efficiency_only=0.0, max_style_only=0.0))
+    assert set(none) == {i for i in range(len(pairs)) if pairs.tags[i]}
+
+
+@given(name=st.text(), seed=st.integers(0, 2**63 - 1))
+def test_a_lot_is_the_name_s_own(name: str, seed: int) -> None:
+    """In [0, 1), the same whenever it is drawn."""
+    assert 0 <= lot(name, seed=seed) < 1
+    assert lot(name, seed=seed) == lot(name, seed=seed)
