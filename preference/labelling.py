@@ -159,17 +159,10 @@ def picked(state: StateRecord, pick: tuple[int, int] | None) -> StateRecord:
 def _picked(pair: PairRecord, pick: tuple[int, int] | None) -> PairRecord:
     if pick is None or {pair.chosen, pair.rejected} != set(pick):
         return pair.model_copy(update={"label": None, "confidence": None})
-    better, worse = pick
-    margin = pair.margin if pair.margin is None or pair.chosen == better else -pair.margin
-    gold = pair.gold if pair.chosen == better else _TURNED.get(pair.gold, pair.gold)
-    tags = [
-        tag for tag in pair.tags if tag != "efficiency_only"
-    ]  # it says what values differ by, and they did not decide
-    turned = {"chosen": better, "rejected": worse, "margin": margin, "gold": gold, "tags": tags}
-    return pair.model_copy(update={"label": "judge", "confidence": None} | turned)
-
-
-_TURNED: dict[GoldVerdict, GoldVerdict] = {"right": "wrong", "wrong": "right"}
+    turned = pair if pair.chosen == pick[0] else pair.turned()
+    # efficiency_only says what values differ by, and they did not decide
+    tags = [tag for tag in pair.tags if tag != "efficiency_only"]
+    return turned.model_copy(update={"label": "judge", "confidence": None, "tags": tags})
 
 
 @dataclass(frozen=True)

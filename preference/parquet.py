@@ -14,10 +14,11 @@ class ParquetRows:
     """A Parquet file that grows row by row; every file has the same column types, whatever is null in it."""
 
     def __init__(self, file: BinaryIO) -> None:
+        import pyarrow.parquet as pq
+
         self.rows = 0
-        self._file = file
         self._waiting: list[Row] = []
-        self._writer: Any = None
+        self._writer = pq.ParquetWriter(file, _schema())
 
     def write(self, row: Row) -> None:
         self._waiting.append(row)
@@ -31,10 +32,7 @@ class ParquetRows:
 
     def _flush(self) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._file, _schema())
         if self._waiting:
             self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._writer.schema))
             self._waiting.clear()
