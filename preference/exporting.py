@@ -207,10 +207,10 @@ def _files_of_formats(out: Path) -> set[str]:
     """The files that an earlier export wrote, as its summary says; nothing else below `out` is ours to remove."""
     splits: tuple[SplitName, ...] = ("train", "validation")
     try:
-        files = orjson.loads((out / SUMMARY).read_bytes())["files"]
+        files = set(orjson.loads((out / SUMMARY).read_bytes())["files"])
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
         return set()
-    return {each.file_name(split) for each in FORMATS.values() for split in splits}.intersection(files)
+    return {each.file_name(split) for each in FORMATS.values() for split in splits} & files
 
 
 def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
@@ -323,9 +323,12 @@ class _Writers:
             for split in splits:
                 path = out / FORMATS[name].file_name(split)
                 file = files.enter_context(replacing(path))
-                rows: _RowFile = (
-                    ParquetRows(file) if path.suffix == ".parquet" else _JsonRows(file, listed=path.suffix == ".json")
-                )
+                rows: _RowFile
+                if path.suffix == ".parquet":
+                    rows = ParquetRows(file)
+                    files.callback(rows.close)
+                else:
+                    rows = _JsonRows(file, listed=path.suffix == ".json")
                 self._open[name, split] = rows
 
     @property

@@ -28,6 +28,10 @@ class ParquetRows:
 
     def finish(self) -> None:
         self._flush()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file, whole or not; may be called again."""
         self._writer.close()
 
     def _flush(self) -> None:

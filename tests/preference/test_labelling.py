@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trees import (
-    SYSTEM,
+    THINK,
     Fields,
     Pair,
     answer,
@@ -378,7 +378,7 @@ def test_a_state_holds_what_filters_and_formats_need() -> None:
     first = query("who", 0.9, visits=3, rollouts=rollouts_of(1, 2, 2), grounded=True, gold=1, observations=2.5)
     record = siblings(first | {"action": "think"}, malformed("what is this", repaired=True), renderer="r1")
     (state,) = labelled_states(record, tokens=WordCounter())
-    turns = [Message(role="system", content=SYSTEM), Message(role="user", content=f"Question: {record.question}")]
+    turns = [Message(role="system", content=THINK), Message(role="user", content=f"Question: {record.question}")]
     step, other = state.steps
     assert (state.question_id, state.question, state.golden_answers) == ("q1", record.question, ["Ada Lovelace"])
     assert (state.layer, state.action, state.prompt, state.tokens) == (0, "think", turns, 13)
