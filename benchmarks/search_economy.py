@@ -13,14 +13,13 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 from decision_process import LabQuestion, LabStep, Setting, State
-from preference.pairing import TOLERANCE, Candidate, PairingRules, candidates
 from reporting import CONFIDENCE, interval, publish, table
 
 from mcts import (
@@ -41,7 +40,8 @@ from mcts import (
     estimates,
 )
 from mcts.rewards import REWARDS
-from preference import Message, RolloutNode, RolloutRecord
+from preference import NO_FILTERS, Candidate, Message, PairingRules, RolloutNode, RolloutRecord, candidates
+from preference.labelling import TOLERANCE
 from preference.records import FinalScore, RecipeRef, Usage
 from reasonrag.prices import PRICES
 
@@ -109,7 +109,7 @@ PRORAG = RECIPES["paper"].model_copy(
         )
     }
 )
-PUBLISHED_RULES = PairingRules(min_margin=0.01, min_confidence=0.0, max_pairs_per_state=1)
+PUBLISHED_RULES = replace(NO_FILTERS, min_margin=0.01, max_per_state=1)
 """The published builder's: the widest margin of a state, from .01 on."""
 
 PLANS = (
@@ -126,6 +126,8 @@ PLANS = (
     _variant("economy, 96 replies", max_calls=96),
     _variant("economy, 192 replies", max_calls=192),
 )
+NO_BRANCH = ("same_content", "duplicate", "unvalued")
+"""Reasons of candidates that do not tell two valued steps apart."""
 SWEPT = ("released", "paper", "economy")
 """Plans whose pairs are kept by other thresholds as well."""
 THRESHOLDS: dict[str, Sequence[PairingRules]] = {
@@ -476,11 +478,11 @@ def measure(plan: Plan, setting: Setting, questions: int) -> dict[PairingRules, 
         exploration = Exploration(plan, question, f"{setting.name}/{number}")
         record = exploration.record()
         for rules, tally in tallies.items():
-            tally.questions.append(_judge(exploration, list(candidates(record, rules)), tally))
+            tally.questions.append(_judge(exploration, record, list(candidates(record, rules)), tally))
     return tallies
 
 
-def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -> Explored:
+def _judge(exploration: Exploration, record: RolloutRecord, found: Sequence[Candidate], tally: Tally) -> Explored:
     """Compare a question's pairs with the truth; what is counted by pair goes into the tally."""
     pairs = [each for each in found if each.dropped is None]
     margins = [exploration.true_margin(pair) for pair in pairs]
@@ -488,7 +490,7 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
     for pair, margin, verdict in zip(pairs, margins, verdicts, strict=True):
         tally.said.append(pair.margin)
         tally.true.append(margin)
-        tally.longer.append(_length(pair.chosen) - _length(pair.rejected))
+        tally.longer.append(_length(record.nodes[pair.chosen.id]) - _length(record.nodes[pair.rejected.id]))
         tally.guesses += pair.chosen.grounded is False
         tally.by_type[pair.chosen.action_type, verdict] += 1
         tally.by_layer[pair.layer, verdict] += 1
@@ -502,7 +504,7 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
         ties=verdicts.count(0),
         gained=sum(margin for margin in margins if margin > 0),
         lost=-sum(margin for margin in margins if margin < 0),
-        branching=len({each.chosen.parent_id for each in found if each.dropped not in ("same_content", "unvalued")}),
+        branching=len({each.state.state_id for each in found if each.dropped not in NO_BRANCH}),
         mixed=len({each.outcome for each in exploration.search.tree.root.rollouts}) > 1,
     )
 

@@ -18,12 +18,12 @@ from typing import Annotated, Optional, TypeAlias, TypeVar
 
 import typer
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
-from preference.pairing import TOLERANCE, PairingRules, candidates
 from reporting import CONFIDENCE, ROOT, interval, publish, table
 from search_economy import PUBLISHED_RULES
 
 from mcts import RECIPES, Recipe, RecipeName
-from preference import RolloutRecord
+from preference import PairingRules, RolloutRecord, candidates
+from preference.labelling import TOLERANCE
 from reasonrag.agent import Agent
 from reasonrag.chat import Sampling
 from reasonrag.exploration import Explorer, RunIdentity
@@ -140,11 +140,12 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
     guesses = 0
     for pair in candidates(record, rules):
         if pair.dropped is None:
-            margin = question.worth(pair.chosen) - question.worth(pair.rejected)
+            chosen, rejected = record.nodes[pair.chosen.id], record.nodes[pair.rejected.id]
+            margin = question.worth(chosen) - question.worth(rejected)
             verdict = (margin > TOLERANCE) - (margin < -TOLERANCE)
-            by_type[pair.chosen.action_type, verdict] += 1
+            by_type[chosen.action_type, verdict] += 1
             by_layer[pair.layer, verdict] += 1
-            guesses += pair.chosen.action_type == "answer" and not question.rests_on_facts(pair.chosen)
+            guesses += chosen.action_type == "answer" and not question.rests_on_facts(chosen)
     answers = (node for node in record.nodes if node.action_type == "answer")
     return Explored(
         question_id=record.question_id,

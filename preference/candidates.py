@@ -7,7 +7,7 @@ filter and format works on them alone, so that a filter may be changed without t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
 
@@ -104,6 +104,21 @@ class PairRecord(Record):
     tags: list[Tag] = Field(default_factory=list)
     gold: GoldVerdict = "unknown"
 
+    def turned(self) -> PairRecord:
+        """The same pair, under the same name, with its sides exchanged."""
+        return self.model_copy(
+            update={
+                "chosen": self.rejected,
+                "rejected": self.chosen,
+                "margin": None if self.margin is None else -self.margin,
+                "confidence": None if self.confidence is None else 1 - self.confidence,
+                "gold": _TURNED.get(self.gold, self.gold),
+            }
+        )
+
+
+_TURNED: dict[GoldVerdict, GoldVerdict] = {"right": "wrong", "wrong": "right"}
+
 
 class StateRecord(Record):
     """What an agent had seen, the steps it took there, and every pair of them."""
@@ -194,13 +209,27 @@ def parse_line(line: bytes, kind: type[Line], *, where: str) -> Line:
         raise MalformedCandidatesError(f"{where} is not a line of {name}: {first_error(error)}") from error
     if isinstance(record, StateRecord):
         _check_state(record, where)
+        _check_turns(record.prompt, where)
+    else:
+        for step in record.path or ():
+            _check_turns(step.prompt, where)
     return record
 
 
 def _check_state(state: StateRecord, where: str) -> None:
     ids = {step.id for step in state.steps}
+    if len(ids) != len(state.steps):
+        raise MalformedCandidatesError(f"{where}: two steps of state {state.state_id} have the same id")
     for pair in state.pairs:
         if pair.chosen == pair.rejected or not {pair.chosen, pair.rejected} <= ids:
             raise MalformedCandidatesError(f"{where}: pair {pair.pair_id} is not of two steps of its state")
-    if [turn.role for turn in state.prompt] != ["system", "user"]:
+
+
+def _check_turns(prompt: list[Message], where: str) -> None:
+    if not is_two_turns(prompt):
         raise MalformedCandidatesError(f"{where}: a prompt must be one system turn and one user turn")
+
+
+def is_two_turns(prompt: Sequence[Message] | None) -> bool:
+    """Whether a prompt is one system and one user turn, as every format needs it."""
+    return [turn.role for turn in prompt or ()] == ["system", "user"]

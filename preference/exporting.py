@@ -171,6 +171,7 @@ def export_pairs(
     raises; files of an earlier export then stay as they were, because none is replaced before all are written.
     """
     out.mkdir(parents=True, exist_ok=True)
+    earlier = _files_of_formats(out)
     plan = _decide(source / CANDIDATES, rules, options, facts)
     tally = _Tally()
     inspector = inspector or _Unconcerned()
@@ -202,15 +203,19 @@ def export_pairs(
             update={"out": str(out), "files": written, "sha256": writers.digests}
         )
         about.write(orjson.dumps(summary.model_dump(), option=_INDENTED))
-    _remove_others(out, written)
+    for name in earlier.difference(written):  # they hold other pairs
+        (out / name).unlink(missing_ok=True)
     return summary
 
 
-def _remove_others(out: Path, written: Collection[str]) -> None:
-    """Files of formats that an earlier export wrote and this one did not: they hold other pairs."""
+def _files_of_formats(out: Path) -> set[str]:
+    """The files that an earlier export wrote, as its summary says; nothing else below `out` is ours to remove."""
     splits: tuple[SplitName, ...] = ("train", "validation")
-    for name in {each.file_name(split) for each in FORMATS.values() for split in splits}.difference(written):
-        (out / name).unlink(missing_ok=True)
+    try:
+        files = set(orjson.loads((out / SUMMARY).read_bytes())["files"])
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return set()
+    return {each.file_name(split) for each in FORMATS.values() for split in splits} & files
 
 
 def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
@@ -226,9 +231,8 @@ def _dropped_line(each: Candidate) -> bytes:
 
 def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
     if split == "train" and lot(f"flip:{each.pair.pair_id}", seed=options.seed) < options.flip:
-        margin = None if each.pair.margin is None else -each.pair.margin
-        pair = each.pair.model_copy(update={"chosen": each.rejected.id, "rejected": each.chosen.id, "margin": margin})
-        return proguide_row(replace(each, pair=pair, chosen=each.rejected, rejected=each.chosen), flipped=True)
+        turned = replace(each, pair=each.pair.turned(), chosen=each.rejected, rejected=each.chosen)
+        return proguide_row(turned, flipped=True)
     return proguide_row(each)
 
 
@@ -344,9 +348,12 @@ class _Writers:
                 path = out / FORMATS[name].file_name(split)
                 self._hashed[path.name] = _Hashed(files.enter_context(replacing(path)))
                 file = cast("BinaryIO", self._hashed[path.name])
-                rows: _RowFile = (
-                    ParquetRows(file) if path.suffix == ".parquet" else _JsonRows(file, listed=path.suffix == ".json")
-                )
+                rows: _RowFile
+                if path.suffix == ".parquet":
+                    rows = ParquetRows(file)
+                    files.callback(rows.close)
+                else:
+                    rows = _JsonRows(file, listed=path.suffix == ".json")
                 self._open[name, split] = rows
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from preference.candidates import QuestionRecord
+from preference.candidates import QuestionRecord, is_two_turns
 from preference.records import ActionType, Message
 from preference.selection import Candidate
 
@@ -304,6 +304,6 @@ def dataset_name(name: FormatName, split: SplitName = "train") -> str:
 
 def turns(prompt: Sequence[Message]) -> tuple[str, str]:
     """System and user turn. Raises ValueError for any other prompt."""
-    if [message.role for message in prompt] != ["system", "user"]:
+    if not is_two_turns(prompt):
         raise ValueError("a step's prompt must be one system turn and one user turn")
     return prompt[0].content, prompt[1].content

@@ -7,6 +7,7 @@ were given. Which states there are is decided in `labelling`. Memory holds place
 from __future__ import annotations
 
 import gc
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -19,11 +20,11 @@ from typing import BinaryIO, TypeAlias
 
 import orjson
 
-from preference.candidates import Origin, question_key
+from preference.candidates import MalformedCandidatesError, Origin, is_two_turns, question_key
 from preference.exporting import CANDIDATES, QUESTIONS, replacing
 from preference.labelling import TokenCounter, labelled_states
 from preference.paths import question_record
-from preference.records import RolloutRecord, parse_rollout, read_rollouts
+from preference.records import MalformedRolloutsError, RolloutRecord, parse_rollout, read_rollouts
 
 _WORTH_SHARING = 64 * 2**20
 """Bytes from which on several processes are faster than one: starting them takes about a second."""
@@ -35,6 +36,7 @@ class _Labelled:
     """The lines that a rollout becomes."""
 
     question_id: str
+    key: str
     failed: bool
     question: bytes
     states: bytes
@@ -120,28 +122,45 @@ def _no_search_for_cycles() -> Iterator[None]:
 
 
 def _label(rollout: RolloutRecord, origin: Origin | None, tokens: TokenCounter | None) -> _Labelled:
+    for node in rollout.nodes[1:]:
+        if not is_two_turns(node.prompt):
+            raise MalformedRolloutsError(
+                f"question {rollout.question_id!r}, node {node.id}: its prompt must be one system turn and one user "
+                "turn, or nothing could be trained on it"
+            )
     states = b"" if rollout.error else b"".join(each.to_line() for each in labelled_states(rollout, origin, tokens))
     question = question_record(rollout, origin).to_line()
-    return _Labelled(rollout.question_id, rollout.error is not None, question, states)
+    key = question_key(rollout.question)
+    return _Labelled(rollout.question_id, key, rollout.error is not None, question, states)
 
 
 def _write(labelled: Iterable[_Labelled], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     failed: dict[str, bytes] = {}
+    seen: set[str] = set()
+    again = False
     with replacing(out / CANDIDATES) as candidates, replacing(out / QUESTIONS) as questions:
         for each in labelled:
             if each.failed:
                 failed[each.question_id] = each.question
                 continue
             failed.pop(each.question_id, None)
+            again |= each.key in seen
+            seen.add(each.key)
             questions.write(each.question)
             candidates.write(each.states)
         for line in failed.values():
             questions.write(line)
+    if again:  # data sets ask some questions twice, under two ids
+        merge_candidates([out], out)
 
 
 def merge_candidates(folders: Sequence[Path], out: Path) -> None:
-    """Several folders with candidates as one; states of one question stand together. Raises OSError."""
+    """Several folders with candidates as one; states of one question stand together, and a tree that is in several
+    folders is taken once.
+
+    Raises OSError, and MalformedCandidatesError for a line that names no question.
+    """
     out.mkdir(parents=True, exist_ok=True)
     for name in (CANDIDATES, QUESTIONS):
         with ExitStack() as opened:
@@ -149,16 +168,28 @@ def merge_candidates(folders: Sequence[Path], out: Path) -> None:
             target = opened.enter_context(replacing(out / name))
             for source, place in _grouped(sources):
                 sources[source].seek(place)
-                target.write(sources[source].readline())
+                target.write(sources[source].readline().rstrip(b"\r\n") + b"\n")
 
 
 def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:
-    """Source and place of every line, those of a question together."""
+    """Source and place of every line, those of a question together; of equal lines the first."""
     places: dict[str, list[tuple[int, int]]] = {}
+    seen: set[bytes] = set()
     for number, source in enumerate(sources):
         place = 0
-        for line in source:
-            places.setdefault(question_key(orjson.loads(line)["question"]), []).append((number, place))
+        for count, line in enumerate(source, start=1):
+            digest = hashlib.sha256(line.rstrip(b"\r\n")).digest()[:16]
+            if digest not in seen:
+                seen.add(digest)
+                key = _key_of(line, where=f"{source.name}, line {count}")
+                places.setdefault(key, []).append((number, place))
             place += len(line)
     for found in places.values():
         yield from found
+
+
+def _key_of(line: bytes, *, where: str) -> str:
+    try:
+        return question_key(orjson.loads(line)["question"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedCandidatesError(f"{where} names no question: {error}") from error

@@ -7,6 +7,7 @@ builder of ReasonRAG, arXiv 2505.14069; states by what was seen, confidence and 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -48,22 +49,22 @@ class TokenCounter(Protocol):
 
 
 def labelled_states(
-    rollout: RolloutRecord, origin: Origin | None = None, tokens: TokenCounter | None = None
+    rollout: RolloutRecord, beyond: Origin | None = None, tokens: TokenCounter | None = None
 ) -> Iterator[StateRecord]:
     """Every state of a tree in which at least two steps were taken, in order of creation.
 
     In each state pairs stand by falling confidence, then margin, the better step as `chosen` (the earlier one if they
-    are equal). origin: what is known beyond the record.
+    are equal). beyond: what else is known of where the record comes from.
     """
-    origin = origin or origin_of(rollout)
+    origin = origin_of(rollout, beyond)
     for siblings in _states(rollout):
         if len(siblings) > 1:
             yield _labelled(rollout, origin, siblings, tokens)
 
 
-def origin_of(rollout: RolloutRecord) -> Origin:
-    """What a record itself says of where it comes from."""
-    return Origin(
+def origin_of(rollout: RolloutRecord, beyond: Origin | None = None) -> Origin:
+    """What a record itself says of where it comes from; of the rest, what is known beyond it of its configuration."""
+    own = Origin(
         dataset=rollout.dataset,
         split=rollout.split,
         config_hash=rollout.config_hash,
@@ -72,6 +73,9 @@ def origin_of(rollout: RolloutRecord) -> Origin:
         reward=rollout.recipe.reward,
         renderer=rollout.renderer,
     )
+    if beyond is None or beyond.config_hash not in (None, own.config_hash):
+        return own
+    return beyond.model_copy(update=own.model_dump(exclude_none=True))
 
 
 def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
@@ -155,17 +159,10 @@ def picked(state: StateRecord, pick: tuple[int, int] | None) -> StateRecord:
 def _picked(pair: PairRecord, pick: tuple[int, int] | None) -> PairRecord:
     if pick is None or {pair.chosen, pair.rejected} != set(pick):
         return pair.model_copy(update={"label": None, "confidence": None})
-    better, worse = pick
-    margin = pair.margin if pair.margin is None or pair.chosen == better else -pair.margin
-    gold = pair.gold if pair.chosen == better else _TURNED.get(pair.gold, pair.gold)
-    tags = [
-        tag for tag in pair.tags if tag != "efficiency_only"
-    ]  # it says what values differ by, and they did not decide
-    turned = {"chosen": better, "rejected": worse, "margin": margin, "gold": gold, "tags": tags}
-    return pair.model_copy(update={"label": "judge", "confidence": None} | turned)
-
-
-_TURNED: dict[GoldVerdict, GoldVerdict] = {"right": "wrong", "wrong": "right"}
+    turned = pair if pair.chosen == pick[0] else pair.turned()
+    # efficiency_only says what values differ by, and they did not decide
+    tags = [tag for tag in pair.tags if tag != "efficiency_only"]
+    return turned.model_copy(update={"label": "judge", "confidence": None, "tags": tags})
 
 
 @dataclass(frozen=True)
@@ -221,12 +218,11 @@ class _Step:
     @cached_property
     def observed(self) -> tuple[float, float] | None:
         """What continuations say a step is worth, as a share of the greatest it could be, and how many they are."""
-        recipe = self.rollout.recipe
-        rule, judged, _ = (recipe.reward or "").partition("+")
+        rule, judged, _ = (self.rollout.recipe.reward or "").partition("+")
         worth = self.node.rewards.get(rule) if judged else self.node.reward
         if worth is None:
             return None
-        greatest = recipe.alpha ** (_layer(self.node) + 1)
+        greatest = _discount(self.rollout, _layer(self.node) + 1)
         return min(1.0, worth / greatest), float(self.node.observations or max(1, len(self.node.rollouts)))
 
 
@@ -264,7 +260,7 @@ def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) 
     """Difference of rewards; None where one is missing."""
     if chosen.reward is None or rejected.reward is None:
         return None
-    scale = rollout.recipe.alpha ** _layer(chosen) if rollout.recipe.margin_by_layer else 1.0
+    scale = _discount(rollout, _layer(chosen)) if rollout.recipe.margin_by_layer else 1.0
     return (chosen.reward - rejected.reward) / scale
 
 
@@ -296,6 +292,11 @@ def _tags(rollout: RolloutRecord, chosen: _Step, rejected: _Step) -> list[Tag]:
     if both_answer and rollout.golden_answers and chosen.covers == rejected.covers:
         tags.append("style_only")
     return tags
+
+
+def _discount(rollout: RolloutRecord, steps: int) -> float:
+    """alpha**steps, above 0 however many there are."""
+    return max(rollout.recipe.alpha**steps, sys.float_info.min)
 
 
 def _layer(node: RolloutNode) -> int:

@@ -17,11 +17,11 @@ class ParquetRows:
 
     def __init__(self, file: BinaryIO, schema: Any = None) -> None:
         """schema: pyarrow's, of other rows than RAG_ProGuide's."""
+        import pyarrow.parquet as pq
+
         self.rows = 0
-        self._file = file
         self._waiting: list[Row] = []
-        self._schema = schema
-        self._writer: Any = None
+        self._writer = pq.ParquetWriter(file, schema or _schema())
 
     def write(self, row: Row) -> None:
         self._waiting.append(row)
@@ -31,14 +31,15 @@ class ParquetRows:
 
     def finish(self) -> None:
         self._flush()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file, whole or not; may be called again."""
         self._writer.close()
 
     def _flush(self) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._file, self._schema or _schema())
         if self._waiting:
             self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._writer.schema))
             self._waiting.clear()

@@ -8,13 +8,13 @@ from preference.records import RolloutNode, RolloutRecord
 from preference.scoring import cover_em
 
 
-def question_record(rollout: RolloutRecord, origin: Origin | None = None) -> QuestionRecord:
-    """The line of `questions.jsonl` that a rollout makes."""
+def question_record(rollout: RolloutRecord, beyond: Origin | None = None) -> QuestionRecord:
+    """The line of `questions.jsonl` that a rollout makes. beyond: what else is known of where it comes from."""
     return QuestionRecord(
         question_id=rollout.question_id,
         question=rollout.question,
         golden_answers=rollout.golden_answers,
-        origin=origin or origin_of(rollout),
+        origin=origin_of(rollout, beyond),
         error=rollout.error,
         ends=_ends(rollout),
         usage=rollout.usage,

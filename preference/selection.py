@@ -1,8 +1,8 @@
 """Which candidates become rows, and why the others do not.
 
 Every candidate is kept, or dropped under exactly one reason: the first in the order of `DropReason`. Rules that look at
-one question are applied here question by question, those about shares of the whole data set by `share_caps` and
-`balance` at the end. Asks nobody and reads no file; how labels came about is decided in `labelling`.
+one question are applied by `select`, those about shares of the whole data set by `beyond_shares` at the end. Asks
+nobody and reads no file; how labels came about is decided in `labelling`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ DropReason = Literal[
 did not parse. unvalued: a step has no reward. same_content: both say the same, or share one estimate. not_picked: a
 judge saw the state and picked two others, or none. ungrounded: no passage read so far supports the chosen step.
 small_margin: rewards too close. uncertain: confidence too low. near_identical: both say nearly the same. other_type:
-the steps are of two types. too_long: prompt and longer reply have too many tokens. duplicate: a pair that is kept
-says the same. contradicted: one that is kept, of another run, says the opposite. not_extreme: its state has a pair of
-these two types with a wider margin. state_full, question_full: the state or question has enough pairs.
+the steps are of two types. too_long: prompt and longer reply have too many tokens. duplicate: a pair of this
+state says the same with a wider margin. contradicted: one says the opposite with a wider margin. not_extreme: its state
+has a pair of these two types with a wider margin. state_full, question_full: the state or question has enough pairs.
 efficiency_only_cap, style_only_cap: the data set has enough pairs so tagged. unbalanced: it has fewer pairs of
 another action type."""
 
@@ -236,7 +236,8 @@ def _in_their_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[i
 def _says(state: StateRecord, step: StepRecord) -> tuple[object, str]:
     """What a step says, whatever its case and spaces, by the first of its siblings that says so."""
     first = step if step.same_as is None else next((each for each in state.steps if each.id == step.same_as), step)
-    return first.action_type, " ".join((first.content or first.response).split()).casefold()
+    said = first.response if first.content is None else first.content
+    return first.action_type, " ".join(said.split()).casefold()
 
 
 def _beyond(
@@ -280,22 +281,25 @@ class Kept:
 def beyond_shares(kept: Kept, rules: PairingRules) -> dict[int, DropReason]:
     """Positions among the kept pairs that the data set has too many of, and why."""
     dropped: dict[int, DropReason] = {}
-    caps: tuple[tuple[Tag, float, DropReason], ...] = (
-        ("efficiency_only", rules.max_efficiency_only, "efficiency_only_cap"),
-        ("style_only", rules.max_style_only, "style_only_cap"),
-    )
     before = -1
-    while before != len(dropped):  # what one cap takes away makes the other's share larger
+    while before != len(dropped):  # what one rule takes away makes what is left unequal for the others
         before = len(dropped)
-        for tag, share, reason in caps:
-            tagged = [i for i, tags in enumerate(kept.tags) if tags & _BITS[tag] and i not in dropped]
-            others = len(kept) - len(dropped) - len(tagged)
-            room = len(tagged) if share >= 1 else int(share / (1 - share) * others + TOLERANCE)
-            tagged.sort(key=kept.surest_first)
-            dropped |= dict.fromkeys(tagged[room:], reason)
-    if rules.balance:
-        dropped |= _unbalanced(kept, dropped)
+        dropped |= _over_share(kept, dropped, "efficiency_only", rules.max_efficiency_only, "efficiency_only_cap")
+        dropped |= _over_share(kept, dropped, "style_only", rules.max_style_only, "style_only_cap")
+        if rules.balance:
+            dropped |= _unbalanced(kept, dropped)
     return dropped
+
+
+def _over_share(
+    kept: Kept, dropped: dict[int, DropReason], tag: Tag, share: float, reason: DropReason
+) -> dict[int, DropReason]:
+    """All but as many pairs with the tag as are that share of what is left; the surest stay."""
+    tagged = [i for i, tags in enumerate(kept.tags) if tags & _BITS[tag] and i not in dropped]
+    others = len(kept) - len(dropped) - len(tagged)
+    room = len(tagged) if share >= 1 else int(share / (1 - share) * others + TOLERANCE)
+    tagged.sort(key=kept.surest_first)
+    return dict.fromkeys(tagged[room:], reason)
 
 
 def _unbalanced(kept: Kept, dropped: dict[int, DropReason]) -> dict[int, DropReason]:
@@ -314,4 +318,4 @@ def _unbalanced(kept: Kept, dropped: dict[int, DropReason]) -> dict[int, DropRea
 
 def lot(name: str, *, seed: int) -> float:
     """A number in [0, 1) that the name and the seed decide, whatever else is drawn."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:7]) / 2**56
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:6]) / 2**48

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ def pairs(
     """
     settings = resolve(PairsSettings, "pairs", flags)
     tokens = RuleOfThumb()
+    if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
+        raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
     with _understood(settings.out):
         sources = gather(runs, settings.out, tokens, processes=processes)
         judging = None
@@ -89,7 +92,7 @@ def _understood(out: Path) -> Iterator[None]:
     except MalformedCandidatesError as error:
         raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
     except OSError as error:
-        raise InputError(f"cannot write {out}: {error.strerror}") from error
+        raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
 
 
 def gather(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mcts import Step, Tree, visit_weighted_rewards
-from preference import PairingRules, RolloutRecord, export_pairs, f1_score
+from preference import NO_FILTERS, ExportOptions, RolloutRecord, export_pairs, f1_score
+from preference.gathering import write_candidates
 
 PROGUIDE_FIELDS = 10
 
@@ -95,7 +96,7 @@ def test_the_export_of_the_published_trees_is_the_published_rows(
 ) -> None:
     """All ten fields of all three rows, in order: with the rewards that stand in the files (made at .95), and with
     those the builder makes anew at .9. Its rule is the margin alone; all three are too uncertain for ours."""
-    published_rule = PairingRules(min_margin=0.01, min_confidence=0.0, max_pairs_per_state=None)
+    published_rule = replace(NO_FILTERS, min_margin=0.01)
     trees = json.loads((rollouts / "reasonrag_gpt4o_mcts_trees.json").read_bytes())
     expected = json.loads((rollouts / "ragproguide_format_pairs_from_real_trees.json").read_bytes())
     records = [
@@ -107,7 +108,9 @@ def test_the_export_of_the_published_trees_is_the_published_rows(
         )
         for published in trees
     ]
-    summary = export_pairs(records, tmp_path, published_rule, versions={})
+    write_candidates(records, tmp_path)
+    all_to_train = ExportOptions(validation=0)
+    summary = export_pairs(tmp_path, tmp_path, published_rule, all_to_train)
     rows = json.loads((tmp_path / "RAG_ProGuide.json").read_bytes())
     assert [dict(list(row.items())[:PROGUIDE_FIELDS]) for row in rows] == expected
     assert [list(row)[:PROGUIDE_FIELDS] for row in rows] == [list(row) for row in expected]
@@ -117,4 +120,4 @@ def test_the_export_of_the_published_trees_is_the_published_rows(
         "same_content": 2,
         "small_margin": 1,
     }
-    assert export_pairs(records, tmp_path, replace(published_rule, min_confidence=0.7), versions={}).pairs == 0
+    assert export_pairs(tmp_path, tmp_path, replace(published_rule, min_confidence=0.7), all_to_train).pairs == 0

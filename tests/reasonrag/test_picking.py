@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import reasonrag
-from preference import PairSummary, StateRecord
+from preference import PairSummary, StateRecord, read_rollouts
 from preference.candidates import read_lines
 from preference.labelling import distinct_steps
 from reasonrag.chat import ChatRequest
@@ -155,8 +155,11 @@ def test_a_second_judging_asks_nothing(run: Path, tmp_path: Path) -> None:
 
 def test_a_state_that_two_runs_share_is_judged_once(run: Path, tmp_path: Path) -> None:
     """What would be the same question to the judge is one question."""
+    another = tmp_path / "another.jsonl"
+    records = [record.model_copy(update={"seed": 99}) for record in read_rollouts(run / "rollouts.jsonl")]
+    another.write_bytes(b"".join(record.to_line() for record in records))
     one, _ = judged(run, tmp_path / "one", always("<pick>1 2</pick>"))
-    both, model = judged([run, run], tmp_path / "both", always("<pick>1 2</pick>"))
+    both, model = judged([run, another], tmp_path / "both", always("<pick>1 2</pick>"))
     assert both.judging["states"] == 2 * one.judging["states"]
     assert len(model.requests) == one.judging["states"]
     assert both.pairs == one.pairs

@@ -1,0 +1,481 @@
+"""What is known of siblings: which is better, by how much, how sure that is, and how alike they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trees import (
+    THINK,
+    Fields,
+    Pair,
+    answer,
+    bare,
+    evidence,
+    malformed,
+    prompt,
+    query,
+    random_trees,
+    rollouts_of,
+    siblings,
+    tree,
+)
+
+from preference import Message, Origin, PairRecord, RolloutRecord, StateRecord, cover_em, similarity
+from preference.candidates import state_key
+from preference.confidence import confidence
+from preference.labelling import labelled_states, origin_of
+
+
+def pairs(rollout: RolloutRecord) -> list[PairRecord]:
+    return [pair for state in labelled_states(rollout) for pair in state.pairs]
+
+
+def ids(pair: PairRecord) -> Pair:
+    return pair.chosen, pair.rejected
+
+
+def only(rollout: RolloutRecord) -> PairRecord:
+    (pair,) = pairs(rollout)
+    return pair
+
+
+# -- which is better ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pair"),
+    [
+        (query("who", 0.9), query("what", 0.1), (1, 2)),
+        (query("who", 0.1), query("what", 0.9), (2, 1)),
+        (query("who", 0.1), answer("Ada", 0.9), (2, 1)),
+        (evidence("she did", 0.729), evidence("None", 0.0), (1, 2)),
+        (query("who", 0.5), query("what", 0.5), (1, 2)),  # the earlier one of equals
+        (query("who", None), query("what", 0.0), (2, 1)),  # what nobody valued comes last
+        (query("who", None), query("what", None), (1, 2)),
+        (malformed("?!", 0.9), query("who", 0.0), (2, 1)),  # but for what did not parse
+        (malformed("?!", 0.9), query("who", None), (2, 1)),
+        (malformed("?!", 0.0), malformed("!?", 0.5), (2, 1)),
+    ],
+)
+def test_the_sibling_with_the_higher_reward_is_chosen(first: Fields, second: Fields, pair: Pair) -> None:
+    """Whatever their order and types: parsed before malformed, valued before unvalued."""
+    found = only(siblings(first, second))
+    assert ids(found) == pair
+    assert found.label == "value"
+    assert found.same_type == (first.get("action_type") == second.get("action_type"))
+
+
+@pytest.mark.parametrize(("by_layer", "margins"), [(True, [0.09, 0.1, 0.1]), (False, [0.09, 0.09, 0.081])])
+def test_margins_are_divided_by_the_discount_of_their_layer_where_the_recipe_says_so(
+    *, by_layer: bool, margins: list[float]
+) -> None:
+    """alpha .9: differences of .09, .09 and .081 in layers 0, 1 and 2 are .09, .09 / .9 and .081 / .81 of what could
+    still be won there; without `margin_by_layer` they stand as they are."""
+    deep = tree(
+        [0, 0, 1, 1, 3, 3],
+        [
+            query("who", 0.60),
+            query("what", 0.51),
+            evidence("she", 0.60),
+            evidence("he", 0.51),
+            answer("Ada", 0.600),
+            answer("Bob", 0.519),
+        ],
+        by_layer=by_layer,
+    )
+    found = [(ids(pair), state.layer) for state in labelled_states(deep) for pair in state.pairs]
+    assert found == [((1, 2), 0), ((3, 4), 1), ((5, 6), 2)]
+    assert [pair.margin for pair in pairs(deep)] == pytest.approx(margins)
+
+
+def test_a_margin_is_unknown_where_a_reward_is() -> None:
+    """None, not 0: nobody has compared them."""
+    assert only(siblings(query("who", None), query("what", 0.5))).margin is None
+
+
+def test_margins_are_numbers_in_any_layer() -> None:
+    """However deep a tree is, and however small its alpha, what is worth nothing differs by nothing."""
+    deep = tree([*range(1500), 1499], [query(str(n), 0.0) for n in range(1501)], alpha=0.5)
+    assert (only(deep).margin, only(deep).confidence) == (0.0, pytest.approx(0.5))
+
+
+# -- tags ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tags"),
+    [
+        # both always right, in 1 and in 3 steps: only the length differs
+        (
+            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
+            query("who", 0.729, rollouts=rollouts_of(1, 3, 3)),
+            ["efficiency_only"],
+        ),
+        # right in 3 steps against right and wrong
+        (
+            query("who", 0.729, rollouts=rollouts_of(1, 3)),
+            query("what", 0.4, rollouts=rollouts_of(1, 3) + rollouts_of(0, 3)),
+            [],
+        ),
+        # .15 twice against .1 and .2: the same mean but for the last bit
+        (
+            query("who", 0.27, rollouts=rollouts_of(0.15, 1, 1)),
+            query("what", 0.1, rollouts=rollouts_of(0.1, 3) + rollouts_of(0.2, 3)),
+            ["efficiency_only"],
+        ),
+        # nothing known about one of them
+        (query("who", 0.9), query("what", 0.5, rollouts=rollouts_of(1, 3)), []),
+        # two answers that hold the golden one: style
+        (
+            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
+            answer("It was Ada Lovelace", 0.7, rollouts=rollouts_of(0.8, 1)),
+            ["style_only"],
+        ),
+        # two answers that do not
+        (
+            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
+            answer("Bob", 0.0, rollouts=rollouts_of(0, 1)),
+            ["style_only"],
+        ),
+        # one that does, one that does not
+        (
+            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
+            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
+            [],
+        ),
+        # the same words in other lengths of path, both right
+        (
+            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
+            answer("Lovelace, Ada Lovelace", 0.7, rollouts=rollouts_of(1, 1)),
+            ["efficiency_only", "style_only"],
+        ),
+        # style is a matter of answers only
+        (
+            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
+            query("who", 0.0, rollouts=rollouts_of(0, 3)),
+            [],
+        ),
+        # no continuation recorded: the step's own score stands for it
+        (
+            answer("Ada Lovelace", 0.9, f1=1.0),
+            answer("Ada", 0.7, f1=1.0),
+            ["efficiency_only"],
+        ),
+        # what counts is what the rewards are made of: an answer that nothing supports is worth 0 here, whatever its F1
+        (
+            answer("Ada Lovelace", 0.9, rollouts=[{"f1": 1, "em": 1, "steps": 1, "outcome": 1.0}]),
+            query("who", 0.0, rollouts=[{"f1": 1, "em": 1, "steps": 2, "outcome": 0.0}]),
+            [],
+        ),
+        (
+            answer("Ada Lovelace", 0.9, f1=1.0, outcome={"name": "evident_f1", "value": 1.0}),
+            query("who", 0.5, rollouts=[{"f1": 0, "em": 0, "steps": 2, "outcome": 1.0}]),
+            ["efficiency_only"],
+        ),
+    ],
+)
+def test_pairs_that_differ_only_in_length_or_style_are_tagged(first: Fields, second: Fields, tags: list[str]) -> None:
+    """efficiency_only: equal mean outcome before the discount. style_only: answers that cover-EM cannot tell apart."""
+    assert only(siblings(first, second)).tags == tags
+
+
+@pytest.mark.parametrize(
+    ("reward", "tags"), [("spre", []), ("spre_even", ["efficiency_only"]), ("spre_even+judge", [])]
+)
+def test_only_length_differs_if_the_outcomes_that_rewards_are_made_of_are_equal(reward: str, tags: list[str]) -> None:
+    """With rewards in which every draw of a state weighs the same, outcomes are compared so: below the first step one
+    right draw was explored twice and a wrong one once (2/3 of the answers), of the second one of two answers is right;
+    both are worth one half. A judge looks at more than outcomes."""
+    uneven = query("who", 0.405, expected_outcome=0.5, rollouts=rollouts_of(1, 2, 2) + rollouts_of(0, 2))
+    even = query("what", 0.36, expected_outcome=0.5, rollouts=rollouts_of(1, 3) + rollouts_of(0, 2))
+    record = siblings(uneven, even)
+    judged_by = {"reward": reward, "judge_weight": 0.5 if "judge" in reward else 0.0}
+    recipe = record.recipe.model_copy(update=judged_by)
+    assert only(record.model_copy(update={"recipe": recipe})).tags == tags
+
+
+# -- how sure a pair is -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "observed"),
+    [
+        (query("who", 0.9), query("what", 0.0), ((1.0, 1), (0.0, 1))),
+        (query("who", 0.9, observations=4), query("what", 0.45, observations=2), ((1.0, 4), (0.5, 2))),
+        (query("who", 0.45), answer("Ada", 0.9, observations=3), ((1.0, 3), (0.5, 1))),
+        # where the record does not say, the continuations that came to an answer stand for them
+        (query("who", 0.9, rollouts=rollouts_of(1, 1, 1)), query("what", 0.0), ((1.0, 2), (0.0, 1))),
+        # labels that are no estimate of SPRE may be greater than a right answer could make them
+        (query("who", 0.95), query("what", 0.0), ((1.0, 1), (0.0, 1))),
+    ],
+)
+def test_a_pair_is_as_sure_as_the_continuations_its_rewards_rest_on(
+    first: Fields, second: Fields, observed: tuple[tuple[float, int], tuple[float, int]]
+) -> None:
+    """Each side counts with its reward as a share of the greatest there could be, .9 here in layer 0 (alpha .9), and
+    with the number of continuations below it, at least one."""
+    assert only(siblings(first, second)).confidence == pytest.approx(confidence(*observed))
+
+
+def test_what_a_reward_could_be_at_most_depends_on_its_layer() -> None:
+    """In layer 1 a right answer is worth .81 at best, however margins are measured."""
+    for by_layer in (True, False):
+        deep = tree(
+            [0, 1, 1], [query("who", 0.5), answer("Ada", 0.81), answer("Bob", 0.405)], alpha=0.9, by_layer=by_layer
+        )
+        assert only(deep).confidence == pytest.approx(confidence((1.0, 1), (0.5, 1)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(query("who", None), query("what", 0.5)), (malformed("?!", reward=None), query("what", 0.5))]
+)
+def test_nothing_is_said_of_a_pair_with_an_unvalued_side(first: Fields, second: Fields) -> None:
+    """None, not one half: there is no estimate to be sure of."""
+    assert only(siblings(first, second)).confidence is None
+
+
+def test_a_judge_alone_leaves_a_pair_without_a_confidence() -> None:
+    """How often a judge is right, nobody has measured here."""
+    record = siblings(query("who", 0.9), query("what", 0.1))
+    recipe = record.recipe.model_copy(update={"reward": "judge-rank", "judge_weight": 1.0})
+    assert only(record.model_copy(update={"recipe": recipe})).confidence is None
+
+
+# -- how alike they are -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alike"),
+    [
+        (query("birthplace of Ada Lovelace", 0.9), query("Ada Lovelace birthplace", 0.1), 0.75),
+        (query("who", 0.9), query("Who?", 0.1), 1.0),  # after SQuAD normalisation
+        (query("Ada", 0.9, response="a b c"), query("Bob", 0.1, response="a b c"), 0.0),  # what is said, not how
+        (query("Ada", 0.9, response="I ask x"), answer("Ada", 0.1, response="I say x"), 0.5),  # of two types, replies
+        (malformed("x y"), malformed("x z"), 1 / 3),
+        (answer("", 0.9), answer("", 0.1), 1.0),
+        (query("程式 是 誰", 0.9), query("程式 是 她", 0.1), 0.5),
+    ],
+)
+def test_siblings_are_as_alike_as_the_words_they_share(first: Fields, second: Fields, alike: float) -> None:
+    """Jaccard index of what both say; of whole replies where their types differ, or nothing parsed."""
+    assert only(siblings(first, second)).similarity == pytest.approx(alike)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (query("who", 0.9), query("  WHO\n", 0.1), True),  # case and spaces do not matter
+        (query("who", 0.9), query("who?", 0.1), False),  # a character does
+        (query("who", 0.9), query("who?", 0.1, same_as=1), True),  # unless search took them for one
+        (query("who", 0.9), answer("who", 0.1), False),  # another type is another content
+        (answer("", 0.9, response="one"), answer("", 0.1, response="two"), True),
+        (bare("one", 0.9), bare("two", 0.1), False),  # where there is no content, the whole reply stands for it
+        (bare("one", 0.9), bare("ONE", 0.1), True),
+    ],
+)
+def test_siblings_that_say_the_same_are_known(first: Fields, second: Fields, *, same: bool) -> None:
+    """Same type and text, or one estimate for both."""
+    assert only(siblings(first, second)).same == same
+
+
+# -- gold passages ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        (query("who", 0.9, gold=1), query("what", 0.1, gold=0), "right"),
+        (query("who", 0.1, gold=1), query("what", 0.9, gold=0), "wrong"),
+        (query("who", 0.9, gold=0), query("what", 0.1, gold=0), "tie"),
+        (evidence("she did", 0.9, gold=2), evidence("None", 0.1, gold=1), "right"),
+        (evidence("None", 0.9, gold=0), evidence("she did", 0.1, gold=1), "wrong"),
+        (query("who", 0.9, gold=1), query("what", 0.1), "unknown"),
+        (query("who", 0.9), query("what", 0.1), "unknown"),
+        (query("who", 0.9, gold=1), answer("Ada", 0.1), "unknown"),
+        (answer("Ada", 0.9), answer("Bob", 0.1), "unknown"),
+    ],
+)
+def test_gold_passages_say_whether_a_pair_is_right(first: Fields, second: Fields, verdict: str) -> None:
+    """The chosen query or evidence has more of them; two types, or what nobody looked up, cannot be compared."""
+    assert only(siblings(first, second)).gold == verdict
+
+
+# -- states -------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_is_what_the_agent_has_seen() -> None:
+    """Two queries with the same words lead to one state: what follows the one and the other are siblings."""
+    seen, other = {"prompt": prompt("Question: Who? ..")}, {"prompt": prompt("Question: Who? else")}
+    record = tree(
+        [0, 0, 0, 1, 1, 2, 3],
+        [
+            *(query("who", 0.5), query("who", 0.4), query("else", 0.3)),
+            *(evidence("a", 0.81, **seen), evidence("b", 0.3, **seen), evidence("c", 0.0, **seen)),
+            evidence("d", 0.9, **other),
+        ],
+    )
+    states = list(labelled_states(record))
+    assert [[step.id for step in state.steps] for state in states] == [[1, 2, 3], [4, 5, 6]]
+    assert {ids(pair) for pair in states[1].pairs} == {(4, 5), (4, 6), (5, 6)}
+
+
+@pytest.mark.parametrize("children", [0, 1])
+def test_a_state_with_fewer_than_two_steps_is_left_out(children: int) -> None:
+    """A pair takes two."""
+    assert list(labelled_states(siblings(*[query("alone", 0.9)] * children))) == []
+
+
+def four_queries() -> RolloutRecord:
+    """Right after 8 continuations, right after 1, wrong after 4, wrong after 1.
+
+    More evidence is surer, so 1 > 3 (8 and 4) before 1 > 4 (8 and 1) before 2 > 3 (1 and 4) before 2 > 4 (1 and 1).
+    1 > 2 and 3 > 4 have no margin; of them 1 is rather better than 2, and 3 rather worse than 4.
+    """
+    return siblings(
+        query("a", 0.9, observations=8),
+        query("b", 0.9, observations=1),
+        query("c", 0.0, observations=4),
+        query("d", 0.0, observations=1),
+    )
+
+
+def test_pairs_of_a_state_come_by_falling_confidence_and_states_by_creation() -> None:
+    """A deeper state with a surer pair still comes later."""
+    assert [*map(ids, pairs(four_queries()))] == [(1, 3), (1, 4), (2, 3), (2, 4), (1, 2), (3, 4)]
+    two_states = tree(
+        [0, 0, 1, 1],
+        [query("a", 0.5), query("b", 0.3), evidence("e", 0.0, observations=9), evidence("f", 0.8, observations=9)],
+    )
+    assert [*map(ids, pairs(two_states))] == [(1, 2), (4, 3)]
+
+
+def test_equally_sure_pairs_come_in_the_order_of_their_steps() -> None:
+    """By id of chosen, then rejected: the same tree always gives the same file."""
+    equal = siblings(query("a", 0.0), query("b", 0.9), query("c", 0.0), query("d", 0.9))
+    assert [ids(pair) for pair in pairs(equal) if pair.margin] == [(2, 1), (2, 3), (4, 1), (4, 3)]
+
+
+class WordCounter:
+    """Every word a token; each turn begins with one and a reply ends with one."""
+
+    name = "words"
+    exact = False
+
+    def prompt(self, prompt: Sequence[Message]) -> int:
+        return sum(1 + len(turn.content.split()) for turn in prompt)
+
+    def reply(self, text: str) -> int:
+        return len(text.split()) + 1
+
+
+def test_a_state_holds_what_filters_and_formats_need() -> None:
+    """Prompt, layer, action, lengths, where it comes from; of every step what search and checks know of it."""
+    first = query("who", 0.9, visits=3, rollouts=rollouts_of(1, 2, 2), grounded=True, gold=1, observations=2.5)
+    record = siblings(first | {"action": "think"}, malformed("what is this", repaired=True), renderer="r1")
+    (state,) = labelled_states(record, tokens=WordCounter())
+    turns = [Message(role="system", content=THINK), Message(role="user", content=f"Question: {record.question}")]
+    step, other = state.steps
+    assert (state.question_id, state.question, state.golden_answers) == ("q1", record.question, ["Ada Lovelace"])
+    assert (state.layer, state.action, state.prompt, state.tokens) == (0, "think", turns, 13)
+    assert (state.state_id, state.origin) == (state_key(turns), origin_of(record))
+    assert step.model_dump(exclude_defaults=True) == {
+        "id": 1,
+        "action_type": "query",
+        "content": "who",
+        "response": "So <query>who</query>",
+        "reward": 0.9,
+        "grounded": True,
+        "gold": 1,
+        "visits": 3,
+        "rollouts": 2,
+        "observations": 2.5,
+        "tokens": 3,
+    }
+    assert (other.content, other.parse_error, other.repaired, other.tokens) == (None, "no_tag", True, 4)
+
+
+def test_what_a_record_says_of_itself_stands_over_what_is_known_beyond_it() -> None:
+    """The run's configuration adds the teacher; data set, split and configuration are the record's own. What is known
+    of one configuration is not said of another, whose records stand in the same file."""
+    record = siblings(query("who", 0.9), query("what", 0.1), dataset="mine", split="dev")
+    known = Origin(dataset="another", split="train", config_hash="0f", seed=1, teacher="m", renderer="r1", top_k=3)
+    own = Origin(dataset="mine", split="dev", config_hash="0f", seed=7, recipe="paper")
+    assert origin_of(record) == own
+    assert origin_of(record, known) == own.model_copy(update={"teacher": "m", "renderer": "r1", "top_k": 3})
+    assert origin_of(record, known.model_copy(update={"config_hash": "ff"})) == own
+    (state,) = labelled_states(record, known)
+    assert state.origin == origin_of(record, known)
+
+
+# -- laws ---------------------------------------------------------------------------------------------------------
+
+
+@given(rollout=random_trees())
+def test_every_two_siblings_are_a_pair_once(rollout: RolloutRecord) -> None:
+    """A state with k steps has k(k - 1)/2 pairs: nothing is lost."""
+    found = Counter(frozenset(ids(pair)) for pair in pairs(rollout))
+    assert found == Counter(frozenset(two) for node in rollout.nodes for two in combinations(node.children_ids, 2))
+
+
+@given(rollout=random_trees())
+def test_the_margin_is_the_difference_of_rewards_over_the_discount(rollout: RolloutRecord) -> None:
+    """Where both are valued, and never below 0 unless a malformed step stands against a parsed one."""
+    for state in labelled_states(rollout):
+        for pair in state.pairs:
+            chosen, rejected = rollout.nodes[pair.chosen], rollout.nodes[pair.rejected]
+            if chosen.reward is None or rejected.reward is None:
+                assert pair.margin is None
+                continue
+            scale = rollout.recipe.alpha**state.layer if rollout.recipe.margin_by_layer else 1.0
+            assert pair.margin == pytest.approx((chosen.reward - rejected.reward) / scale)
+            assert pair.margin >= 0 or (rejected.parse_error and not chosen.parse_error)
+
+
+@given(rollout=random_trees())
+def test_confidence_falls_within_a_state(rollout: RolloutRecord) -> None:
+    """The surest pair of a state comes first, those of which nothing is known last."""
+    for state in labelled_states(rollout):
+        for before, after in pairwise(state.pairs):
+            assert (before.confidence or 0.0) >= (after.confidence or 0.0)
+
+
+@given(rollout=random_trees())
+def test_likeness_and_style_are_what_scoring_says(rollout: RolloutRecord) -> None:
+    """Words are found out once for each step; the numbers are those of `similarity` and `cover_em`."""
+    for pair in pairs(rollout):
+        nodes = [rollout.nodes[each] for each in ids(pair)]
+        said = [node.response or "" if node.content is None else node.content for node in nodes]
+        texts = said if pair.same_type else [node.response or "" for node in nodes]
+        assert pair.similarity == similarity(*texts)
+        covered = {cover_em(each, rollout.golden_answers) for each in said}
+        answers = all(node.action_type == "answer" for node in nodes)
+        assert ("style_only" in pair.tags) == (answers and len(covered) == 1)
+
+
+@given(rollout=random_trees(), data=st.data())
+def test_rewards_alone_decide_which_sibling_is_chosen(rollout: RolloutRecord, data: st.DataObject) -> None:
+    """Visits and values of the search, and gold passages, change no margin, tag or order."""
+    other = [
+        node.model_copy(
+            update={
+                "visits": data.draw(st.integers(0, 64)),
+                "value": data.draw(st.floats(0, 1)),
+                "gold": data.draw(st.none() | st.integers(0, 2)),
+            }
+        )
+        for node in rollout.nodes
+    ]
+    revisited = rollout.model_copy(update={"nodes": other})
+    assert [pair.model_copy(update={"gold": "unknown"}) for pair in pairs(revisited)] == pairs(rollout)
+
+
+@given(rollout=random_trees())
+def test_a_state_survives_the_file(rollout: RolloutRecord) -> None:
+    """What labelling builds without checks is what a reader's checks let pass."""
+    for state in labelled_states(rollout):
+        assert StateRecord.model_validate_json(state.to_line()) == state
