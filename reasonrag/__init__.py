@@ -24,6 +24,7 @@ __all__ = [
     "index_info",
     "index_serve",
     "pairs",
+    "review_report",
     "tune",
 ]
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from reasonrag.generation import generate
     from reasonrag.indexing import index_build, index_check, index_info, index_serve
     from reasonrag.pairing import pairs
+    from reasonrag.reviewing import review_report
     from reasonrag.tuning import tune
 
 
@@ -57,6 +59,10 @@ def __getattr__(name: str) -> Any:
         from reasonrag.pairing import pairs
 
         return pairs
+    if name == "review_report":
+        from reasonrag.reviewing import review_report
+
+        return review_report
     if name == "tune":
         from reasonrag.tuning import tune
 
