@@ -358,8 +358,11 @@ def report_of(
     return ReviewReport(
         directory=directory,
         pairs=count,
-        reviewers=[_reviewer_report(reviewer, each, facts) for reviewer, each in said.items()],
-        between=[_between(one, said[one], other, said[other], facts) for one, other in combinations(said, 2)],
+        reviewers=[_reviewer_report(reviewer, each, facts) for reviewer, each in said.items() if each],
+        between=[
+            _between(one, said[one], other, said[other], facts)
+            for one, other in combinations(filter(said.get, said), 2)
+        ],
     )
 
 

@@ -38,11 +38,6 @@ class StratifiedSample:
         elif heap and entry > heap[0]:
             heapq.heapreplace(heap, entry)
 
-    @property
-    def strata(self) -> dict[str, int]:
-        """How many members each has."""
-        return dict(sorted(self._counts.items()))
-
     def draw(self) -> list[str]:
         """`size` names, or all there are, in the order in which they were called."""
         called = []

@@ -11,15 +11,19 @@ import os
 import re
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.rule import Rule
+from rich.table import Table
 from rich.text import Text
 
 from preference.agreement import Bin, Kappa, Share, SignAgreement
@@ -30,13 +34,16 @@ from reasonrag.terminal_text import on_one_line, shown
 
 WIDEST = 100
 """Columns; longer lines are hard to read."""
-OF_A_PASSAGE, OF_THOUGHTS, OF_A_REPLY, OF_A_QUESTION = 240, 1200, 2400, 600
+OF_A_PASSAGE, OF_THOUGHTS, OF_A_REPLY, OF_A_QUESTION = 600, 1200, 2400, 600
 """Characters that are shown of each, until the whole is asked for."""
 MOST_WORDS = 3000
 """Words and signs of a reply beyond which words that differ are not sought: it takes the square of their number."""
-MOSTLY_DIFFERENT = 0.7
+MOSTLY_DIFFERENT = 0.5
 """Share of words that differ beyond which none is marked: all would be."""
 MOST_REMARKS = 20
+STDIN = 0
+TOO_SOON_S = 0.2
+"""Nobody has read a pair by then: a key that is still held down from the one before is not meant for it."""
 DIFFERS = "bold yellow"
 KEYS = (
     ("a", "A is the better step"),
@@ -105,8 +112,10 @@ def folded(text: Text, most: int, *, keep_end: float = 0.0) -> Text:
     if left_out <= most // 8:  # not worth a fold
         return text
     end = round(most * keep_end)
-    gap = Text(f" [.. {left_out:,} more characters: w ..] ", style="dim")
-    return Text.assemble(text[: most - end], gap, text[len(text) - end :] if end else Text())
+    start = text.plain.rfind(" ", 0, most - end)  # not in the middle of a word, unless the text is a single one
+    start = start if start > (most - end) // 2 else most - end
+    gap = Text(f" [.. {len(text) - start - end:,} more characters: w ..] ", style="dim")
+    return Text.assemble(text[:start], gap, text[len(text) - end :] if end else Text())
 
 
 def screen_of(pair: ReviewPair, seed: int, *, whole: bool) -> RenderableType:
@@ -128,7 +137,7 @@ def _state(seen: Seen, *, whole: bool) -> Iterator[RenderableType]:
         yield Text("Passages found for the latest query" if seen.passages else "No passage was found", style="bold")
         for number, (title, text) in enumerate(seen.passages, start=1):
             yield _indented(Text.assemble(f"{number} ", (on_one_line(title)[:OF_A_PASSAGE], "italic")))
-            yield Padding(fold(" ".join(text.split()) if not whole else text, OF_A_PASSAGE), (0, 0, 0, 4))
+            yield Padding(fold(text if whole else on_one_line(text), OF_A_PASSAGE), (0, 0, 0, 4))
 
 
 def _sides(pair: ReviewPair, seed: int, *, whole: bool) -> Iterator[RenderableType]:
@@ -146,7 +155,6 @@ class ReviewScreen:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
-        self._console.width = min(self._console.width, WIDEST)
 
     def begin(self, *, reviewer: str, contents: Contents, size: int, judged: int) -> None:
         of = f"{size:,} of {contents.pairs:,} pairs"
@@ -158,23 +166,28 @@ class ReviewScreen:
         self.keys()
 
     def pair(self, pair: ReviewPair, seed: int, *, number: int, size: int, whole: bool, note: str) -> None:
-        self._console.print()
-        self._console.print(Rule(Text(f"pair {number:,} of {size:,}"), style="dim"))
-        self._console.print(screen_of(pair, seed, whole=whole))
+        self._print("")
+        self._print(Rule(Text(f"pair {number:,} of {size:,}"), style="dim"))
+        self._print(screen_of(pair, seed, whole=whole))
         if note:
             self.say(f"note: {note}")
-        self._console.print(Text("a A  b B  t tie  s skip  n note  u undo  w whole  ? keys  q quit", style="dim"))
+        self._print(Text("a A  b B  t tie  s skip  n note  u undo  w whole  ? keys  q quit", style="dim"))
 
     def keys(self) -> None:
+        table = Table.grid(padding=(0, 1), pad_edge=True)
         for key, meaning in KEYS:
-            self._console.print(Text.assemble(f"  {key}", "  ", meaning))
+            table.add_row(Text(key, style="bold"), Text(meaning))
+        self._print(table)
 
     def text(self, title: str, text: str) -> None:
-        self._console.print(Text(title, style="bold"))
-        self._console.print(_indented(Text(shown(text))))
+        self._print(Text(title, style="bold"))
+        self._print(_indented(Text(shown(text))))
 
     def say(self, message: str) -> None:
-        self._console.print(Text(shown(message)))
+        self._print(Text(shown(message)))
+
+    def _print(self, shown: RenderableType) -> None:
+        self._console.print(shown, width=min(self._console.width, WIDEST))
 
 
 # -- keys ------------------------------------------------------------------------------------------------------
@@ -182,14 +195,17 @@ class ReviewScreen:
 
 def open_keys() -> Keys:
     """Single keys where stdin is a terminal, else lines."""
-    return TerminalKeys(sys.stdin.fileno()) if sys.stdin.isatty() else LineKeys(sys.stdin.fileno())
+    return TerminalKeys(STDIN) if os.isatty(STDIN) else LineKeys(STDIN)
 
 
 class LineKeys:
     """A key a line, from a pipe or a file; a note may stand behind its `n`, or on the next line."""
 
     def __init__(self, descriptor: int) -> None:
-        self._file = os.fdopen(os.dup(descriptor), "rb")
+        try:
+            self._file: IO[bytes] = os.fdopen(descriptor, "rb", closefd=False)
+        except OSError:  # stdin was closed: nobody is there
+            self._file = BytesIO()
 
     def key(self) -> str | None:
         while line := self._file.readline():
@@ -203,17 +219,19 @@ class LineKeys:
 
 
 class TerminalKeys:
-    """Keys as they are pressed. What was pressed before a pair was shown judges nothing, nor does what is pasted."""
+    """Keys as they are pressed. What was pressed before a pair could be read judges nothing; what is pasted neither."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def key(self) -> str | None:
         """A key that is a character; arrows and other keys that send several are passed over."""
-        self._prompt("> ")
         before = termios.tcgetattr(self._descriptor)
         try:
-            tty.setcbreak(self._descriptor, termios.TCSAFLUSH)
+            tty.setcbreak(self._descriptor)
+            time.sleep(TOO_SOON_S)
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+            self._prompt("> ")
             while True:
                 pressed = self._read()
                 if pressed is None or pressed.startswith("\x04"):
@@ -237,6 +255,9 @@ class TerminalKeys:
             return os.read(self._descriptor, 4096).decode(errors="replace") or None
         except OSError:
             return None
+        except KeyboardInterrupt:
+            self._prompt("\n")
+            raise
 
     @staticmethod
     def _prompt(text: str) -> None:
@@ -249,7 +270,7 @@ class TerminalKeys:
 
 def show_review(report: ReviewReport) -> None:
     """What each reviewer's judgements come to, then what they say of each other."""
-    if not any(each.judged or each.skipped or each.gone for each in report.reviewers):
+    if not report.reviewers:
         print(f"nobody has judged a pair yet; begin with: reasonrag review {report.directory}")
         return
     for each in report.reviewers:
@@ -262,15 +283,18 @@ def show_review(report: ReviewReport) -> None:
 
 
 def _show_reviewer(report: ReviewerReport) -> None:
+    ties = f", {report.ties:,} of them {'a tie' if report.ties == 1 else 'ties'}" if report.ties else ""
     skipped = f", {report.skipped:,} skipped" if report.skipped else ""
     gone = (
-        [("no longer there", f"{report.gone:,} judged pairs are not in the data set any more")] if report.gone else []
+        [("no longer there", f"{_many(report.gone, 'judgement')} of pairs that left the data set")]
+        if report.gone
+        else []
     )
     flipped = (
         [("labels exchanged", _agreed(report.flipped))] if report.flipped.confirmed.of or report.flipped.ties else []
     )
     rows = [
-        ("judged", f"{report.judged:,} pairs, {report.ties:,} of them ties{skipped}"),
+        ("judged", _many(report.judged, "pair") + ties + skipped),
         *gone,
         ("agrees with the label", _agreed(report.agreement)),
         ("kappa", _kappa(report.kappa)),
@@ -299,8 +323,12 @@ def _claim(each: Bin) -> tuple[str, str]:
 
 
 def _agreed(each: SignAgreement) -> str:
-    ties = f", {each.ties:,} {'tie' if each.ties == 1 else 'ties'}" if each.ties else ""
+    ties = f", {_many(each.ties, 'tie')}" if each.ties else ""
     return _share(each.confirmed) + ties
+
+
+def _many(count: int, thing: str) -> str:
+    return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def _share(share: Share) -> str:
@@ -311,7 +339,7 @@ def _share(share: Share) -> str:
 
 def _kappa(kappa: Kappa) -> str:
     if kappa.kappa is None or kappa.low is None or kappa.high is None:
-        return "- (one side was said every time, or nothing was)"
+        return "not defined: all is on one side"
     return f"{kappa.kappa:.2f} [{kappa.low:.2f}, {kappa.high:.2f}], {kappa.chance:.2f} would agree by chance"
 
 

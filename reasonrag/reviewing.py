@@ -102,9 +102,10 @@ def review(directory: str | Path, keys: Keys, screen: Screen, **flags: Any) -> R
     with _readable(directory):
         sample, contents = sample_pairs(directory, settings.pairs, seed=settings.seed)
     if not sample:
+        why = f"{contents.unreadable:,} have no prompt or no two replies, {contents.same:,} two equal ones"
         raise InputError(
-            f"{directory} holds no pair that can be shown: of {contents.rows:,} rows {contents.unreadable:,} have no "
-            f"prompt or no two replies, {contents.same:,} have two equal ones"
+            f"{directory} holds no pair that can be shown: of its {contents.rows:,} rows {why}. Have a look at "
+            f"{' and '.join(str(path) for path in pairs_files(directory))}"
         )
     with _ReviewFile(directory / REVIEW / f"{reviewer}.jsonl", screen) as file:
         session = _Session(sample, file, settings.seed, keys, screen)
