@@ -27,6 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from preference.agreement import Bin, Kappa, Share, SignAgreement
+from preference.formats import PAIRS_FILE
 from preference.reviewing import Contents, Remark, ReviewerReport, ReviewersAgreement, ReviewPair, ReviewReport
 from reasonrag.display import print_table
 from reasonrag.reviewing import REPORT, REVIEW, Keys
@@ -357,13 +358,14 @@ def _between(each: ReviewersAgreement) -> str:
 def _list(title: str, remarks: list[Remark]) -> None:
     if not remarks:
         return
-    print(f"{title}:")
+    print(f"{title} (rows of {PAIRS_FILE}, from 1):")
     for each in remarks[:MOST_REMARKS]:
         name = each.pair_id or each.pair
-        types = f"{each.chosen_action_type} over {each.rejected_action_type}"
-        sure = "" if each.confidence is None else f", confidence {each.confidence:.2f}"
+        place = f"row {each.row:,}" if each.file == PAIRS_FILE else f"{each.file} row {each.row:,}"
+        over = "" if each.rejected_action_type == each.chosen_action_type else f" over {each.rejected_action_type}"
         layer = "" if each.layer is None else f", layer {each.layer}"
-        print(f"  {name}  {each.file} row {each.row:,}: {types}{layer}{sure}")
+        sure = "" if each.confidence is None else f", confidence {each.confidence:.2f}"
+        print(f"  {name}  {place}: {each.chosen_action_type}{over}{layer}{sure}")
         if each.note:
             print(f"    note: {on_one_line(each.note)}")
     if len(remarks) > MOST_REMARKS:
