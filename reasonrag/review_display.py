@@ -43,6 +43,9 @@ MOSTLY_DIFFERENT = 0.5
 """Share of words that differ beyond which none is marked: all would be."""
 MOST_REMARKS = 20
 STDIN = 0
+ENOUGH = 10
+"""Verdicts from which on it is said that something is out of line."""
+EVEN = 0.5
 TOO_SOON_S = 0.2
 """Nobody has read a pair by then: a key that is still held down from the one before is not meant for it."""
 DIFFERS = "bold yellow"
@@ -315,10 +318,8 @@ def _claim(each: Bin) -> tuple[str, str]:
     """A bin of confidence: what it claims, and what a person confirms."""
     claim, high, low = each.mean_confidence or 0.0, each.confirmed.high, each.confirmed.low
     verdict = ""
-    if high is not None and high < claim:
-        verdict = "; claims too much"
-    elif low is not None and low > claim:
-        verdict = "; claims too little"
+    if high is not None and low is not None and each.confirmed.of >= ENOUGH:
+        verdict = "; claims too much" if high < claim else "; claims too little" if low > claim else ""
     agreed = _agreed(SignAgreement(confirmed=each.confirmed, ties=each.ties))
     return f"  confidence {each.low:.1f} to {each.high:.1f}", f"{agreed}; claimed {claim:.2f}{verdict}"
 
@@ -346,9 +347,9 @@ def _kappa(kappa: Kappa) -> str:
 
 def _liking(share: Share) -> str:
     """Whether a side was preferred whatever stood there: which one is drawn by a fair coin."""
-    if share.low is None or share.high is None or share.low <= 0.5 <= share.high:  # noqa: PLR2004
+    if share.of < ENOUGH or share.low is None or share.high is None or share.low <= EVEN <= share.high:
         return ""
-    return f"; leans to {'A' if share.low > 0.5 else 'B'}, though a coin decides what stands there"  # noqa: PLR2004
+    return f"; leans to {'A' if share.low > EVEN else 'B'}, though a coin decides what stands there"
 
 
 def _between(each: ReviewersAgreement) -> str:

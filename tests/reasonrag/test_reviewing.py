@@ -119,9 +119,9 @@ class Terminal:
         self.status: int | None = None
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
             alone = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
             os.execve(arguments[0], arguments, alone)  # noqa: S606
-        fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
 
     def press(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
@@ -329,6 +329,16 @@ def test_the_report_agrees_with_who_reads_the_labels(data_set: Callable[..., Pat
     assert (found.agreement.confirmed.share, found.kappa.kappa, found.disagreements) == (1.0, 1.0, [])
     assert "1.00 [0.88, 1.00] of 20" in done.stdout
     assert report(folder)["reviewers"][0]["judged"] == 20
+
+
+def test_what_is_out_of_line_is_said(data_set: Callable[..., Path]) -> None:
+    """Somebody who always says A: the liking, and labels that seem to claim too much. Of three pairs nothing is said."""
+    folder = data_set(*(our_row(n) for n in range(30)))
+    few = " ".join(piped(folder, "a\n" * 3).stdout.split())
+    many = " ".join(piped(folder, "a\n" * 27).stdout.split())
+    for remark in ("leans to A", "claims too"):
+        assert remark not in few
+        assert remark in many
 
 
 def _in_order(folder: Path, pairs: dict[str, ReviewPair]) -> list[ReviewPair]:
