@@ -31,7 +31,17 @@ _USER_TURN = re.compile(
     re.DOTALL,
 )
 _TAGGED = {tag: re.compile(rf"<{tag}>(.*?)</{tag}>", re.DOTALL) for tag in ("query", "evidence", "answer")}
-_GIVEN = re.compile(r"^(Correct answer|Reasoning|Candidate [0-9]+): (.*)$", re.MULTILINE)
+_GIVEN = re.compile(
+    r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Passage [0-9]+|Criterion [0-9]+): (.*)$", re.MULTILINE
+)
+_TURNS_BY_TAG = (
+    ("<score>", "judge"),
+    ("<ranking>", "rank"),
+    ("<pick>", "pick"),
+    ("<evidence>", "read"),
+    ("<query>", "think"),
+)
+"""The first tag that a system prompt names decides."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(0-9])")
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\b[A-Z][\w'\u2019.-]*(?:(?: (?:of|the|and|de|von|van|for|&))* [A-Z0-9][\w'\u2019.-]*)*")
@@ -125,6 +135,8 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         return _score(prompt, dice)
     if prompt.turn == "rank":
         return _ranking(prompt, dice)
+    if prompt.turn == "pick":
+        return _pick(prompt, dice)
     if prompt.turn == "conclude":
         return _answer(_draw(_answers(prompt), temperature, dice))
     return _think(prompt, temperature, dice)
@@ -135,7 +147,13 @@ def understand(messages: Sequence[Message]) -> Prompt:
     system = next((m.content for m in messages if m.role == "system"), "")
     user = next((m.content for m in messages if m.role == "user"), "")
     turn = "conclude"
-    for tag, name in (("<score>", "judge"), ("<ranking>", "rank"), ("<evidence>", "read"), ("<query>", "think")):
+    for tag, name in (
+        ("<score>", "judge"),
+        ("<ranking>", "rank"),
+        ("<pick>", "pick"),
+        ("<evidence>", "read"),
+        ("<query>", "think"),
+    ):
         if tag in system:
             turn = name
             break
@@ -193,24 +211,38 @@ def _read(prompt: Prompt, temperature: float, dice: random.Random) -> str:
 
 
 def _score(prompt: Prompt, dice: random.Random) -> str:
-    """A noisy score of the reasoning."""
+    """A noisy score of the reasoning, or of an answer."""
     given = _given(prompt)
-    quality = _quality(prompt, given, given.get("Reasoning", ""))
+    rated = _answer_quality if "Answer" in given else _quality
+    quality = rated(prompt, given, given.get("Reasoning", ""))
     score = round(min(100.0, max(0.0, 100 * quality + dice.gauss(-5, 8))))
     return f"Judged by the answer it leads to. So the score is <score>{score}</score>"
 
 
 def _ranking(prompt: Prompt, dice: random.Random) -> str:
     """The candidates by the same noisy quality, each at the end of the reasoning."""
+    qualities = _qualities(prompt, dice)
+    order = sorted(qualities, key=lambda number: -qualities[number])
+    return f"Judged by where they lead. So the ranking is <ranking>{' '.join(order)}</ranking>"
+
+
+def _pick(prompt: Prompt, dice: random.Random) -> str:
+    """The best and the worst candidate by that quality, or none where they are close."""
+    qualities = _qualities(prompt, dice)
+    better, worse = (choose(qualities, key=lambda number: qualities[number]) for choose in (max, min))
+    picked = f"{better} {worse}" if qualities[better] - qualities[worse] > 0.1 else "none"
+    return f"Judged by where they lead. So the pick is <pick>{picked}</pick>"
+
+
+def _qualities(prompt: Prompt, dice: random.Random) -> dict[str, float]:
+    """Of every candidate by its number, with some noise."""
     given = _given(prompt)
-    qualities = {
+    return {
         name.removeprefix("Candidate "): _quality(prompt, given, f"{given.get('Reasoning', '')} {said}")
         + dice.gauss(0, 0.08)
         for name, said in given.items()
         if name.startswith("Candidate ")
     }
-    order = sorted(qualities, key=lambda number: -qualities[number])
-    return f"Judged by where they lead. So the ranking is <ranking>{' '.join(order)}</ranking>"
 
 
 def _given(prompt: Prompt) -> dict[str, str]:
@@ -229,6 +261,21 @@ def _quality(prompt: Prompt, given: dict[str, str], reasoning: str) -> float:
     if answers:
         return f1_score(answers[-1], golden)
     return 0.3 + 0.4 * any(gold.casefold() in reasoning.casefold() for gold in golden)
+
+
+def _answer_quality(prompt: Prompt, given: dict[str, str], reasoning: str) -> float:
+    """In [0, 1]: how well an answer meets the criteria, by their words, if there are any; else how well it covers the
+    correct answer; where none was shown, how much of the question stands in a sentence of a passage that holds it."""
+    answer = given["Answer"]
+    rubric = [_stems(text) for name, text in given.items() if name.startswith("Criterion ")]
+    if rubric:
+        return sum(_share(asked, _stems(f"{reasoning} {answer}")) for asked in rubric) / len(rubric)
+    if "Correct answer" in given:
+        return f1_score(answer, given["Correct answer"].split(" or "))
+    read = " ".join(text for name, text in given.items() if name.startswith("Passage "))
+    holding = [each for each in sentences(read) if answer.casefold() in each.casefold()]
+    asked = _stems(prompt.question.partition("\n")[0])
+    return max((0.3 + 0.7 * _share(asked, _stems(each)) for each in holding), default=0.0)
 
 
 def _answer(option: _Option) -> str:

@@ -130,13 +130,19 @@ class GenerateSettings(SearchSettings):
     recipe: RecipeName = Field(default="economy", description="economy, paper or released")
     outcome: OutcomeName | None = Field(
         default=None,
-        description="Quality of an answer: f1, em, or evident_f1, which is f1 but 0 for an answer that no evidence "
-        "before it holds [default: the recipe's]",
+        description="Quality of an answer: f1, em, evident_f1, which is f1 but 0 for an answer that no evidence before "
+        "it holds, judge or rubric, which need no golden answers: the teacher scores the answer, on top of "
+        "--max-calls-per-question [default: the recipe's]",
+    )
+    rubric: Path | None = Field(
+        default=None,
+        description="Text file of what an answer must do, a criterion a line, for questions without metadata.rubric; "
+        "with --outcome rubric",
     )
     prompts: Path | None = Field(
         default=None,
         description="Directory of your own prompts, any of think.txt read.txt conclude.txt repair.txt vary.txt "
-        "judge.txt rank.txt",
+        "judge.txt rank.txt answer.txt rubric.txt",
     )
     reward: RewardName | None = Field(
         default=None,
@@ -160,7 +166,7 @@ class GenerateSettings(SearchSettings):
     max_calls_per_question: int | None = Field(
         default=None,
         ge=1,
-        description="Replies used by a question's search at most; judgements of --reward come on top "
+        description="Replies used by a question's search at most; judgements of --reward and --outcome come on top "
         "[default: the recipe's]",
     )
     max_steps: int | None = Field(
@@ -316,9 +322,31 @@ class PairsSettings(PairingSettings):
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of what goes to validation and what is flipped")
 
-    @field_validator("format", mode="before")
+    label: Literal["value", "judge"] = Field(
+        default="value",
+        description="Who says which step is better: value (continuations, and free), or judge (--model sees the steps "
+        "of a state and picks a better one and a worse one, or none)",
+    )
+    model: str | None = Field(default=None, description="The judge: a model name of the endpoint, or offline")
+    base_url: list[str] = Field(
+        default=[],
+        description="Its OpenAI-compatible endpoint; several share the load [default: OPENAI_BASE_URL, else OpenAI's]",
+    )
+    judge_gold: bool = Field(default=False, description="Whether the judge sees the golden answers")
+    prompts: Path | None = Field(default=None, description="Directory of your own prompts, pick.txt for the judge")
+    concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight")
+    max_cost: float | None = Field(default=None, ge=0, description="Stop before the judging costs more, in dollars")
+    max_calls: int | None = Field(default=None, ge=0, description="Stop before it uses more replies")
+    price_in: float | None = Field(
+        default=None, ge=0, description="Dollars per million prompt tokens [default: the table's]"
+    )
+    price_out: float | None = Field(
+        default=None, ge=0, description="Dollars per million completion tokens [default: the table's]"
+    )
+
+    @field_validator("format", "base_url", mode="before")
     @classmethod
-    def _formats(cls, value: object) -> object:
+    def _several(cls, value: object) -> object:
         """The environment separates them by white space."""
         return _one_or_several(value)
 
