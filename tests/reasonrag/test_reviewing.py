@@ -332,7 +332,7 @@ def test_the_report_agrees_with_who_reads_the_labels(data_set: Callable[..., Pat
 
 
 def test_what_is_out_of_line_is_said(data_set: Callable[..., Path]) -> None:
-    """Somebody who always says A: the liking, and labels that seem to claim too much. Of three pairs nothing is said."""
+    """Somebody who always says A: the liking, and labels that seem to claim too much. Of three pairs, nothing."""
     folder = data_set(*(our_row(n) for n in range(30)))
     few = " ".join(piped(folder, "a\n" * 3).stdout.split())
     many = " ".join(piped(folder, "a\n" * 27).stdout.split())
