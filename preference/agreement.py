@@ -1,4 +1,4 @@
-"""How far labels can be trusted: how rules order the same siblings, and whether fresh draws confirm a pair.
+"""How far labels can be trusted: how rules order the same siblings, and whether fresh draws, or people, confirm a pair.
 
 Decides which siblings are compared, what agreement is and how sure a share is. Asks nobody and draws nothing itself.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from statistics import NormalDist
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -34,6 +35,19 @@ class Share(BaseModel):
     high: float | None = None
 
 
+class Kappa(BaseModel):
+    """Cohen's kappa of so many cases, with an interval. All but `of` are null of none, and where chance alone would
+    agree always."""
+
+    of: int
+    kappa: float | None = None
+    """1: always alike. 0: as often as by chance. Below 0: less often."""
+    low: float | None = None
+    high: float | None = None
+    chance: float | None = None
+    """Agreement expected of two who answer independently, each as often so as they do."""
+
+
 class RuleAgreement(BaseModel):
     """Of the siblings that two rules both order, the share that they order alike."""
 
@@ -50,6 +64,26 @@ class Bin(BaseModel):
     mean_confidence: float | None
     ties: int
     confirmed: Share
+
+
+class Checked(Protocol):
+    """A pair whose label was checked."""
+
+    @property
+    def tied(self) -> bool: ...
+
+    @property
+    def confirmed(self) -> bool: ...
+
+
+class Claimed(Checked, Protocol):
+    """One whose label claims a confidence, where it is known."""
+
+    @property
+    def confidence(self) -> float | None: ...
+
+
+AnyChecked = TypeVar("AnyChecked", bound=Checked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +106,7 @@ class Revalued:
 
 
 class SignAgreement(BaseModel):
-    """How many pairs fresh continuations order as the label does; ties apart."""
+    """How many pairs fresh continuations, or a person, order as the label does; ties apart."""
 
     confirmed: Share
     """Of the pairs that are no tie."""
@@ -91,6 +125,30 @@ def share_of(part: int, whole: int) -> Share:
     middle = (share + z * z / (2 * whole)) / shrink
     reach = z * math.sqrt(share * (1 - share) / whole + z * z / (4 * whole * whole)) / shrink
     return Share(of=whole, share=share, low=max(0.0, middle - reach), high=min(1.0, middle + reach))
+
+
+def cohens_kappa(verdicts: Iterable[tuple[Hashable, Hashable]]) -> Kappa:
+    """Agreement of two judges beyond chance, of what each says in each case.
+
+    The interval is Wilson's of the share that agrees, with chance agreement held fixed. That suits cases in which a
+    coin decided where each side stands: chance agreement of two answers is then one half by design, up to a bias for a
+    position. Unlike the variance of large samples or a bootstrap it does not shrink to a point when all agree. Source:
+    J. Cohen, A coefficient of agreement for nominal scales, Educational and Psychological Measurement 20 (1960).
+    """
+    cases = list(verdicts)
+    alike = share_of(sum(one == other for one, other in cases), len(cases))
+    ones, others = Counter(one for one, _ in cases), Counter(other for _, other in cases)
+    together = sum(ones[each] * others[each] for each in ones)
+    if not cases or together == len(cases) ** 2:
+        return Kappa(of=len(cases))
+    chance = together / len(cases) ** 2
+
+    def beyond(share: float | None) -> float:
+        return max(-1.0, ((share or 0.0) - chance) / (1 - chance))
+
+    return Kappa(
+        of=len(cases), kappa=beyond(alike.share), low=beyond(alike.low), high=beyond(alike.high), chance=chance
+    )
 
 
 # -- rules against each other ----------------------------------------------------------------------------------
@@ -156,28 +214,30 @@ def _sign(difference: float) -> int:
 # -- labels against fresh continuations ------------------------------------------------------------------------
 
 
-def sign_agreement(pairs: Iterable[Revalued]) -> SignAgreement:
+def sign_agreement(pairs: Iterable[Checked]) -> SignAgreement:
     """How many labels are confirmed."""
     pairs = list(pairs)
     ties = sum(each.tied for each in pairs)
     return SignAgreement(confirmed=share_of(sum(each.confirmed for each in pairs), len(pairs) - ties), ties=ties)
 
 
-def sign_agreement_by(pairs: Iterable[Revalued], group: Callable[[Revalued], str]) -> dict[str, SignAgreement]:
+def sign_agreement_by(pairs: Iterable[AnyChecked], group: Callable[[AnyChecked], str]) -> dict[str, SignAgreement]:
     """The same by group, in the order of their names."""
-    groups: dict[str, list[Revalued]] = {}
+    groups: dict[str, list[AnyChecked]] = {}
     for each in pairs:
         groups.setdefault(group(each), []).append(each)
     return {name: sign_agreement(groups[name]) for name in sorted(groups)}
 
 
-def reliability(pairs: Sequence[Revalued]) -> list[Bin]:
-    """Confidence claimed against share confirmed, bin by bin; below the first edge counts as the first bin."""
+def reliability(pairs: Sequence[Claimed]) -> list[Bin]:
+    """Confidence claimed against share confirmed, bin by bin; below the first edge counts as the first bin. Pairs that
+    claim none are in no bin."""
     found = []
     for low, high in pairwise(BINS):
-        inside = [each for each in pairs if _bin_of(each.confidence) == low]
-        agreed = sign_agreement(inside)
-        mean = sum(each.confidence for each in inside) / len(inside) if inside else None
+        claims = [(each.confidence, each) for each in pairs]
+        inside = [(claim, each) for claim, each in claims if claim is not None and _bin_of(claim) == low]
+        agreed = sign_agreement(each for _, each in inside)
+        mean = sum(claim for claim, _ in inside) / len(inside) if inside else None
         found.append(Bin(low=low, high=high, mean_confidence=mean, ties=agreed.ties, confirmed=agreed.confirmed))
     return found
 

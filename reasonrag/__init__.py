@@ -25,6 +25,7 @@ __all__ = [
     "index_serve",
     "pairs",
     "publish",
+    "review_report",
     "tune",
 ]
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from reasonrag.indexing import index_build, index_check, index_info, index_serve
     from reasonrag.pairing import pairs
     from reasonrag.publishing import publish
+    from reasonrag.reviewing import review_report
     from reasonrag.tuning import tune
 
 
@@ -63,6 +65,10 @@ def __getattr__(name: str) -> Any:
         from reasonrag.publishing import publish
 
         return publish
+    if name == "review_report":
+        from reasonrag.reviewing import review_report
+
+        return review_report
     if name == "tune":
         from reasonrag.tuning import tune
 

@@ -30,6 +30,7 @@ from reasonrag.settings import (
     PairingSettings,
     PairsSettings,
     PublishSettings,
+    ReviewSettings,
     ServeSettings,
     Settings,
     TuneSettings,
@@ -334,6 +335,35 @@ def pairs(
         show_pairs(summary)
     if summary.judging.get("given_up"):
         raise typer.Exit(FAILED)
+
+
+@app.command()
+def review(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a data set, with RAG_ProGuide.json")],
+    pairs: Annotated[Optional[int], _flag(ReviewSettings, "pairs")] = None,
+    seed: Annotated[Optional[int], _flag(ReviewSettings, "seed")] = None,
+    reviewer: Annotated[Optional[str], _flag(ReviewSettings, "reviewer")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Show no pair, only what was judged so far")] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Judge pairs without seeing their labels, and see how often you agree with them.
+
+    Every judgement is kept at once; the same command goes on where it stopped. Without a terminal, keys are read from
+    stdin, one a line.
+    """
+    from reasonrag.review_display import ReviewScreen, open_keys, show_review
+    from reasonrag.reviewing import review as judge
+    from reasonrag.reviewing import review_report
+
+    if report:
+        found = review_report(directory)
+    else:
+        with _interrupts():
+            found = judge(directory, open_keys(), ReviewScreen(), pairs=pairs, seed=seed, reviewer=reviewer)
+    if as_json:
+        print(found.model_dump_json())
+    else:
+        show_review(found)
 
 
 def _calibrate_flag(name: str, panel: str | None = None) -> Any:

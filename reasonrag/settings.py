@@ -23,7 +23,7 @@ from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
-COMMANDS = ("generate", "pairs", "calibrate", "tune", "index", "serve", "publish")
+COMMANDS = ("generate", "pairs", "import", "audit", "review", "publish", "calibrate", "tune", "index", "serve")
 """Commands with a table in the settings file."""
 INDEX_HOME = Path("indexes")
 MAX_TOP_K = 1000
@@ -422,6 +422,16 @@ class CalibrateSettings(Settings):
     @classmethod
     def _indexes(cls, value: object) -> object:
         return _places(value)
+
+
+class ReviewSettings(Settings):
+    """Settings of `review`."""
+
+    pairs: int = Field(default=50, ge=1, description="Size of the sample; a larger one holds all pairs of a smaller")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the sample, and of which side is shown as A")
+    reviewer: str | None = Field(
+        default=None, description="Who judges; names the file of the judgements [default: the user's name]"
+    )
 
 
 IndexKind = Literal["bm25", "dense"]

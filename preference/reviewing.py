@@ -1,0 +1,434 @@
+"""What a person says of pairs without knowing their labels: who is shown which pairs, and what the answers come to.
+
+Decides what of a row is shown and what names a pair, which sample is drawn, what a judgement is, and the statistics.
+Knows no terminal and no file but the data set's; rows of others' RAG_ProGuide files, which have ten fields, will do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel
+
+from preference.agreement import (
+    CONFIDENCE_LEVEL,
+    Bin,
+    Kappa,
+    Share,
+    SignAgreement,
+    cohens_kappa,
+    reliability,
+    share_of,
+    sign_agreement,
+    sign_agreement_by,
+)
+from preference.formats import ACTION_TYPE_NAMES, FORMATS, PAIRS_FILE
+from preference.json_lists import read_list
+from preference.records import Record
+from preference.sampling import StratifiedSample
+from preference.selection import lot
+
+REVIEW_SCHEMA: Final = "reasonrag.review/1"
+REPORT_SCHEMA: Final = "reasonrag.review_report/1"
+Verdict = Literal["a", "b", "tie", "skip", "withdrawn"]
+"""Which side is better. tie: both are as good. skip: this person cannot say. withdrawn: the last judgement of the pair
+is taken back, and it is shown again."""
+Sides: TypeAlias = tuple[str, str]
+
+UNKNOWN = "unknown"
+_TYPES = frozenset(ACTION_TYPE_NAMES.values())
+_LAYERS = ((0, "0"), (2, "1 to 2"), (5, "3 to 5"), (math.inf, "6 and more"))
+_CONFIDENCES = ((0.7, "below 0.7"), (0.8, "0.7 to 0.8"), (0.9, "0.8 to 0.9"), (math.inf, "0.9 and more"))
+_LONGEST_NAME = 200
+
+
+# -- pairs -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PairFacts:
+    """What a data set says of a pair, without its texts. None where it does not say.
+
+    key: names the pair by its prompt and its two replies, whichever is preferred. row: from 1, in `file`. chosen,
+    rejected: digests of the replies.
+    """
+
+    key: str
+    file: str
+    row: int
+    pair_id: str | None
+    chosen: str
+    rejected: str
+    action_type: str
+    rejected_action_type: str
+    layer: int | None
+    confidence: float | None
+    flipped: bool
+
+    @property
+    def layer_band(self) -> str:
+        return UNKNOWN if self.layer is None else next(name for most, name in _LAYERS if self.layer <= most)
+
+    @property
+    def confidence_band(self) -> str:
+        if self.confidence is None:
+            return UNKNOWN
+        return next(name for edge, name in _CONFIDENCES if self.confidence < edge)
+
+    @property
+    def stratum(self) -> str:
+        return f"{self.action_type}, layer {self.layer_band}, confidence {self.confidence_band}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewPair:
+    """A pair to be shown: its facts and its texts."""
+
+    facts: PairFacts
+    system: str
+    user: str
+    chosen: str
+    rejected: str
+    golden_answers: tuple[str, ...]
+
+    @property
+    def question(self) -> str:
+        """The user turn's first line, which is the question in RAG_ProGuide's layout."""
+        return self.user.partition("\n")[0]
+
+    def sides(self, seed: int) -> Sides:
+        """The replies as A and B; which is which is drawn by the seed and the pair."""
+        exchanged = lot(f"side:{self.facts.key}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
+        first, second = sorted((self.chosen, self.rejected), reverse=exchanged)  # the label decides nothing here
+        return first, second
+
+
+@dataclass
+class Contents:
+    """What a pass over a data set counts on its way."""
+
+    rows: int = 0
+    unreadable: int = 0
+    """Rows without a prompt and two replies."""
+    same: int = 0
+    """Rows whose two replies are equal: nobody could tell them apart."""
+    repeated: int = 0
+    """Rows with the prompt and replies of an earlier one; the first one counts."""
+    pairs: int = 0
+
+
+def pairs_files(directory: Path) -> list[Path]:
+    """The files of pairs in a data set that are there."""
+    names = [PAIRS_FILE, FORMATS["proguide"].file_name("validation")]
+    return [directory / name for name in names if (directory / name).is_file()]
+
+
+def read_pairs(directory: Path, contents: Contents | None = None) -> Iterator[ReviewPair]:
+    """Every pair once, one at a time. Raises MalformedListError, OSError."""
+    contents = contents or Contents()
+    seen: set[str] = set()
+    for path in pairs_files(directory):
+        for number, row in enumerate(read_list(path), start=1):
+            contents.rows += 1
+            pair = _pair_of(row, path.name, number)
+            if pair is None:
+                contents.unreadable += 1
+            elif pair.chosen == pair.rejected:
+                contents.same += 1
+            elif pair.facts.key in seen:
+                contents.repeated += 1
+            else:
+                seen.add(pair.facts.key)
+                contents.pairs += 1
+                yield pair
+
+
+def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
+    """What a row shows; None for one without a prompt or two replies. Any other field may be missing or odd."""
+    if not isinstance(row, dict):
+        return None
+    chosen, rejected = _text(row, "chosen"), _text(row, "rejected")
+    system, user = _text(row, "instruction") or "", _text(row, "input") or _text(row, "prompt")
+    if chosen is None or rejected is None or not user:
+        return None
+    answers = row.get("golden_answers")
+    layer: Any = row.get("layer")
+    confidence: Any = row.get("confidence")
+    pair_id = _text(row, "pair_id")
+    facts = PairFacts(
+        key=digest(system, user, *sorted((chosen, rejected))),
+        file=file,
+        row=number,
+        pair_id=pair_id if pair_id and len(pair_id) <= _LONGEST_NAME and pair_id.isprintable() else None,
+        chosen=digest(chosen),
+        rejected=digest(rejected),
+        action_type=_type(row.get("chosen_action_type")),
+        rejected_action_type=_type(row.get("rejected_action_type")),
+        layer=layer if type(layer) is int and layer >= 0 else None,
+        confidence=float(confidence) if type(confidence) in (int, float) and 0 <= confidence <= 1 else None,
+        flipped=row.get("flipped") is True,
+    )
+    golden = tuple(each for each in answers if isinstance(each, str)) if isinstance(answers, list) else ()
+    return ReviewPair(facts, system, user, chosen, rejected, golden)
+
+
+def _text(row: dict[str, Any], name: str) -> str | None:
+    value = row.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _type(value: Any) -> str:
+    return value if isinstance(value, str) and value in _TYPES else ACTION_TYPE_NAMES[None]
+
+
+def digest(*texts: str) -> str:
+    """16 hexadecimal digits. Texts of others may hold lone surrogates."""
+    whole = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        whole.update(len(content).to_bytes(8) + content)
+    return whole.hexdigest()[:16]
+
+
+def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewPair], Contents]:
+    """`size` pairs, or all, in the order they are to be shown, and what the data set holds.
+
+    Stratified by the chosen step's action type, layer and confidence; each prefix is the sample of its size. Reads the
+    data set twice, so that only the texts of the sample are held. Raises MalformedListError, OSError.
+    """
+    contents, sample = Contents(), StratifiedSample(size, seed=seed)
+    for pair in read_pairs(directory, contents):
+        sample.add(pair.facts.stratum, pair.facts.key)
+    place = {key: number for number, key in enumerate(sample.draw())}
+    held = [pair for pair in read_pairs(directory) if pair.facts.key in place] if place else []
+    return sorted(held, key=lambda pair: place[pair.facts.key]), contents
+
+
+# -- judgements ------------------------------------------------------------------------------------------------
+
+
+class JudgementRecord(Record):
+    """A line of `review/<reviewer>.jsonl`: what somebody said of a pair, or that it is taken back."""
+
+    schema_version: Literal["reasonrag.review/1"] = REVIEW_SCHEMA
+    pair: str
+    """`PairFacts.key`: the same for the same prompt and replies, whichever of them is preferred."""
+    pair_id: str | None = None
+    """As in the row; null where it has none."""
+    shown: Sides
+    """Digests of the replies that were shown as A and as B. Says what was judged, and not what the label was."""
+    verdict: Verdict
+    note: str = ""
+    seconds: float
+    """From the pair on the screen to the verdict."""
+    at: str
+    """UTC, ISO 8601."""
+    seed: int
+    version: str
+    """Of reasonrag."""
+
+    def to_line(self) -> bytes:
+        return self.model_dump_json().encode() + b"\n"
+
+
+def standing(judgements: Iterable[JudgementRecord]) -> dict[str, JudgementRecord]:
+    """What was said last of each pair and not taken back, in the order it was said."""
+    last: dict[str, JudgementRecord] = {}
+    for each in judgements:
+        last.pop(each.pair, None)
+        if each.verdict != "withdrawn":
+            last[each.pair] = each
+    return last
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A judgement, and the pair as the data set has it now."""
+
+    judgement: JudgementRecord
+    facts: PairFacts
+
+    @property
+    def label(self) -> Literal["a", "b"]:
+        """The side that the data set prefers, as it was shown."""
+        return "a" if self.judgement.shown[0] == self.facts.chosen else "b"
+
+    @property
+    def tied(self) -> bool:
+        return self.judgement.verdict == "tie"
+
+    @property
+    def confirmed(self) -> bool:
+        return self.judgement.verdict == self.label
+
+    @property
+    def confidence(self) -> float | None:
+        return self.facts.confidence
+
+
+# -- what they come to -----------------------------------------------------------------------------------------
+
+
+class Remark(BaseModel):
+    """A pair worth looking at, and where it stands. verdict: better of the two by the reviewer, or `tie`, `skip`."""
+
+    pair: str
+    pair_id: str | None
+    file: str
+    row: int
+    """From 1."""
+    verdict: Literal["chosen", "rejected", "tie", "skip"]
+    chosen_action_type: str
+    rejected_action_type: str
+    layer: int | None
+    confidence: float | None
+    note: str
+
+
+class ReviewerReport(BaseModel):
+    """What one person's judgements say of the labels. Skipped pairs are in none of it, exchanged ones in `flipped`."""
+
+    reviewer: str
+    judged: int
+    """Verdicts and ties of pairs that are in the data set."""
+    ties: int
+    skipped: int
+    gone: int
+    """Judgements, skips too, of pairs that are no longer in the data set; kept, and in no other number here."""
+    agreement: SignAgreement
+    """With the label."""
+    kappa: Kappa
+    """Of the person and the label, by the side they prefer as it was shown; ties left out."""
+    by_action_type: dict[str, SignAgreement]
+    """Of the chosen step."""
+    by_layer: dict[str, SignAgreement]
+    by_confidence: list[Bin]
+    """Of the pairs whose label claims a confidence."""
+    flipped: SignAgreement
+    """With labels that were exchanged on purpose (`pairs --flip`): the less the better."""
+    says_a: Share
+    """Of the verdicts that are no tie; far from one half, the person has a liking for a side."""
+    median_seconds: float | None
+    disagreements: list[Remark]
+    notes: list[Remark]
+    """Pairs with a note that are not among the disagreements."""
+
+
+class ReviewersAgreement(BaseModel):
+    """What two people say of the pairs that both judged, ties included."""
+
+    one: str
+    other: str
+    alike: Share
+    kappa: Kappa
+    """Of three answers: A, B and tie."""
+
+
+class ReviewReport(BaseModel):
+    """`review/report.json`."""
+
+    schema_version: Literal["reasonrag.review_report/1"] = REPORT_SCHEMA
+    directory: str
+    level: float = CONFIDENCE_LEVEL
+    """Of all intervals."""
+    pairs: int
+    """Different pairs in the data set."""
+    reviewers: list[ReviewerReport]
+    between: list[ReviewersAgreement]
+
+
+def report_of(
+    directory: str, judgements: Mapping[str, Sequence[JudgementRecord]], pairs: Iterable[ReviewPair]
+) -> ReviewReport:
+    """The statistics of what reviewers said. judgements: the lines of each reviewer. pairs: the whole data set."""
+    said = {reviewer: standing(lines) for reviewer, lines in sorted(judgements.items())}
+    wanted = {key for each in said.values() for key in each}
+    count, facts = 0, {}
+    for pair in pairs:
+        count += 1
+        if pair.facts.key in wanted:
+            facts[pair.facts.key] = pair.facts
+    return ReviewReport(
+        directory=directory,
+        pairs=count,
+        reviewers=[_reviewer_report(reviewer, each, facts) for reviewer, each in said.items() if each],
+        between=[
+            _between(one, said[one], other, said[other], facts)
+            for one, other in combinations(filter(said.get, said), 2)
+        ],
+    )
+
+
+def _reviewer_report(
+    reviewer: str, said: Mapping[str, JudgementRecord], facts: Mapping[str, PairFacts]
+) -> ReviewerReport:
+    there = [Judged(each, facts[key]) for key, each in said.items() if key in facts]
+    judged = [each for each in there if each.judgement.verdict != "skip"]
+    decided = [each for each in judged if not each.tied]
+    as_labelled = [each for each in judged if not each.facts.flipped]
+    differs = [each for each in as_labelled if not (each.tied or each.confirmed)]
+    noted = [each for each in there if each.judgement.note and each not in differs]
+    return ReviewerReport(
+        reviewer=reviewer,
+        judged=len(judged),
+        ties=len(judged) - len(decided),
+        skipped=len(there) - len(judged),
+        gone=len(said) - len(there),
+        agreement=sign_agreement(as_labelled),
+        kappa=cohens_kappa((each.judgement.verdict, each.label) for each in as_labelled if not each.tied),
+        by_action_type=sign_agreement_by(as_labelled, lambda each: each.facts.action_type),
+        by_layer=sign_agreement_by(as_labelled, lambda each: each.facts.layer_band),
+        by_confidence=reliability(as_labelled),
+        flipped=sign_agreement(each for each in judged if each.facts.flipped),
+        says_a=share_of(sum(each.judgement.verdict == "a" for each in decided), len(decided)),
+        median_seconds=median(each.judgement.seconds for each in judged) if judged else None,
+        disagreements=[_remark(each) for each in differs],
+        notes=[_remark(each) for each in noted],
+    )
+
+
+def _remark(each: Judged) -> Remark:
+    said, facts = each.judgement.verdict, each.facts
+    better: Literal["chosen", "rejected"] = "chosen" if each.confirmed else "rejected"
+    return Remark(
+        pair=facts.key,
+        pair_id=facts.pair_id,
+        file=facts.file,
+        row=facts.row,
+        verdict=said if said in ("tie", "skip") else better,
+        chosen_action_type=facts.action_type,
+        rejected_action_type=facts.rejected_action_type,
+        layer=facts.layer,
+        confidence=facts.confidence,
+        note=each.judgement.note,
+    )
+
+
+def _between(
+    one: str,
+    ones: Mapping[str, JudgementRecord],
+    other: str,
+    others: Mapping[str, JudgementRecord],
+    facts: Mapping[str, PairFacts],
+) -> ReviewersAgreement:
+    """By the positions that `one` was shown; the other one may have seen the sides exchanged, with another seed."""
+    cases = [
+        (ones[key].verdict, _as_shown(others[key], ones[key].shown))
+        for key in ones
+        if key in others and key in facts and "skip" not in (ones[key].verdict, others[key].verdict)
+    ]
+    alike = share_of(sum(here == there for here, there in cases), len(cases))
+    return ReviewersAgreement(one=one, other=other, alike=alike, kappa=cohens_kappa(cases))
+
+
+def _as_shown(judgement: JudgementRecord, shown: Sides) -> Verdict:
+    if judgement.verdict == "tie" or judgement.shown == shown:
+        return judgement.verdict
+    return "b" if judgement.verdict == "a" else "a"

@@ -1,0 +1,335 @@
+"""What a review is, without a terminal: which pairs are shown and how, what judgements stand, what they come to."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preference.agreement import SignAgreement
+from preference.reviewing import (
+    Contents,
+    JudgementRecord,
+    ReviewPair,
+    ReviewReport,
+    Verdict,
+    digest,
+    read_pairs,
+    report_of,
+    sample_pairs,
+    standing,
+)
+
+TYPES = ("Query Generation", "Evidence Extraction", "Answer Generation")
+
+
+def row(number: int, **fields: Any) -> dict[str, Any]:
+    """Of RAG_ProGuide's ten fields, and what is asked for of ours."""
+    usual = {
+        "instruction": "Decide on the next step.",
+        "input": f"Question: Question {number}?",
+        "prompt": f"System: Decide on the next step.\nUser: Question: Question {number}?",
+        "chosen": f"So the next query is <query>good {number}</query>",
+        "rejected": f"So the next query is <query>bad {number}</query>",
+        "chosen_action_type": TYPES[number % 3],
+        "chosen_content": f"good {number}",
+        "rejected_action_type": "Query Generation",
+        "rejected_content": f"bad {number}",
+        "layer": number % 5,
+    }
+    return usual | fields
+
+
+def data_set(folder: Path, *rows: Any, validation: list[Any] | None = None) -> Path:
+    (folder / "RAG_ProGuide.json").write_text(json.dumps(rows))
+    if validation is not None:
+        (folder / "RAG_ProGuide.validation.json").write_text(json.dumps(validation))
+    return folder
+
+
+def pairs_of(folder: Path) -> list[ReviewPair]:
+    return list(read_pairs(folder))
+
+
+# -- pairs -----------------------------------------------------------------------------------------------------
+
+
+def test_both_parts_of_a_data_set_are_read(tmp_path: Path) -> None:
+    """Rows are counted from 1 in each file."""
+    found = pairs_of(data_set(tmp_path, row(1), row(2), validation=[row(3)]))
+    assert [(each.facts.file, each.facts.row) for each in found] == [
+        ("RAG_ProGuide.json", 1),
+        ("RAG_ProGuide.json", 2),
+        ("RAG_ProGuide.validation.json", 1),
+    ]
+
+
+def test_ten_fields_are_enough(tmp_path: Path) -> None:
+    """What only we write is not known then."""
+    [pair] = pairs_of(data_set(tmp_path, row(4)))
+    facts = pair.facts
+    assert (facts.action_type, facts.layer, facts.confidence, facts.pair_id) == ("Evidence Extraction", 4, None, None)
+    assert (facts.flipped, pair.golden_answers) == (False, ())
+
+
+def test_our_fields_are_used_where_they_are_there(tmp_path: Path) -> None:
+    """Name, confidence, golden answers and whether the label was exchanged."""
+    fields = {"pair_id": "0123", "confidence": 0.85, "golden_answers": ["x"], "flipped": True}
+    [pair] = pairs_of(data_set(tmp_path, row(1, **fields)))
+    assert (pair.facts.pair_id, pair.facts.confidence, pair.golden_answers) == ("0123", 0.85, ("x",))
+    assert pair.facts.flipped
+
+
+def test_the_prompt_will_do_where_the_turns_are_not_there(tmp_path: Path) -> None:
+    """Rows of an older layout have it alone."""
+    bare = {name: value for name, value in row(1).items() if name not in ("instruction", "input")}
+    [pair] = pairs_of(data_set(tmp_path, bare))
+    assert (pair.system, pair.user) == ("", bare["prompt"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "known"),
+    [
+        ({"confidence": math.nan}, None),
+        ({"confidence": True}, None),
+        ({"confidence": 1.5}, None),
+        ({"confidence": "high"}, None),
+        ({"confidence": 1}, 1.0),
+        ({"layer": "x", "chosen_action_type": ["y"], "pair_id": 7, "golden_answers": "no list"}, None),
+        ({"layer": -1, "chosen_action_type": "\x1b[31m", "pair_id": "\x1b[31m", "golden_answers": [1]}, None),
+        ({"layer": True, "pair_id": "x" * 1000}, None),
+    ],
+)
+def test_odd_values_are_as_good_as_none(tmp_path: Path, fields: dict[str, Any], known: float | None) -> None:
+    """A file of somebody else may hold anything; nothing of it stops a review."""
+    [pair] = pairs_of(data_set(tmp_path, row(1, **fields)))
+    assert pair.facts.confidence == known
+    if "layer" in fields:
+        assert (pair.facts.layer, pair.facts.pair_id, pair.golden_answers) == (None, None, ())
+    if "chosen_action_type" in fields:
+        assert pair.facts.action_type == "Other"
+
+
+def test_rows_that_show_no_choice_are_left_out_and_counted(tmp_path: Path) -> None:
+    """No reply, no prompt, no object; equal replies; a pair once more, and once more the other way round."""
+    exchanged = row(1, chosen=row(1)["rejected"], rejected=row(1)["chosen"])
+    no_prompt = row(2, input="", prompt="")
+    same = row(2, rejected=row(2)["chosen"])
+    contents = Contents()
+    rows = [row(1), row(1), exchanged, None, 3, row(2, chosen=None), no_prompt, same]
+    found = list(read_pairs(data_set(tmp_path, *rows), contents))
+    assert [each.facts.row for each in found] == [1]
+    assert contents == Contents(rows=8, unreadable=4, same=1, repeated=2, pairs=1)
+
+
+def test_texts_are_told_apart_wherever_one_ends() -> None:
+    """Halves of surrogate pairs have a name too."""
+    assert digest("ab", "c") != digest("a", "bc") != digest("abc")
+    assert len(digest("\ud800")) == 16
+
+
+# -- sides and samples -----------------------------------------------------------------------------------------
+
+
+def test_sides_do_not_depend_on_the_label(tmp_path: Path) -> None:
+    """The same pair with the other label stands on the screen alike: the screen cannot tell."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    exchanged = [row(n, chosen=row(n)["rejected"], rejected=row(n)["chosen"]) for n in range(50)]
+    ones = pairs_of(data_set(tmp_path / "one", *(row(n) for n in range(50))))
+    others = pairs_of(data_set(tmp_path / "other", *exchanged))
+    assert [each.sides(3) for each in ones] == [each.sides(3) for each in others]
+    assert [each.facts.key for each in ones] == [each.facts.key for each in others]
+
+
+def test_a_fair_coin_decides_what_stands_as_a(tmp_path: Path) -> None:
+    """Another one for every seed."""
+    pairs = pairs_of(data_set(tmp_path, *(row(n) for n in range(400))))
+    chosen_first = [pair.sides(0)[0] == pair.chosen for pair in pairs]
+    assert sum(chosen_first) == pytest.approx(200, abs=40)
+    assert sum(pair.sides(0) == pair.sides(1) for pair in pairs) == pytest.approx(200, abs=40)
+
+
+def test_a_sample_is_proportional_over_types_layers_and_confidence(tmp_path: Path) -> None:
+    """One action type in three, each in one sample of thirty."""
+    sample, contents = sample_pairs(data_set(tmp_path, *(row(n) for n in range(300))), 30, seed=0)
+    assert contents.pairs == 300
+    assert all(abs(count - 10) <= 3 for count in Counter(each.facts.action_type for each in sample).values())
+    assert all(abs(count - 6) <= 3 for count in Counter(each.facts.layer for each in sample).values())
+
+
+def test_a_larger_sample_goes_on_where_a_smaller_one_ends(tmp_path: Path) -> None:
+    """And one that is larger than the data set holds all of it."""
+    folder = data_set(tmp_path, *(row(n) for n in range(40)))
+    small, large, all_of_it = (sample_pairs(folder, size, seed=5)[0] for size in (10, 25, 99))
+    assert large[:10] == small
+    assert len(all_of_it) == 40
+
+
+@pytest.mark.parametrize(
+    ("layer", "confidence", "stratum"),
+    [
+        (0, 0.5, "layer 0, confidence below 0.7"),
+        (2, 0.7, "layer 1 to 2, confidence 0.7 to 0.8"),
+        (3, 0.89, "layer 3 to 5, confidence 0.8 to 0.9"),
+        (6, 0.9, "layer 6 and more, confidence 0.9 and more"),
+        (99, 1.0, "layer 6 and more, confidence 0.9 and more"),
+        (None, None, "layer unknown, confidence unknown"),
+    ],
+)
+def test_strata(tmp_path: Path, layer: int | None, confidence: float | None, stratum: str) -> None:
+    """Bands of layer and confidence."""
+    [pair] = pairs_of(data_set(tmp_path, row(0, layer=layer, confidence=confidence)))
+    assert pair.facts.stratum == f"Query Generation, {stratum}"
+
+
+# -- judgements ------------------------------------------------------------------------------------------------
+
+
+def said(pair: ReviewPair, better: str, *, seed: int = 0, **fields: Any) -> JudgementRecord:
+    """A judgement for `chosen` or `rejected`, or a verdict as it stands."""
+    sides = pair.sides(seed)
+    place: Any = better
+    if better in ("chosen", "rejected"):
+        place = "ab"[sides.index(getattr(pair, better))]
+    usual = {"seconds": 4.0, "at": "2026-01-01T00:00:00+00:00", "seed": seed, "version": "0"} | fields
+    shown = (digest(sides[0]), digest(sides[1]))
+    return JudgementRecord(pair=pair.facts.key, pair_id=pair.facts.pair_id, shown=shown, verdict=place, **usual)
+
+
+def test_the_last_word_on_a_pair_stands(tmp_path: Path) -> None:
+    """What was taken back does not; nor does what had been said before it."""
+    one, other = pairs_of(data_set(tmp_path, row(1), row(2)))
+    lines = [said(one, "a"), said(other, "a"), said(one, "withdrawn"), said(other, "b"), said(one, "tie")]
+    assert [(each.pair, each.verdict) for each in standing(lines).values()] == [
+        (other.facts.key, "b"),
+        (one.facts.key, "tie"),
+    ]
+    assert standing([said(one, "a"), said(one, "b"), said(one, "withdrawn")]) == {}
+
+
+def test_a_judgement_does_not_say_what_the_label_was(tmp_path: Path) -> None:
+    """Its line is the same whichever side is preferred: the file may lie open beside the screen."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    [one] = pairs_of(data_set(tmp_path / "one", row(1)))
+    [other] = pairs_of(data_set(tmp_path / "other", row(1, chosen=row(1)["rejected"], rejected=row(1)["chosen"])))
+    assert said(one, "a").to_line() == said(other, "a").to_line()
+
+
+# -- the report ------------------------------------------------------------------------------------------------
+
+
+def reported(folder: Path, **said_by: list[JudgementRecord]) -> ReviewReport:
+    return report_of(str(folder), said_by, read_pairs(folder))
+
+
+def shares(found: dict[str, SignAgreement]) -> dict[str, tuple[float | None, int, int]]:
+    return {name: (each.confirmed.share, each.confirmed.of, each.ties) for name, each in found.items()}
+
+
+def test_a_report_by_hand(tmp_path: Path) -> None:
+    """Six pairs: four as labelled, one not, one tie; and a skip, which is nothing at all."""
+    folder = data_set(tmp_path, *(row(n, layer=0, confidence=0.6 + n / 20) for n in range(7)))
+    pairs = pairs_of(folder)
+    verdicts = ["chosen", "chosen", "rejected", "tie", "chosen", "chosen", "skip"]
+    lines = [said(pair, better, seconds=n) for n, (pair, better) in enumerate(zip(pairs, verdicts, strict=True))]
+    [found] = reported(folder, me=lines).reviewers
+    assert (found.reviewer, found.judged, found.ties, found.skipped, found.gone) == ("me", 6, 1, 1, 0)
+    assert (found.agreement.confirmed.share, found.agreement.confirmed.of, found.agreement.ties) == (0.8, 5, 1)
+    assert shares(found.by_action_type) == {
+        "Answer Generation": (0.5, 2, 0),
+        "Evidence Extraction": (1.0, 2, 0),
+        "Query Generation": (1.0, 1, 1),
+    }
+    assert shares(found.by_layer) == {"0": (0.8, 5, 1)}
+    assert [(each.confirmed.share, each.confirmed.of, each.ties) for each in found.by_confidence] == [
+        (None, 0, 0),
+        (1.0, 2, 0),
+        (0.0, 1, 1),
+        (1.0, 2, 0),
+        (None, 0, 0),
+    ]
+    assert found.median_seconds == 2.5
+    assert [(each.row, each.verdict) for each in found.disagreements] == [(3, "rejected")]
+    assert found.notes == []
+
+
+def test_kappa_is_of_the_sides_as_they_were_shown(tmp_path: Path) -> None:
+    """Labels always say chosen: only by what stood where is there a chance to agree by."""
+    folder = data_set(tmp_path, *(row(n) for n in range(200)))
+    pairs = pairs_of(folder)
+    faithful, blind, contrary = (
+        reported(folder, me=[said(pair, each) for pair in pairs]) for each in ("chosen", "a", "rejected")
+    )
+    assert faithful.reviewers[0].kappa.kappa == 1.0
+    assert faithful.reviewers[0].kappa.chance == pytest.approx(0.5, abs=0.02)
+    assert blind.reviewers[0].kappa.kappa == pytest.approx(0.0, abs=1e-9)
+    assert blind.reviewers[0].says_a.share == 1.0
+    assert contrary.reviewers[0].kappa.kappa == pytest.approx(-1.0, abs=0.05)
+
+
+def test_labels_that_were_exchanged_on_purpose_are_counted_apart(tmp_path: Path) -> None:
+    """A person who finds the noise out does not disagree with the labels."""
+    folder = data_set(tmp_path, row(1), row(2, flipped=True))
+    one, flipped = pairs_of(folder)
+    [found] = reported(folder, me=[said(one, "chosen"), said(flipped, "rejected")]).reviewers
+    assert (found.agreement.confirmed.share, found.agreement.confirmed.of) == (1.0, 1)
+    assert (found.flipped.confirmed.share, found.flipped.confirmed.of) == (0.0, 1)
+    assert (found.judged, found.disagreements) == (2, [])
+
+
+def test_judgements_outlive_a_changed_data_set(tmp_path: Path) -> None:
+    """A pair that is gone is counted; one whose label changed is judged by the new one; one that moved is found."""
+    pairs = pairs_of(data_set(tmp_path, row(1), row(2), row(3)))
+    lines = [said(pair, "chosen") for pair in pairs]
+    exchanged = row(2, chosen=row(2)["rejected"], rejected=row(2)["chosen"], pair_id="another")
+    [found] = reported(data_set(tmp_path, exchanged, row(3), row(4)), me=lines).reviewers
+    assert (found.judged, found.gone) == (2, 1)
+    assert (found.agreement.confirmed.share, [each.row for each in found.disagreements]) == (0.5, [1])
+
+
+def test_notes_are_reported_where_they_stand(tmp_path: Path) -> None:
+    """With the disagreement, or among the other notes; of skipped pairs too."""
+    folder = data_set(tmp_path, row(1, pair_id="p1"), row(2), row(3))
+    one, two, three = pairs_of(folder)
+    lines = [said(one, "rejected", note="both bad"), said(two, "chosen", note="odd"), said(three, "skip", note="hm")]
+    [found] = reported(folder, me=lines).reviewers
+    assert [(each.pair_id, each.note) for each in found.disagreements] == [("p1", "both bad")]
+    assert [(each.row, each.verdict, each.note) for each in found.notes] == [(2, "chosen", "odd"), (3, "skip", "hm")]
+
+
+def test_two_people_are_compared_on_what_both_judged(tmp_path: Path) -> None:
+    """Whichever order each saw; ties are an answer, skips are none."""
+    folder = data_set(tmp_path, *(row(n) for n in range(40)))
+    pairs = pairs_of(folder)
+    mine = [said(pair, "chosen") for pair in pairs[:30]] + [said(pairs[30], "tie"), said(pairs[31], "skip")]
+    yours = [said(pair, "chosen", seed=1) for pair in pairs[3:31]] + [said(pairs[31], "chosen", seed=1)]
+    found = reported(folder, me=mine, you=yours)
+    [between] = found.between
+    assert (between.one, between.other, between.alike.of) == ("me", "you", 28)
+    assert between.alike.share == pytest.approx(27 / 28)
+    assert between.kappa.kappa is not None
+    assert between.kappa.kappa > 0.8
+    assert [each.reviewer for each in found.reviewers] == ["me", "you"]
+
+
+def test_who_has_said_nothing_is_not_in_the_report(tmp_path: Path) -> None:
+    """Nor who has taken all of it back."""
+    folder = data_set(tmp_path, row(1))
+    [pair] = pairs_of(folder)
+    found = reported(folder, me=[], you=[said(pair, "a"), said(pair, "withdrawn")])
+    assert (found.reviewers, found.between, found.pairs) == ([], [], 1)
+
+
+@pytest.mark.parametrize("verdict", ["a", "b", "tie", "skip", "withdrawn"])
+def test_a_judgement_is_read_as_it_was_written(tmp_path: Path, verdict: Verdict) -> None:
+    """One line each."""
+    [pair] = pairs_of(data_set(tmp_path, row(1)))
+    line = said(pair, verdict, note="a\nb \u202e").to_line()
+    assert line.count(b"\n") == 1
+    assert JudgementRecord.model_validate_json(line) == said(pair, verdict, note="a\nb \u202e")
