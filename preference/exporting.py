@@ -370,6 +370,7 @@ class _Tally:
         self.layers: Counter[int] = Counter()
         self.tags: Counter[str] = Counter()
         self.gold: Counter[tuple[str, str]] = Counter()
+        self.labels: set[str] = set()
         self.dropped: Counter[str] = Counter()
         self.pairless: Counter[str] = Counter()
         self.confidence = self.margin = 0.0
@@ -403,6 +404,8 @@ class _Tally:
 
     def _count(self, each: Candidate) -> None:
         self.counts["pairs"] += 1
+        if each.pair.label:
+            self.labels.add(each.pair.label)
         self.counts["same_type_pairs"] += each.pair.same_type
         action_type = ACTION_TYPE_NAMES[each.chosen.action_type]
         self.types[action_type] += 1
@@ -437,7 +440,7 @@ class _Tally:
         counts, failed = self.counts, self.failed - self.done
         return PairSummary(
             sources=list(facts.sources),
-            label=facts.label,
+            label="+".join(sorted(self.labels)) or facts.label,
             questions=len(self.done | self.failed),
             failed_questions=len(failed),
             questions_with_a_pair=len(self.with_a_pair),

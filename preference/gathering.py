@@ -32,16 +32,23 @@ def write_candidates(
     failed: dict[str, bytes] = {}
     with replacing(out / CANDIDATES) as candidates, replacing(out / QUESTIONS) as questions:
         for rollout in rollouts:
-            line = question_record(rollout, origin).to_line()
+            its_own = origin and _completed(origin, rollout)
+            line = question_record(rollout, its_own).to_line()
             if rollout.error:
                 failed[rollout.question_id] = line
                 continue
             failed.pop(rollout.question_id, None)
             questions.write(line)
-            for state in labelled_states(rollout, origin, tokens):
+            for state in labelled_states(rollout, its_own, tokens):
                 candidates.write(state.to_line())
         for line in failed.values():
             questions.write(line)
+
+
+def _completed(origin: Origin, rollout: RolloutRecord) -> Origin:
+    """What is known of a run, for one of its records: those of an imported one may be of several data sets."""
+    own = {"dataset": rollout.dataset, "split": rollout.split, "revision": rollout.revision or origin.revision}
+    return origin.model_copy(update=own)
 
 
 def merge_candidates(folders: Sequence[Path], out: Path) -> None:

@@ -66,6 +66,7 @@ def origin_of(rollout: RolloutRecord) -> Origin:
     return Origin(
         dataset=rollout.dataset,
         split=rollout.split,
+        revision=rollout.revision,
         config_hash=rollout.config_hash,
         seed=rollout.seed,
         recipe=rollout.recipe.name,

@@ -270,9 +270,10 @@ class _ValueModel(BaseModel):
 
 
 class _DecidesAnswers(BaseModel):
-    model: str
-    retriever: str
-    prompts: str
+    model: str = "unknown"
+    """Of an imported run neither this nor the next two are known."""
+    retriever: str = "unknown"
+    prompts: str = "unknown"
     value_model: _ValueModel | None = None
 
     @property
@@ -282,6 +283,7 @@ class _DecidesAnswers(BaseModel):
 
 class _Operational(BaseModel):
     settings: dict[str, Any] | None = None
+    imported: list[Any] | None = None
     corpus: str | None = None
     base_url: list[str] = []
     value_base_url: list[str] = []
@@ -418,6 +420,8 @@ def _saved_settings(run: Path, made: _MadeWith, given: CalibrateSettings) -> tup
         f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
         "Run the same generate command again: it adds them and asks nothing"
     )
+    if operational.imported is not None:
+        raise InputError(f"{run} was imported: what its steps were made with is not there to continue them")
     if operational.settings is None:
         raise older
     try:

@@ -14,16 +14,17 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from mcts import RecipeName
+from mcts import RECIPES, RecipeName
 from mcts.search import STRIDE
 from preference import ExportOptions, OutcomeName, PairingRules
 from preference.exporting import VALIDATION_SHARE
 from preference.formats import FormatName
+from preference.published_trees import TreeRecipe
 from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
-COMMANDS = ("generate", "pairs", "calibrate", "tune", "index", "serve")
+COMMANDS = ("generate", "pairs", "calibrate", "tune", "index", "serve", "import")
 """Commands with a table in the settings file."""
 INDEX_HOME = Path("indexes")
 MAX_TOP_K = 1000
@@ -474,6 +475,42 @@ class ServeSettings(SearchSettings):
     allow_empty_queries: bool = Field(
         default=False, description="Answer empty queries with no passages: Search-R1's trainer sends some"
     )
+
+
+class ImportSettings(Settings):
+    """Settings of `import`."""
+
+    out: Path = Field(description="Directory for what is made: a run directory of trees, or a data set of pairs")
+    recipe: TreeRecipe = Field(
+        default="released",
+        description="Rewards of trees: released (the published builder's, weighted by visits) or paper (mean over the "
+        "answers below a step, margins by layer)",
+    )
+    keep_rewards: bool = Field(default=False, description="Label trees by the rewards that stand in the files")
+    alpha: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Discount per step of the rewards of trees [default: the recipe's, "
+        f"{RECIPES['released'].search.alpha}]",
+    )
+    dataset: str | None = Field(default=None, description="Data set that the questions are of [default: unknown]")
+    split: str | None = Field(default=None, description="Split that the questions are of [default: unknown]")
+    questions: list[Path] = Field(
+        default=[],
+        description="Question file (FlashRAG's JSONL) that tells ids and golden answers; repeatable. If it is called "
+        "DATASET/SPLIT.jsonl it tells these too",
+    )
+    teacher: str | None = Field(default=None, description="Model that made the replies [default: unknown]")
+
+    @field_validator("questions", mode="before")
+    @classmethod
+    def _files(cls, value: object) -> object:
+        return _places(value)
+
+    @property
+    def discount(self) -> float:
+        return RECIPES[self.recipe].search.alpha if self.alpha is None else self.alpha
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
