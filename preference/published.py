@@ -93,7 +93,8 @@ class Unusable(ValueError):
     """An item that cannot be repaired. `cause`: a name of REFUSALS."""
 
     def __init__(self, cause: str, message: str = "") -> None:
-        super().__init__(message or REFUSALS[cause])
+        meaning = REFUSALS[cause]
+        super().__init__(message or meaning)
         self.cause = cause
 
 
@@ -186,7 +187,7 @@ class Turns(NamedTuple):
     @property
     def is_read(self) -> bool:
         """Whether passages stand in it."""
-        return "<reference>" in self.user
+        return _REFERENCE in self.user
 
 
 def read_prompt(prompt: object, note: Notes) -> Turns | None:

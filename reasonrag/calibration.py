@@ -270,10 +270,9 @@ class _ValueModel(BaseModel):
 
 
 class _DecidesAnswers(BaseModel):
-    model: str = "unknown"
-    """Of an imported run neither this nor the next two are known."""
-    retriever: str = "unknown"
-    prompts: str = "unknown"
+    model: str
+    retriever: str
+    prompts: str
     value_model: _ValueModel | None = None
 
     @property
@@ -299,7 +298,11 @@ class _MadeWith(BaseModel):
 
 def _made_with(run: Path) -> _MadeWith:
     try:
-        return _MadeWith.model_validate(read_config(run / CONFIG))
+        config = read_config(run / CONFIG)
+        if "imported" in config["decides_answers"]:
+            unknown = dict.fromkeys(("model", "retriever", "prompts"), "unknown")
+            config = config | {"decides_answers": unknown | config["decides_answers"]}
+        return _MadeWith.model_validate(config)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
