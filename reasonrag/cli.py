@@ -333,8 +333,11 @@ def import_(
     from reasonrag.import_display import TerminalImport, show_import
     from reasonrag.importing import import_published
 
-    with _interrupts():
+    try:
         report = import_published(sources, say=TerminalImport().say, **flags)
+    except KeyboardInterrupt:
+        print("interrupted; what was not finished is not there, the same command starts anew", file=sys.stderr)
+        raise typer.Exit(Interrupted.exit_status) from None
     if as_json:
         print(report.model_dump_json())
     else:

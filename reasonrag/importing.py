@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +25,7 @@ from pydantic import BaseModel
 from preference import NO_FILTERS, ActionType, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
 from preference.exporting import CANDIDATES, QUESTIONS, PairSummary, replacing
+from preference.formats import PAIRS_FILE
 from preference.published import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
 from preference.published_rows import RowReader, RowRules, is_row
 from preference.published_trees import PassageText, TreeRules, is_tree, read_tree, recipe_of, refused_record
@@ -48,6 +50,7 @@ _OF_THE_PIPELINE = re.compile(r"(reward|final|intermediate)_([0-9]+)\.json")
 _PREFERENCE = ("reward", "final", "intermediate")
 """Of files of one number in one folder: they hold the same trees, the first with most in them."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
+_TOLD_EVERY_S = 10.0
 _INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
@@ -119,7 +122,7 @@ def import_published(
     with tempfile.TemporaryDirectory(prefix="reasonrag-import-") as scratch:
         found = _find(given, Path(scratch), say)
         kind = _kind_of_all(found.files)
-        _check_place(settings.out, kind)
+        _check_place(settings.out, kind, found)
         known = _known_questions(settings)
         try:
             with _own_place(settings.out):
@@ -139,10 +142,14 @@ class _File:
     source: Source
     path: Path
 
-    def items(self) -> Iterator[tuple[Item, str]]:
-        """Each with a name for it."""
+    def items(self, say: Say) -> Iterator[tuple[Item, str]]:
+        """Each with a name for it. say: told now and then how far this is."""
+        told = time.monotonic()
         for item in read_items(self.path):
             self.source.items += 1
+            if time.monotonic() - told > _TOLD_EVERY_S:
+                told = time.monotonic()
+                say(f"read {self.source.items:,} of {self.source.name}")
             yield item, f"{Path(self.source.name).name}:{item.number}"
 
 
@@ -150,6 +157,13 @@ class _File:
 class _Found:
     files: list[_File]
     passed_over: list[str]
+    say: Say
+
+    def items(self) -> Iterator[tuple[Item, str, str]]:
+        """All items: each with a name for it, and the SHA-256 of its file."""
+        for file in self.files:
+            for item, where in file.items(self.say):
+                yield item, where, file.source.sha256
 
 
 def _find(given: Sequence[str | Path], scratch: Path, say: Say) -> _Found:
@@ -174,7 +188,7 @@ def _find(given: Sequence[str | Path], scratch: Path, say: Say) -> _Found:
         if file.source.sha256 in once:
             passed_over.append(file.source.name)
         once.setdefault(file.source.sha256, file)
-    return _Found(list(once.values()), passed_over)
+    return _Found(list(once.values()), passed_over, say)
 
 
 def _file(name: str, path: Path) -> _File:
@@ -256,11 +270,15 @@ def _known_questions(settings: ImportSettings) -> dict[str, KnownQuestion]:
 # -- where it goes ---------------------------------------------------------------------------------------------
 
 
-def _check_place(out: Path, kind: Kind) -> None:
-    """Raises InputError where something else is there; an earlier import of the kind is replaced."""
+def _check_place(out: Path, kind: Kind, found: _Found) -> None:
+    """Raises InputError where something else is there; an earlier import of the kind is replaced, but never a file that
+    is being read."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; give a directory")
-    taken = [name for name in (ROLLOUTS, CANDIDATES, CONFIG) if (out / name).exists()]
+    for file in found.files:
+        if file.path.resolve().parent == out.resolve():
+            raise InputError(f"--out {out} is where {file.source.name} lies, which could be overwritten; give another")
+    taken = [name for name in (ROLLOUTS, CANDIDATES, CONFIG, PAIRS_FILE) if (out / name).exists()]
     if not taken:
         return
     try:
@@ -425,9 +443,8 @@ def _import_trees(found: _Found, settings: ImportSettings, known: dict[str, Know
         )
         configuration = opened.enter_context(replacing(out / CONFIG))
         trees = _Trees(rules, lines, failures)
-        for file in found.files:
-            for item, where in file.items():
-                trees.take(item, where=where, revision=file.source.sha256)
+        for item, where, revision in found.items():
+            trees.take(item, where=where, revision=revision)
         if not trees.kept:
             raise _nothing_usable("tree", found, trees.findings)
         trees.write(rollouts)
@@ -540,9 +557,8 @@ def _import_pairs(found: _Found, settings: ImportSettings, known: dict[str, Know
         questions, candidates, rejected = (
             opened.enter_context(replacing(out / name)) for name in (QUESTIONS, CANDIDATES, REJECTED)
         )
-        for file in found.files:
-            for item, where in file.items():
-                _take_row(reader, item, findings, rejected, where=where, revision=file.source.sha256)
+        for item, where, revision in found.items():
+            _take_row(reader, item, findings, rejected, where=where, revision=revision)
         if not reader.rows:
             raise _nothing_usable("pair", found, findings)
         for state in reader.states():

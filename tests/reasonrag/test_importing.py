@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import reasonrag as library
 from preference import read_rollouts
+from preference.published import REFUSALS, REPAIRS
 from reasonrag.errors import InputError
 from reasonrag.json_items import read_items
 
@@ -384,6 +385,22 @@ def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reaso
     assert {each.name for each in (tmp_path / "made").iterdir()} == {
         ".lock", "config.json", "failures.jsonl", "import.json", "rollouts.jsonl",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["RAG_ProGuide.json", "mine.json"])
+def test_the_file_that_is_read_is_never_overwritten(name: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """The data set has a file of the published name; beside it is no place for it."""
+    source = saved(tmp_path / "data" / name, [row()])
+    done = reasonrag("import", source, "--out", "data")
+    assert done.status == 2
+    assert "could be overwritten" in done.err
+    assert read_json(source) == [row()]
+
+
+def test_every_repair_and_refusal_is_described() -> None:
+    """Whoever reads a name in the report finds it on the page on formats."""
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text("utf-8")
+    assert [name for name in REPAIRS | REFUSALS if f"`{name}`" not in page] == []
 
 
 def test_an_out_is_needed(reasonrag: Reasonrag) -> None:
