@@ -93,6 +93,10 @@ def _mended(value: Any) -> Any:
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        if -(1 << 63) <= value < 1 << 64:
+            return value
+        return float(value) if abs(value) < 1 << 1023 else None  # as orjson reads them, but for those beyond a float
     if isinstance(value, list):
         return [_mended(each) for each in value]
     if isinstance(value, dict):

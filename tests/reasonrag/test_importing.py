@@ -413,7 +413,7 @@ def test_an_out_is_needed(reasonrag: Reasonrag) -> None:
 # -- files of many objects -------------------------------------------------------------------------------------
 
 TEXTS = st.text(st.sampled_from('"\\{}[],: \n\u20acab') | st.characters(exclude_categories=["Cs"]))
-OBJECTS = st.dictionaries(TEXTS, TEXTS | st.integers() | st.none() | st.lists(TEXTS), max_size=4)
+OBJECTS = st.dictionaries(TEXTS, TEXTS | st.integers(-(2**63), 2**63) | st.none() | st.lists(TEXTS), max_size=4)
 
 
 @given(st.lists(OBJECTS, min_size=1, max_size=5), st.sampled_from(["list", "indented", "lines", "glued"]))
@@ -455,8 +455,8 @@ def test_a_file_larger_than_a_block_is_read_object_by_object(tmp_path: Path) -> 
 def test_what_pythons_writer_leaves_behind_is_mended(tmp_path: Path) -> None:
     """NaN is null, half a character the replacement character; whole ones stay."""
     path = tmp_path / "odd.json"
-    path.write_text('[{"a": NaN, "b": "\\ud83d", "c": "\\ud83d\\ude00"}, {"a": 1}]')
+    path.write_text('[{"a": NaN, "b": "\\ud83d", "c": "\\ud83d\\ude00", "d": 1' + "0" * 30 + '}, {"a": 1}]')
     assert [(each.value, each.mended) for each in read_items(path)] == [
-        ({"a": None, "b": "\ufffd", "c": "\U0001f600"}, True),
+        ({"a": None, "b": "\ufffd", "c": "\U0001f600", "d": 1e30}, True),
         ({"a": 1}, False),
     ]
