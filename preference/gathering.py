@@ -128,6 +128,7 @@ def _label(rollout: RolloutRecord, origin: Origin | None, tokens: TokenCounter |
                 f"question {rollout.question_id!r}, node {node.id}: its prompt must be one system turn and one user "
                 "turn, or nothing could be trained on it"
             )
+    origin = origin and _completed(origin, rollout)
     states = b"" if rollout.error else b"".join(each.to_line() for each in labelled_states(rollout, origin, tokens))
     question = question_record(rollout, origin).to_line()
     key = question_key(rollout.question)
@@ -153,6 +154,12 @@ def _write(labelled: Iterable[_Labelled], out: Path) -> None:
             questions.write(line)
     if again:  # data sets ask some questions twice, under two ids
         merge_candidates([out], out)
+
+
+def _completed(origin: Origin, rollout: RolloutRecord) -> Origin:
+    """What is known of a run, for one of its records: those of an imported one may be of several data sets."""
+    own = {"dataset": rollout.dataset, "split": rollout.split, "revision": rollout.revision or origin.revision}
+    return origin.model_copy(update=own)
 
 
 def merge_candidates(folders: Sequence[Path], out: Path) -> None:

@@ -67,6 +67,7 @@ def origin_of(rollout: RolloutRecord, beyond: Origin | None = None) -> Origin:
     own = Origin(
         dataset=rollout.dataset,
         split=rollout.split,
+        revision=rollout.revision,
         config_hash=rollout.config_hash,
         seed=rollout.seed,
         recipe=rollout.recipe.name,

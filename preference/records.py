@@ -50,11 +50,11 @@ class Message(Record):
 
 
 class PassageRef(Record):
-    """A passage as a read turn saw it, without its text."""
+    """A passage as a read turn saw it, without its text. score: null where an imported tree does not say."""
 
     id: str
     title: str
-    score: float
+    score: float | None
 
 
 class ParseFailure(Record):
@@ -250,6 +250,8 @@ class RolloutRecord(Record):
     """Passages the answer rests on, by id or else by title; null where the question file names none."""
     dataset: str
     split: str
+    revision: str | None = None
+    """Of an imported tree: SHA-256 of its file. Other records do not have the field."""
     config_hash: str
     seed: int
     renderer: str | None = None
@@ -305,7 +307,10 @@ class RolloutRecord(Record):
 
     def to_line(self) -> bytes:
         """The record as one JSON line, newline included; the same bytes for the same record."""
-        return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
+        fields = self.model_dump(mode="json")
+        if self.revision is None:
+            del fields["revision"]
+        return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def parse_rollout(line: bytes, *, where: str) -> RolloutRecord:

@@ -40,7 +40,11 @@ def f1_score(answer: str, golden_answers: Iterable[str]) -> float:
 
 
 def _pair_f1(answer: str, gold: str) -> float:
-    left, right = normalize_answer(answer), normalize_answer(gold)
+    return normalized_f1(normalize_answer(answer), normalize_answer(gold))
+
+
+def normalized_f1(left: str, right: str) -> float:
+    """Token F1 of two texts that are normalised, by whatever rule."""
     if left != right and (left in _VERDICTS or right in _VERDICTS):
         return 0.0
     left_tokens, right_tokens = left.split(), right.split()

@@ -19,6 +19,7 @@ __all__ = [
     "calibrate",
     "estimate",
     "generate",
+    "import_published",
     "index_build",
     "index_check",
     "index_info",
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from reasonrag.calibration import calibrate
     from reasonrag.estimation import estimate
     from reasonrag.generation import generate
+    from reasonrag.importing import import_published
     from reasonrag.indexing import index_build, index_check, index_info, index_serve
     from reasonrag.pairing import pairs
     from reasonrag.publishing import publish
@@ -53,6 +55,10 @@ def __getattr__(name: str) -> Any:
         from reasonrag.generation import generate
 
         return generate
+    if name == "import_published":
+        from reasonrag.importing import import_published
+
+        return import_published
     if name in {"index_build", "index_check", "index_info", "index_serve"}:
         from reasonrag import indexing
 

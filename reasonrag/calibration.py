@@ -290,6 +290,7 @@ class _DecidesAnswers(BaseModel):
 
 class _Operational(BaseModel):
     settings: dict[str, Any] | None = None
+    imported: list[Any] | None = None
     corpus: str | None = None
     base_url: list[str] = []
     value_base_url: list[str] = []
@@ -305,7 +306,11 @@ class _MadeWith(BaseModel):
 
 def _made_with(run: Path) -> _MadeWith:
     try:
-        return _MadeWith.model_validate(read_config(run / CONFIG))
+        config = read_config(run / CONFIG)
+        if "imported" in config["decides_answers"]:
+            unknown = dict.fromkeys(("model", "retriever", "prompts"), "unknown")
+            config = config | {"decides_answers": unknown | config["decides_answers"]}
+        return _MadeWith.model_validate(config)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
@@ -426,6 +431,8 @@ def _saved_settings(run: Path, made: _MadeWith, given: CalibrateSettings) -> tup
         f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
         "Run the same generate command again: it adds them and asks nothing"
     )
+    if operational.imported is not None:
+        raise InputError(f"{run} was imported: what its steps were made with is not there to continue them")
     if operational.settings is None:
         raise older
     try:

@@ -26,6 +26,7 @@ from reasonrag.redaction import redact
 from reasonrag.settings import (
     CalibrateSettings,
     GenerateSettings,
+    ImportSettings,
     IndexSettings,
     PairingSettings,
     PairsSettings,
@@ -364,6 +365,51 @@ def review(
         print(found.model_dump_json())
     else:
         show_review(found)
+
+
+def _import_flag(name: str, panel: str | None = None) -> Any:
+    return _flag(ImportSettings, name, panel)
+
+
+KNOWN, VALUED = "What is known of the questions", "What steps of trees are worth"
+
+
+@app.command("import")
+def import_(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="Published trees (a file, or a folder with chunk_*/) or a published RAG_ProGuide: JSON, JSON lines, "
+            "Parquet, packed or not, or hf://datasets/ORG/NAME/FILE"
+        ),
+    ],
+    out: Annotated[Optional[Path], _import_flag("out")] = None,
+    recipe: Annotated[Optional[str], _import_flag("recipe", VALUED)] = None,
+    keep_rewards: Annotated[Optional[bool], _switch(ImportSettings, "keep_rewards", VALUED)] = None,
+    alpha: Annotated[Optional[float], _import_flag("alpha", VALUED)] = None,
+    dataset: Annotated[Optional[str], _import_flag("dataset", KNOWN)] = None,
+    split: Annotated[Optional[str], _import_flag("split", KNOWN)] = None,
+    questions: Annotated[Optional[list[Path]], _import_flag("questions", KNOWN)] = None,
+    teacher: Annotated[Optional[str], _import_flag("teacher", KNOWN)] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Read what ReasonRAG has published, repair it, and say what was done.
+
+    Trees become a run directory, of which `pairs` makes a data set. Pairs become a data set that trains at once.
+    """
+    flags = {name: value for name, value in locals().items() if name not in ("sources", "as_json")}
+    from reasonrag.import_display import TerminalImport, show_import
+    from reasonrag.importing import import_published
+
+    try:
+        report = import_published(sources, say=TerminalImport().say, **flags)
+    except KeyboardInterrupt:
+        print("interrupted; what was not finished is not there, the same command starts anew", file=sys.stderr)
+        raise typer.Exit(Interrupted.exit_status) from None
+    if as_json:
+        print(report.model_dump_json())
+    else:
+        show_import(report)
 
 
 def _calibrate_flag(name: str, panel: str | None = None) -> Any:

@@ -14,11 +14,12 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from mcts import RecipeName
+from mcts import RECIPES, RecipeName
 from mcts.search import STRIDE
 from preference import ExportOptions, OutcomeName, PairingRules
 from preference.exporting import VALIDATION_SHARE
 from preference.formats import FormatName
+from preference.published_trees import TreeRecipe
 from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"
@@ -543,6 +544,42 @@ class PublishSettings(Settings):
     @classmethod
     def _runs(cls, value: object) -> object:
         return _places(value)
+
+
+class ImportSettings(Settings):
+    """Settings of `import`."""
+
+    out: Path = Field(description="Directory for what is made: a run directory of trees, or a data set of pairs")
+    recipe: TreeRecipe = Field(
+        default="released",
+        description="Rewards of trees: released (the published builder's, weighted by visits) or paper (mean over the "
+        "answers below a step, margins by layer)",
+    )
+    keep_rewards: bool = Field(default=False, description="Label trees by the rewards that stand in the files")
+    alpha: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Discount per step of the rewards of trees [default: the recipe's, "
+        f"{RECIPES['released'].search.alpha}]",
+    )
+    dataset: str | None = Field(default=None, description="Data set that the questions are of [default: unknown]")
+    split: str | None = Field(default=None, description="Split that the questions are of [default: unknown]")
+    questions: list[Path] = Field(
+        default=[],
+        description="Question file (FlashRAG's JSONL) that tells ids and golden answers; repeatable. If it is called "
+        "DATASET/SPLIT.jsonl it tells these too",
+    )
+    teacher: str | None = Field(default=None, description="Model that made the replies [default: unknown]")
+
+    @field_validator("questions", mode="before")
+    @classmethod
+    def _files(cls, value: object) -> object:
+        return _places(value)
+
+    @property
+    def discount(self) -> float:
+        return RECIPES[self.recipe].search.alpha if self.alpha is None else self.alpha
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
