@@ -1,7 +1,7 @@
 """Which questions are kept for evaluation: files a user names, those beside the data of a run, FlashRAG's on the Hub.
 
 Decides what counts as an evaluation split, what it is called (dataset/split), and that a bad line is found before
-anything is compared. Holds no questions: a file is read as often as somebody asks. Does not know what is done with them.
+anything is compared. Holds no questions: a file is read as often as somebody asks, who does with them what he likes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from preference.exporting import SUMMARY
 from reasonrag.errors import InputError
+from reasonrag.hub import download_questions
 from reasonrag.questions import ATLAS, HUB_SPLITS, QuestionSource
 from reasonrag.runs import CONFIG
 
@@ -90,7 +91,7 @@ def is_training_split(split: str) -> bool:
 
 def _absolute(path: Path) -> Path:
     """As it is called: a link keeps its own name, under which the Hub's cache has each file."""
-    return Path(os.path.abspath(path))
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow the link
 
 
 def _words(stem: str) -> set[str]:
@@ -128,10 +129,9 @@ def open_split(path: Path, *, dataset: str | None = None) -> EvalSplit:
     first bad line.
     """
     path = _absolute(path)
-    digest, count = hashlib.sha256(), 0
+    digest = hashlib.sha256()
     try:
-        for count, _ in enumerate(_questions(path), start=1):
-            pass
+        count = sum(1 for _ in _questions(path))
         with path.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
@@ -173,8 +173,6 @@ def _starts_with_a_question(path: Path) -> bool:
 
 
 def _add_hub(splits: EvalSplits) -> None:
-    from reasonrag.hub import download_questions
-
     for dataset, names in sorted(HUB_SPLITS.items()):
         for split in names:
             if not is_training_split(split):
