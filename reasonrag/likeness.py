@@ -117,6 +117,8 @@ class Reader:
 
 def _without_accents(text: str) -> str:
     """One form of each character; Latin, Greek and Cyrillic letters without their accents."""
+    if text.isascii():
+        return text
     parts = unicodedata.normalize("NFKD", text)
     return unicodedata.normalize("NFC", "".join(each for each in parts if not "\u0300" <= each <= "\u036f"))
 
@@ -180,12 +182,13 @@ class HeldQuestions:
         for each in self._by_order.get(hash(reading.in_order), ()) if reading.in_order else ():
             if each not in found and not self._contradict(each, reading):
                 found[each] = "near_duplicate", 1.0
-        for each, similarity in self._alike(reading):
+        stems = self._numbered(reading.stems)
+        for each, similarity in self._alike(stems):
             if each not in found and self._nearly(each, reading, similarity):
                 found[each] = "near_duplicate", similarity
         for key in _entities_with_answers(reading):
             for each in self._by_answer.get(key, ()):
-                similarity = self._similarity(each, reading)
+                similarity = _jaccard(self._stems[each], stems)
                 if each not in found and (len(reading.names) > 1 or similarity >= LONE_NAME):
                     found[each] = "answer_and_entities", similarity
         return found
@@ -207,29 +210,25 @@ class HeldQuestions:
             return False
         return _jaccard(self._all_stems[number], frozenset(map(hash, reading.all_stems))) >= ALIKE
 
-    def _alike(self, reading: Reading) -> Iterator[tuple[int, float]]:
+    def _alike(self, stems: frozenset[int]) -> Iterator[tuple[int, float]]:
         """All whose stems are alike by AGREEING or more.
 
         Exact, without comparing all with all: ordered from rare to frequent, two sets that share so much share one of
         the first few of each (prefix filtering: Chaudhuri, Ganti, Kaushik, ICDE 2006).
         """
         starting = self._rare_stems()
-        known = sorted(
-            (self._frequency[stem], stem)
-            for stem in (self._vocabulary.get(each) for each in reading.stems)
-            if stem is not None
-        )
-        unknown = len(reading.stems) - len(known)  # rarer than all others
-        few = max(0, _first_few(len(reading.stems)) - unknown)
-        for number in sorted({each for _, stem in known[:few] for each in starting.get(stem, ())}):
-            similarity = self._similarity(number, reading)
-            if similarity >= AGREEING:
-                yield number, similarity
+        known = sorted((self._frequency[stem], stem) for stem in stems if stem >= 0)
+        unknown = len(stems) - len(known)  # rarer than all others
+        few = max(0, _first_few(len(stems)) - unknown)
+        for number in {each for _, stem in known[:few] for each in starting.get(stem, ())}:
+            if AGREEING * len(stems) <= self._stems.length(number) <= len(stems) / AGREEING:
+                similarity = _jaccard(self._stems[number], stems)
+                if similarity >= AGREEING:
+                    yield number, similarity
 
-    def _similarity(self, number: int, reading: Reading) -> float:
-        # a stem that no question held has is not the same as any other, so each gets a number below 0
-        ours = (self._vocabulary.get(each, -1 - place) for place, each in enumerate(reading.stems))
-        return _jaccard(self._stems[number], frozenset(ours))
+    def _numbered(self, stems: Iterable[str]) -> frozenset[int]:
+        """Stems by their numbers; one that no question held has is like no other, and gets a number below 0."""
+        return frozenset(self._vocabulary.get(each, -1 - place) for place, each in enumerate(stems))
 
     def _rare_stems(self) -> dict[int, array[int]]:
         if self._by_rare_stem is None:
@@ -272,6 +271,9 @@ class _Lists:
     def append(self, numbers: Iterable[int]) -> None:
         self.flat.extend(numbers)
         self._ends.append(len(self.flat))
+
+    def length(self, number: int) -> int:
+        return self._ends[number + 1] - self._ends[number]
 
     def __getitem__(self, number: int) -> frozenset[int]:
         return frozenset(self.flat[self._ends[number] : self._ends[number + 1]])
