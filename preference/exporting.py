@@ -153,6 +153,7 @@ class Facts:
     token_counter: str | None = None
     contaminated: Collection[str] = frozenset()
     contamination: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -506,7 +507,7 @@ class _Tally:
             judging=facts.judging,
             contamination=facts.contamination,
             versions=facts.versions,
-            warnings=self._warnings(),
+            warnings=[*self._warnings(), *facts.warnings],
         )
 
     def _effective(self) -> EffectiveSize:

@@ -260,6 +260,7 @@ def _pairs_flag(name: str, panel: str | None = None) -> Any:
 
 
 PAIRED, WRITTEN, LABELS = "What makes a pair", "What is written", "Who says which step is better"
+GATE = "What must not be trained on"
 
 
 def _allowance(name: str) -> Any:
@@ -297,6 +298,8 @@ def pairs(
     max_style_only: Annotated[Optional[float], _pairs_flag("max_style_only", PAIRED)] = None,
     allow_malformed: Annotated[Optional[bool], _allowance("allow_malformed")] = None,
     allow_ungrounded: Annotated[Optional[bool], _allowance("allow_ungrounded")] = None,
+    eval_: Annotated[Optional[list[str]], _pairs_flag("eval", GATE)] = None,
+    allow_eval: Annotated[Optional[list[str]], _pairs_flag("allow_eval", GATE)] = None,
     label: Annotated[Optional[str], _pairs_flag("label", LABELS)] = None,
     model: Annotated[Optional[str], _pairs_flag("model", LABELS)] = None,
     base_url: Annotated[Optional[list[str]], _pairs_flag("base_url", LABELS)] = None,

@@ -201,6 +201,7 @@ def show_pairs(summary: PairSummary) -> None:
         ("tagged", _counts(summary.pairs_by_tag)),
         *_gold_row(summary.gold_agreement),
         ("dropped", _counts(summary.dropped)),
+        ("looked for in", _looked_for_in(summary.contamination)),
     ]
     print_table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
     _warn(summary.warnings)
@@ -225,6 +226,16 @@ def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
             f"{_dollars(found.cost_usd)}, {found.calls:,} replies, {found.session_calls:,} now",
         ),
     ]
+
+
+def _looked_for_in(contamination: dict[str, Any]) -> str:
+    """The evaluation splits that the questions were compared with, and how many stand in one."""
+    checked = contamination.get("checked") or []
+    if not checked:
+        return "no evaluation split"
+    asked, found = sum(each["questions"] for each in checked), contamination["questions"]
+    splits = "1 evaluation split" if len(checked) == 1 else f"{len(checked):,} evaluation splits"
+    return f"{splits} with {_questions(asked)}: {found:,} found, {contamination['dropped']:,} left out"
 
 
 def _effective(effective: EffectiveSize) -> str:

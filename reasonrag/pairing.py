@@ -30,7 +30,9 @@ from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
 from reasonrag.chat import ChatModel
 from reasonrag.concurrency import run_to_end
+from reasonrag.contamination import Gate, gate
 from reasonrag.errors import InputError
+from reasonrag.evaluation_splits import EvalSplits, add_given, add_known
 from reasonrag.picking import describe_judging, label_by_judge
 from reasonrag.runs import CONFIG, ROLLOUTS
 from reasonrag.session import SilentWatcher, Watcher
@@ -59,7 +61,10 @@ def pairs(
     if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
         raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
     with _understood(settings.out):
+        splits = EvalSplits()
+        add_given(splits, settings.eval)  # a bad file is told before anything is labelled
         sources = gather(runs, settings.out, tokens, processes=processes)
+        gated = _gate(settings, splits, sources)
         judging = None
         if settings.label == "judge":
             judging = run_to_end(label_by_judge(settings.out, settings, chat_model, watcher or SilentWatcher()))
@@ -67,9 +72,21 @@ def pairs(
             sources=tuple(map(str, sources)),
             judging={} if judging is None else judging.model_dump(),
             token_counter=tokens.name,
+            contaminated=gated.contaminated,
+            contamination=gated.summary.model_dump(),
+            warnings=tuple(gated.warnings),
             versions=versions(),
         )
         return export_pairs(settings.out, settings.out, settings.rules, settings.options, facts)
+
+
+def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path]) -> Gate:
+    """Look for the questions in evaluation splits, those given and those that the sources tell of; write what was
+    found."""
+    add_known(splits, sources, allowed=settings.allow_eval)
+    gated = gate(settings.out, splits, allowed=settings.allow_eval)
+    gated.write(settings.out)
+    return gated
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:

@@ -318,6 +318,15 @@ class PairsSettings(PairingSettings):
     max_tokens: int = Field(
         default=_RULES.max_tokens or 0, ge=0, description="Longest prompt and reply together, in tokens; 0: any"
     )
+    eval: list[str] = Field(
+        default=[],
+        description="Leave out questions that stand in this evaluation split: a question file, a folder with "
+        "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: those beside the data of the runs]",
+    )
+    allow_eval: list[str] = Field(
+        default=[],
+        description="Keep questions that stand in this evaluation split, as dataset/split, or all; repeatable",
+    )
     flip: float = Field(
         default=0.0, ge=0, le=1, description="Share of the training pairs whose sides are exchanged, to try out noise"
     )
@@ -349,6 +358,18 @@ class PairsSettings(PairingSettings):
     @classmethod
     def _several(cls, value: object) -> object:
         """The environment separates them by white space."""
+        return _one_or_several(value)
+
+    @field_validator("eval", mode="before")
+    @classmethod
+    def _splits(cls, value: object) -> object:
+        """Paths are as good as their spelling."""
+        found = _places(value)
+        return [str(each) for each in found] if isinstance(found, list | tuple) else found
+
+    @field_validator("allow_eval", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
         return _one_or_several(value)
 
     @property

@@ -1,0 +1,279 @@
+"""When two questions are the same, word for word or in other words.
+
+Decides by three rules, tried in order, on words alone (`Rule`). Questions are held as numbers, some hundreds of bytes
+each, and others stream past them. Knows no embedding: a question that was written anew or translated is found only by
+its answer and the names in it. Words are what white space and punctuation part; of scripts that write without spaces
+only equal questions are found.
+
+Two questions that ask for the same of another name or year are two questions ("Who directed X?", "Who directed Y?"), so
+names, numbers and negations must agree.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import Stemmer
+
+from preference.candidates import question_key
+from preference.scoring import normalize_answer
+
+Rule = Literal["question", "near_duplicate", "answer_and_entities"]
+"""question: equal after SQuAD normalisation (`preference.candidates.question_key`).
+
+near_duplicate: the same words in the same order, whatever their case, accents and punctuation, articles apart. Or
+names, numbers and negations agree, and so large a share of the words is common (Jaccard index of stems): AGREEING of
+those that not every question has, where a golden answer is the same; ALIKE of all, and the same question words, where
+the answers tell nothing. Never where both have golden answers without a word in common.
+
+answer_and_entities: the same names and numbers, some of them names, and the same golden answer; with a single name also
+LONE_NAME of the words. The rest is free.
+
+An answer tells something if it is neither yes nor no nor a single character, and neither question names it."""
+RULES: tuple[Rule, ...] = ("question", "near_duplicate", "answer_and_entities")
+
+AGREEING = 0.75
+ALIKE = 0.9
+LONE_NAME = 0.25
+"""Thresholds, chosen by looking at what they flag in real data sets (benchmarks/RESULTS.md)."""
+
+# -- what of a question is compared ----------------------------------------------------------------------------
+
+_WORD = re.compile(r"[^\W_]+")
+_POSSESSIVE = re.compile(r"['\u2019\u2018`]s\b", re.IGNORECASE)
+_APOSTROPHES = re.compile(r"['\u2019\u2018`]")
+_ENDS_A_SENTENCE = re.compile(r"[.?!:]\s*$")
+_LOOK_BACK = 8
+"""Characters before a word that tell whether it begins a sentence."""
+_ARTICLES = frozenset({"a", "an", "the"})
+_PARTICLES = _ARTICLES | frozenset("and as at by for from in of on or to with".split())
+"""Words that titles spell with and without a capital, so that it tells nothing."""
+_ASKING = {"who": "who", "whom": "who", "whose": "whose", "where": "where", "when": "when", "why": "why", "how": "how"}
+"""Question words that tell what is asked for; `what` and `which` tell nothing."""
+_COMMON = _PARTICLES | frozenset(
+    "am are be been being did do does had has have he how i is it its s she that there these they this those was we "
+    "were what when where which who whom whose why you".split()
+)
+"""Words that any question may have."""
+_NEGATIONS = frozenset("no not nor never none neither without".split())
+_SAYS_NOTHING = frozenset({"", "yes", "no", "noanswer", "true", "false"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What of a question is compared.
+
+    in_order: all words but articles, joined. stems, all_stems: of the words that not every question has, and of all but
+    articles. names: words with a
+    capital that is not due to their place, as they are spelled but for case; none where case tells nothing. figures:
+    words with a digit, and negations. answers: golden ones, normalised, that could tell something. answer_words: of all
+    golden answers.
+    """
+
+    key: str
+    in_order: str
+    stems: frozenset[str]
+    all_stems: frozenset[str]
+    names: frozenset[str]
+    figures: frozenset[str]
+    asks: frozenset[str]
+    answers: frozenset[str]
+    answer_words: frozenset[str]
+
+
+class Reader:
+    """Takes questions apart. Each word is stemmed once."""
+
+    def __init__(self) -> None:
+        self._stemmer = Stemmer.Stemmer("english")
+
+    def read(self, question: str, answers: Iterable[str]) -> Reading:
+        text = _APOSTROPHES.sub("", _POSSESSIVE.sub("", _without_accents(question)))
+        spelled = [(match.group(), match.start()) for match in _WORD.finditer(text)]
+        words = [word.casefold() for word, _ in spelled]
+        normalized = f" {normalize_answer(question)} "
+        golden = {each for each in map(normalize_answer, answers) if each}
+        return Reading(
+            key=question_key(question),
+            in_order=" ".join("what" if each == "which" else each for each in words if each not in _ARTICLES),
+            stems=frozenset(self._stemmer.stemWords([each for each in words if each not in _COMMON])),
+            all_stems=frozenset(self._stemmer.stemWords([each for each in words if each not in _ARTICLES])),
+            names=frozenset(_names(text, spelled)) if any(map(str.islower, text)) else frozenset(),
+            figures=frozenset(each for each in words if each in _NEGATIONS or any(map(str.isdigit, each))),
+            asks=frozenset(_ASKING[each] for each in words if each in _ASKING),
+            answers=frozenset(
+                each for each in golden if each not in _SAYS_NOTHING and len(each) > 1 and f" {each} " not in normalized
+            ),
+            answer_words=frozenset(word for each in golden for word in each.split()),
+        )
+
+
+def _without_accents(text: str) -> str:
+    """One form of each character; Latin, Greek and Cyrillic letters without their accents."""
+    if text.isascii():
+        return text
+    parts = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFC", "".join(each for each in parts if not "\u0300" <= each <= "\u036f"))
+
+
+def _names(text: str, spelled: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """Words with a capital, but for particles and for common words where a sentence begins."""
+    for number, (word, start) in enumerate(spelled):
+        lower = word.casefold()
+        if not word[0].isupper() or lower in _PARTICLES:
+            continue
+        begins = number == 0 or _ENDS_A_SENTENCE.search(text[max(0, start - _LOOK_BACK) : start])
+        if not (begins and lower in _COMMON):
+            yield lower
+
+
+# -- the questions of a data set -------------------------------------------------------------------------------
+
+
+class HeldQuestions:
+    """Questions as numbers, to be asked which of them another question is. Texts are not kept."""
+
+    def __init__(self) -> None:
+        self._reader = Reader()
+        self._vocabulary: dict[str, int] = {}
+        self._stems, self._all_stems, self._answers, self._answer_words = (_Lists() for _ in range(4))
+        self._names, self._figures, self._asks = array("q"), array("q"), array("q")
+        self._by_key: dict[str, list[int]] = {}
+        self._by_order: dict[int, list[int]] = {}
+        self._by_answer: dict[int, list[int]] = {}
+        self._by_rare_stem: dict[int, array[int]] | None = None
+        self._frequency: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, question: str, answers: Iterable[str]) -> None:
+        """One more; its number is how many were there before."""
+        number, reading = len(self), self._reader.read(question, answers)
+        self._by_rare_stem = None
+        self._stems.append(self._vocabulary.setdefault(each, len(self._vocabulary)) for each in sorted(reading.stems))
+        self._all_stems.append(map(hash, reading.all_stems))
+        self._answers.append(map(hash, reading.answers))
+        self._answer_words.append(map(hash, reading.answer_words))
+        self._names.append(hash(reading.names))
+        self._figures.append(hash(reading.figures))
+        self._asks.append(hash(reading.asks))
+        if not question.strip():
+            return
+        self._by_key.setdefault(reading.key, []).append(number)
+        if reading.in_order:
+            self._by_order.setdefault(hash(reading.in_order), []).append(number)
+        for each in _entities_with_answers(reading):
+            self._by_answer.setdefault(each, []).append(number)
+
+    def same_as(self, question: str, answers: Iterable[str]) -> dict[int, tuple[Rule, float]]:
+        """The numbers of all that are the same question, by the first rule that says so, and how alike they are."""
+        if not question.strip():
+            return {}
+        reading = self._reader.read(question, answers)
+        found: dict[int, tuple[Rule, float]] = dict.fromkeys(self._by_key.get(reading.key, ()), ("question", 1.0))
+        for each in self._by_order.get(hash(reading.in_order), ()) if reading.in_order else ():
+            if each not in found and not self._contradict(each, reading):
+                found[each] = "near_duplicate", 1.0
+        stems = self._numbered(reading.stems)
+        for each, similarity in self._alike(stems):
+            if each not in found and self._nearly(each, reading, similarity):
+                found[each] = "near_duplicate", similarity
+        for key in _entities_with_answers(reading):
+            for each in self._by_answer.get(key, ()):
+                similarity = _jaccard(self._stems[each], stems)
+                if each not in found and (len(reading.names) > 1 or similarity >= LONE_NAME):
+                    found[each] = "answer_and_entities", similarity
+        return found
+
+    def _contradict(self, number: int, reading: Reading) -> bool:
+        """Whether both have golden answers, and those have no word in common."""
+        theirs = self._answer_words[number]
+        return bool(theirs and reading.answer_words) and theirs.isdisjoint(map(hash, reading.answer_words))
+
+    def _nearly(self, number: int, reading: Reading, similarity: float) -> bool:
+        names = self._names[number]
+        if self._figures[number] != hash(reading.figures):
+            return False
+        if reading.names and names != _NO_WORDS and names != hash(reading.names):
+            return False
+        if not self._answers[number].isdisjoint(map(hash, reading.answers)):
+            return similarity >= AGREEING
+        if self._asks[number] != hash(reading.asks) or self._contradict(number, reading):
+            return False
+        return _jaccard(self._all_stems[number], frozenset(map(hash, reading.all_stems))) >= ALIKE
+
+    def _alike(self, stems: frozenset[int]) -> Iterator[tuple[int, float]]:
+        """All whose stems are alike by AGREEING or more.
+
+        Exact, without comparing all with all: ordered from rare to frequent, two sets that share so much share one of
+        the first few of each (prefix filtering: Chaudhuri, Ganti, Kaushik, ICDE 2006).
+        """
+        starting = self._rare_stems()
+        known = sorted((self._frequency[stem], stem) for stem in stems if stem >= 0)
+        unknown = len(stems) - len(known)  # rarer than all others
+        few = max(0, _first_few(len(stems)) - unknown)
+        for number in {each for _, stem in known[:few] for each in starting.get(stem, ())}:
+            if AGREEING * len(stems) <= self._stems.length(number) <= len(stems) / AGREEING:
+                similarity = _jaccard(self._stems[number], stems)
+                if similarity >= AGREEING:
+                    yield number, similarity
+
+    def _numbered(self, stems: Iterable[str]) -> frozenset[int]:
+        """Stems by their numbers; one that no question held has is like no other, and gets a number below 0."""
+        return frozenset(self._vocabulary.get(each, -1 - place) for place, each in enumerate(stems))
+
+    def _rare_stems(self) -> dict[int, array[int]]:
+        if self._by_rare_stem is None:
+            counts = Counter(self._stems.flat)
+            self._frequency = [counts[stem] for stem in range(len(self._vocabulary))]
+            self._by_rare_stem = {}
+            for number in range(len(self)):
+                ordered = sorted((self._frequency[stem], stem) for stem in self._stems[number])
+                for _, stem in ordered[: _first_few(len(ordered))]:
+                    self._by_rare_stem.setdefault(stem, array("i")).append(number)
+        return self._by_rare_stem
+
+
+_NO_WORDS = hash(frozenset())
+
+
+def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
+    common = len(one & other)
+    return common / ((len(one) + len(other) - common) or 1)
+
+
+def _first_few(size: int) -> int:
+    return size - math.ceil(AGREEING * size) + 1 if size else 0
+
+
+def _entities_with_answers(reading: Reading) -> Iterator[int]:
+    """What rule answer_and_entities looks up: names and numbers with each answer."""
+    if reading.names:
+        for each in reading.answers:
+            yield hash((reading.names, reading.figures, each))
+
+
+class _Lists:
+    """Many short lists of numbers in one array."""
+
+    def __init__(self) -> None:
+        self.flat = array("q")
+        self._ends = array("q", [0])
+
+    def append(self, numbers: Iterable[int]) -> None:
+        self.flat.extend(numbers)
+        self._ends.append(len(self.flat))
+
+    def length(self, number: int) -> int:
+        return self._ends[number + 1] - self._ends[number]
+
+    def __getitem__(self, number: int) -> frozenset[int]:
+        return frozenset(self.flat[self._ends[number] : self._ends[number + 1]])
