@@ -20,7 +20,12 @@ def confidence(chosen: tuple[float, float], rejected: tuple[float, float]) -> fl
 
     chosen, rejected: mean of the observations, in [0, 1], and their number.
     """
-    better, worse = _posterior(*map(_rounded, chosen)), _posterior(*map(_rounded, rejected))
+    return _chance((_rounded(chosen[0]), _rounded(chosen[1])), (_rounded(rejected[0]), _rounded(rejected[1])))
+
+
+@lru_cache(maxsize=65536)
+def _chance(chosen: tuple[float, float], rejected: tuple[float, float]) -> float:
+    better, worse = _posterior(*chosen), _posterior(*rejected)
     below = total = 0.0
     for there, here in zip(worse, better, strict=True):
         total += here * (below + there / 2)

@@ -64,7 +64,6 @@ class PairSummary(BaseModel):
 
     out: str = ""
     sources: list[str] = []
-    label: str = "value"
     questions: int = 0
     failed_questions: int = 0
     questions_with_a_pair: int = 0
@@ -78,6 +77,7 @@ class PairSummary(BaseModel):
     """Among the pairs, those in the validation files."""
     validation_questions: int = 0
     flipped: int = 0
+    pairs_by_label: dict[str, int] = {}
     pairs_by_action_type: dict[str, int] = {}
     pairs_by_layer: dict[str, int] = {}
     pairs_by_tag: dict[str, int] = {}
@@ -101,6 +101,8 @@ class PairSummary(BaseModel):
     """What the answers in all trees cost; null where that is not known."""
     rules: dict[str, Any] = {}
     options: dict[str, Any] = {}
+    judging: dict[str, Any] = {}
+    """What a judge said, and cost, where labels are a judge's."""
     contamination: dict[str, Any] = {}
     versions: dict[str, str] = {}
     warnings: list[str] = []
@@ -144,7 +146,7 @@ class Facts:
     and that are to be left out."""
 
     sources: tuple[str, ...] = ()
-    label: str = "value"
+    judging: dict[str, Any] = field(default_factory=dict)
     token_counter: str | None = None
     contaminated: Collection[str] = frozenset()
     contamination: dict[str, Any] = field(default_factory=dict)
@@ -367,6 +369,7 @@ class _Tally:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.types: Counter[str] = Counter()
+        self.labels: Counter[str] = Counter()
         self.layers: Counter[int] = Counter()
         self.tags: Counter[str] = Counter()
         self.gold: Counter[tuple[str, str]] = Counter()
@@ -404,6 +407,7 @@ class _Tally:
     def _count(self, each: Candidate) -> None:
         self.counts["pairs"] += 1
         self.counts["same_type_pairs"] += each.pair.same_type
+        self.labels[str(each.pair.label)] += 1
         action_type = ACTION_TYPE_NAMES[each.chosen.action_type]
         self.types[action_type] += 1
         self.gold[action_type, each.gold] += 1
@@ -437,7 +441,6 @@ class _Tally:
         counts, failed = self.counts, self.failed - self.done
         return PairSummary(
             sources=list(facts.sources),
-            label=facts.label,
             questions=len(self.done | self.failed),
             failed_questions=len(failed),
             questions_with_a_pair=len(self.with_a_pair),
@@ -449,6 +452,7 @@ class _Tally:
             validation_questions=counts["validation_questions"],
             flipped=counts["flipped"],
             same_type_pairs=counts["same_type_pairs"],
+            pairs_by_label=dict(sorted(self.labels.items())),
             pairs_by_action_type=dict(sorted(self.types.items())),
             pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
             pairs_by_tag=dict(sorted(self.tags.items())),
@@ -462,6 +466,7 @@ class _Tally:
             usage=self.usage,
             rules=asdict(rules),
             options=asdict(options),
+            judging=facts.judging,
             contamination=facts.contamination,
             versions=facts.versions,
             warnings=self._warnings(),

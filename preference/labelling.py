@@ -135,6 +135,39 @@ def _record(node: RolloutNode, tokens: TokenCounter | None) -> StepRecord:
     )
 
 
+def distinct_steps(state: StateRecord) -> list[StepRecord]:
+    """The steps that parsed and say different things, in order: what somebody who compares them has to see."""
+    found: dict[object, StepRecord] = {}
+    for step in state.steps:
+        if step.parse_error is None and step.same_as is None:
+            found.setdefault((step.action_type, " ".join((step.content or "").split()).casefold()), step)
+    return list(found.values())
+
+
+def picked(state: StateRecord, pick: tuple[int, int] | None) -> StateRecord:
+    """The state as a judge labels it: `pick` holds the ids of a better and a worse step; None where there are none.
+
+    Every other pair loses its label. Margins stay those of the values, below 0 where these disagree with the judge.
+    """
+    return state.model_copy(update={"pairs": [_picked(pair, pick) for pair in state.pairs]})
+
+
+def _picked(pair: PairRecord, pick: tuple[int, int] | None) -> PairRecord:
+    if pick is None or {pair.chosen, pair.rejected} != set(pick):
+        return pair.model_copy(update={"label": None, "confidence": None})
+    better, worse = pick
+    margin = pair.margin if pair.margin is None or pair.chosen == better else -pair.margin
+    gold = pair.gold if pair.chosen == better else _TURNED.get(pair.gold, pair.gold)
+    tags = [
+        tag for tag in pair.tags if tag != "efficiency_only"
+    ]  # it says what values differ by, and they did not decide
+    turned = {"chosen": better, "rejected": worse, "margin": margin, "gold": gold, "tags": tags}
+    return pair.model_copy(update={"label": "judge", "confidence": None} | turned)
+
+
+_TURNED: dict[GoldVerdict, GoldVerdict] = {"right": "wrong", "wrong": "right"}
+
+
 @dataclass(frozen=True)
 class _Step:
     """A node, and what every comparison with its siblings asks of it, found out once."""

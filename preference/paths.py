@@ -23,7 +23,7 @@ def question_record(rollout: RolloutRecord, origin: Origin | None = None) -> Que
 
 
 def _ends(rollout: RolloutRecord) -> Ends:
-    outcomes = {end.quality for end in rollout.ends}
+    outcomes = {end.quality for node in rollout.nodes for end in node.rollouts}
     if not outcomes:
         return "unknown"
     if outcomes in ({1.0}, {0.0}):

@@ -44,10 +44,11 @@ DropReason = Literal[
 did not parse. unvalued: a step has no reward. same_content: both say the same, or share one estimate. not_picked: a
 judge saw the state and picked two others, or none. ungrounded: no passage read so far supports the chosen step.
 small_margin: rewards too close. uncertain: confidence too low. near_identical: both say nearly the same. other_type:
-the steps are of two types. too_long: prompt and longer reply have too many tokens. duplicate: a pair that is kept says
-the same. contradicted: one that is kept, of another run, says the opposite. not_extreme: its state has a pair of these two
-types with a wider margin. state_full, question_full: the state or question has enough pairs. efficiency_only_cap,
-style_only_cap: the data set has enough pairs so tagged. unbalanced: it has fewer pairs of another action type."""
+the steps are of two types. too_long: prompt and longer reply have too many tokens. duplicate: a pair that is kept
+says the same. contradicted: one that is kept, of another run, says the opposite. not_extreme: its state has a pair of
+these two types with a wider margin. state_full, question_full: the state or question has enough pairs.
+efficiency_only_cap, style_only_cap: the data set has enough pairs so tagged. unbalanced: it has fewer pairs of
+another action type."""
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 

@@ -6,9 +6,9 @@ Decides the turns, the step budget, the repair turn, what a failed step is and h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from preference import (
     ActionType,
@@ -16,17 +16,15 @@ from preference import (
     Message,
     ParseFailure,
     PassageRef,
-    Usage,
     exact_match,
     f1_score,
 )
-from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
+from reasonrag.asking import Asker, Judgement, Spending
+from reasonrag.chat import ChatModel, Completion, Sampling
 from reasonrag.concurrency import together
 from reasonrag.corpora import Passage
 from reasonrag.grounding import is_grounded, is_in_evidence
-from reasonrag.ledger import Tokens
 from reasonrag.parsing import ParsedReply, ParseError, parse_ranking, parse_reply, parse_score, stop_strings
-from reasonrag.prices import Price
 from reasonrag.prompting import Prompts, as_thought, plain_text, render_prompt, render_repair, render_variation
 from reasonrag.questions import Question
 from reasonrag.retrieval import Retriever
@@ -34,8 +32,6 @@ from reasonrag.retrieval import Retriever
 HOTTER = 0.3
 """What each try to get another step adds to the temperature."""
 HOTTEST = 2.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,43 +90,6 @@ class AgentStep:
         return [PassageRef(id=p.id, title=p.title, score=p.score) for p in self.state.passages]
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement(Generic[T]):
-    """What a judge said; `value` is None where neither its reply nor the repair could be read, `unreadable` then what
-    it said last."""
-
-    value: T | None
-    calls: int
-    unreadable: str | None = None
-
-
-@dataclass(slots=True)
-class Spending:
-    """What the answers used so far have cost."""
-
-    tokens: Tokens = field(default_factory=Tokens)
-    repairs: int = 0
-    judgements: int = 0
-    bounded_requests: int = 0
-
-    def add(self, completions: Sequence[Completion]) -> None:
-        self.tokens += Tokens.of(completions)
-        self.bounded_requests += sum(each.tokens_bounded for each in completions)
-
-    def as_usage(self, price: Price | None) -> Usage:
-        return Usage(
-            calls=self.tokens.calls,
-            requests=self.tokens.requests,
-            prompt_tokens=self.tokens.prompt,
-            completion_tokens=self.tokens.completion,
-            cached_tokens=self.tokens.cached,
-            repairs=self.repairs,
-            judgements=self.judgements,
-            bounded_requests=self.bounded_requests,
-            cost_usd=None if price is None else round(self.tokens.cost(price), 8),
-        )
-
-
 @dataclass(frozen=True)
 class Agent:
     """The policy and what it has spent: model, retriever, prompts and sampling. Knows no step after it was taken.
@@ -147,6 +106,11 @@ class Agent:
     seed: int
     priority: int = 0
     spending: Spending = field(default_factory=Spending)
+
+    @property
+    def asker(self) -> Asker:
+        """The one who asks its model, and spends for it."""
+        return Asker(self.model, self.prompts, self.sampling, self.seed, self.priority, self.spending)
 
     def start(self, question: Question) -> State:
         return State(question, "conclude" if self.max_steps == 1 else "think", layer=0)
@@ -188,8 +152,8 @@ class Agent:
             hotter = min(HOTTEST, self.sampling.temperature + HOTTER * attempt)
             sampling = self.sampling.model_copy(update={"temperature": hotter})
             draw = _Draw(state, prompt, messages, sampling, plain=False, temperature=hotter)
-        completions = await self._complete(
-            state.question, draw.messages, samples, stop_strings(state.action), draw.sampling
+        completions = await self.asker.complete(
+            state.question.id, draw.messages, samples, stop_strings(state.action), draw.sampling
         )
         return await together(
             *(self._as_step(draw, completion, sample) for completion, sample in zip(completions, samples, strict=True))
@@ -202,8 +166,8 @@ class Agent:
 
     async def score(self, question: Question, prompt: Sequence[Message], sample: int) -> Judgement[float]:
         """A judge's score of what a prompt shows, in [0, 1]. Raises ModelError."""
-        return await self._judge(
-            question,
+        return await self.asker.judgement(
+            question.id,
             prompt,
             sample,
             tag="score",
@@ -215,8 +179,8 @@ class Agent:
         self, question: Question, prompt: Sequence[Message], sample: int, *, candidates: int
     ) -> Judgement[tuple[int, ...]]:
         """A judge's order of the candidates that a prompt shows: their numbers, best first. Raises ModelError."""
-        return await self._judge(
-            question,
+        return await self.asker.judgement(
+            question.id,
             prompt,
             sample,
             tag="ranking",
@@ -224,52 +188,11 @@ class Agent:
             read=lambda reply: parse_ranking(reply.text, reply.finish_reason, candidates=candidates),
         )
 
-    async def _judge(
-        self,
-        question: Question,
-        prompt: Sequence[Message],
-        sample: int,
-        *,
-        tag: str,
-        wanted: str,
-        read: Callable[[Completion], T | None],
-    ) -> Judgement[T]:
-        """What a judge says inside a tag; asked once more where it cannot be read."""
-        [completion] = await self._complete(question, prompt, [sample], (f"</{tag}>",))
-        value, calls = read(completion), 1
-        if value is None and completion.finish_reason != "content_filter":  # asking that again would not help
-            detail = f"expected <{tag}>..</{tag}> with {wanted}"
-            again = render_repair(self.prompts, prompt, reply=completion.text, detail=detail)
-            self.spending.repairs += 1
-            [completion] = await self._complete(question, again, [sample], (f"</{tag}>",))
-            value, calls = read(completion), 2
-        return Judgement(value, calls, plain_text(completion.text) if value is None else None)
-
     async def _finish(self, step: AgentStep, sample: int) -> list[AgentStep]:
         path = [step]
         while not path[-1].terminal:
             path += await self.sample(await self.next_state(path[-1]), [sample])
         return path
-
-    async def _complete(
-        self,
-        question: Question,
-        messages: Sequence[Message],
-        samples: Sequence[int],
-        stop: tuple[str, ...],
-        sampling: Sampling | None = None,
-    ) -> Sequence[Completion]:
-        request = ChatRequest(
-            messages=tuple(messages),
-            sampling=(sampling or self.sampling).model_copy(update={"stop": stop}),
-            samples=tuple(samples),
-            seeds=tuple(sample_seed(self.seed, question.id, messages, each) for each in samples),
-            priority=self.priority,
-            question_id=question.id,
-        )
-        completions = await self.model.complete(request)
-        self.spending.add(completions)
-        return completions
 
     async def _as_step(self, draw: _Draw, completion: Completion, sample: int) -> AgentStep:
         """The step a reply takes; a reply that takes none gets one repair turn, then is a failed step."""
@@ -282,7 +205,7 @@ class Agent:
         messages = render_repair(self.prompts, draw.messages, reply=reply, detail=parsed.detail)
         self.spending.repairs += 1
         stop = stop_strings(state.action)
-        [repair] = await self._complete(state.question, messages, [sample], stop, draw.sampling)
+        [repair] = await self.asker.complete(state.question.id, messages, [sample], stop, draw.sampling)
         second_reply = plain_text(repair.text)
         repaired = parse_reply(second_reply, action=state.action, finish_reason=repair.finish_reason)
         if isinstance(repaired, ParsedReply):

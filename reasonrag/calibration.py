@@ -48,7 +48,8 @@ from preference.agreement import (
 )
 from preference.exporting import replacing
 from preference.records import TornLineError
-from reasonrag.agent import Agent, AgentStep, Spending, State
+from reasonrag.agent import Agent, AgentStep, State
+from reasonrag.asking import Spending
 from reasonrag.chat import ChatModel
 from reasonrag.concurrency import run_to_end, together
 from reasonrag.durable import append_durably

@@ -7,6 +7,7 @@ interrupted. Nothing heavy is imported before a command needs it.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import traceback
@@ -230,6 +231,17 @@ def _interrupts() -> Iterator[None]:
         raise typer.Exit(Interrupted.exit_status) from None
 
 
+@contextmanager
+def _caps() -> Iterator[None]:
+    """Exit status 3 and the command that goes on, where a cap ended it."""
+    try:
+        yield
+    except CapReached as reached:
+        print(f"stopped: {reached}", file=sys.stderr)
+        print(f"continue with: {_this_command(reached.raised)}", file=sys.stderr)
+        raise typer.Exit(CapReached.exit_status) from None
+
+
 def _this_command(changed: dict[str, str] | None = None) -> str:
     """The command as it was given, some flags with other values, ready to be pasted."""
     words = ["reasonrag", *_arguments.get()]
@@ -243,7 +255,7 @@ def _pairs_flag(name: str, panel: str | None = None) -> Any:
     return _flag(PairsSettings, name, panel)
 
 
-PAIRED, WRITTEN = "What makes a pair", "What is written"
+PAIRED, WRITTEN, LABELS = "What makes a pair", "What is written", "Who says which step is better"
 
 
 def _allowance(name: str) -> Any:
@@ -281,21 +293,45 @@ def pairs(
     max_style_only: Annotated[Optional[float], _pairs_flag("max_style_only", PAIRED)] = None,
     allow_malformed: Annotated[Optional[bool], _allowance("allow_malformed")] = None,
     allow_ungrounded: Annotated[Optional[bool], _allowance("allow_ungrounded")] = None,
+    label: Annotated[Optional[str], _pairs_flag("label", LABELS)] = None,
+    model: Annotated[Optional[str], _pairs_flag("model", LABELS)] = None,
+    base_url: Annotated[Optional[list[str]], _pairs_flag("base_url", LABELS)] = None,
+    judge_gold: Annotated[Optional[bool], _switch(PairsSettings, "judge_gold", LABELS)] = None,
+    prompts: Annotated[Optional[Path], _pairs_flag("prompts", LABELS)] = None,
+    concurrency: Annotated[Optional[int], _pairs_flag("concurrency", LABELS)] = None,
+    max_cost: Annotated[Optional[float], _pairs_flag("max_cost", LABELS)] = None,
+    max_calls: Annotated[Optional[int], _pairs_flag("max_calls", LABELS)] = None,
+    price_in: Annotated[Optional[float], _pairs_flag("price_in", LABELS)] = None,
+    price_out: Annotated[Optional[float], _pairs_flag("price_out", LABELS)] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Say what a judge would be asked and cost, and ask nobody", rich_help_panel=LABELS
+        ),
+    ] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Turn the sibling steps of runs into a preference data set: candidates, RAG_ProGuide pairs, other formats.
 
     Every candidate is kept in candidates.jsonl; a data set can be given in place of its runs, and filtered anew.
     """
-    flags = {name.rstrip("_"): value for name, value in locals().items() if name != "as_json"}
-    from reasonrag.display import show_pairs
+    flags = {name.rstrip("_"): value for name, value in locals().items() if name not in ("as_json", "dry_run")}
+    from reasonrag.display import TerminalWatcher, show_pairs
     from reasonrag.pairing import pairs as make_pairs
+    from reasonrag.pairing import plan_judging
 
-    summary = make_pairs(flags.pop("runs"), **flags)
+    runs = flags.pop("runs")
+    if dry_run:
+        print(plan_judging(runs, **flags))
+        return
+    with _interrupts(), _caps():
+        summary = make_pairs(runs, watcher=TerminalWatcher(), processes=os.cpu_count() or 1, **flags)
     if as_json:
         print(summary.model_dump_json())
     else:
         show_pairs(summary)
+    if summary.judging.get("given_up"):
+        raise typer.Exit(FAILED)
 
 
 def _calibrate_flag(name: str, panel: str | None = None) -> Any:
@@ -326,13 +362,8 @@ def calibrate(
     from reasonrag.calibration import calibrate as calibrate_run
     from reasonrag.display import TerminalWatcher, show_calibration
 
-    with _interrupts():
-        try:
-            found = calibrate_run(watcher=TerminalWatcher(), **flags)
-        except CapReached as reached:
-            print(f"stopped: {reached}", file=sys.stderr)
-            print(f"continue with: {_this_command(reached.raised)}", file=sys.stderr)
-            raise typer.Exit(CapReached.exit_status) from None
+    with _interrupts(), _caps():
+        found = calibrate_run(watcher=TerminalWatcher(), **flags)
     if as_json:
         print(found.model_dump_json())
     else:

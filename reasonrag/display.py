@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,6 +19,7 @@ from preference.agreement import Bin, Share, SignAgreement
 from preference.exporting import CANDIDATES, DROPPED, EffectiveSize
 from reasonrag.calibration import Calibration, Revaluation
 from reasonrag.estimation import Estimate, Range
+from reasonrag.picking import Judging
 from reasonrag.prices import dollars
 from reasonrag.runs import FAILURES, ROLLOUTS, TUNING
 from reasonrag.session import SessionTally
@@ -182,6 +184,7 @@ def show_pairs(summary: PairSummary) -> None:
         ("pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"),
         ("of them for validation", f"{summary.validation_pairs:,} of {_questions(summary.validation_questions)}"),
         *([("sides exchanged", f"{summary.flipped:,}")] if summary.flipped else []),
+        *_judging_rows(summary.judging),
         ("worth at least", _effective(effective)),
         ("mean confidence", _share(summary.mean_confidence)),
         ("by chosen action", _counts(summary.pairs_by_action_type)),
@@ -197,6 +200,23 @@ def show_pairs(summary: PairSummary) -> None:
     for name, count in summary.files.items():
         print(f"wrote {out / name} ({count:,} rows)")
     print(f"every candidate: {out / CANDIDATES}; why one was dropped: {out / DROPPED}")
+
+
+def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a judge said; nothing where none was asked."""
+    if not judging:
+        return []
+    found = Judging.model_validate(judging)
+    said = f"{found.picked:,} picks, {found.none:,} times none, {found.unreadable:,} unreadable"
+    lost = f", {found.given_up:,} given up (the same command asks again)" if found.given_up else ""
+    return [
+        (f"judged by {found.model}", f"{found.states:,} states: {said}{lost}"),
+        ("agrees with the values", _share_with_interval(found.agrees_with_values)),
+        (
+            "cost of judging",
+            f"{_dollars(found.cost_usd)}, {found.calls:,} replies, {found.session_calls:,} now",
+        ),
+    ]
 
 
 def _effective(effective: EffectiveSize) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from mcts.recipes import JudgeKind
 from preference import Message
 from preference.records import UnreadableJudgement
-from reasonrag.agent import Agent, AgentStep, Judgement
+from reasonrag.agent import Agent, AgentStep
+from reasonrag.asking import Judgement
 from reasonrag.chat import sample_seed
 from reasonrag.concurrency import together
 from reasonrag.prompting import Prompts, render_judgement, render_ranking

@@ -32,6 +32,14 @@ _USER_TURN = re.compile(
 )
 _TAGGED = {tag: re.compile(rf"<{tag}>(.*?)</{tag}>", re.DOTALL) for tag in ("query", "evidence", "answer")}
 _GIVEN = re.compile(r"^(Correct answer|Reasoning|Candidate [0-9]+): (.*)$", re.MULTILINE)
+_TURNS_BY_TAG = (
+    ("<score>", "judge"),
+    ("<ranking>", "rank"),
+    ("<pick>", "pick"),
+    ("<evidence>", "read"),
+    ("<query>", "think"),
+)
+"""The first tag that a system prompt names decides."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(0-9])")
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\b[A-Z][\w'\u2019.-]*(?:(?: (?:of|the|and|de|von|van|for|&))* [A-Z0-9][\w'\u2019.-]*)*")
@@ -125,6 +133,8 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         return _score(prompt, dice)
     if prompt.turn == "rank":
         return _ranking(prompt, dice)
+    if prompt.turn == "pick":
+        return _pick(prompt, dice)
     if prompt.turn == "conclude":
         return _answer(_draw(_answers(prompt), temperature, dice))
     return _think(prompt, temperature, dice)
@@ -135,7 +145,13 @@ def understand(messages: Sequence[Message]) -> Prompt:
     system = next((m.content for m in messages if m.role == "system"), "")
     user = next((m.content for m in messages if m.role == "user"), "")
     turn = "conclude"
-    for tag, name in (("<score>", "judge"), ("<ranking>", "rank"), ("<evidence>", "read"), ("<query>", "think")):
+    for tag, name in (
+        ("<score>", "judge"),
+        ("<ranking>", "rank"),
+        ("<pick>", "pick"),
+        ("<evidence>", "read"),
+        ("<query>", "think"),
+    ):
         if tag in system:
             turn = name
             break
@@ -202,15 +218,28 @@ def _score(prompt: Prompt, dice: random.Random) -> str:
 
 def _ranking(prompt: Prompt, dice: random.Random) -> str:
     """The candidates by the same noisy quality, each at the end of the reasoning."""
+    qualities = _qualities(prompt, dice)
+    order = sorted(qualities, key=lambda number: -qualities[number])
+    return f"Judged by where they lead. So the ranking is <ranking>{' '.join(order)}</ranking>"
+
+
+def _pick(prompt: Prompt, dice: random.Random) -> str:
+    """The best and the worst candidate by that quality, or none where they are close."""
+    qualities = _qualities(prompt, dice)
+    better, worse = (choose(qualities, key=lambda number: qualities[number]) for choose in (max, min))
+    picked = f"{better} {worse}" if qualities[better] - qualities[worse] > 0.1 else "none"
+    return f"Judged by where they lead. So the pick is <pick>{picked}</pick>"
+
+
+def _qualities(prompt: Prompt, dice: random.Random) -> dict[str, float]:
+    """Of every candidate by its number, with some noise."""
     given = _given(prompt)
-    qualities = {
+    return {
         name.removeprefix("Candidate "): _quality(prompt, given, f"{given.get('Reasoning', '')} {said}")
         + dice.gauss(0, 0.08)
         for name, said in given.items()
         if name.startswith("Candidate ")
     }
-    order = sorted(qualities, key=lambda number: -qualities[number])
-    return f"Judged by where they lead. So the ranking is <ranking>{' '.join(order)}</ranking>"
 
 
 def _given(prompt: Prompt) -> dict[str, str]:

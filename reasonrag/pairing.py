@@ -24,36 +24,57 @@ from preference import (
     export_pairs,
 )
 from preference.exporting import CANDIDATES, QUESTIONS, Facts
-from preference.gathering import merge_candidates, write_candidates
+from preference.gathering import label_file, merge_candidates
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
+from reasonrag.chat import ChatModel
+from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError
+from reasonrag.picking import describe_judging, label_by_judge
 from reasonrag.runs import CONFIG, ROLLOUTS
+from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import PairsSettings, resolve
 from reasonrag.summaries import versions
 from reasonrag.tokens import RuleOfThumb
 
 
-def pairs(runs: str | Path | Sequence[str | Path], **flags: Any) -> PairSummary:
+def pairs(
+    runs: str | Path | Sequence[str | Path],
+    *,
+    chat_model: ChatModel | None = None,
+    watcher: Watcher | None = None,
+    processes: int = 1,
+    **flags: Any,
+) -> PairSummary:
     """Write the data set of `runs`; the keyword arguments are the command's flags (`min_margin` for `--min-margin`).
 
-    runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl. Raises InputError
-    where one cannot be read or `out` cannot be written.
+    runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl. chat_model: the
+    judge of `label="judge"`, instead of the one that the settings would open. processes: how many share the trees of a
+    large run; more than one only where the calling script has a main guard, as `multiprocessing` asks for. Raises
+    InputError where a source cannot be read or `out` cannot be written, and of a judge what `label_by_judge` does.
     """
     settings = resolve(PairsSettings, "pairs", flags)
-    sources = [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
     tokens = RuleOfThumb()
-    try:
-        with _understood(settings.out):
-            gather(sources, settings.out, tokens)
-            facts = Facts(
-                sources=tuple(map(str, sources)),
-                token_counter=tokens.name,
-                versions=versions(),
-            )
-            return export_pairs(settings.out, settings.out, settings.rules, settings.options, facts)
-    except MalformedCandidatesError as error:
-        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
+    with _understood(settings.out):
+        sources = gather(runs, settings.out, tokens, processes=processes)
+        judging = None
+        if settings.label == "judge":
+            judging = run_to_end(label_by_judge(settings.out, settings, chat_model, watcher or SilentWatcher()))
+        facts = Facts(
+            sources=tuple(map(str, sources)),
+            judging={} if judging is None else judging.model_dump(),
+            token_counter=tokens.name,
+            versions=versions(),
+        )
+        return export_pairs(settings.out, settings.out, settings.rules, settings.options, facts)
+
+
+def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
+    """What `pairs` with `label="judge"` would ask and cost, in a line. Asks nobody; writes the candidates to `out`."""
+    settings = resolve(PairsSettings, "pairs", flags)
+    with _understood(settings.out):
+        gather(runs, settings.out, RuleOfThumb())
+        return describe_judging(settings.out, settings)
 
 
 @contextmanager
@@ -65,17 +86,22 @@ def _understood(out: Path) -> Iterator[None]:
         raise InputError(f"{error}. A run was stopped there; the same generate command again mends the file") from error
     except MalformedRolloutsError as error:
         raise InputError(str(error)) from error
+    except MalformedCandidatesError as error:
+        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}") from error
 
 
-def gather(sources: Sequence[Path], out: Path, tokens: TokenCounter) -> None:
-    """Write `candidates.jsonl` and `questions.jsonl` of all sources below `out`.
+def gather(
+    runs: str | Path | Sequence[str | Path], out: Path, tokens: TokenCounter, *, processes: int = 1
+) -> list[Path]:
+    """Write `candidates.jsonl` and `questions.jsonl` of all sources below `out`; returns what the sources are.
 
     Raises InputError for a source that is neither a run nor a data set, and for an `out` that is a run.
     """
     if (out / ROLLOUTS).exists():
         raise InputError(f"--out {out} is a run directory, whose summary would be overwritten; choose another")
+    sources = [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
     if not sources:
         raise InputError("give at least one run directory of reasonrag generate")
     for source in sources:
@@ -85,10 +111,10 @@ def gather(sources: Sequence[Path], out: Path, tokens: TokenCounter) -> None:
                 f"there is no {missing}; give a run directory. Make one with: reasonrag generate --run {source}"
             )
     if len(sources) == 1 and not is_data_set(sources[0]):
-        _label(sources[0], out, tokens)
-        return
+        _label(sources[0], out, tokens, processes)
+        return sources
     if [each.resolve() for each in sources] == [out.resolve()]:
-        return
+        return sources
     out.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".sources-", dir=out))
     try:
@@ -96,10 +122,11 @@ def gather(sources: Sequence[Path], out: Path, tokens: TokenCounter) -> None:
         for number, source in enumerate(sources):
             folders.append(source if is_data_set(source) else scratch / str(number))
             if not is_data_set(source):
-                _label(source, folders[-1], tokens)
+                _label(source, folders[-1], tokens, processes)
         merge_candidates(folders, out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    return sources
 
 
 def is_data_set(folder: Path) -> bool:
@@ -111,11 +138,11 @@ def _rollouts(source: Path) -> Path:
     return source if source.is_file() else source / ROLLOUTS
 
 
-def _label(source: Path, out: Path, tokens: TokenCounter) -> None:
+def _label(source: Path, out: Path, tokens: TokenCounter, processes: int) -> None:
     rollouts = _rollouts(source)
     first = next(iter(read_rollouts(rollouts)), None)
     origin = None if first is None else _origin(first, rollouts.with_name(CONFIG))
-    write_candidates(read_rollouts(rollouts), out, origin=origin, tokens=tokens)
+    label_file(rollouts, out, origin=origin, tokens=tokens, processes=processes)
 
 
 def _origin(first: RolloutRecord, config: Path) -> Origin:

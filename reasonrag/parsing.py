@@ -95,6 +95,19 @@ def parse_ranking(text: str, finish_reason: FinishReason, *, candidates: int) ->
     return order if sorted(order) == list(range(1, candidates + 1)) else None
 
 
+def parse_pick(text: str, finish_reason: FinishReason, *, candidates: int) -> tuple[int, int] | Literal["none"] | None:
+    """The numbers, from 1 on, of the better and the worse candidate of a judgement, or that it sees none; None where it
+    cannot be read."""
+    said = _inside("pick", text, finish_reason).casefold()
+    words = [each for each in re.split(r"[\s,;>]+", said) if each]
+    if words == ["none"]:
+        return "none"
+    if len(words) != len(("better", "worse")) or not all(_POSITION.fullmatch(each) for each in words):
+        return None
+    better, worse = map(int, words)
+    return (better, worse) if better != worse and min(better, worse) >= 1 and max(better, worse) <= candidates else None
+
+
 def _inside(tag: str, text: str, finish_reason: FinishReason) -> str:
     """What stands in a tag of a judgement, read as a step is: up to the first closing tag, which an endpoint may have
     dropped, and from the last opening one on. Empty where there is none or the reply was cut off in it."""

@@ -20,10 +20,12 @@ from preference import AgentAction, Message
 from reasonrag.corpora import Passage
 from reasonrag.errors import InputError, choices
 
-PROMPT_NAMES = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
+_OF_EVERY_RUN = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
+"""Prompts that every run is held to, whether it uses them or not."""
+PROMPT_NAMES = (*_OF_EVERY_RUN, "pick")
 
-_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking)\s*>", re.IGNORECASE)
-_NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking)\s*>", re.IGNORECASE)
+_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking|pick)\s*>", re.IGNORECASE)
+_NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*>", re.IGNORECASE)
 _SPECIAL_TOKEN = re.compile(r"<\|([^|<>]{1,64})\|>")
 _PLACEHOLDER = re.compile(r"\{\{(idx)\}\}")
 """What LLaMA-Factory's templates put a number for, in user turns, wherever it stands: in a passage too."""
@@ -42,11 +44,12 @@ class Prompts:
     vary: str
     judge: str
     rank: str
+    pick: str
 
     @property
     def hash(self) -> str:
         """Names these exact prompts, in 16 hexadecimal digits."""
-        texts = [getattr(self, name) for name in PROMPT_NAMES]
+        texts = [getattr(self, name) for name in _OF_EVERY_RUN]
         return hashlib.sha256(orjson.dumps(texts)).hexdigest()[:16]
 
 
@@ -182,6 +185,20 @@ def render_ranking(
         lines.append(f"Reasoning: {_one_line(thoughts)}")
     lines += [f"Candidate {number}: {_one_line([each])}" for number, each in enumerate(candidates, start=1)]
     return Message(role="system", content=prompts.rank), Message(role="user", content="\n".join(lines))
+
+
+def render_pick(
+    prompts: Prompts, prompt: Sequence[Message], *, candidates: Sequence[str], golden_answers: Sequence[str] = ()
+) -> tuple[Message, Message]:
+    """What a judge sees who picks a better and a worse one of `candidates`, replies in the state `prompt` shows."""
+    question, _, seen = prompt[-1].content.partition("\n")
+    lines = [_folded(question)]
+    if golden_answers:
+        lines.append(f"Correct answer: {' or '.join(_inert(_folded(each)) for each in golden_answers)}")
+    if seen:
+        lines.append(f"Reasoning: {_one_line([seen.removeprefix('Previous Thoughts: ')])}")
+    lines += [f"Candidate {number}: {_one_line([each])}" for number, each in enumerate(candidates, start=1)]
+    return Message(role="system", content=prompts.pick), Message(role="user", content="\n".join(lines))
 
 
 def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage]) -> list[str]:

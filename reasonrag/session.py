@@ -17,7 +17,8 @@ from itertools import chain
 from typing import Protocol
 
 from preference import QuestionError, RolloutRecord
-from reasonrag.agent import Agent, Spending
+from reasonrag.agent import Agent
+from reasonrag.asking import Spending
 from reasonrag.concurrency import together
 from reasonrag.degeneracy import Look, SignCounts, look_at
 from reasonrag.endpoints import CallFailure

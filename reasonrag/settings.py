@@ -316,9 +316,31 @@ class PairsSettings(PairingSettings):
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of what goes to validation and what is flipped")
 
-    @field_validator("format", mode="before")
+    label: Literal["value", "judge"] = Field(
+        default="value",
+        description="Who says which step is better: value (continuations, and free), or judge (--model sees the steps "
+        "of a state and picks a better one and a worse one, or none)",
+    )
+    model: str | None = Field(default=None, description="The judge: a model name of the endpoint, or offline")
+    base_url: list[str] = Field(
+        default=[],
+        description="Its OpenAI-compatible endpoint; several share the load [default: OPENAI_BASE_URL, else OpenAI's]",
+    )
+    judge_gold: bool = Field(default=False, description="Whether the judge sees the golden answers")
+    prompts: Path | None = Field(default=None, description="Directory of your own prompts, pick.txt for the judge")
+    concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight")
+    max_cost: float | None = Field(default=None, ge=0, description="Stop before the judging costs more, in dollars")
+    max_calls: int | None = Field(default=None, ge=0, description="Stop before it uses more replies")
+    price_in: float | None = Field(
+        default=None, ge=0, description="Dollars per million prompt tokens [default: the table's]"
+    )
+    price_out: float | None = Field(
+        default=None, ge=0, description="Dollars per million completion tokens [default: the table's]"
+    )
+
+    @field_validator("format", "base_url", mode="before")
     @classmethod
-    def _formats(cls, value: object) -> object:
+    def _several(cls, value: object) -> object:
         """The environment separates them by white space."""
         return _one_or_several(value)
 
