@@ -1,7 +1,7 @@
 """What must be the same where a data set is made, trained on and evaluated: above all the renderer of its prompts.
 
-Reads what a data set says of itself and compares; knows neither trainers nor evaluations. A model that is asked in other
-words, with more passages or with fewer steps than it was trained on is not the model that was trained.
+Reads what a data set says of itself and compares; knows neither trainers nor evaluations. A model that is asked in
+other words, with more passages or with fewer steps than it was trained on is not the model that was trained.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from reasonrag.prompting import Prompts, renderer_hash
 
 @dataclass(frozen=True)
 class Conditions:
-    """Under which the steps of a data set were taken; each with every value that occurs, `None` where one is not known.
+    """Under which the steps of a data set were taken; each with every value that occurs, None where it is not known.
 
-    renderer: the one that all rows with a known one share; None where none is known. warnings: what could not be checked.
+    renderer: the one that all with a known one share; None where none is known. warnings: what could not be checked.
     """
 
     renderer: str | None
@@ -53,9 +53,9 @@ def check_renderer(data_set: Path, prompts: Prompts | None = None) -> Conditions
     asked = None if prompts is None else renderer_hash(prompts)
     if renderer and asked and renderer != asked:
         raise InputError(
-            f"{data_set} has prompts of renderer {renderer}, and the model would be asked by {asked}: it would see other "
-            "words than it was trained on. Give --prompts DIR, the prompts its runs were made with, and the version of "
-            "reasonrag that summary.json names; or make the data anew, with reasonrag generate"
+            f"{data_set} has prompts of renderer {renderer}, and the model would be asked by {asked}: it would see "
+            "other words than it was trained on. Give --prompts DIR, the prompts its runs were made with, and use the "
+            "version of reasonrag that summary.json names; or make the data anew, with reasonrag generate"
         )
     return Conditions(
         renderer=renderer,
@@ -70,12 +70,14 @@ def _warnings(data_set: Path, origins: Counter[Origin], asked: str | None) -> tu
     unknown = sum(number for origin, number in origins.items() if origin.renderer is None)
     if not unknown:
         return ()
-    by = f", and cannot be compared with {asked}" if asked else ""
-    return (
-        f"{data_set} does not say what rendered the prompts of {unknown:,} of its {origins.total():,} "
-        f"{'questions' if (data_set / QUESTIONS).is_file() else 'rows'}: they were imported or made by an older "
-        f"version{by}. Look at one before you train: its system turn is what the model must be asked with",
+    things = "questions" if (data_set / QUESTIONS).is_file() else "rows"
+    compared = f", and cannot be compared with {asked}" if asked else ""
+    warning = (
+        f"{data_set} does not say what rendered the prompts of {unknown:,} of its {origins.total():,} {things}: they "
+        f"were imported or made by an older version{compared}. Look at one before you train: its system turn is what "
+        "the model must be asked with"
     )
+    return (warning,)
 
 
 def _origins(data_set: Path) -> Counter[Origin]:
@@ -95,7 +97,9 @@ def _origins(data_set: Path) -> Counter[Origin]:
     except MalformedCandidatesError as error:
         raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{data_set / PAIRS_FILE} is no list of rows; give a folder that reasonrag pairs wrote") from error
+        raise InputError(
+            f"{data_set / PAIRS_FILE} is no list of rows; give a folder that reasonrag pairs wrote"
+        ) from error
 
 
 def _origin_of(row: dict[str, Any]) -> Origin:

@@ -54,7 +54,7 @@ class Prompts:
 
 
 def renderer_hash(prompts: Prompts) -> str:
-    """Names what turns states into prompts, in 16 hexadecimal digits: system prompts, layout, how text is made harmless.
+    """Names what turns states into prompts, in 16 hexadecimal digits: system prompts, layout, what is made harmless.
 
     Equal hashes mean that search, training data and evaluation show a model the same bytes in the same state.
     """

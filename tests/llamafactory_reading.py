@@ -4,8 +4,8 @@
 
 The job is a JSON object, what was done another, with the same parts:
 
-    read        list of {model, kind, load, render}: `kind` of a model, `tiny` or `real` (Qwen's own vocabulary), made in
-                the folder `model` if it is not there yet; null comes back where it cannot be made
+    read        list of {model, kind, load, render}: `kind` of a model, `tiny` or `real` (Qwen's own vocabulary), made
+                in the folder `model` if it is not there yet; null comes back where it cannot be made
       load      name -> {dataset_dir, dataset, stage, cutoff_len}: data sets as LLaMA-Factory's get_dataset gives them
       render    name -> messages: token ids by the tokenizer's chat template, with the header of the reply
     arguments   name -> command line arguments: the settings LLaMA-Factory understands by them

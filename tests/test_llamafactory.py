@@ -1,7 +1,7 @@
 """LLaMA-Factory reads and trains what `pairs` writes: rows in = rows out, roles right, the tokens that search sees.
 
-All by its own code in its own environment, which `make train-env` builds. One process there reads every file of two data
-sets (one of a real run, one whose texts try everything) and understands our settings; another trains.
+All by its own code in its own environment, which `make train-env` builds. One process there reads every file of two
+data sets (one of a real run, one whose texts try everything) and understands our settings; two more train.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class Reading:
         return rows
 
 
-def llamafactory(python: Path, *arguments: object, home: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def llamafactory(
+    python: Path, *arguments: object, home: Path, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
     """A command in its environment: on the CPU, without any network, with caches of its own."""
     environment = os.environ | {
         "HF_HOME": str(home),
@@ -152,15 +154,14 @@ def reading_job(place: Path) -> dict[str, Any]:
     for name in ("sharegpt", "reward", "parquet", "alpaca"):
         tiny["load"][f"hostile {name}"] = hostile | {"dataset": dataset_name(name)}
     real = tiny | {"model": str(place / "real"), "kind": "real", "load": {"hostile": tiny["load"]["hostile"]}}
-    return {"read": [tiny, real | {"render": hostile_states}], "arguments": {each.name: flags_of(each) for each in CONFIGS}}
+    return {
+        "read": [tiny, real | {"render": hostile_states}],
+        "arguments": {each.name: flags_of(each) for each in CONFIGS},
+    }
 
 
-ENTRIES = [
-    (dataset_name(name, split), STAGES.get(name, "dpo")) for name in READ_FORMATS for split in SPLITS
-]
-ENTRY_FILES = {
-    dataset_name(name, split): FORMATS[name].file_name(split) for name in READ_FORMATS for split in SPLITS
-}
+ENTRIES = [(dataset_name(name, split), STAGES.get(name, "dpo")) for name in READ_FORMATS for split in SPLITS]
+ENTRY_FILES = {dataset_name(name, split): FORMATS[name].file_name(split) for name in READ_FORMATS for split in SPLITS}
 
 
 def make_data(out: Path) -> None:
@@ -286,7 +287,9 @@ def states_of(data: Path) -> list[dict[str, Any]]:
 def path_prompts(data: Path) -> dict[str, list[dict[str, str]]]:
     """Prompts of the best paths, by question and layer."""
     questions = [orjson.loads(line) for line in (data / "questions.jsonl").read_bytes().splitlines()]
-    return {f"{each['question_id']} {i}": step["prompt"] for each in questions for i, step in enumerate(each["path"] or ())}
+    return {
+        f"{each['question_id']} {i}": step["prompt"] for each in questions for i, step in enumerate(each["path"] or ())
+    }
 
 
 def rows_in(path: Path) -> list[dict[str, Any]]:
@@ -329,16 +332,32 @@ def test_a_pair_is_read_as_system_user_and_two_replies(entry: str, reading: Read
         assert DEFAULT_SYSTEM not in prompt
 
 
-@pytest.mark.parametrize("entry", [name for name, stage in ENTRIES if stage == "kto"])
-def test_a_reply_is_read_as_wanted_or_not(entry: str, reading: Reading) -> None:
-    """KTO sees each reply once, with the tag that its row has."""
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_reply_is_read_as_wanted_or_not(split: SplitName, reading: Reading) -> None:
+    """KTO sees each reply once: wanted if pairs chose it, unwanted if they rejected it."""
+    entry = dataset_name("kto", split)
     written, read = rows_in(reading.data / ENTRY_FILES[entry]), reading.rows(entry)
-    assert len(read) == len(written)
-    assert {row["kto_tag"] for row in written} == {True, False}
+    pairs = rows_in(reading.data / FORMATS["proguide"].file_name(split))
+    wanted = {(pair["state_id"], pair["chosen"]) for pair in pairs}
+    unwanted = {(pair["state_id"], pair["rejected"]) for pair in pairs}
+    assert {(row["state_id"], row["output"]) for row in written} == wanted ^ unwanted
+    assert len(read) == len(written) == len(wanted ^ unwanted)
     for seen, row in zip(read, written, strict=True):
         assert seen["prompt"]["text"] == as_turns(row["instruction"], row["input"])
         assert seen["reply"]["text"] == row["output"] + END
-        assert seen["kto_tag"] is row["kto_tag"]
+        assert seen["kto_tag"] is ((row["state_id"], row["output"]) in wanted)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_reply_that_stands_for_any_other_is_none_of_the_same_state(split: SplitName, reading: Reading) -> None:
+    """KTO measures how far the policy has moved by replies to other prompts, and takes that of the row before: rows of
+    one state stand apart, all but the few at the end for which there is no other left."""
+    entry = dataset_name("kto", split)
+    written, read = rows_in(reading.data / ENTRY_FILES[entry]), reading.rows(entry)
+    before = [written[-1], *written[:-1]]
+    assert [seen["kl_reply"]["text"] for seen in read] == [row["output"] + END for row in before]
+    beside = [row["state_id"] == other["state_id"] for row, other in zip(written, before, strict=True)]
+    assert sum(beside) <= 1
 
 
 @pytest.mark.parametrize("entry", [name for name, stage in ENTRIES if stage == "sft"])
@@ -369,7 +388,9 @@ def test_training_sees_the_tokens_that_search_saw(reading: Reading) -> None:
     for name in READ_FORMATS:
         for split in SPLITS:
             entry = dataset_name(name, split)
-            written = rows_in(reading.data / (ENTRY_FILES[entry] if name == "kto" else FORMATS["proguide"].file_name(split)))
+            written = rows_in(
+                reading.data / (ENTRY_FILES[entry] if name == "kto" else FORMATS["proguide"].file_name(split))
+            )
             if name == "sft":
                 continue
             side = "prompt" if name == "kto" else "chosen_prompt"
@@ -388,8 +409,8 @@ def test_training_on_paths_sees_the_tokens_that_search_saw(reading: Reading) -> 
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)
 @pytest.mark.parametrize("kind", ["tiny", "real"])
 def test_no_text_makes_the_tokens_differ(kind: str, name: str, turn: str, reading: Reading) -> None:
-    """Whatever questions, thoughts and passages hold: what search sends over HTTP, what LLaMA-Factory trains on and what
-    the chat template gives at evaluation are the same ids, in every turn, in a vocabulary of ours and in Qwen's."""
+    """Whatever questions, thoughts and passages hold: what search sends over HTTP, what LLaMA-Factory trains on and
+    what the chat template gives at evaluation are the same ids, in every turn, in our vocabulary and in Qwen's."""
     found = reading.tiny if kind == "tiny" else reading.real
     if found is None:
         pytest.skip("no package with Qwen's vocabulary (make train-env installs it)")
@@ -471,8 +492,8 @@ SMALL: dict[str, Any] = {
 
 
 def test_the_exported_folder_trains_as_it_is(reading: Reading, train_python: Path, tmp_path: Path) -> None:
-    """`llamafactory-cli train` with our settings file and the folder that `pairs` wrote: a model comes out, its loss is a
-    number, and held-out pairs are evaluated."""
+    """`llamafactory-cli train` with our settings file and the folder that `pairs` wrote: a model comes out, its loss is
+    a number, and held-out pairs are evaluated."""
     changes = SMALL | {
         "model_name_or_path": reading.data.with_name("tiny"),
         "dataset_dir": reading.data,
@@ -482,7 +503,9 @@ def test_the_exported_folder_trains_as_it_is(reading: Reading, train_python: Pat
         "save_only_model": "true",
     }
     cli = train_python.with_name("llamafactory-cli")
-    llamafactory(train_python, cli, "train", DPO, *(f"{name}={value}" for name, value in changes.items()), home=tmp_path)
+    llamafactory(
+        train_python, cli, "train", DPO, *(f"{name}={value}" for name, value in changes.items()), home=tmp_path
+    )
     results = json.loads((tmp_path / "saves" / "all_results.json").read_text())
     assert 0 < results["train_loss"] < 100
     assert 0 <= results["eval_rewards/accuracies"] <= 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,14 @@ SAMPLES = (
     "Question: Which river flows through the capital of France?\nPrevious Thoughts: So the next query is <query>",
     "capital of France</query>. Reference: <reference>Wikipedia Title: Paris\nParis lies on the Seine.\n\n</reference>",
     "Based on the query, the relevant evidence is <evidence>Paris lies on the Seine.</evidence>",
-    "So the answer is <answer>the Seine, 777 km long</answer>. You answer the question step by step; read the passages.",
+    "So the answer is <answer>the Seine, 777 km long</answer>. You answer the question step by step.",
     "Zürich, Kraków und São Paulo; 東京と京都; Москва и Казань.",
 )
 PROMPTS = Path(__file__).parents[1] / "reasonrag" / "prompts"
 """Merges are learned from these and the samples; any other text falls apart into bytes."""
 
 
-def make_tiny_qwen(folder: Path, *, weights: bool = True) -> None:
+def make_tiny_qwen(folder: Path) -> None:
     """Write a model with a vocabulary of its own, as `save_pretrained` does. Deterministic."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -55,13 +56,14 @@ def make_tiny_qwen(folder: Path, *, weights: bool = True) -> None:
         bos_token_id=None,
     )
     config.save_pretrained(folder)
-    if weights:
-        torch.manual_seed(0)
-        Qwen2ForCausalLM(config).save_pretrained(folder)
+    torch.manual_seed(0)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
 
 
 def make_real_tokenizer(folder: Path) -> bool:
     """Write a tokenizer with Qwen's own vocabulary, if the package that carries it is installed; says whether it is."""
+    from transformers import Qwen2Config
+
     package = importlib.util.find_spec("dashscope")
     if package is None or package.origin is None:
         return False
@@ -71,8 +73,6 @@ def make_real_tokenizer(folder: Path) -> bool:
         ranks[base64.b64decode(token)] = int(rank)
     tokenizer = _tokenizer(*_unpacked(ranks))
     tokenizer.save_pretrained(folder)
-    from transformers import Qwen2Config
-
     Qwen2Config(eos_token_id=tokenizer.eos_token_id).save_pretrained(folder)
     return True
 
@@ -122,7 +122,6 @@ def _parts(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
     parts = [bytes([each]) for each in token]
     limit = ranks[token]
     while len(parts) > 2:
-        found = [(ranks.get(a + b, limit), i) for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False))]
-        _, i = min(found)
+        _, i = min((ranks.get(a + b, limit), i) for i, (a, b) in enumerate(pairwise(parts)))
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return parts
