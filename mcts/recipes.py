@@ -16,6 +16,8 @@ from mcts.search import SearchConfig
 
 RecipeName = Literal["paper", "economy", "released"]
 JudgeKind = Literal["score", "rank"]
+JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
+"""Qualities of an answer that a judge decides."""
 
 
 class Recipe(BaseModel):
@@ -36,12 +38,12 @@ class Recipe(BaseModel):
     judge_weight: float = Field(default=0.0, ge=0, le=1)
     """Share of that judgement in a reward; the rest is the share of `reward`."""
     judge_sees_gold: bool = False
-    """Whether judges, those that guide the search included, are shown the correct answers."""
+    """Whether judges, those of answers and those that guide the search included, are shown the correct answers."""
 
     @property
     def judged(self) -> bool:
-        """Whether anything is judged, in the search or after it."""
-        return self.judge is not None or self.search.valuation == "score"
+        """Whether anything is judged, in the search or after it, answers included."""
+        return self.judge is not None or self.search.valuation == "score" or self.outcome in JUDGED_OUTCOMES
 
     @property
     def reward_name(self) -> str:

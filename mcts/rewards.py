@@ -48,15 +48,16 @@ def evenly_drawn_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]
 
 def visit_weighted_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
     """Reward of each node by id, bottom up: leaves ``outcome * alpha**depth``, others the mean of their
-    children's rewards weighted by visits, children that are no plain samples left out. None for unfinished leaves and
-    what stands only on them.
+    children's rewards weighted by visits, children that are no plain samples left out. None for unfinished leaves,
+    answers without an outcome and what stands only on them.
 
     Source: the published ReasonRAG pair builder (alpha .9), not its paper.
     """
     rewards: list[float | None] = [None] * len(tree)
     for node in reversed(tree.nodes):  # children have higher ids than their parents
         if node.step is not None and node.step.terminal:
-            rewards[node.id] = shortest_path_reward(node.step.outcome, steps=node.depth, alpha=alpha)
+            if node.step.outcome is not None:
+                rewards[node.id] = shortest_path_reward(node.step.outcome, steps=node.depth, alpha=alpha)
             continue
         weighted = [(rewards[child.id], child.visits) for child in tree.children(node) if child.plain]
         counted = [(reward, visits) for reward, visits in weighted if reward is not None]

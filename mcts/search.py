@@ -284,7 +284,7 @@ class Search(Generic[P]):
         self.calls += result.calls
         node = self.tree[work.node_id]
         if isinstance(result, Scored):
-            self._back_up_score(node, result.value)
+            self._back_up(node, self.tree.counting(node), result.value)
         elif isinstance(result, Expanded):
             before = len(node.children_ids)
             for step in result.steps:
@@ -373,7 +373,7 @@ class Search(Generic[P]):
         outcomes: Counter[float] = Counter()
         for node in self.tree.nodes:
             outcomes.update(end.outcome for end in node.unkept)
-            if node.step is not None and node.terminal:
+            if node.step is not None and node.terminal and node.step.outcome is not None:
                 outcomes[node.step.outcome] += node.draws
         return min(outcomes, key=lambda outcome: (-outcomes[outcome], outcome), default=None)
 
@@ -390,20 +390,19 @@ class Search(Generic[P]):
 
     # -- bookkeeping ---------------------------------------------------------------------------
 
-    def _back_up(self, last: Node[P], counting: Iterable[Node[P]], value: float) -> None:
-        """Count a visit of every node above `last`, and a value for those for which it counts."""
+    def _back_up(self, last: Node[P], counting: Iterable[Node[P]], value: float | None) -> None:
+        """Count a visit of every node above `last`, and a value for those for which it counts. None, what nobody could
+        say, is a visit that changes no mean."""
         for node in self.tree.path_up(last):
             node.visits += 1
-        for node in counting:
+        for node in counting if value is not None else ():
             node.counted += 1
-            node.value_sum += value
+            node.value_sum += value or 0.0
 
-    def _back_up_score(self, node: Node[P], score: float | None) -> None:
-        """Count a judgement; one that could not be read is a visit that changes no mean."""
-        self._back_up(node, () if score is None else self.tree.counting(node), score or 0.0)
-
-    def _reward(self, last: Step[P], steps: int) -> float:
-        """The discounted outcome of an answer given `steps` below the root."""
+    def _reward(self, last: Step[P], steps: int) -> float | None:
+        """The discounted outcome of an answer given `steps` below the root; None where it has none."""
+        if last.outcome is None:
+            return None
         return shortest_path_reward(last.outcome, steps=steps, alpha=self.config.alpha)
 
     def _work_id(self) -> int:
@@ -450,7 +449,7 @@ def _check(work: Work, result: Result[Any]) -> None:
         if not all(path and _ends_once(path) for path in result.paths):
             raise ValueError(f"{where}: every continuation must end in its only terminal step")
     elif isinstance(work, Score) and isinstance(result, Scored):
-        given, outcomes = 1, [] if result.value is None else [result.value]
+        given, outcomes = 1, [result.value]
     else:
         raise ValueError(f"{where}: a {type(result).__name__} is no answer to it")
     wanted = 1 if isinstance(work, Score) else work.count
@@ -459,7 +458,7 @@ def _check(work: Work, result: Result[Any]) -> None:
     if result.calls < 0:
         raise ValueError(f"{where}: calls must not be negative, got {result.calls}")
     for outcome in outcomes:
-        if not 0 <= outcome <= 1:
+        if outcome is not None and not 0 <= outcome <= 1:
             raise ValueError(f"{where}: {outcome} is not in [0, 1]")
 
 

@@ -19,7 +19,8 @@ P = TypeVar("P")
 class Step(Generic[P]):
     """One step somebody sampled outside, as it is told to the search.
 
-    outcome: quality of the answer a terminal step gives, in [0, 1]; ignored for other steps.
+    outcome: quality of the answer a terminal step gives, in [0, 1]; None where nobody could say, the path to it then
+        counts nowhere; ignored for other steps.
     plain: False if the step was not a plain sample of the policy (a repaired reply, say). Values and means over
         continuations then leave out, for every node above it, the paths that run through it.
     identity: equal for steps that lead from one state to the same state, whoever drew them; None for a step that is
@@ -28,7 +29,7 @@ class Step(Generic[P]):
 
     payload: P
     terminal: bool = False
-    outcome: float = 0.0
+    outcome: float | None = 0.0
     plain: bool = True
     identity: Hashable | None = None
 
@@ -163,7 +164,7 @@ class Tree(Generic[P]):
 
     def add_continuation(self, node: Node[P], path: Sequence[Step[P]]) -> None:
         """Record the answer at the end of `path`, drawn from `node` on, without keeping its steps."""
-        counted = list(self.counting(node, path))
+        counted = list(self.counting(node, path)) if path[-1].outcome is not None else []
         self._record(counted, path[-1], node.depth + len(path))
         if counted:
             node.unkept.append(node.rollouts[-1])
@@ -187,6 +188,8 @@ class Tree(Generic[P]):
                 return
 
     def _record(self, nodes: Iterable[Node[P]], last: Step[P], steps: int) -> None:
+        if last.outcome is None:
+            return
         rollout = Rollout(last.outcome, steps, last.payload)
         for node in nodes:
             node.rollouts.append(rollout)

@@ -292,7 +292,8 @@ def _tags(rollout: RolloutRecord, chosen: _Step, rejected: _Step) -> list[Tag]:
     judged = rollout.recipe.judge_weight > 0
     if not judged and left is not None and right is not None and abs(left - right) <= TOLERANCE:
         tags.append("efficiency_only")
-    if chosen.node.action_type == rejected.node.action_type == "answer" and chosen.covers == rejected.covers:
+    both_answer = chosen.node.action_type == rejected.node.action_type == "answer"
+    if both_answer and rollout.golden_answers and chosen.covers == rejected.covers:
         tags.append("style_only")
     return tags
 

@@ -35,7 +35,7 @@ def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
     """The steps to the right answer that the labels hold highest; of equals the shortest path, then the earliest.
 
     Right: the answer's outcome is 1, so that it is the golden answer and, where the recipe asks for that, stands in
-    evidence. Every step must be a reply that parsed by itself: no repair, no failed step.
+    evidence; a judge must have given .9 at least. Every step must be a reply that parsed by itself, without a repair.
     """
     right = [node for node in rollout.nodes[1:] if node.terminal and _is_right(rollout, node)]
     for answer in sorted(right, key=lambda node: (-(node.reward or 0.0), node.layer or 0, node.id)):
@@ -45,12 +45,18 @@ def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
     return None
 
 
+RIGHT, RIGHT_TO_A_JUDGE = 1.0, 0.9
+"""Outcome from which an answer is right: by golden answers, and to somebody who gives scores."""
+_BY_GOLDEN_ANSWERS = ("f1", "em", "evident_f1")
+
+
 def _is_right(rollout: RolloutRecord, answer: RolloutNode) -> bool:
     if answer.parse_error is not None:
         return False
-    if answer.outcome is not None:
-        return answer.outcome.value >= 1.0
-    return (answer.f1 or 0.0) >= 1.0 and bool(cover_em(answer.content or "", rollout.golden_answers))
+    if answer.outcome is None:
+        return (answer.f1 or 0.0) >= RIGHT and bool(cover_em(answer.content or "", rollout.golden_answers))
+    least = RIGHT if answer.outcome.name in _BY_GOLDEN_ANSWERS else RIGHT_TO_A_JUDGE
+    return answer.outcome.value is not None and answer.outcome.value >= least
 
 
 def _steps_to(rollout: RolloutRecord, answer: RolloutNode) -> list[RolloutNode]:

@@ -20,8 +20,10 @@ ActionType = Literal["query", "evidence", "answer"]
 AgentAction = Literal["think", "read", "conclude"]
 
 
-OutcomeName = Literal["f1", "em", "evident_f1"]
-"""Quality of an answer, in [0, 1]. evident_f1: F1, but 0 for an answer that no evidence reported before it holds."""
+OutcomeName = Literal["f1", "em", "evident_f1", "judge", "rubric"]
+"""Quality of an answer, in [0, 1]. evident_f1: F1, but 0 for an answer that no evidence reported before it holds.
+judge, rubric: a judge's score, by the passages that were read or by a rubric. A function of the user's has its own
+name."""
 
 
 class MalformedRolloutsError(ValueError):
@@ -66,11 +68,12 @@ class ParseFailure(Record):
 class FinalScore(Record):
     """The end of one real continuation: its answer's scores, 0 for a failed step. `steps`: edges from the root.
 
+    f1, em: null where the question has no golden answers.
     end: an answer of the agent's own accord, the conclusion it was forced to, or a failed step; null in older records.
     """
 
-    f1: float
-    em: float
+    f1: float | None
+    em: float | None
     steps: int
     end: Literal["answer", "conclusion", "failed"] | None = None
     outcome: float | None = None
@@ -79,14 +82,15 @@ class FinalScore(Record):
     @property
     def quality(self) -> float:
         """What search and labels took for the answer's quality."""
-        return self.f1 if self.outcome is None else self.outcome
+        return (self.f1 or 0.0) if self.outcome is None else self.outcome
 
 
 class Outcome(Record):
-    """The number that search and labels take as the quality of an answer, in [0, 1]."""
+    """The number that search and labels take as the quality of an answer, in [0, 1]; null where the judgement that it
+    would be could not be read."""
 
     name: str
-    value: float
+    value: float | None
 
 
 class Usage(Record):
@@ -104,7 +108,7 @@ class Usage(Record):
     repairs: int = 0
     """Repair turns among the calls."""
     judgements: int = 0
-    """Replies of a judge that was asked after the search, among the calls."""
+    """Replies of a judge of answers, or of one that was asked after the search, among the calls."""
     bounded_requests: int = 0
     """Requests whose endpoint told no tokens: theirs are an upper bound, a token for each byte."""
     cached_calls: int = 0
@@ -202,29 +206,32 @@ class FailedContinuation(Record):
 class UnreadableJudgement(Record):
     """A judgement that could not be read, which is therefore missing: it is no number and changes none.
 
-    node_id: the step that was scored, or the one after which the steps that were ranked were taken (0: the question).
+    kind: score and rank are of steps, answer of the answer at the end of a path, which then counts nowhere.
+    node_id: the step that was scored, or the one after which the steps that were ranked were taken (0: the question),
+        or the answer; of an answer that is no node the step that was continued to it.
     response: the last reply, to the repair turn unless a content filter took the first one back.
     """
 
-    kind: Literal["score", "rank"] = "score"
+    kind: Literal["score", "rank", "answer"] = "score"
     node_id: int
     response: str
 
 
 class RecipeRef(Record):
-    """How the rewards of a record came about. `outcome`: what quality of an answer they are made of.
+    """How the rewards of a record came about. `outcome`: what quality of an answer they are made of, an `OutcomeName`
+    or the name of a user's function.
 
     reward: which of a node's `rewards` its reward is, or the mean of which two, joined by a plus sign; null where
         nobody has said.
     judge_weight: share of the judgement in a reward; 0 without a judge, 1 for nothing else.
-    judge_sees_gold: whether judges, in the search or after it, were shown the golden answers; null without any.
+    judge_sees_gold: whether judges, of answers and steps, were shown the golden answers; null without any judge.
     """
 
     name: str
     reward: str | None = None
     judge_weight: float = Field(default=0.0, ge=0, le=1)
     judge_sees_gold: bool | None = None
-    outcome: OutcomeName = "f1"
+    outcome: str = "f1"
     alpha: float = Field(gt=0, le=1)
     margin_by_layer: bool
 
@@ -236,6 +243,9 @@ class RolloutRecord(Record):
     question_id: str
     question: str
     golden_answers: list[str]
+    """Empty where the question has none, and something else says what an answer is worth."""
+    rubric: list[str] | None = None
+    """What answers were held against, criterion by criterion; null where the outcome is no rubric's."""
     gold_passages: list[str] | None = None
     """Passages the answer rests on, by id or else by title; null where the question file names none."""
     dataset: str

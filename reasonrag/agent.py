@@ -52,6 +52,8 @@ class State:
 class AgentStep:
     """One step taken in a state, parsed or failed, scored if it ends.
 
+    f1, em: of an end, where the question has golden answers.
+    judged: what an answer is worth to somebody else than its golden answers, where somebody else was asked.
     sampled_by: the model, where it is not the one that proposes.
     sampled_with: the messages really sent, if the reply is no plain sample of the state's prompt: it came from the
         repair turn, or was drawn hotter (then at sampled_temperature), or with its siblings shown.
@@ -70,6 +72,7 @@ class AgentStep:
     sampled_temperature: float | None = None
     f1: float | None = None
     em: float | None = None
+    judged: Judgement[float] | None = None
     grounded: bool | None = None
     in_evidence: bool | None = None
 
@@ -242,8 +245,8 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, *, repaired: bool = False) ->
         content=parsed.content,
         terminal=ends,
         repaired=repaired,
-        f1=f1_score(parsed.content, golden_answers) if ends else None,
-        em=exact_match(parsed.content, golden_answers) if ends else None,
+        f1=f1_score(parsed.content, golden_answers) if ends and golden_answers else None,
+        em=exact_match(parsed.content, golden_answers) if ends and golden_answers else None,
         grounded=is_grounded(parsed.action_type, parsed.content, state.read),
         in_evidence=is_in_evidence(parsed.content, state.evidence) if ends else None,
         **draw.sampled_with,
@@ -252,6 +255,7 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, *, repaired: bool = False) ->
 
 def _failed_step(draw: _Draw, reply: str, error: ParseError, repair: str | None) -> AgentStep:
     """A reply that is no step: terminal, worth nothing, kept with its text and cause."""
+    nothing = 0.0 if draw.state.question.golden_answers else None
     return AgentStep(
         state=draw.state,
         prompt=draw.prompt,
@@ -260,7 +264,7 @@ def _failed_step(draw: _Draw, reply: str, error: ParseError, repair: str | None)
         content=None,
         terminal=True,
         parse_error=ParseFailure(cause=error.cause, detail=error.detail, repair=repair),
-        f1=0.0,
-        em=0.0,
+        f1=nothing,
+        em=nothing,
         **draw.sampled_with,
     )

@@ -55,7 +55,6 @@ from reasonrag.concurrency import run_to_end, together
 from reasonrag.durable import append_durably
 from reasonrag.endpoints import KEY_VARIABLE, VALUE_KEY_VARIABLE, CallFailure
 from reasonrag.errors import InputError, Interrupted, ModelError, RetrievalError, RunStopped, StorageError
-from reasonrag.exploration import outcome_of
 from reasonrag.generation import (
     SELF_HOSTED,
     Policy,
@@ -73,6 +72,7 @@ from reasonrag.journal import JournaledModel, open_journal
 from reasonrag.ledger import Caps, Ledger, Tokens
 from reasonrag.models import Models
 from reasonrag.offline import NAME as OFFLINE
+from reasonrag.outcomes import OF_GOLDEN_ANSWERS, AnswerValuer, OutcomeFunction, OutcomeRule, outcome_of, valued
 from reasonrag.prompting import Prompts, load_prompts
 from reasonrag.questions import Question
 from reasonrag.redaction import redact
@@ -87,7 +87,7 @@ from reasonrag.unpacking import is_on_the_hub
 PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9
 """Fresh continuations are numbered from here on, further by STRIDE for each step above them: as in a search, so that no
-two have a draw in common, but beyond every search."""
+two have a draw in common, but beyond every search. So are fresh judgements of an answer, one after the other."""
 TOLD_EVERY_S = 10.0
 """How often a line says how far a revaluation is."""
 _INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -188,25 +188,32 @@ def calibrate(
     chat_model: ChatModel | None = None,
     retriever: Retriever | None = None,
     watcher: Watcher | None = None,
+    outcome: OutcomeFunction | None = None,
     **flags: Any,
 ) -> Calibration:
     """Check the labels of `run`; the keyword arguments are the command's flags (`revalue` for `--revalue`).
 
+    outcome: the function that has valued the answers of the run, if one has; a revaluation needs it again.
     chat_model, retriever: used instead of what the run's settings would build. Raises InputError where the run cannot
     be read, or what it was made with is not there any more; RunStopped where a cap or a lost endpoint ended it,
     KeyboardInterrupt where Ctrl-C did. The same call then goes on.
     """
     settings = resolve(CalibrateSettings, "calibrate", flags)
-    return run_to_end(_calibrate(Path(run), settings, chat_model, retriever, watcher or SilentWatcher()))
+    asked = _Asked(chat_model, retriever, outcome, watcher or SilentWatcher())
+    return run_to_end(_calibrate(Path(run), settings, asked))
 
 
-async def _calibrate(
-    run: Path,
-    settings: CalibrateSettings,
-    chat_model: ChatModel | None,
-    retriever: Retriever | None,
-    watcher: Watcher,
-) -> Calibration:
+@dataclass(frozen=True)
+class _Asked:
+    """Whom to ask, where a caller has said, and who is told."""
+
+    chat_model: ChatModel | None
+    retriever: Retriever | None
+    function: OutcomeFunction | None
+    watcher: Watcher
+
+
+async def _calibrate(run: Path, settings: CalibrateSettings, asked: _Asked) -> Calibration:
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
     made = _made_with(run)
@@ -236,9 +243,9 @@ async def _calibrate(
         except OSError as error:
             raise InputError(f"cannot write {run / PLACE}: {error.strerror}") from error
         revaluation = (
-            await _Revaluer(run, made, settings, chat_model, retriever, watcher).revalue(sample)
+            await _Revaluer(run, made, settings, asked).revalue(sample)
             if settings.revalue
-            else _earlier_revaluation(run / PLACE / REPORT, made.config_hash, watcher)
+            else _earlier_revaluation(run / PLACE / REPORT, made.config_hash, asked.watcher)
         )
         found = found.model_copy(update={"revaluation": revaluation})
         try:
@@ -270,10 +277,16 @@ class _ValueModel(BaseModel):
     name: str
 
 
+class _Recipe(BaseModel):
+    outcome: str = "f1"
+    judge_sees_gold: bool = False
+
+
 class _DecidesAnswers(BaseModel):
     model: str
     retriever: str
     prompts: str
+    recipe: _Recipe = _Recipe()
     value_model: _ValueModel | None = None
 
     @property
@@ -448,14 +461,16 @@ def _saved_settings(run: Path, made: _MadeWith, given: CalibrateSettings) -> tup
 
 @dataclass(frozen=True)
 class _Side:
-    """A step to be valued again, and the state it leads to; None for an answer, whose value is known.
+    """A step to be valued again.
 
-    steps: edges from the root down to the step.
+    state: what the step leads to; None for an answer. answer: one that a judge has
+        valued and will judge again; the value of others is known. steps: edges from the root down to the step.
     """
 
     rollout: RolloutRecord
     node: RolloutNode
     state: State | None
+    answer: AgentStep | None
     steps: int
 
 
@@ -470,17 +485,16 @@ class _Revaluer:
     run: Path
     made: _MadeWith
     settings: CalibrateSettings
-    chat_model: ChatModel | None
-    retriever: Retriever | None
-    watcher: Watcher
+    caller: _Asked
 
     async def revalue(self, sample: _Sample) -> Revaluation:
         """Both sides of the pairs, from the journal or from the model, which is opened only if it has to be asked."""
-        continuing = _who_continues(self.run, self.made, self.settings, self.chat_model)
+        continuing = _who_continues(self.run, self.made, self.settings, self.caller.chat_model)
+        rule = self._find_rule(continuing)
         policy, caps = continuing.policy, Caps(self.settings.max_cost, self.settings.max_calls)
         if caps.cost is not None:
             check_prices(policy, None)
-        prompts = self._load_prompts(continuing)
+        prompts = self._load_prompts(continuing, rule)
         async with AsyncExitStack() as opened:
             retriever = await self._open_retriever(continuing, opened)
             journal = await opened.enter_async_context(open_journal(self.run / PLACE / JOURNAL))
@@ -493,14 +507,15 @@ class _Revaluer:
                 )
 
             agent = make_agent(continuing.settings, behind(None), policy.sampling, retriever, prompts)
-            sides = await _sides_of(agent, sample.pairs)
+            sides = await _sides_of(agent, sample.pairs, judged=rule.judged)
             failures = opened.enter_context(_Failures(self.run / PLACE / FAILURES))
-            again = _Again(agent, self.settings.k, failures)
+            fresh = _FreshOutcomes(rule, gold=self.made.decides_answers.recipe.judge_sees_gold)
+            again = _Again(agent, self.settings.k, failures, fresh)
             values, owed = await again.recorded(sides)
             if owed:
-                model = self.chat_model or await owned(opened, continuing.open())
-                self.watcher.say(again.plan(owed, policy.name))
-                values |= await again.asked(Models(behind(model)), owed, self.watcher)
+                model = self.caller.chat_model or await owned(opened, continuing.open())
+                self.caller.watcher.say(again.plan(owed, policy.name))
+                values |= await again.asked(Models(behind(model)), owed, self.caller.watcher)
         return _summary(
             [_revalued(each, values) for each in sample.pairs],
             again,
@@ -518,8 +533,8 @@ class _Revaluer:
     async def _open_retriever(self, continuing: _Continuing, opened: AsyncExitStack) -> Retriever:
         """The run's. Raises InputError where it is another one now."""
         recorded = self.made.decides_answers.retriever
-        retriever = self.retriever or await open_retriever(
-            continuing.settings, continuing.corpus, opened, say=self.watcher.say
+        retriever = self.caller.retriever or await open_retriever(
+            continuing.settings, continuing.corpus, opened, say=self.caller.watcher.say
         )
         if retriever.identity != recorded:
             raise InputError(
@@ -528,31 +543,54 @@ class _Revaluer:
             )
         return retriever
 
-    def _load_prompts(self, continuing: _Continuing) -> Prompts:
+    def _find_rule(self, continuing: _Continuing) -> OutcomeRule:
+        """How answers are valued: as in the run. Raises InputError where that cannot be done again."""
+        name, function = self.made.decides_answers.recipe.outcome, self.caller.function
+        rule = OutcomeRule(name, function=function)
+        if rule.judged and continuing.recorded_as is not None:
+            teacher = self.made.decides_answers.model
+            raise InputError(
+                f"the answers of {self.run} were judged by its teacher, {teacher}, and calibrate asks one model only: "
+                f"give --model {teacher}, which then continues and judges"
+            )
+        known = rule.judged or name in OF_GOLDEN_ANSWERS
+        if known != (function is None) or (function and getattr(function, "__name__", "") != name):
+            how = "leave out outcome" if known else f"call reasonrag.calibrate({str(self.run)!r}, outcome={name}, ..)"
+            raise InputError(f"the outcome of {self.run} is {'' if known else 'the function '}{name}: {how}")
+        return rule
+
+    def _load_prompts(self, continuing: _Continuing, rule: OutcomeRule) -> Prompts:
         """The run's. Raises InputError where they are others now."""
         prompts = load_prompts(continuing.settings.prompts)
-        if prompts.hash != self.made.decides_answers.prompts:
+        if prompts.hash_with(*rule.prompts) != self.made.decides_answers.prompts:
             raise InputError(f"{self.run} was made with other prompts: give the directory they are in by --prompts")
         return prompts
 
 
-async def _sides_of(agent: Agent, pairs: Iterable[_Pair]) -> _Sides:
-    """Every step of the pairs once, its state rebuilt. Raises InputError where the index finds other passages."""
+async def _sides_of(agent: Agent, pairs: Iterable[_Pair], *, judged: bool) -> _Sides:
+    """Every step of the pairs once, its state rebuilt. Raises InputError where the index finds other passages.
+
+    judged: whether a judge values answers.
+    """
     sides: _Sides = {}
     for pair in pairs:
         for node in (pair.chosen, pair.rejected):
             if (key := (pair.rollout.question_id, node.id)) not in sides:
-                state = None if node.terminal else await _state_after(agent, pair.rollout, node)
-                sides[key] = _Side(pair.rollout, node, state, steps=pair.candidate.layer + 1)
+                sides[key] = await _side(agent, pair.rollout, node, judged=judged)
     return sides
 
 
-async def _state_after(agent: Agent, rollout: RolloutRecord, node: RolloutNode) -> State:
-    """The state a recorded step led to: the replies on its path are the thoughts, its queries are searched again."""
+async def _side(agent: Agent, rollout: RolloutRecord, node: RolloutNode, *, judged: bool) -> _Side:
+    """A step, as it was taken: the replies on its path are the thoughts, its queries are searched again."""
     path = [node]
     while path[-1].parent_id:
         path.append(rollout.nodes[path[-1].parent_id])
-    question = Question(id=rollout.question_id, question=rollout.question, golden_answers=rollout.golden_answers)
+    question = Question(
+        id=rollout.question_id,
+        question=rollout.question,
+        golden_answers=rollout.golden_answers,
+        metadata={"rubric": rollout.rubric},
+    )
     state = agent.start(question)
     for each in reversed(path):
         step = AgentStep(
@@ -561,11 +599,14 @@ async def _state_after(agent: Agent, rollout: RolloutRecord, node: RolloutNode) 
             response=each.response or "",
             action_type=each.action_type,
             content=each.content,
-            terminal=False,
+            terminal=each.terminal,
         )
+        if each.terminal:  # it is the last one
+            asked = judged and each.action_type == "answer"
+            return _Side(rollout, node, None, step if asked else None, steps=len(path))
         state = await agent.next_state(step)
         _check_passages(agent.retriever, rollout, each, state)
-    return state
+    return _Side(rollout, node, state, None, steps=len(path))
 
 
 def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: RolloutNode, state: State) -> None:
@@ -622,14 +663,17 @@ class _Failures:
 class _Again:
     """Fresh continuations of steps, from the journal or from a model."""
 
-    def __init__(self, agent: Agent, k: int, failures: _Failures) -> None:
+    def __init__(self, agent: Agent, k: int, failures: _Failures, outcomes: _FreshOutcomes) -> None:
         self.failures = failures
         self._agent = agent
         self._k = k
+        self._outcomes = outcomes
 
     def plan(self, owed: _Sides, model: str) -> str:
-        """What is about to be asked. A continuation takes a reply a step, and one more where it has to be repaired."""
-        steps = sum(max(1, self._agent.max_steps - side.steps) for side in owed.values())
+        """What is about to be asked. A continuation takes a reply a step, and one for its judgement where there is one;
+        and one more where it has to be repaired."""
+        steps = sum(max(1, self._agent.max_steps - side.steps) for side in owed.values() if side.state)
+        steps += len(owed) if self._outcomes.judged else 0
         return (
             f"{len(owed):,} steps x {self._k:,} continuations by {model}: at most {2 * steps * self._k:,} replies, "
             "less what the journal has"
@@ -684,18 +728,55 @@ class _Again:
         return dict(zip(sides, found, strict=True))
 
     async def _mean(self, agent: Agent, side: _Side) -> float | None:
-        """Mean discounted outcome over the continuations that are plain samples all along, as in the labels."""
-        recipe = side.rollout.recipe
-        if side.state is None:
-            outcome = side.node.outcome.value if side.node.outcome else 0.0
-            return shortest_path_reward(outcome, steps=side.steps, alpha=recipe.alpha)
-        first = FRESH + STRIDE * side.steps
+        """Mean discounted outcome over the continuations that are plain samples all along, as in the labels; of an
+        answer over its judgements."""
+        ends = await self._ends(agent, side)
         rewards = [
-            shortest_path_reward(outcome_of(path[-1], recipe.outcome), steps=side.steps + len(path), alpha=recipe.alpha)
-            for path in await agent.continue_from(side.state, range(first, first + self._k))
-            if all(step.plain for step in path)
+            shortest_path_reward(outcome, steps=steps, alpha=side.rollout.recipe.alpha)
+            for outcome, steps in ends
+            if outcome is not None
         ]
         return statistics.mean(rewards) if rewards else None
+
+    async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
+        """Outcome and steps from the root of each end; None for a judgement that could not be read."""
+        if side.answer is not None:
+            return [(each, side.steps) for each in await self._outcomes.again(agent, side.answer, self._k)]
+        if side.state is None:
+            return [(side.node.outcome.value if side.node.outcome else 0.0, side.steps)]
+        first = FRESH + STRIDE * side.steps
+        paths = await agent.continue_from(side.state, range(first, first + self._k))
+        plain = [path for path in paths if all(step.plain for step in path)]
+        outcomes = await together(*(self._outcomes.of(agent, path[-1]) for path in plain))
+        return [(outcome, side.steps + len(path)) for outcome, path in zip(outcomes, plain, strict=True)]
+
+
+class _FreshOutcomes:
+    """What answers are worth, where somebody is asked for it by draws that the run has not used.
+
+    One valuer for each question and draw, whichever step is valued: two steps can come to the same answer.
+    """
+
+    def __init__(self, rule: OutcomeRule, *, gold: bool) -> None:
+        self._rule = rule
+        self._gold = gold
+        self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
+
+    @property
+    def judged(self) -> bool:
+        return self._rule.judged
+
+    async def of(self, agent: Agent, end: AgentStep, draw: int = 0) -> float | None:
+        """Of a path's last step."""
+        question = end.state.question
+        if (question.id, draw) not in self._valuers:
+            valuer = self._rule.valuer(question, gold=self._gold, sample=FRESH + draw)
+            self._valuers[question.id, draw] = valuer
+        return outcome_of(await valued(end, self._valuers[question.id, draw], agent), self._rule.name)
+
+    async def again(self, agent: Agent, answer: AgentStep, times: int) -> list[float | None]:
+        """Of one answer, so many times."""
+        return await together(*(self.of(agent, answer, draw) for draw in range(times)))
 
 
 def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:

@@ -132,6 +132,7 @@ def generate(
     max_reply_tokens: Annotated[Optional[int], _generate_flag("max_reply_tokens", AGENT)] = None,
     recipe: Annotated[Optional[str], _generate_flag("recipe", SEARCH)] = None,
     outcome: Annotated[Optional[str], _generate_flag("outcome", SEARCH)] = None,
+    rubric: Annotated[Optional[Path], _generate_flag("rubric", SEARCH)] = None,
     reward: Annotated[Optional[str], _generate_flag("reward", SEARCH)] = None,
     judge_weight: Annotated[Optional[float], _generate_flag("judge_weight", SEARCH)] = None,
     judge_gold: Annotated[Optional[bool], _generate_switch("judge_gold", SEARCH)] = None,

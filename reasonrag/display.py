@@ -19,6 +19,7 @@ from preference.agreement import Bin, Share, SignAgreement
 from preference.exporting import CANDIDATES, DROPPED, EffectiveSize
 from reasonrag.calibration import Calibration, Revaluation
 from reasonrag.estimation import Estimate, Range
+from reasonrag.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.picking import Judging
 from reasonrag.prices import dollars
 from reasonrag.runs import FAILURES, ROLLOUTS, TUNING
@@ -89,6 +90,7 @@ def show_run(summary: RunSummary) -> None:
         ("steps in trees", f"{summary.nodes:,}"),
         ("continuations", f"{summary.continuations:,}"),
         ("mean F1 / EM", f"{_share(summary.mean_f1)} / {_share(summary.mean_em)}"),
+        *_outcome(summary),
         ("mixed outcomes", f"{summary.questions_mixed:,} questions"),
         ("distinct siblings", _shares(summary.diversity_by_layer, "layer")),
         ("degenerate", _counts(summary.degenerate)),
@@ -112,6 +114,12 @@ def show_run(summary: RunSummary) -> None:
         print(f"stopped: {summary.stopped.message}")
     elif summary.done:
         print(f"next: reasonrag pairs {run} --out data/{run.name}")
+
+
+def _outcome(summary: RunSummary) -> list[tuple[str, str]]:
+    """A row of its own where golden answers do not say what an answer is worth."""
+    by_gold = summary.outcome in OF_GOLDEN_ANSWERS
+    return [] if by_gold else [(f"mean {summary.outcome} outcome", _share(summary.mean_outcome))]
 
 
 def _from_journal(summary: RunSummary) -> str:

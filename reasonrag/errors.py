@@ -4,6 +4,7 @@
     ├── InputError            the user's input is wrong; nothing was started; exit status 2
     ├── ModelError            an endpoint gave no answer; recorded as the question's error
     ├── RetrievalError        passages could not be searched; recorded as the question's error
+    ├── OutcomeError          a user's function could not value an answer; recorded as the question's error
     └── RunStopped            the run ends here, what was paid for is kept, the same command goes on
         ├── CapReached        more would cross a cap; exit status 3
         ├── Interrupted       Ctrl-C; exit status 130
@@ -44,6 +45,12 @@ class RetrievalError(ReasonragError):
     """A search over passages that could not be done."""
 
     cause = "retrieval"
+
+
+class OutcomeError(ReasonragError):
+    """A user's function that did not say what an answer is worth."""
+
+    cause = "outcome"
 
 
 class RunStopped(ReasonragError):

@@ -23,6 +23,7 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.generation import Policy, explore, find_data, find_policies, generate, most_calls, resolve_recipe
 from reasonrag.offline import STUDENT, OfflineTeacher
+from reasonrag.outcomes import OutcomeFunction, find_rule, function_or_name
 from reasonrag.prices import PRICES_AS_OF, Price
 from reasonrag.runs import ROLLOUTS
 from reasonrag.session import SilentWatcher, Watcher
@@ -124,14 +125,15 @@ def estimate(
     Raises InputError as `generate` does, and where no question could be rehearsed; NothingMeasured for a pilot that
     ended without a tree, whatever it has spent.
     """
-    settings = resolve(GenerateSettings, "generate", flags)
-    source, _ = find_data(settings)
+    function, named = function_or_name(flags)
+    settings = resolve(GenerateSettings, "generate", named)
+    source, _ = find_data(settings, find_rule(settings, function).check)
     total = len(source.limited(settings.limit))
     teacher, student = find_policies(settings, chat_model, value_chat_model)
     if pilot:
         measured = _pilot(min(pilot, total), flags, watcher, chat_model, value_chat_model)
     else:
-        measured = _rehearse(min(REHEARSED_QUESTIONS, total), settings, watcher, student)
+        measured = _rehearse(min(REHEARSED_QUESTIONS, total), settings, watcher, student, function)
     whole, values = measured.all.of_all(total), measured.values.of_all(total) if measured.values else {}
     by_model = _dollars_by_model(whole, values, teacher, student)
     hours, limited_by = _hours(whole, _limited(whole, values, settings), measured, settings)
@@ -155,7 +157,13 @@ def estimate(
     )
 
 
-def _rehearse(questions: int, settings: GenerateSettings, watcher: Watcher | None, student: Policy | None) -> _Measured:
+def _rehearse(
+    questions: int,
+    settings: GenerateSettings,
+    watcher: Watcher | None,
+    student: Policy | None,
+    function: OutcomeFunction | None,
+) -> _Measured:
     """The first questions explored by the offline teacher, in a place of their own; it is the value model, too."""
     search = resolve_recipe(settings).search
     quiet = _Quiet(watcher) if watcher else SilentWatcher()
@@ -171,7 +179,7 @@ def _rehearse(questions: int, settings: GenerateSettings, watcher: Watcher | Non
         }
         in_its_place = OfflineTeacher(name=STUDENT) if student else None
         rehearsal = settings.model_copy(update=free)
-        run_to_end(explore(rehearsal, OfflineTeacher(), None, quiet, value_chat_model=in_its_place))
+        run_to_end(explore(rehearsal, OfflineTeacher(), None, quiet, value_chat_model=in_its_place, function=function))
         trees = [rollout for rollout in read_rollouts(run / ROLLOUTS) if not rollout.error]
     if not trees:
         raise InputError(

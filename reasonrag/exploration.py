@@ -32,6 +32,7 @@ from reasonrag.agent import Agent, AgentStep, State
 from reasonrag.concurrency import together
 from reasonrag.grounding import reports
 from reasonrag.judging import Choice, Option, Verdicts, judge_choices, scoring_prompt
+from reasonrag.outcomes import AnswerValuer, outcome_of, valued
 from reasonrag.prices import Price
 from reasonrag.questions import Question
 
@@ -56,17 +57,28 @@ class Explorer:
 
     value_agent: continues what the agent proposes, where that is somebody else's policy. Values are then those of the
     one who continues: what the agent proposes is valued, but is no plain sample of that policy.
+    valuer: says what answers are worth, where the golden answers do not; it asks the agent's model, whoever answered.
     """
 
-    def __init__(self, agent: Agent, question: Question, recipe: Recipe, *, value_agent: Agent | None = None) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        question: Question,
+        recipe: Recipe,
+        *,
+        value_agent: Agent | None = None,
+        valuer: AnswerValuer | None = None,
+    ) -> None:
         self.agent = agent
         self.value_agent = value_agent
+        self.valuer = valuer
         self.question = question
         self.recipe = recipe
         self.search: Search[AgentStep] = Search(recipe.search, alike=say_the_same)
         self._states: dict[int, State] = {ROOT_ID: agent.start(question)}
         self._failed: dict[int, list[FailedContinuation]] = {}
         self._unreadable: dict[int, UnreadableJudgement] = {}
+        self._unjudged: dict[int, list[UnreadableJudgement]] = {}
         """Failures that are no nodes, by work, so that their order is that of the work."""
         self._verdicts = Verdicts()
 
@@ -87,13 +99,17 @@ class Explorer:
         if isinstance(work, Expand):
             said = [child.payload for child in self.search.tree.children(node)]
             state = await self._state_after(node)
-            steps = await self.agent.sample(state, _draws(work), attempt=work.attempt, said=said)
+            drawn = await self.agent.sample(state, _draws(work), attempt=work.attempt, said=said)
+            steps = await self._valued(drawn)
             proposed = [self._as_step(step, plain=self.value_agent is None) for step in steps]
             result = Expanded(proposed, calls=_calls(steps))
         elif isinstance(work, Continue):
             paths = await self._continue(await self._state_after(node), _draws(work))
+            ends = await self._valued([path[-1] for path in paths])
+            paths = [[*path[:-1], end] for path, end in zip(paths, ends, strict=True)]
             if not self.search.config.keep_continuations:
                 self._failed[work.id] = _failures(node.id, paths)
+                self._unjudged[work.id] = [each for end in ends for each in _unreadable(node.id, end)]
             result = Continued(
                 [[self._as_step(step) for step in path] for path in paths],
                 calls=sum(_calls(path) for path in paths),
@@ -105,6 +121,10 @@ class Explorer:
                 self._unreadable[work.id] = UnreadableJudgement(node_id=node.id, response=judgement.unreadable)
             result = Scored(judgement.value, calls=judgement.calls)
         self.search.tell(work.id, result)
+
+    async def _valued(self, steps: Sequence[AgentStep]) -> list[AgentStep]:
+        """Answers with what somebody thinks of them, where somebody is to be asked."""
+        return await together(*(valued(step, self.valuer, self.agent) for step in steps))
 
     def _choice_below(self, node: Node[AgentStep]) -> Choice | None:
         """What was said in the state below a node, failed steps left out; None where that is one thing or nothing."""
@@ -158,6 +178,8 @@ class Explorer:
         ]
         failed = [each for work_id in sorted(self._failed) for each in self._failed[work_id]]
         unreadable = [self._unreadable[work_id] for work_id in sorted(self._unreadable)] + self._verdicts.unreadable
+        unreadable += [each for node in tree.nodes[1:] for each in _unreadable(node.id, node.payload)]
+        unreadable += [each for work_id in sorted(self._unjudged) for each in self._unjudged[work_id]]
         return self._record(
             run,
             nodes=nodes,
@@ -204,6 +226,7 @@ class Explorer:
             question_id=question.id,
             question=question.question,
             golden_answers=question.golden_answers,
+            rubric=list(self.valuer.rubric) if self.valuer and self.valuer.rubric else None,
             gold_passages=None if question.gold is None else list(question.gold.names),
             dataset=run.dataset,
             split=run.split,
@@ -283,8 +306,8 @@ def _final_score(rollout: Rollout[AgentStep], outcome: str) -> FinalScore:
     last = rollout.final
     own = "conclusion" if last.state.action == "conclude" else "answer"
     return FinalScore(
-        f1=last.f1 or 0.0,
-        em=last.em or 0.0,
+        f1=last.f1,
+        em=last.em,
         steps=rollout.steps,
         end="failed" if last.parse_error else own,
         outcome=None if outcome == "f1" else rollout.outcome,
@@ -316,13 +339,11 @@ def _failures(node_id: int, paths: Sequence[Sequence[AgentStep]]) -> list[Failed
     ]
 
 
-def outcome_of(step: AgentStep, name: str) -> float:
-    """Quality of the answer a step gives, in [0, 1]; 0 for any other step."""
-    if name == "em":
-        return step.em or 0.0
-    if name == "evident_f1" and step.in_evidence is False:
-        return 0.0
-    return step.f1 or 0.0
+def _unreadable(node_id: int, end: AgentStep) -> list[UnreadableJudgement]:
+    """The judgement of an answer, if it could not be read."""
+    if end.judged is None or end.judged.unreadable is None:
+        return []
+    return [UnreadableJudgement(kind="answer", node_id=node_id, response=end.judged.unreadable)]
 
 
 def _draws(work: Expand | Continue) -> range:

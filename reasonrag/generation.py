@@ -30,11 +30,13 @@ from reasonrag.ledger import Caps, Ledger, Tokens
 from reasonrag.models import Models
 from reasonrag.offline import NAME as OFFLINE
 from reasonrag.offline import STUDENT, OfflineTeacher
+from reasonrag.outcomes import OutcomeFunction, OutcomeRule, find_rule, function_or_name
 from reasonrag.prices import PRICES_AS_OF, Price, find_price
 from reasonrag.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.questions import (
     ATLAS,
     DATASETS,
+    Check,
     QuestionSource,
     data_sets,
     find_questions,
@@ -59,6 +61,9 @@ def generate(
 ) -> RunSummary:
     """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir`: `--data-dir`).
 
+    outcome: besides the names that --outcome takes a function of a `Question` and the text of an answer to it, which
+    returns the answer's quality from 0 to 1 and is recorded under its `__name__`. It is called in the event loop's
+    thread, once for each different answer to a question; golden answers are then not needed.
     chat_model, value_chat_model, retriever: used instead of what the settings would build; a retriever may also be
     named as --retriever does.
     replay: nothing is asked; answers come from the run's journal, or from the journal that is named.
@@ -67,6 +72,7 @@ def generate(
     the state, then raises KeyboardInterrupt.
     """
     retriever, named = object_or_name(retriever)
+    function, flags = function_or_name(flags)
     settings = resolve(GenerateSettings, "generate", flags | named)
     return run_to_end(
         explore(
@@ -76,6 +82,7 @@ def generate(
             watcher or SilentWatcher(),
             value_chat_model=value_chat_model,
             replay=replay,
+            function=function,
         )
     )
 
@@ -102,13 +109,16 @@ async def explore(
     value_chat_model: ChatModel | None = None,
     replay: bool | str | Path = False,
     shared_journal: Path | None = None,
+    function: OutcomeFunction | None = None,
 ) -> RunSummary:
     """`generate` for settings that are resolved already, inside an event loop.
 
+    function: of the user's, that values answers.
     shared_journal: of several runs, instead of the run's own. Caps then hold over all of them, and the usage in the
     run's records is what it would have cost by itself.
     """
-    source, corpus = find_data(settings)
+    rule = find_rule(settings, function)
+    source, corpus = find_data(settings, rule.check)
     _check_place(settings.run, shared=shared_journal is not None, replay=replay)
     prompts = load_prompts(settings.prompts)
     teacher, student = find_policies(settings, chat_model, value_chat_model)
@@ -126,7 +136,9 @@ async def explore(
             retriever = await open_retriever(
                 settings, corpus, opened, say=watcher.say, before_building=[each.check for each in asked]
             )
-        identity, config = _identify(settings, source, corpus, retriever, prompts, teacher=teacher, student=student)
+        identity, config = _identify(
+            settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
+        )
         with RunDirectory(settings.run, config, say=watcher.say) as run:
             own_journal = shared_journal or settings.run / JOURNAL
             bill = Bill() if shared_journal else None
@@ -143,7 +155,7 @@ async def explore(
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
             agent = make_agent(settings, billed[0], teacher.sampling, retriever, prompts)
             value_agent = make_agent(settings, billed[1], student.sampling, retriever, prompts) if student else None
-            session = Session(run, identity, models, watcher, settings.abort_degenerate)
+            session = Session(run, identity, models, watcher, settings.abort_degenerate, rule)
             questions = source.limited(settings.limit)
             await session.explore_all(agent, questions, at_once=settings.concurrency, value_agent=value_agent)
             if isinstance(session.stopped, StorageError):
@@ -215,24 +227,25 @@ def _identify(
     retriever: Retriever,
     prompts: Prompts,
     *,
+    rule: OutcomeRule,
     teacher: Policy,
     student: Policy | None,
 ) -> tuple[RunIdentity, dict[str, Any]]:
     """What every record says about the run, and the content of its config.json."""
-    recipe = resolve_recipe(settings)
+    recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
     decides_answers = {
         "dataset": source.dataset,
         "split": source.split,
         "questions_sha256": source.sha256,
         "retriever": retriever.identity,
         "top_k": settings.top_k,
-        "prompts": prompts.hash,
+        "prompts": prompts.hash_with(*rule.prompts),
         "model": teacher.name,
         "sampling": _shown(teacher.sampling),
         "recipe": recipe.model_dump(mode="json"),
         "max_steps": max_steps(settings),
         "seed": settings.seed,
-    }
+    } | rule.identity
     if student:
         decides_answers["value_model"] = {"name": student.name, "sampling": _shown(student.sampling)}
     identity = RunIdentity(
@@ -321,6 +334,7 @@ def _summarise(
             run=str(run.path),
             config_hash=session.identity.config_hash,
             recipe=session.identity.recipe.name,
+            outcome=session.identity.recipe.outcome,
             reward=session.identity.recipe.reward_name,
             model=models.teacher.name,
             value_model=models.value.name if models.value else None,
@@ -351,21 +365,24 @@ def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
 # -- from settings to parts ------------------------------------------------------------------------------------
 
 
-def find_data(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
-    """The questions, and the corpus that belongs to them (None: the one of --index, or of the server)."""
+def find_data(settings: GenerateSettings, check: Check) -> tuple[QuestionSource, Path | None]:
+    """The questions, and the corpus that belongs to them (None: the one of --index, or of the server).
+
+    check: what every question must pass.
+    """
     if settings.data_dir and not (settings.dataset or settings.questions):
         raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
     if settings.questions:
         if settings.dataset:
             raise InputError("give --questions or --dataset, not both")
-        source = open_questions(settings.questions, dataset=settings.questions.stem, split=settings.split)
+        source = open_questions(settings.questions, dataset=settings.questions.stem, split=settings.split, check=check)
         return source, _own_corpus(settings, "--questions")
     dataset = settings.dataset or ATLAS
     if dataset not in DATASETS and settings.data_dir is None:
         raise InputError(f"there is no data set {dataset!r}; {choices(dataset, DATASETS)}")
     if dataset == ATLAS:
-        return _atlas(settings)
-    source = find_questions(dataset, settings.split, settings.data_dir)
+        return _atlas(settings, check)
+    source = find_questions(dataset, settings.split, settings.data_dir, check=check)
     if settings.data_dir is None:
         return source, _own_corpus(settings, f"--dataset {dataset} without --data-dir")
     return source, settings.corpus or settings.data_dir / dataset / "corpus.jsonl"
@@ -380,7 +397,7 @@ def _own_corpus(settings: GenerateSettings, what: str) -> Path | None:
     return settings.corpus
 
 
-def _atlas(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
+def _atlas(settings: GenerateSettings, check: Check) -> tuple[QuestionSource, Path | None]:
     from reasonrag.atlas import SPLITS, write_world
 
     if settings.split not in SPLITS:
@@ -389,7 +406,7 @@ def _atlas(settings: GenerateSettings) -> tuple[QuestionSource, Path | None]:
         world = write_world(settings.index_home)
     except OSError as error:
         raise InputError(f"cannot write atlas below {settings.index_home}: {error.strerror}") from error
-    source = open_questions(world / f"{settings.split}.jsonl", dataset=ATLAS, split=settings.split)
+    source = open_questions(world / f"{settings.split}.jsonl", dataset=ATLAS, split=settings.split, check=check)
     return source, settings.corpus or world / "corpus.jsonl"
 
 
@@ -452,7 +469,8 @@ def open_model(settings: GenerateSettings) -> ChatModel:
 def resolve_recipe(settings: GenerateSettings) -> Recipe:
     """The named recipe with the rewards, widths and budgets that were set explicitly. Raises InputError for rewards
     that it cannot have."""
-    recipe = _with_rewards(RECIPES[settings.recipe], settings)
+    named = RECIPES[settings.recipe]
+    recipe = _with_rewards(named.model_copy(update={"outcome": settings.outcome or named.outcome}), settings)
     if settings.exploration is not None and recipe.search.selection == "mixed":
         raise InputError(f"--exploration is c of UCT, which recipe {recipe.name} does not use; leave it out")
     overrides = {
@@ -465,7 +483,7 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     }
     changed = {name: value for name, value in overrides.items() if value is not None}
     search = recipe.search.model_copy(update=changed)
-    return recipe.model_copy(update={"search": search, "outcome": settings.outcome or recipe.outcome})
+    return recipe.model_copy(update={"search": search})
 
 
 _JUDGES: dict[RewardName, JudgeKind] = {
@@ -499,7 +517,8 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
         return recipe
     if settings.judge_gold and not recipe.judged:
         raise InputError(
-            "--judge-gold needs a judge: choose --reward judge-score, judge-rank, spre+judge-score or spre+judge-rank"
+            "--judge-gold needs a judge: choose --reward judge-score, judge-rank, spre+judge-score or spre+judge-rank, "
+            "or --outcome judge or rubric"
         )
     return recipe.model_copy(update={"judge_sees_gold": settings.judge_gold})
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from reasonrag.errors import InputError, choices
-from reasonrag.questions import HUB_SPLITS, QuestionSource, open_questions
+from reasonrag.questions import HUB_SPLITS, Check, QuestionSource, has_golden_answers, open_questions
 
 REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
 
 
-def download_questions(dataset: str, split: str, *, revision: str = "main") -> QuestionSource:
+def download_questions(
+    dataset: str, split: str, *, revision: str = "main", check: Check = has_golden_answers
+) -> QuestionSource:
     """The questions of one split. Raises InputError for unknown names and where the Hub cannot be used."""
     if dataset not in HUB_SPLITS:
         raise InputError(f"there is no data set {dataset!r}; {choices(dataset, HUB_SPLITS)}")
@@ -35,4 +37,4 @@ def download_questions(dataset: str, split: str, *, revision: str = "main") -> Q
             f"cannot fetch {dataset}/{split}.jsonl of {REPOSITORY} from the Hub: {error}. "
             "Check the network, or give --data-dir DIR with <dataset>/<split>.jsonl"
         ) from error
-    return open_questions(Path(file), dataset=dataset, split=split, revision=commit)
+    return open_questions(Path(file), dataset=dataset, split=split, revision=commit, check=check)

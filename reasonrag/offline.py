@@ -31,7 +31,9 @@ _USER_TURN = re.compile(
     re.DOTALL,
 )
 _TAGGED = {tag: re.compile(rf"<{tag}>(.*?)</{tag}>", re.DOTALL) for tag in ("query", "evidence", "answer")}
-_GIVEN = re.compile(r"^(Correct answer|Reasoning|Candidate [0-9]+): (.*)$", re.MULTILINE)
+_GIVEN = re.compile(
+    r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Passage [0-9]+|Criterion [0-9]+): (.*)$", re.MULTILINE
+)
 _TURNS_BY_TAG = (
     ("<score>", "judge"),
     ("<ranking>", "rank"),
@@ -209,9 +211,10 @@ def _read(prompt: Prompt, temperature: float, dice: random.Random) -> str:
 
 
 def _score(prompt: Prompt, dice: random.Random) -> str:
-    """A noisy score of the reasoning."""
+    """A noisy score of the reasoning, or of an answer."""
     given = _given(prompt)
-    quality = _quality(prompt, given, given.get("Reasoning", ""))
+    rated = _answer_quality if "Answer" in given else _quality
+    quality = rated(prompt, given, given.get("Reasoning", ""))
     score = round(min(100.0, max(0.0, 100 * quality + dice.gauss(-5, 8))))
     return f"Judged by the answer it leads to. So the score is <score>{score}</score>"
 
@@ -258,6 +261,21 @@ def _quality(prompt: Prompt, given: dict[str, str], reasoning: str) -> float:
     if answers:
         return f1_score(answers[-1], golden)
     return 0.3 + 0.4 * any(gold.casefold() in reasoning.casefold() for gold in golden)
+
+
+def _answer_quality(prompt: Prompt, given: dict[str, str], reasoning: str) -> float:
+    """In [0, 1]: how well an answer meets the criteria, by their words, if there are any; else how well it covers the
+    correct answer; where none was shown, how much of the question stands in a sentence of a passage that holds it."""
+    answer = given["Answer"]
+    rubric = [_stems(text) for name, text in given.items() if name.startswith("Criterion ")]
+    if rubric:
+        return sum(_share(asked, _stems(f"{reasoning} {answer}")) for asked in rubric) / len(rubric)
+    if "Correct answer" in given:
+        return f1_score(answer, given["Correct answer"].split(" or "))
+    read = " ".join(text for name, text in given.items() if name.startswith("Passage "))
+    holding = [each for each in sentences(read) if answer.casefold() in each.casefold()]
+    asked = _stems(prompt.question.partition("\n")[0])
+    return max((0.3 + 0.7 * _share(asked, _stems(each)) for each in holding), default=0.0)
 
 
 def _answer(option: _Option) -> str:

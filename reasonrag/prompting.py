@@ -22,7 +22,7 @@ from reasonrag.errors import InputError, choices
 
 _OF_EVERY_RUN = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
 """Prompts that every run is held to, whether it uses them or not."""
-PROMPT_NAMES = (*_OF_EVERY_RUN, "pick")
+PROMPT_NAMES = (*_OF_EVERY_RUN, "answer", "rubric", "pick")
 
 _OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking|pick)\s*>", re.IGNORECASE)
 _NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*>", re.IGNORECASE)
@@ -35,7 +35,8 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 @dataclass(frozen=True)
 class Prompts:
     """System prompts by turn, the texts of the repair turn and of the turn that asks for another step, and the system
-    prompts of the judge that scores and of the one that ranks."""
+    prompts of the judges: of steps the one that scores and the one that ranks, of answers the one that has a rubric and
+    the one that has none."""
 
     think: str
     read: str
@@ -44,12 +45,18 @@ class Prompts:
     vary: str
     judge: str
     rank: str
+    answer: str
+    rubric: str
     pick: str
 
     @property
     def hash(self) -> str:
-        """Names these exact prompts, in 16 hexadecimal digits."""
-        texts = [getattr(self, name) for name in _OF_EVERY_RUN]
+        """Names the prompts that every run is held to, in 16 hexadecimal digits."""
+        return self.hash_with()
+
+    def hash_with(self, *also: str) -> str:
+        """The same, with others that a run uses."""
+        texts = [getattr(self, name) for name in (*_OF_EVERY_RUN, *also)]
         return hashlib.sha256(orjson.dumps(texts)).hexdigest()[:16]
 
 
@@ -199,6 +206,24 @@ def render_pick(
         lines.append(f"Reasoning: {_one_line([seen.removeprefix('Previous Thoughts: ')])}")
     lines += [f"Candidate {number}: {_one_line([each])}" for number, each in enumerate(candidates, start=1)]
     return Message(role="system", content=prompts.pick), Message(role="user", content="\n".join(lines))
+
+
+def render_answer(
+    prompts: Prompts,
+    *,
+    question: str,
+    thoughts: Sequence[str],
+    answer: str,
+    golden_answers: Sequence[str] = (),
+    passages: Sequence[Passage] = (),
+    rubric: Sequence[str] = (),
+) -> tuple[Message, Message]:
+    """What a judge sees who scores an answer, the last of the `thoughts`, against a rubric if there is one."""
+    lines = _known(question, golden_answers, passages)
+    lines += [f"Criterion {number}: {_inert(_folded(each))}" for number, each in enumerate(rubric, start=1)]
+    lines += [f"Reasoning: {_one_line(thoughts)}", f"Answer: {_inert(_folded(answer))}"]
+    system = prompts.rubric if rubric else prompts.answer
+    return Message(role="system", content=system), Message(role="user", content="\n".join(lines))
 
 
 def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage]) -> list[str]:

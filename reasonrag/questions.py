@@ -1,15 +1,16 @@
 """Questions: FlashRAG's format, and where the named data sets are found.
 
-A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`. A named data set comes from a
-directory (`<data-dir>/<dataset>/<split>.jsonl` beside `corpus.jsonl`), from FlashRAG's collection on the Hub, or,
-for atlas, from the project itself. What is decided here: which files those are, and that a bad line is found before
-any work is started; and what in the metadata names gold passages. Nobody else reads metadata.
+A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`; golden answers may be missing where
+a run can do without. A named data set comes from a directory (`<data-dir>/<dataset>/<split>.jsonl` beside
+`corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the project itself. What is decided here:
+which files those are, and that a bad line is found before any work is started; and what in the metadata names gold
+passages, and what is a rubric. Nobody else reads metadata.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -64,13 +65,14 @@ def _title_key(title: str) -> str:
 
 
 class Question(BaseModel):
-    """One question. `golden_answers` and `gold` are for scoring only and reach no prompt of the agent."""
+    """One question. `golden_answers`, `gold` and `rubric` are for scoring only and reach no prompt of the agent.
+    `golden_answers` is empty where none is known."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
     id: str = Field(min_length=1)
     question: str = Field(min_length=1)
-    golden_answers: list[str] = Field(min_length=1)
+    golden_answers: list[str] = []
     metadata: dict[str, Any] = {}
 
     @model_validator(mode="before")
@@ -93,12 +95,15 @@ class Question(BaseModel):
             raise ValueError("the question is blank")
         return question
 
+    @field_validator("golden_answers", mode="before")
+    @classmethod
+    def _null_is_none(cls, golden_answers: object) -> object:
+        return [] if golden_answers is None else golden_answers
+
     @field_validator("golden_answers")
     @classmethod
-    def _can_be_right(cls, golden_answers: list[str]) -> list[str]:
-        if not any(answer.strip() for answer in golden_answers):
-            raise ValueError("no golden answer says anything, so no answer could be right")
-        return golden_answers
+    def _silence_is_none(cls, golden_answers: list[str]) -> list[str]:
+        return golden_answers if any(answer.strip() for answer in golden_answers) else []
 
     @field_validator("metadata", mode="before")
     @classmethod
@@ -117,6 +122,34 @@ class Question(BaseModel):
             return GoldPassages("title", named)
         return None
 
+    @property
+    def rubric(self) -> tuple[str, ...]:
+        """What `metadata.rubric` asks of an answer, criterion by criterion; empty where it asks nothing. Raises
+        ValueError where it is neither a text nor a list of texts."""
+        given = self.metadata.get("rubric") or []
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+            raise ValueError("metadata.rubric: must be a text, or a list of texts")
+        return tuple(found for each in texts for found in criteria(each))
+
+
+def criteria(rubric: str) -> tuple[str, ...]:
+    """The criteria of a rubric, one on each line."""
+    return tuple(line.strip() for line in rubric.splitlines() if line.strip())
+
+
+Check = Callable[[Question], object]
+"""Raises ValueError for a question that a run could do nothing with."""
+
+
+def has_golden_answers(question: Question) -> None:
+    """A question whose answers can be held against golden ones."""
+    if not question.golden_answers:
+        raise ValueError(
+            "golden_answers: none says anything, so no answer could be right; where none are known, let generate have "
+            "answers judged: --outcome judge, or --outcome rubric"
+        )
+
 
 def _names(listed: object) -> tuple[str, ...]:
     """Each name of a list once, numbers by their spelling; empty for anything else, for metadata may hold anything."""
@@ -130,6 +163,7 @@ class QuestionSource:
     """Where the questions of a run are: a checked file, and what names it in the configuration.
 
     revision: commit of the Hub's repository, where the file came from there.
+    check: what every question of it has passed.
     sha256: of the whole file, so that a larger `--limit` is the same source.
     """
 
@@ -139,6 +173,7 @@ class QuestionSource:
     sha256: str
     total: int
     revision: str | None = None
+    check: Check = has_golden_answers
 
     def limited(self, limit: int | None) -> Questions:
         """The first `limit` questions, to be read as often as one likes."""
@@ -148,7 +183,7 @@ class QuestionSource:
         """The first `limit` questions in file order."""
         with self.path.open("rb") as lines:
             for number, line in enumerate(islice(lines, limit), start=1):
-                yield parse_question(line, where=f"{self.path}, line {number}")
+                yield parse_question(line, where=f"{self.path}, line {number}", check=self.check)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +200,16 @@ class Questions:
         return min(self.source.total, self.limit or self.source.total)
 
 
-def open_questions(path: Path, *, dataset: str, split: str, revision: str | None = None) -> QuestionSource:
+def open_questions(
+    path: Path, *, dataset: str, split: str, revision: str | None = None, check: Check = has_golden_answers
+) -> QuestionSource:
     """Check a question file whole. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
-                question = parse_question(line, where=f"{path}, line {number}")
+                question = parse_question(line, where=f"{path}, line {number}", check=check)
                 if first_seen.setdefault(question.id, number) != number:
                     raise InputError(
                         f"{path}, line {number}: question id {question.id!r} was already used in line "
@@ -183,22 +220,28 @@ def open_questions(path: Path, *, dataset: str, split: str, revision: str | None
         raise InputError(f"cannot read the questions {path}: {error.strerror}") from error
     if not first_seen:
         raise InputError(f"the question file {path} is empty; it needs one question per line")
-    return QuestionSource(dataset, split, path, digest.hexdigest(), len(first_seen), revision)
+    return QuestionSource(dataset, split, path, digest.hexdigest(), len(first_seen), revision, check)
 
 
-def parse_question(line: bytes, *, where: str) -> Question:
+def parse_question(line: bytes, *, where: str, check: Check = has_golden_answers) -> Question:
     """One line of a question file. Raises InputError naming `where`."""
     try:
-        return Question.model_validate(orjson.loads(line))
+        question = Question.model_validate(orjson.loads(line))
+        check(question)
     except orjson.JSONDecodeError as error:
         raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
     except ValidationError as error:
         raise InputError(
             f'{where} is no question ({first_error(error)}); it needs "id", "question" and a list "golden_answers"'
         ) from error
+    except ValueError as error:
+        raise InputError(f"{where} is no question ({error})") from error
+    return question
 
 
-def find_questions(dataset: str, split: str, data_dir: Path | None) -> QuestionSource:
+def find_questions(
+    dataset: str, split: str, data_dir: Path | None, *, check: Check = has_golden_answers
+) -> QuestionSource:
     """The questions of a named data set, from `data_dir` or else from the Hub.
 
     Raises InputError for names that do not exist, saying which do.
@@ -206,7 +249,7 @@ def find_questions(dataset: str, split: str, data_dir: Path | None) -> QuestionS
     if data_dir is None:
         from reasonrag.hub import download_questions
 
-        return download_questions(dataset, split)
+        return download_questions(dataset, split, check=check)
     folder = data_dir / dataset
     if not folder.is_dir():
         raise InputError(f"{data_dir} has no data set {dataset!r}; {choices(dataset, data_sets(data_dir))}")
@@ -216,7 +259,7 @@ def find_questions(dataset: str, split: str, data_dir: Path | None) -> QuestionS
         if not splits:
             raise InputError(f"{folder} holds no questions; put them at {path}")
         raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
-    return open_questions(path, dataset=dataset, split=split)
+    return open_questions(path, dataset=dataset, split=split, check=check)
 
 
 def data_sets(data_dir: Path) -> list[str]:

@@ -25,6 +25,7 @@ from reasonrag.endpoints import CallFailure
 from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
 from reasonrag.exploration import Explorer, RunIdentity
 from reasonrag.models import Models
+from reasonrag.outcomes import OutcomeRule
 from reasonrag.questions import Questions
 from reasonrag.runs import RunDirectory
 
@@ -99,6 +100,7 @@ class Session:
     """See the module's docstring.
 
     abort_degenerate: share of this session's questions from which on a sign of degeneracy ends it; 0 never.
+    rule: how answers are valued.
     """
 
     run: RunDirectory
@@ -106,6 +108,7 @@ class Session:
     models: Models
     watcher: Watcher
     abort_degenerate: float
+    rule: OutcomeRule
     tally: SessionTally = field(default_factory=SessionTally)
     stopped: RunStopped | None = None
     began: float = field(default_factory=time.monotonic)
@@ -146,7 +149,9 @@ class Session:
             for position, question in queue:
                 own = replace(agent, priority=position, spending=Spending())
                 others = None if value_agent is None else replace(value_agent, priority=position, spending=Spending())
-                await self._explore(Explorer(own, question, self.identity.recipe, value_agent=others))
+                recipe = self.identity.recipe
+                valuer = self.rule.valuer(question, gold=recipe.judge_sees_gold)
+                await self._explore(Explorer(own, question, recipe, value_agent=others, valuer=valuer))
 
         ticking = asyncio.create_task(self._tick())
         try:

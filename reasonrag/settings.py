@@ -130,13 +130,19 @@ class GenerateSettings(SearchSettings):
     recipe: RecipeName = Field(default="economy", description="economy, paper or released")
     outcome: OutcomeName | None = Field(
         default=None,
-        description="Quality of an answer: f1, em, or evident_f1, which is f1 but 0 for an answer that no evidence "
-        "before it holds [default: the recipe's]",
+        description="Quality of an answer: f1, em, evident_f1, which is f1 but 0 for an answer that no evidence before "
+        "it holds, judge or rubric, which need no golden answers: the teacher scores the answer, on top of "
+        "--max-calls-per-question [default: the recipe's]",
+    )
+    rubric: Path | None = Field(
+        default=None,
+        description="Text file of what an answer must do, a criterion a line, for questions without metadata.rubric; "
+        "with --outcome rubric",
     )
     prompts: Path | None = Field(
         default=None,
         description="Directory of your own prompts, any of think.txt read.txt conclude.txt repair.txt vary.txt "
-        "judge.txt rank.txt",
+        "judge.txt rank.txt answer.txt rubric.txt",
     )
     reward: RewardName | None = Field(
         default=None,
@@ -160,7 +166,7 @@ class GenerateSettings(SearchSettings):
     max_calls_per_question: int | None = Field(
         default=None,
         ge=1,
-        description="Replies used by a question's search at most; judgements of --reward come on top "
+        description="Replies used by a question's search at most; judgements of --reward and --outcome come on top "
         "[default: the recipe's]",
     )
     max_steps: int | None = Field(

@@ -14,7 +14,7 @@ from preference import FinalScore, RolloutRecord, read_rollouts
 from preference.diversity import DiversityCount
 from reasonrag.degeneracy import SignCounts, look_at
 
-UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking"}
+UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
 """Causes under which judgements that could not be read are counted, by kind."""
 
 
@@ -33,6 +33,8 @@ class SessionNumbers(BaseModel):
     run: str
     config_hash: str
     recipe: str
+    outcome: str
+    """Which quality of an answer search and labels take."""
     reward: str
     """What labels are made of."""
     model: str
@@ -70,7 +72,9 @@ class RunSummary(SessionNumbers):
     model its own, from wherever it took over."""
     mean_f1: float | None
     mean_em: float | None
-    """Means over the continuations."""
+    """Means over the continuations of questions with golden answers; null without any."""
+    mean_outcome: float | None
+    """The same of what search and labels took for an answer's quality, of all questions."""
     questions_mixed: int
     """Questions with both better and worse ends, the ones that can teach."""
     diversity_by_layer: dict[str, float]
@@ -106,8 +110,9 @@ def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
         failures_by_cause=dict(Counter(counts.failed.values()).most_common()),
         nodes=counts.nodes,
         continuations=counts.continuations,
-        mean_f1=counts.f1 / counts.continuations if counts.continuations else None,
-        mean_em=counts.em / counts.continuations if counts.continuations else None,
+        mean_f1=_mean(counts.f1, counts.with_gold),
+        mean_em=_mean(counts.em, counts.with_gold),
+        mean_outcome=_mean(counts.outcome, counts.continuations),
         questions_mixed=counts.mixed,
         diversity_by_layer=counts.diversity.by_layer(),
         degenerate=counts.signs.by_sign,
@@ -129,6 +134,9 @@ class _RunCounts:
     done: int = 0
     nodes: int = 0
     continuations: int = 0
+    with_gold: int = 0
+    """Continuations of questions with golden answers."""
+    outcome: float = 0.0
     f1: float = 0.0
     em: float = 0.0
     mixed: int = 0
@@ -158,8 +166,10 @@ class _RunCounts:
         self.nodes += len(rollout.nodes)
         finals = _finals(rollout)
         self.continuations += len(finals)
-        self.f1 += sum(each.f1 for each in finals)
-        self.em += sum(each.em for each in finals)
+        self.with_gold += sum(each.f1 is not None for each in finals)
+        self.outcome += sum(each.quality for each in finals)
+        self.f1 += sum(each.f1 or 0.0 for each in finals)
+        self.em += sum(each.em or 0.0 for each in finals)
         self.mixed += len({each.quality for each in finals}) > 1
         self.diversity.add(rollout)
         self.signs.add(look_at(rollout))
@@ -182,6 +192,10 @@ class _RunCounts:
                 "counted as one token a byte, some four times too many for English"
             )
         return found + self.signs.warnings()
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None
 
 
 def _finals(rollout: RolloutRecord) -> list[FinalScore]:

@@ -22,6 +22,7 @@ import orjson
 from pydantic import BaseModel
 
 from mcts import SearchConfig
+from mcts.recipes import JUDGED_OUTCOMES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.exporting import replacing
 from reasonrag.chat import ChatModel
@@ -43,6 +44,7 @@ from reasonrag.generation import (
 )
 from reasonrag.journal import open_journal
 from reasonrag.ledger import Tokens
+from reasonrag.outcomes import find_rule
 from reasonrag.retrieval import Retriever
 from reasonrag.runs import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.searching import object_or_name, open_retriever
@@ -231,7 +233,7 @@ async def _tune(
     retriever: Retriever | None,
     watcher: Watcher,
 ) -> Tuning:
-    trials, (source, corpus) = trials_of(base, settings.vary), find_data(base)
+    trials, (source, corpus) = trials_of(base, settings.vary), find_data(base, find_rule(base).check)
     asked = [question.id for question in source.limited(base.limit)]
     teacher, _ = find_policies(base, chat_model)
     if base.max_cost is not None:
@@ -286,7 +288,8 @@ async def _tune(
 def _what_it_takes(trials: Sequence[Trial], questions: int, base: GenerateSettings, answered: Tokens) -> str:
     most = sum(trial.most_calls(questions) for trial in trials)
     already = f", and {answered.calls:,} are there already" if answered.calls else ""
-    judged = ", and judgements on top" if resolve_recipe(base).judge else ""
+    recipe = resolve_recipe(base)
+    judged = ", and judgements on top" if recipe.judge or recipe.outcome in JUDGED_OUTCOMES else ""
     capped = any(cap is not None for cap in (base.max_cost, base.max_calls, base.max_tokens))
     return (
         f"{len(trials)} trials on {questions:,} questions: at most {most:,} replies, the budgets of all "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcts import ROOT_ID, Node, Step, Tree
+from mcts.rewards import REWARDS
 
 
 def same(payload: str, *, plain: bool = True) -> Step[str]:
@@ -47,6 +48,21 @@ def test_the_root_has_no_payload() -> None:
     with pytest.raises(ValueError, match="root"):
         _ = tree.root.payload
     assert tree.add(tree.root, Step("first")).payload == "first"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_answer_without_an_outcome_counts_nowhere(*, kept: bool) -> None:
+    """Nobody could say what it is worth: it stands in the tree, and no mean knows of it."""
+    tree: Tree[str] = Tree()
+    first = tree.add(tree.root, same("first"))
+    path = [Step("answer", terminal=True, outcome=None)]
+    if kept:
+        tree.follow(first, path)
+    else:
+        tree.add_continuation(first, path)
+    assert len(tree) == 2 + kept
+    assert all((outcomes(node), node.unkept) == ([], []) for node in tree.nodes)
+    assert {each for rule in REWARDS.values() for each in rule(tree, alpha=0.9)} == {None}
 
 
 def test_a_terminal_takes_no_children() -> None:

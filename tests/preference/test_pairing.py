@@ -326,6 +326,12 @@ def test_pairs_that_differ_only_in_length_or_style_are_tagged(
     assert pair.dropped is None
 
 
+def test_without_golden_answers_no_pair_is_said_to_differ_in_style_only() -> None:
+    """Cover-EM tells no two answers apart where nothing is to be covered."""
+    record = siblings(answer("Ada Lovelace", 0.9), answer("Charles Babbage", 0.2))
+    assert only(record.model_copy(update={"golden_answers": []})).tags == ()
+
+
 @pytest.mark.parametrize(
     ("reward", "tags"), [("spre", ()), ("spre_even", ("efficiency_only",)), ("spre_even+judge", ())]
 )

@@ -96,7 +96,7 @@ def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
                 repaired=st.booleans(),
                 f1=st.none() | numbers,
                 em=st.none() | numbers,
-                outcome=st.none() | st.builds(Outcome, name=texts, value=numbers),
+                outcome=st.none() | st.builds(Outcome, name=texts, value=st.none() | numbers),
                 grounded=st.none() | st.booleans(),
                 in_evidence=st.none() | st.booleans(),
                 gold=st.none() | ints,
@@ -112,7 +112,14 @@ def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
                 observations=st.none() | numbers,
                 expected_outcome=st.none() | numbers,
                 rollouts=st.lists(
-                    st.builds(FinalScore, f1=numbers, em=numbers, steps=ints, end=ends, outcome=st.none() | numbers),
+                    st.builds(
+                        FinalScore,
+                        f1=st.none() | numbers,
+                        em=st.none() | numbers,
+                        steps=ints,
+                        end=ends,
+                        outcome=st.none() | numbers,
+                    ),
                     max_size=2,
                 ),
             )
@@ -166,7 +173,7 @@ def test_the_bytes_of_a_line_are_stable() -> None:
         record.to_line()
         == (
             '{"schema_version":"reasonrag.rollouts/1","question_id":"q1","question":"Who?",'
-            '"golden_answers":["Ada Lovelace"],"gold_passages":null,'
+            '"golden_answers":["Ada Lovelace"],"rubric":null,"gold_passages":null,'
             '"dataset":"toy","split":"train","config_hash":"0f","seed":7,'
             '"recipe":{"name":"paper","reward":null,"judge_weight":0.0,"judge_sees_gold":null,"outcome":"f1","alpha":0.9,"margin_by_layer":true},'
             '"usage":{"calls":0,"requests":0,"prompt_tokens":0,"completion_tokens":0,"cached_tokens":0,"repairs":0,'

@@ -16,8 +16,9 @@ from preference.records import FailedContinuation, Outcome, RecipeRef
 from reasonrag.agent import Agent, AgentStep, State
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.errors import ModelError
-from reasonrag.exploration import Explorer, RunIdentity, outcome_of
+from reasonrag.exploration import Explorer, RunIdentity
 from reasonrag.offline import OfflineTeacher
+from reasonrag.outcomes import outcome_of
 from reasonrag.prompting import load_prompts, render_prompt, render_variation
 from reasonrag.questions import Question
 from reasonrag.retrieval import IndexRetriever

@@ -23,6 +23,7 @@ from reasonrag.parsing import TURN_TAGS
 from reasonrag.prompting import (
     PROMPT_NAMES,
     load_prompts,
+    render_answer,
     render_judgement,
     render_prompt,
     render_ranking,
@@ -77,6 +78,15 @@ def prompt_of(case: str) -> Sequence[Message]:
         "rank_first": render_ranking(
             PROMPTS, question=QUESTION, golden_answers=["Seine"], thoughts=(), candidates=[*query_only, "Seine."]
         ),
+        "answer": render_answer(PROMPTS, question=QUESTION, thoughts=THOUGHTS, answer="Seine", passages=PASSAGES),
+        "answer_by_rubric": render_answer(
+            PROMPTS,
+            question=QUESTION,
+            golden_answers=["Seine"],
+            thoughts=THOUGHTS,
+            answer="Seine",
+            rubric=["Names a river.", "Names no city."],
+        ),
     }
     return rendered[case]
 
@@ -85,7 +95,7 @@ def prompt_of(case: str) -> Sequence[Message]:
     "case",
     [
         *("think_first", "think_after_evidence", "read", "read_nothing_found", "conclude", "repair", "vary"),
-        *("judge", "judge_without_gold", "rank", "rank_first"),
+        *("judge", "judge_without_gold", "rank", "rank_first", "answer", "answer_by_rubric"),
     ],
 )
 def test_the_whole_prompt_of_every_turn_is_on_file(case: str, golden: Callable[[str, bytes], None]) -> None:
@@ -324,10 +334,18 @@ def test_other_prompts_have_another_hash(name: str, tmp_path: Path) -> None:
     """Each of them decides answers, so each is in the hash, and its surrounding white space is not."""
     text = getattr(PROMPTS, name)
     (tmp_path / f"{name}.txt").write_text(f"\n{text}\n\n")
-    assert load_prompts(tmp_path).hash == PROMPTS.hash
+    assert load_prompts(tmp_path).hash_with(name) == PROMPTS.hash_with(name)
     (tmp_path / f"{name}.txt").write_text(f"{text} Please.")
-    assert load_prompts(tmp_path).hash != PROMPTS.hash
+    assert load_prompts(tmp_path).hash_with(name) != PROMPTS.hash_with(name)
     assert re.fullmatch(r"[0-9a-f]{16}", PROMPTS.hash)
+
+
+def test_prompts_of_outcomes_are_in_the_hash_only_where_the_outcome_uses_them() -> None:
+    """A run that was made before they existed is still the same run."""
+    others = replace(PROMPTS, answer="a", rubric="b")
+    assert others.hash == PROMPTS.hash == PROMPTS.hash_with()
+    assert others.hash_with("answer") != PROMPTS.hash_with("answer")
+    assert len({PROMPTS.hash, PROMPTS.hash_with("answer"), PROMPTS.hash_with("rubric")}) == 3
 
 
 def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
@@ -339,7 +357,7 @@ def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
     ("files", "message"),
     [
         ({}, r"holds no prompt file; it may hold any of think\.txt, .*repair\.txt, vary\.txt, judge\.txt, rank\.txt"),
-        ({"thnik.txt": b"x"}, r"thnik\.txt is no prompt's name: did you mean 'think'\? choose from conclude, judge,"),
+        ({"thnik.txt": b"x"}, r"thnik\.txt is no prompt's name: did you mean 'think'\? choose from answer, conclude,"),
         ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is no prompt's name: choose from"),
         ({"repair.txt": b"Again, please."}, r"repair\.txt must contain \{detail\}"),
         ({"vary.txt": b"Something else, please."}, r"vary\.txt must contain \{siblings\}, the place for steps"),
