@@ -7,17 +7,14 @@ below the run, so that the same calibration asks nothing twice. What agreement i
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import heapq
-import os
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -52,9 +49,9 @@ from reasonrag.agent import Agent, AgentStep, State
 from reasonrag.asking import Spending
 from reasonrag.chat import ChatModel
 from reasonrag.concurrency import run_to_end, together
-from reasonrag.durable import append_durably
-from reasonrag.endpoints import KEY_VARIABLE, VALUE_KEY_VARIABLE, CallFailure
-from reasonrag.errors import InputError, Interrupted, ModelError, RetrievalError, RunStopped, StorageError
+from reasonrag.endpoints import KEY_VARIABLE, VALUE_KEY_VARIABLE
+from reasonrag.errors import InputError, ModelError, RetrievalError
+from reasonrag.failures import FailureLog
 from reasonrag.generation import (
     SELF_HOSTED,
     Policy,
@@ -75,7 +72,6 @@ from reasonrag.offline import NAME as OFFLINE
 from reasonrag.outcomes import OF_GOLDEN_ANSWERS, AnswerValuer, OutcomeFunction, OutcomeRule, outcome_of, valued
 from reasonrag.prompting import Prompts, load_prompts
 from reasonrag.questions import Question
-from reasonrag.redaction import redact
 from reasonrag.retrieval import Retriever
 from reasonrag.runs import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer, read_config
 from reasonrag.searching import is_remote, open_retriever
@@ -88,8 +84,6 @@ PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9
 """Fresh continuations are numbered from here on, further by STRIDE for each step above them: as in a search, so that no
 two have a draw in common, but beyond every search. So are fresh judgements of an answer, one after the other."""
-TOLD_EVERY_S = 10.0
-"""How often a line says how far a revaluation is."""
 _INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
@@ -508,7 +502,7 @@ class _Revaluer:
 
             agent = make_agent(continuing.settings, behind(None), policy.sampling, retriever, prompts)
             sides = await _sides_of(agent, sample.pairs, judged=rule.judged)
-            failures = opened.enter_context(_Failures(self.run / PLACE / FAILURES))
+            failures = opened.enter_context(FailureLog(self.run / PLACE / FAILURES))
             fresh = _FreshOutcomes(rule, gold=self.made.decides_answers.recipe.judge_sees_gold)
             again = _Again(agent, self.settings.k, failures, fresh)
             values, owed = await again.recorded(sides)
@@ -620,50 +614,10 @@ def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: Rollout
         )
 
 
-class _Failures:
-    """Attempts that failed and steps that were given up, each a line of a file that is made for the first one. Use as a
-    context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self.attempts = 0
-        self.given_up: Counter[str] = Counter()
-        self._path = path
-        self._file: BinaryIO | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def attempt(self, failure: CallFailure) -> None:
-        self.attempts += 1
-        self._write({"kind": "call", **asdict(failure)})
-
-    def step(self, side: _Side, error: ModelError | RetrievalError) -> None:
-        self.given_up[error.cause] += 1
-        where = {"question_id": side.rollout.question_id, "node_id": side.node.id}
-        self._write({"kind": "step", **where, "cause": error.cause, "message": str(error)})
-
-    def _write(self, failure: dict[str, Any]) -> None:
-        """Secrets left out. Raises StorageError."""
-        shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
-        try:
-            if self._file is None:
-                self._file = self._path.open("ab", buffering=0)
-            line, end = orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE), self._file.seek(0, os.SEEK_END)
-            append_durably(self._file.fileno(), line, end=end, sync=False)
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {self._path}: {error.strerror}. Make room and run the same command again"
-            ) from error
-
-
 class _Again:
     """Fresh continuations of steps, from the journal or from a model."""
 
-    def __init__(self, agent: Agent, k: int, failures: _Failures, outcomes: _FreshOutcomes) -> None:
+    def __init__(self, agent: Agent, k: int, failures: FailureLog, outcomes: _FreshOutcomes) -> None:
         self.failures = failures
         self._agent = agent
         self._k = k
@@ -700,31 +654,17 @@ class _Again:
             try:
                 return await self._mean(own, side)
             except (ModelError, RetrievalError) as error:
-                self.failures.step(side, error)
+                where = {"question_id": side.rollout.question_id, "node_id": side.node.id}
+                self.failures.give_up("step", error, **where)
                 return None
             finally:
                 ended.append(side)
 
-        async def tell() -> None:
-            while True:
-                await asyncio.sleep(TOLD_EVERY_S)
-                waiting = f"; {models.waiting_for}" if models.waiting_for else ""
-                watcher.say(f"{len(ended):,} of {len(sides):,} steps, {models.spent.calls:,} replies{waiting}")
-
-        telling = asyncio.create_task(tell())
-        try:
-            with models.interruptible(models.stop, say=watcher.say):
-                try:
-                    found = await together(*(value(position, side) for position, side in enumerate(sides.values())))
-                except Exception as error:
-                    models.stop(error if isinstance(error, RunStopped) else RunStopped(str(error)))
-                    await models.drain()
-                    if isinstance(error, Interrupted):
-                        raise KeyboardInterrupt from error
-                    raise
-                await models.drain()  # what a side that was given up had asked for is paid, too
-        finally:
-            telling.cancel()
+        found = await models.carry_out(
+            *(value(position, side) for position, side in enumerate(sides.values())),
+            say=watcher.say,
+            how_far=lambda: f"{len(ended):,} of {len(sides):,} steps",
+        )
         return dict(zip(sides, found, strict=True))
 
     async def _mean(self, agent: Agent, side: _Side) -> float | None:

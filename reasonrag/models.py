@@ -8,14 +8,21 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from reasonrag.concurrency import together
 from reasonrag.endpoints import CallFailure, EndpointModel
 from reasonrag.errors import Interrupted, RunStopped
 from reasonrag.journal import JournaledModel
 from reasonrag.ledger import Tokens
+
+TOLD_EVERY_S = 10.0
+"""How often a line says how far work outside a run is."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,36 @@ class Models:
             raise KeyboardInterrupt from None
         finally:
             loop.remove_signal_handler(signal.SIGINT)
+
+    async def carry_out(
+        self, *work: Coroutine[Any, Any, T], say: Callable[[str], None], how_far: Callable[[], str]
+    ) -> list[T]:
+        """Results of work that asks these models, in order, when every answer under way is on disk.
+
+        how_far: a line that is said now and then. Raises the first error of any piece of work, when the others were
+        stopped; KeyboardInterrupt where that was Ctrl-C.
+        """
+        telling = asyncio.create_task(self._tell(say, how_far))
+        try:
+            with self.interruptible(self.stop, say=say):
+                try:
+                    found = await together(*work)
+                except Exception as error:
+                    self.stop(error if isinstance(error, RunStopped) else RunStopped(str(error)))
+                    await self.drain()
+                    if isinstance(error, Interrupted):
+                        raise KeyboardInterrupt from error
+                    raise
+                await self.drain()  # what was given up had asked for something, which is paid, too
+        finally:
+            telling.cancel()
+        return found
+
+    async def _tell(self, say: Callable[[str], None], how_far: Callable[[], str]) -> None:
+        while True:
+            await asyncio.sleep(TOLD_EVERY_S)
+            waiting = f"; {self.waiting_for}" if self.waiting_for else ""
+            say(f"{how_far()}, {self.spent.calls:,} replies{waiting}")
 
     # -- how things stand ----------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self, TypeAlias
+from typing import Literal, TypeAlias
 
 import orjson
 from pydantic import BaseModel
@@ -24,11 +24,9 @@ from preference.candidates import read_lines
 from preference.exporting import CANDIDATES, replacing
 from preference.labelling import TOLERANCE, distinct_steps, picked
 from reasonrag.asking import Asker, Judgement
-from reasonrag.calibration import TOLD_EVERY_S
 from reasonrag.chat import ChatModel, estimate_tokens, sample_seed
-from reasonrag.concurrency import together
-from reasonrag.endpoints import CallFailure
-from reasonrag.errors import InputError, Interrupted, ModelError, RunStopped, StorageError
+from reasonrag.errors import InputError, ModelError
+from reasonrag.failures import FailureLog
 from reasonrag.generation import Policy, check_prices, open_model, owned, teacher_policy
 from reasonrag.journal import JournaledModel, open_journal
 from reasonrag.ledger import Caps, Ledger
@@ -36,7 +34,6 @@ from reasonrag.models import Models
 from reasonrag.parsing import parse_pick
 from reasonrag.prices import dollars
 from reasonrag.prompting import Prompts, load_prompts, render_pick
-from reasonrag.redaction import redact
 from reasonrag.runs import FAILURES, JOURNAL, only_writer
 from reasonrag.session import Watcher
 from reasonrag.settings import GenerateSettings, PairsSettings
@@ -91,7 +88,7 @@ async def label_by_judge(
             before = ledger.spent.calls
             model = chat_model or await owned(opened, open_model(plan.generate))
             asked = JournaledModel(model, journal, name=plan.policy.name, ledger=ledger)
-            failures = opened.enter_context(_Failures(folder / JUDGING / FAILURES))
+            failures = opened.enter_context(FailureLog(folder / JUDGING / FAILURES))
             watcher.say(plan.describe())
             asker = Asker(asked, plan.prompts, plan.policy.sampling, settings.seed)
             verdicts = await _Round(plan, asker, failures, watcher).all_verdicts(Models(asked))
@@ -103,8 +100,8 @@ async def label_by_judge(
         states=len(verdicts),
         picked=picks,
         none=sum(each == "none" for each in verdicts.values()),
-        unreadable=sum(each is None for each in verdicts.values()) - failures.given_up,
-        given_up=failures.given_up,
+        unreadable=sum(each is None for each in verdicts.values()) - failures.given_up.total(),
+        given_up=failures.given_up.total(),
         agrees_with_values=agreement,
         calls=ledger.spent.calls,
         session_calls=ledger.spent.calls - before,
@@ -179,7 +176,7 @@ class _Plan:
 class _Round:
     """Every state asked about once, so many at a time."""
 
-    def __init__(self, plan: _Plan, asker: Asker, failures: _Failures, watcher: Watcher) -> None:
+    def __init__(self, plan: _Plan, asker: Asker, failures: FailureLog, watcher: Watcher) -> None:
         self._plan = plan
         self._asker = asker
         self._failures = failures
@@ -198,20 +195,11 @@ class _Round:
             for position, state, shown in waiting:
                 self._verdicts[position] = await self._verdict(state, self._plan.messages(state, shown), len(shown))
 
-        telling = asyncio.create_task(self._tell(models))
-        try:
-            with models.interruptible(models.stop, say=self._watcher.say):
-                try:
-                    await together(*(work() for _ in range(self._plan.settings.concurrency)))
-                except Exception as error:
-                    models.stop(error if isinstance(error, RunStopped) else RunStopped(str(error)))
-                    await models.drain()
-                    if isinstance(error, Interrupted):
-                        raise KeyboardInterrupt from error
-                    raise
-                await models.drain()
-        finally:
-            telling.cancel()
+        await models.carry_out(
+            *(work() for _ in range(self._plan.settings.concurrency)),
+            say=self._watcher.say,
+            how_far=lambda: f"{len(self._verdicts):,} states judged",
+        )
         return self._verdicts
 
     async def _verdict(self, state: StateRecord, messages: tuple[Message, ...], candidates: int) -> _Verdict:
@@ -231,18 +219,12 @@ class _Round:
             )
             verdict = judgement.value
             if judgement.unreadable is not None:
-                self._failures.unreadable(state, judgement.unreadable)
+                self._failures.note("judgement", **_where(state), cause="unreadable", message=judgement.unreadable)
         except ModelError as error:
-            self._failures.give_up(state, error)
+            self._failures.give_up("state", error, **_where(state))
         finally:
             answer.set_result(verdict)
         return verdict
-
-    async def _tell(self, models: Models) -> None:
-        while True:
-            await asyncio.sleep(TOLD_EVERY_S)
-            waiting = f"; {models.waiting_for}" if models.waiting_for else ""
-            self._watcher.say(f"{len(self._verdicts):,} states judged, {models.spent.calls:,} replies{waiting}")
 
 
 def _write_labels(plan: _Plan, verdicts: dict[int, _Verdict]) -> tuple[int, Share]:
@@ -262,45 +244,6 @@ def _write_labels(plan: _Plan, verdicts: dict[int, _Verdict]) -> tuple[int, Shar
                     decided += 1
                     alike += (pair.margin or 0.0) > 0
     return picks, share_of(alike, decided)
-
-
-class _Failures:
-    """Attempts that failed, states that were given up and judgements that could not be read, a line each. Use as a
-    context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self.given_up = 0
-        self._path = path
-        self._file: BinaryIO | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def attempt(self, failure: CallFailure) -> None:
-        self._write({"kind": "call", **asdict(failure)})
-
-    def give_up(self, state: StateRecord, error: ModelError) -> None:
-        self.given_up += 1
-        self._write({"kind": "state", **_where(state), "cause": error.cause, "message": str(error)})
-
-    def unreadable(self, state: StateRecord, reply: str) -> None:
-        self._write({"kind": "judgement", **_where(state), "cause": "unreadable", "message": reply})
-
-    def _write(self, failure: dict[str, Any]) -> None:
-        """Secrets left out. Raises StorageError."""
-        shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
-        try:
-            if self._file is None:
-                self._file = self._path.open("ab", buffering=0)
-            self._file.write(orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE))
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {self._path}: {error.strerror}. Make room and run the same command again"
-            ) from error
 
 
 def _where(state: StateRecord) -> dict[str, str]:
