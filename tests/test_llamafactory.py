@@ -83,7 +83,7 @@ class Reading:
 
 
 def llamafactory(
-    python: Path, *arguments: object, home: Path, timeout: float = 120
+    python: Path, *arguments: object, home: Path, timeout: float = 150
 ) -> subprocess.CompletedProcess[str]:
     """A command in its environment: on the CPU, without any network, with caches of its own."""
     environment = os.environ | {
