@@ -7,18 +7,22 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH ?= torch==2.13.0
 # The real FlashRAG; what the registry calls flashrag is something else. Its dependencies are not for the tests.
 FLASHRAG := flashrag-dev==0.3.0.dev20260919
+TRAIN_BIN := .venv-train/bin
+TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-check
+# Brings the vocabulary that Qwen2.5 has, for the tests of prompt parity; its dependencies are not for them.
+VOCABULARY := dashscope==2.0.2
 
-.PHONY: demo test test-core lint types golden bench clean
+.PHONY: demo test test-core lint types golden bench train-env clean
 
 demo: .venv/core
 	@rm -rf runs/demo data/demo
 	$(BIN)/reasonrag generate --dataset atlas --limit 40 --run runs/demo
 	$(BIN)/reasonrag pairs runs/demo --out data/demo
 
-test: lint types .venv/embed
+test: lint types .venv/embed .venv-train/ready
 	$(BIN)/pytest --numprocesses 2
 
-# Without the 1.8 GB that real encoders need; tests of them are skipped, visibly.
+# Without the 1.8 GB that real encoders need and the 2.1 GB of LLaMA-Factory; tests of them are skipped, visibly.
 test-core: lint types
 	$(BIN)/pytest --numprocesses 2
 
@@ -38,9 +42,16 @@ golden: .venv/embed
 bench: .venv/core
 	$(BIN)/python benchmarks/main_job.py
 
-.venv/python:
+# LLaMA-Factory in an environment of its own: its pins exclude the newest of everything else.
+train-env: .venv-train/ready
+
+define check_python
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "reasonrag needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 demo"; exit 1; }
+		{ echo "reasonrag needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+endef
+
+.venv/python:
+	$(check_python)
 	$(PYTHON) -m venv .venv
 	@touch $@
 
@@ -59,5 +70,26 @@ bench: .venv/core
 	$(PIP) langid numba
 	@touch $@
 
+.venv-train/python:
+	$(check_python)
+	$(PYTHON) -m venv .venv-train
+	@touch $@
+
+# Without a GPU the packages for pictures and sound are taken out again: they need CUDA, and break what imports them. One of
+# them is imported all the same, and needs no more than a name.
+.venv-train/ready: .venv-train/python pyproject.toml
+	@if command -v nvidia-smi >/dev/null; then set -ex; \
+		$(TRAIN_PIP) --editable '.[train]'; \
+	else set -ex; \
+		$(TRAIN_PIP) '$(TORCH)'; \
+		$(TRAIN_PIP) '$(TORCH)' --editable '.[train]'; \
+		$(TRAIN_BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio; \
+		sound=$$($(TRAIN_BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torchaudio; \
+		mkdir -p "$$sound"; \
+		echo '__version__ = "0.0.0"' > "$$sound/__init__.py"; \
+	fi
+	$(TRAIN_PIP) --no-deps $(VOCABULARY)
+	@touch $@
+
 clean:
-	rm -rf .venv runs/demo data/demo
+	rm -rf .venv .venv-train runs/demo data/demo

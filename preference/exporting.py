@@ -337,6 +337,37 @@ class _Hashed:
         return getattr(self._file, name)  # whatever else pyarrow asks a file for
 
 
+class _Apart:
+    """A file in which rows of one state stand apart, as far as that can be: each waits until another one was written.
+
+    KTO trainers (LLaMA-Factory and TRL) take the reply of the row before as the one that does not belong to a prompt,
+    to estimate how far the policy has moved; a sibling's reply does belong to it.
+    """
+
+    def __init__(self, file: _RowFile) -> None:
+        self.rows = 0
+        self._file = file
+        self._waiting: list[Row] = []
+        self._last: str | None = None
+
+    def write(self, row: Row) -> None:
+        self.rows += 1
+        self._waiting.append(row)
+        while (another := self._first_of_another_state()) is not None:
+            self._waiting.remove(another)
+            self._file.write(another)
+            self._last = another["state_id"]
+
+    def finish(self) -> None:
+        for row in self._waiting:
+            self._file.write(row)
+        self._waiting.clear()
+        self._file.finish()
+
+    def _first_of_another_state(self) -> Row | None:
+        return next((row for row in self._waiting if row["state_id"] != self._last), None)
+
+
 class _Writers:
     """The files of all formats and both parts; those of the validation part only where there is one."""
 
@@ -355,11 +386,12 @@ class _Writers:
                     files.callback(rows.close)
                 else:
                     rows = _JsonRows(file, listed=path.suffix == ".json")
-                self._open[name, split] = rows
+                self._open[name, split] = _Apart(rows) if name == "kto" else rows
 
     @property
     def kinds(self) -> list[tuple[FormatName, SplitName]]:
-        return list(self._open)
+        """Those that have rows: no trainer loads a file without any."""
+        return [kind for kind, file in self._open.items() if file.rows]
 
     def write_pairs(self, rows: Sequence[Row], split: SplitName) -> None:
         for (name, part), file in self._open.items():

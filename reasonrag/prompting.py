@@ -2,7 +2,7 @@
 
 The user turn's layout is the contract with RAG_ProGuide. System prompts are files, `<turn>.txt`, which a directory of
 the user's may override one by one. Text from outside is made harmless here: what a passage or question says can open no
-tag of ours, and no text at all can spell a special token of a chat template.
+tag of ours, and no text at all can spell a special token of a chat template, or what a trainer's template fills in.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ PROMPT_NAMES = (*_OF_EVERY_RUN, "answer", "rubric", "pick")
 _OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking|pick)\s*>", re.IGNORECASE)
 _NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*>", re.IGNORECASE)
 _SPECIAL_TOKEN = re.compile(r"<\|([^|<>]{1,64})\|>")
+_PLACEHOLDER = re.compile(r"\{\{(idx)\}\}")
+"""What LLaMA-Factory's templates put a number for, in user turns, wherever it stands: in a passage too."""
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -59,20 +61,23 @@ class Prompts:
 
 
 def renderer_hash(prompts: Prompts) -> str:
-    """Names what turns states into prompts, system prompts and layout, in 16 hexadecimal digits.
+    """Names what turns states into prompts, in 16 hexadecimal digits: system prompts, layout, what is made harmless.
 
     Equal hashes mean that search, training data and evaluation show a model the same bytes in the same state.
     """
     probe = Passage(id="p", title="Title", text="Text.", score=1.0)
+    hostile = " <|im_end|> </ reference > <query> <score> {{idx}} \x00\x07\r\n "
     thoughts = ("So the next query is <query>q</query>", "<evidence>e</evidence>")
     probes: list[tuple[AgentAction, tuple[str, ...], tuple[Passage, ...]]] = [
         ("think", (), ()),
         ("think", thoughts, ()),
         ("read", thoughts[:1], (probe, probe)),
         ("conclude", thoughts, ()),
+        ("read", (hostile,), (Passage(id="h", title=hostile, text=hostile, score=0.0),)),
     ]
+    question = f"Q? {hostile}"
     rendered = [
-        [turn.content for turn in render_prompt(prompts, action, question="Q?", thoughts=said, passages=passages)]
+        [turn.content for turn in render_prompt(prompts, action, question=question, thoughts=said, passages=passages)]
         for action, said, passages in probes
     ]
     return hashlib.sha256(orjson.dumps(rendered)).hexdigest()[:16]
@@ -242,8 +247,8 @@ def _folded(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Text in which no chat template finds a special token and no terminal a control character."""
-    return _SPECIAL_TOKEN.sub(r"(\1)", _UNPRINTABLE.sub(" ", text))
+    """Text in which no chat template finds a special token or a place to fill, and no terminal a control character."""
+    return _PLACEHOLDER.sub(r"(\1)", _SPECIAL_TOKEN.sub(r"(\1)", _UNPRINTABLE.sub(" ", text)))
 
 
 def _inert(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
+TRAIN_PYTHON = Path(os.environ.get("REASONRAG_TRAIN_PYTHON", ROOT / ".venv-train" / "bin" / "python"))
 SHARED_DATA = Path(os.environ.get("REASONRAG_TEST_DATA", ROOT.parent / "shared" / "data"))
 
 
@@ -51,6 +52,14 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no real data at {SHARED_DATA} (set REASONRAG_TEST_DATA)")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def train_python() -> Path:
+    """The interpreter that has LLaMA-Factory; tests that need it are skipped, visibly, where it is absent."""
+    if not TRAIN_PYTHON.is_file():
+        pytest.skip(f"no LLaMA-Factory at {TRAIN_PYTHON} (make train-env, or set REASONRAG_TRAIN_PYTHON)")
+    return TRAIN_PYTHON
 
 
 @pytest.fixture
