@@ -53,7 +53,7 @@ app.add_typer(index_app, name="index")
 
 FAILED, BAD_INPUT = 1, 2
 OF_A_VALUE_MODEL = [name for name in GenerateSettings.model_fields if name.startswith("value_")]
-OF_A_DATA_SET = ("runs", "as_json", "format_", *(set(PairsSettings.model_fields) - set(PairingSettings.model_fields)))
+OF_A_DATA_SET = ("runs", "as_json", "dry_run", *(set(PairsSettings.model_fields) - set(PairingSettings.model_fields)))
 """Flags of `pairs` that trials have no use for."""
 Command: TypeAlias = Callable[..., None]
 _arguments: ContextVar[list[str]] = ContextVar("arguments")
@@ -455,7 +455,9 @@ def calibrate(
 
 def _with_flags_of(other: Callable[..., None], *, without: Collection[str]) -> Callable[[Command], Command]:
     """Give a command that takes `**flags` the flags of another one, behind its own."""
-    theirs = [each for each in signature(other, eval_str=True).parameters.values() if each.name not in without]
+    theirs = [
+        each for each in signature(other, eval_str=True).parameters.values() if each.name.rstrip("_") not in without
+    ]
 
     def with_flags(command: Command) -> Command:
         own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD]

@@ -210,7 +210,7 @@ def test_a_report_is_what_the_records_of_the_trial_say() -> None:
         assert found.cost_usd == pytest.approx(cost / 8, rel=1e-4)
         assert found.pairs == pytest.approx(len(kept) / 8)
         assert found.right_pairs == pytest.approx(right / 8)
-        assert found.questions_with_a_pair == len({each.rollout.question_id for each in kept}) / 8
+        assert found.questions_with_a_pair == len({each.state.question_id for each in kept}) / 8
         assert found.confidence == pytest.approx(right / len(kept))
         assert found.cost_per_right_pair == pytest.approx(cost / right, rel=1e-4)
         assert 0 < (found.distinct_steps or 0) <= 1
