@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import Fields, ada, asked, candidates_in, failure, prompt, random_trees
 
 from preference import MalformedCandidatesError, Message, PairRecord, QuestionRecord, RolloutRecord, StateRecord
 from preference.candidates import pair_key, parse_line, question_key, read_lines, state_key
 from preference.labelling import labelled_states
 from preference.paths import question_record
+
+from .trees import Fields, ada, asked, candidates_in, failure, prompt, random_trees
 
 Change = Callable[[Any], Any]
 

@@ -13,7 +13,22 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trees import (
+
+from preference import (
+    NO_FILTERS,
+    ExportOptions,
+    Facts,
+    MalformedCandidatesError,
+    PairingRules,
+    PairSummary,
+    RolloutRecord,
+    export_pairs,
+)
+from preference.candidates import question_key
+from preference.formats import Row, SplitName
+from preference.selection import DROP_REASONS
+
+from .trees import (
     BORN,
     READ,
     THINK,
@@ -30,20 +45,6 @@ from trees import (
     siblings,
     tree,
 )
-
-from preference import (
-    NO_FILTERS,
-    ExportOptions,
-    Facts,
-    MalformedCandidatesError,
-    PairingRules,
-    PairSummary,
-    RolloutRecord,
-    export_pairs,
-)
-from preference.candidates import question_key
-from preference.formats import Row, SplitName
-from preference.selection import DROP_REASONS
 
 PROGUIDE_FIELDS = [
     "instruction",

@@ -10,7 +10,6 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import QUESTION, THINK, Fields, ada, asked, candidates_in, evidence, prompt, query, rows, siblings, tree
 
 from preference import NO_FILTERS, ExportOptions, RolloutRecord, candidates, export_pairs
 from preference.formats import (
@@ -26,6 +25,8 @@ from preference.formats import (
     sft_rows,
 )
 from preference.paths import question_record
+
+from .trees import QUESTION, THINK, Fields, ada, asked, candidates_in, evidence, prompt, query, rows, siblings, tree
 
 NAMES: tuple[FormatName, ...] = get_args(FormatName)
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trees import Fields, ada, asked, candidates_in, contents, failure, prompt, query, rows, siblings
 
 from preference import (
     NO_FILTERS,
@@ -23,6 +22,8 @@ from preference import (
 )
 from preference.candidates import question_key
 from preference.gathering import label_file, merge_candidates, write_candidates
+
+from .trees import Fields, ada, asked, candidates_in, contents, failure, prompt, query, rows, siblings
 
 
 def asked_in(folder: Path, name: str = "candidates.jsonl") -> list[str]:

@@ -9,7 +9,13 @@ from itertools import combinations, pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import (
+
+from preference import Message, Origin, PairRecord, RolloutRecord, StateRecord, cover_em, similarity
+from preference.candidates import state_key
+from preference.confidence import confidence
+from preference.labelling import labelled_states, origin_of
+
+from .trees import (
     THINK,
     Fields,
     Pair,
@@ -24,11 +30,6 @@ from trees import (
     siblings,
     tree,
 )
-
-from preference import Message, Origin, PairRecord, RolloutRecord, StateRecord, cover_em, similarity
-from preference.candidates import state_key
-from preference.confidence import confidence
-from preference.labelling import labelled_states, origin_of
 
 
 def pairs(rollout: RolloutRecord) -> list[PairRecord]:

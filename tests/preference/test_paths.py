@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from trees import UNPARSED, Fields, ada, answer, evidence, failure, query, random_trees, rollouts_of, siblings, tree
 
 from preference import Origin, RolloutRecord
 from preference.paths import best_path, question_record
+
+from .trees import UNPARSED, Fields, ada, answer, evidence, failure, query, random_trees, rollouts_of, siblings, tree
 
 RIGHT: Fields = {"f1": 1.0, "outcome": {"name": "f1", "value": 1.0}}
 WRONG: Fields = {"f1": 0.0, "outcome": {"name": "f1", "value": 0.0}}

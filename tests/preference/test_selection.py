@@ -10,7 +10,13 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import (
+
+from preference import NO_FILTERS, ActionType, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
+from preference.candidates import Tag
+from preference.labelling import labelled_states
+from preference.selection import DROP_REASONS, DropReason, Kept, beyond_shares, candidates_of, lot, select
+
+from .trees import (
     Fields,
     Pair,
     answer,
@@ -22,11 +28,6 @@ from trees import (
     siblings,
     tree,
 )
-
-from preference import NO_FILTERS, ActionType, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
-from preference.candidates import Tag
-from preference.labelling import labelled_states
-from preference.selection import DROP_REASONS, DropReason, Kept, beyond_shares, candidates_of, lot, select
 
 PUBLISHED_RULES = replace(NO_FILTERS, min_margin=0.01)
 

@@ -42,8 +42,9 @@ def small_flags(run: str | Path = "runs/a") -> list[object]:
 
 
 def pairs_of(out: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((out / "RAG_ProGuide.json").read_text())
-    return rows
+    """Of both parts."""
+    files = [out / "RAG_ProGuide.json", out / "RAG_ProGuide.validation.json"]
+    return [row for file in files if file.exists() for row in json.loads(file.read_text("utf-8"))]
 
 
 def digest(run: Path) -> str:
@@ -580,6 +581,90 @@ def test_a_run_that_never_began_does_not_hold_its_directory(reasonrag: Reasonrag
     assert reasonrag(*small_flags()).status == 0
 
 
+def test_two_runs_become_one_data_set(reasonrag: Reasonrag) -> None:
+    """Every question of both is in it, duplicates are found across them, and no question is on both sides."""
+    assert reasonrag(*small_flags("runs/a")).status == reasonrag(*small_flags("runs/b"), "--seed", 2).status == 0
+    made = [json.loads(reasonrag("pairs", f"runs/{name}", "--out", f"data/{name}", "--json").out) for name in "ab"]
+    done = reasonrag("pairs", "runs/a", "runs/b", "--out", "data/ab", "--json")
+    assert done.status == 0, done.err
+    both = json.loads(done.out)
+    assert both["candidates"] == sum(each["candidates"] for each in made)
+    assert both["usage"]["calls"] == sum(each["usage"]["calls"] for each in made)
+    assert both["questions"] == 6
+    assert both["sources"] == ["runs/a", "runs/b"]
+    assert both["pairs"] + sum(both["dropped"].values()) == both["candidates"]
+    mixed = json.loads(reasonrag("pairs", "data/a", "runs/b", "runs/a", "--out", "data/mixed", "--json").out)
+    assert Path("data/mixed/candidates.jsonl").read_bytes() == Path("data/ab/candidates.jsonl").read_bytes()
+    assert mixed["dropped"] == both["dropped"]
+
+
+def test_a_filter_is_changed_without_the_run(reasonrag: Reasonrag) -> None:
+    """The candidates are all that is needed: another filter, another format, onto itself or elsewhere."""
+    assert reasonrag(*small_flags()).status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    candidates = Path("data/a/candidates.jsonl").read_bytes()
+    Path("runs/a").rename("gone")
+    everything = [*("--min-margin", 0, "--min-confidence", 0, "--max-per-combination", 0, "--max-similarity", 1)]
+    loose = json.loads(reasonrag("pairs", "data/a", "--out", "data/a", *everything, "--json").out)
+    strict = json.loads(reasonrag("pairs", "data/a", "--out", "data/b", "--max-per-state", 1, "--json").out)
+    assert loose["pairs"] > strict["pairs"] > 0
+    assert loose["candidates"] == strict["candidates"]
+    assert Path("data/a/candidates.jsonl").read_bytes() == candidates == Path("data/b/candidates.jsonl").read_bytes()
+
+
+def test_every_format_is_written_and_described(reasonrag: Reasonrag) -> None:
+    """With a training and a validation part, as `dataset_info.json` and the summary say."""
+    assert reasonrag(*small_flags(), "--limit", 20).status == 0
+    names = ("alpaca", "sharegpt", "kto", "reward", "sft", "trl")
+    flags = [part for name in names for part in ("--format", name)]
+    made = reasonrag("pairs", "runs/a", "--out", "data/a", *flags, "--validation", 0.3, "--json")
+    assert made.status == 0, made.err
+    files = json.loads(made.out)["files"]
+    assert len(files) == 2 * (1 + len(names))
+    assert all(Path("data/a", name).exists() for name in files)
+    described = json.loads(Path("data/a/dataset_info.json").read_bytes())
+    assert {each["file_name"] for each in described.values()} == {each for each in files if "trl" not in each}
+    assert files["RAG_ProGuide.json"] == files["alpaca.json"] == files["trl.jsonl"] > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--format", "csv"], "--format"),
+        (["--validation", 1], "--validation"),
+        (["--flip", 1.5], "--flip"),
+        (["--max-similarity", -0.1], "--max-similarity"),
+        (["--max-style-only", 2], "--max-style-only"),
+        (["--min-confidence", "nan"], "--min-confidence"),
+    ],
+)
+def test_a_setting_of_pairs_that_makes_no_sense_is_refused(
+    flags: list[object], says: str, reasonrag: Reasonrag
+) -> None:
+    """By its name, before anything is written."""
+    done = reasonrag("pairs", "runs/a", "--out", "data/a", *flags)
+    assert done.status == 2
+    assert says in done.err
+    assert not Path("data").exists()
+
+
+def test_a_data_set_that_somebody_broke_is_refused(reasonrag: Reasonrag) -> None:
+    """File, line and what to do, alone and among others; a data set made earlier stays."""
+    assert reasonrag(*small_flags()).status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/b").status == 0
+    whole = Path("data/a/candidates.jsonl").read_bytes()
+    Path("data/a/candidates.jsonl").write_bytes(whole[:-9])
+    before = Path("data/b/RAG_ProGuide.json").read_bytes()
+    number = whole.count(b"\n")
+    for sources in (["data/a"], ["data/a", "runs/a"]):
+        done = reasonrag("pairs", *sources, "--out", "data/b")
+        assert done.status == 2
+        assert f"data/a/candidates.jsonl, line {number}" in done.err
+        assert "reasonrag pairs RUN --out DIR" in done.err
+        assert Path("data/b/RAG_ProGuide.json").read_bytes() == before
+
+
 def test_pairs_of_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
     """A missing run and a file that is no rollouts file are named, with what to do."""
     missing = reasonrag("pairs", "runs/none", "--out", "data/a")
@@ -655,8 +740,13 @@ def test_pairs_load_as_a_hugging_face_data_set(reasonrag: Reasonrag) -> None:
     datasets = pytest.importorskip("datasets", reason="the hub extra is not installed")
     assert reasonrag(*small_flags(), "--limit", 20).status == 0
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
-    loaded = datasets.load_dataset("json", data_files="data/a/RAG_ProGuide.json", split="train", cache_dir="cache")
-    assert loaded.num_rows == len(pairs_of(Path("data/a"))) > 0
+    files = {"train": "data/a/RAG_ProGuide.json", "validation": "data/a/RAG_ProGuide.validation.json"}
+    loaded = datasets.load_dataset("json", data_files=files, cache_dir="cache")
+    for read, row in zip([*loaded["train"], *loaded["validation"]], pairs_of(Path("data/a")), strict=True):
+        assert list(read) == list(row)
+        for column, value in row.items():  # it reads numbers to ten digits
+            assert read[column] == (pytest.approx(value) if isinstance(value, float) else value)
+    assert loaded["train"].num_rows > loaded["validation"].num_rows > 0
 
 
 async def test_the_python_call_works_inside_a_running_event_loop() -> None:

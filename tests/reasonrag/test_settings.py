@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from preference import PairingRules
+from preference import ExportOptions, PairingRules
 from reasonrag.errors import InputError
 from reasonrag.settings import MAX_STEPS, GenerateSettings, PairsSettings, resolve
 
@@ -140,9 +140,9 @@ def test_a_settings_file_that_is_no_text_is_refused() -> None:
 def test_the_environment_is_the_process_own_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is exported in the shell counts."""
     monkeypatch.setenv("REASONRAG_MIN_MARGIN", "0.25")
-    monkeypatch.setenv("REASONRAG_MAX_PAIRS_PER_STATE", "0")
+    monkeypatch.setenv("REASONRAG_MAX_PER_STATE", "2")
     found = resolve(PairsSettings, "pairs", {"out": "data/one"})
-    assert (found.min_margin, found.max_pairs_per_state, found.allow_malformed) == (0.25, 0, False)
+    assert (found.min_margin, found.max_per_state, found.allow_malformed) == (0.25, 2, False)
 
 
 def test_variables_that_are_no_setting_of_the_command_are_left_alone() -> None:
@@ -162,9 +162,16 @@ def test_what_no_recipe_decides_is_as_in_the_published_method() -> None:
 def test_pairs_are_made_by_the_rules_of_pairing_unless_told_otherwise() -> None:
     """Their defaults stand in one place."""
     found = resolve(PairsSettings, "pairs", {"out": "x"}, environment={})
-    assert PairingRules() == PairingRules(
-        found.min_margin, found.min_confidence, found.max_pairs_per_state, found.allow_malformed
-    )
+    assert found.rules == PairingRules()
+    assert found.options == ExportOptions()
+
+
+def test_zero_is_no_limit_where_a_limit_of_zero_would_be_no_pair() -> None:
+    """Of pairs and tokens; a share of 0 is a share."""
+    flags = dict.fromkeys(("max_per_combination", "max_per_state", "max_per_question", "max_tokens"), 0)
+    flags |= dict.fromkeys(("max_efficiency_only", "max_style_only"), 0)
+    rules = resolve(PairsSettings, "pairs", {"out": "x"} | flags, environment={}).rules
+    assert rules == PairingRules(max_per_combination=None, max_efficiency_only=0, max_style_only=0)
 
 
 @pytest.mark.parametrize("model", [GenerateSettings, PairsSettings])
