@@ -62,6 +62,14 @@ _COMMON = _PARTICLES | frozenset(
     "were what when where which who whom whose why you".split()
 )
 """Words that any question may have."""
+_OPENING = _COMMON | frozenset(
+    "about according after against all although among another around because before besides between both but can could "
+    "despite during each either excluding find following give given if including into list many may might more most "
+    "must name neither no not off one only other out over per regarding shall should since so some than then though "
+    "through throughout till toward two under unless until up upon via what whats when whether which while whos will "
+    "within without would yet".split()
+)
+"""Words that owe their capital to where they stand when a sentence begins with them."""
 _NEGATIONS = frozenset("no not nor never none neither without".split())
 _SAYS_NOTHING = frozenset({"", "yes", "no", "noanswer", "true", "false"})
 
@@ -127,10 +135,10 @@ def _names(text: str, spelled: Sequence[tuple[str, int]]) -> Iterator[str]:
     """Words with a capital, but for particles and for common words where a sentence begins."""
     for number, (word, start) in enumerate(spelled):
         lower = word.casefold()
-        if not word[0].isupper() or lower in _PARTICLES:
+        if not any(map(str.isupper, word)) or lower in _PARTICLES:
             continue
         begins = number == 0 or _ENDS_A_SENTENCE.search(text[max(0, start - _LOOK_BACK) : start])
-        if not (begins and lower in _COMMON):
+        if not (begins and lower in _OPENING):
             yield lower
 
 

@@ -44,6 +44,7 @@ def test_case_punctuation_articles_and_spaces_make_no_other_question(one: str, o
     [
         ("Who directed Pelé\u2019s film?", "Who directed Pele film?", ["x y"], ["x"]),
         ("Which film did Ada Byron make?", "What film did Ada Byron make?", [], []),
+        ("If Gallu is a demon Lilu is what?", "What is Lilu, if Gallu is a demon?", ["a spirit"], ["spirit"]),
         ("who plays jacob black in twilight?", "Who played Jacob Black in Twilight?", ["T L"], ["T L"]),
         (
             "Who mothered the director of Faces?",
@@ -81,6 +82,7 @@ def test_the_same_question_in_other_words_is_found(one: str, other: str, answers
         ("Which towns in Norway have an airport?", "Which towns in Norway have no airport?", ["Ås"], ["Ås"]),
         ("Where did the painter Ann Lee die?", "When did the painter Ann Lee die?", ["Rome"], ["1901"]),
         ("Where did the painter Ann Lee die?", "When did the painter Ann Lee die?", [], []),
+        ("When did the developer of iFrame found it?", "When did the developer of iWork found it?", ["1976"], ["1976"]),
         ("What is Delhi the capital of?", "What is the capital of Delhi?", ["Sur Empire"], ["New City"]),
         ("Who was the producer of Angel?", "Who was the producer of Angels?", [], []),
         ("Who was the director of The Sea?", "Who was the director of By the Sea?", [], []),
