@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 import tracemalloc
@@ -250,7 +251,9 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
     facts = Facts(sources=("runs/a",), token_counter=COUNTED_BY, versions={"reasonrag": "0.0.0"})
     usage = {"calls": 7, "cost_usd": 0.5}
     summary = export(tmp_path, ada(usage=usage), failure(usage=usage), rules=rules, facts=facts)
-    assert summary.model_dump(exclude={"usage"}) == {
+    digest = hashlib.sha256((tmp_path / "RAG_ProGuide.json").read_bytes()).hexdigest()
+    assert summary.sha256 == {"RAG_ProGuide.json": digest}
+    assert summary.model_dump(exclude={"usage", "sha256"}) == {
         "out": str(tmp_path),
         "sources": ["runs/a"],
         "questions": 2,
