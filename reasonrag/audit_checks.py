@@ -235,13 +235,11 @@ Finding: TypeAlias = tuple[CheckName, str]
 """A check and what of it was found, in a few words of ours; empty where there is nothing to add."""
 
 
-def number_of(*parts: str) -> int:
-    """Names texts by 64 bits."""
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        content = part.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8) + content)
-    return int.from_bytes(digest.digest())
+def number_of(text: str, other: str = "") -> int:
+    """Names a text, or two, by 64 bits."""
+    content = text.encode("utf-8", "surrogatepass")
+    both = b"%d:%b%b" % (len(content), content, other.encode("utf-8", "surrogatepass"))
+    return int.from_bytes(hashlib.blake2b(both, digest_size=8).digest())
 
 
 @dataclass
@@ -315,8 +313,8 @@ class RowReader:
         facts = RowFacts(findings=list(prompt.findings), pair_id=_pair_id(row))
         facts.instruction, facts.state = prompt.instruction, prompt.state
         facts.question = _question_number(_question(row, user))
-        state, *sides = (f"{each:x}" for each in (prompt.state, number_of(chosen), number_of(rejected)))
-        facts.pair, facts.reverse = number_of(state, *sides), number_of(state, *reversed(sides))
+        facts.pair = number_of(f"{prompt.state}", f"{number_of(chosen, rejected)}")
+        facts.reverse = number_of(f"{prompt.state}", f"{number_of(rejected, chosen)}")
         facts.prompt_tokens = prompt.tokens
         facts.chosen_tokens = self._reply_tokens(row, "chosen")
         facts.rejected_tokens = self._reply_tokens(row, "rejected")
@@ -348,10 +346,12 @@ class RowReader:
 
     def _text(self, text: str, where: str) -> tuple[Finding, ...]:
         findings: list[Finding] = [("secret", f"{kind} in {where}") for kind in keys_in(text, self._secrets)]
-        if any(sign in text for sign in self._signs):
+        if [sign for sign in self._signs if sign in text]:
             tokens = dict.fromkeys(found[0] for found in self._special.finditer(text))
             findings += [("special_token", f"{hidden(token, self._secrets)[:40]} in {where}") for token in tokens]
-        findings += [("other_template_token", f"{t} in {where}") for t in dict.fromkeys(_others(text))]
+        if "<" in text or "[" in text:
+            others = dict.fromkeys(found[0] for found in _OF_OTHERS.finditer(text))
+            findings += [("other_template_token", f"{token} in {where}") for token in others]
         if "@" in text and _EMAIL.search(text):
             findings.append(("email", where))
         return tuple(findings)
@@ -397,7 +397,10 @@ def _rest(row: Mapping[str, Any]) -> str:
             continue
         if name in ("chosen_content", "rejected_content") and isinstance(value, str) and (value in chosen + rejected):
             continue
-        rest += _texts(value)
+        if isinstance(value, str):
+            rest.append(value)
+        elif isinstance(value, list | Mapping):
+            rest += _texts(value)
     return "\n".join(rest)
 
 
@@ -407,11 +410,6 @@ def _texts(value: object, depth: int = 4) -> Iterator[str]:
     elif isinstance(value, Mapping | list) and depth:
         for each in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(each, depth - 1)
-
-
-def _others(text: str) -> Iterator[str]:
-    if "<" in text or "[" in text:
-        yield from (found[0] for found in _OF_OTHERS.finditer(text))
 
 
 def _question(row: Mapping[str, Any], user: str) -> str:

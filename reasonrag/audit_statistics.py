@@ -164,11 +164,14 @@ def share_of(holds: Column, clusters: Column) -> Estimate:
 
 
 def mean_of(values: Column, clusters: Column) -> Estimate:
-    """A mean with the normal interval of a cluster-robust variance."""
+    """A mean with the normal interval of a cluster-robust variance; of one cluster, that of a single row."""
     mean, rows = float(np.mean(values)), len(values)
     sizes, spread = _by_cluster(values - mean, clusters)
-    correction = len(sizes) / (len(sizes) - 1) if len(sizes) > 1 else 1.0
-    reach = _Z * math.sqrt(correction * float(np.sum(spread**2))) / rows
+    if len(sizes) > 1:
+        error = math.sqrt(len(sizes) / (len(sizes) - 1) * float(np.sum(spread**2))) / rows
+    else:
+        error = float(np.std(values))
+    reach = _Z * error
     return Estimate(value=mean, low=mean - reach, high=mean + reach)
 
 

@@ -40,6 +40,7 @@ KEY_SHAPES: dict[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
     "password_in_address": (("://",), re.compile(r"\b[A-Za-z][\w+.-]{1,15}://[^\s/:@]{1,64}:[^\s/@]{4,128}@[\w.-]")),
 }
 """What keys of services look like, by service: texts of which one must occur, which is found fast, and the shape."""
+_SIGNS = tuple((sign, kind) for kind, (signs, _) in KEY_SHAPES.items() for sign in signs)
 
 
 def redact(text: str, known: Sequence[str] | None = None) -> str:
@@ -63,12 +64,9 @@ def keys_in(text: str, known: Sequence[str]) -> list[str]:
 
     known: the result of `secrets`. The secrets themselves are not told.
     """
-    kinds = [
-        kind
-        for kind, (signs, shape) in KEY_SHAPES.items()
-        if any(sign in text for sign in signs) and shape.search(text)
-    ]
-    return [*kinds, "environment"] if any(secret in text for secret in known) else kinds
+    hinted = dict.fromkeys([kind for sign, kind in _SIGNS if sign in text])
+    kinds = [kind for kind in hinted if KEY_SHAPES[kind][1].search(text)]
+    return [*kinds, "environment"] if [secret for secret in known if secret in text] else kinds
 
 
 def hidden(text: str, known: Sequence[str]) -> str:
