@@ -1,4 +1,4 @@
-"""A `tokenizer.json` of Qwen2.5 without the Hub: its vocabulary from a package, its rules as the model's own file has
+"""A `tokenizer.json` of Qwen2.5 made without the Hub: its vocabulary from a package, its rules as the model's own file has
 them. A second implementation of what `reasonrag.tokens` counts."""
 
 from __future__ import annotations
