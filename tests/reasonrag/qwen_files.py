@@ -1,4 +1,4 @@
-"""A `tokenizer.json` of Qwen2.5 made without the Hub: its vocabulary from a package, its rules as the model's own file has
+"""A `tokenizer.json` of Qwen2.5 made without the Hub: the vocabulary from a package, the rules as its own file has
 them. A second implementation of what `reasonrag.tokens` counts."""
 
 from __future__ import annotations
@@ -7,9 +7,11 @@ import base64
 import json
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+import pytest
 
 from reasonrag import tokens
+
+tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
 
 
 def write_tokenizer(folder: Path) -> Path:
@@ -26,19 +28,21 @@ def write_tokenizer(folder: Path) -> Path:
         cuts = [(token[:i], token[i:]) for i in range(1, len(token))]
         known = [(left, right) for left, right in cuts if left in ranks and right in ranks]
         merges += [(spelled[a], spelled[b]) for a, b in sorted(known, key=lambda two: (ranks[two[0]], ranks[two[1]]))]
-    tokenizer = Tokenizer(models.BPE({spelled[token]: rank for token, rank in ranks.items()}, merges))
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE({spelled[token]: rank for token, rank in ranks.items()}, merges)
+    )
+    tokenizer.normalizer = tokenizers.normalizers.NFC()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(tokens._QWEN_PATTERN), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex(tokens._QWEN_PATTERN), behavior="isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     tokenizer.add_special_tokens(
-        [AddedToken(each, normalized=False) for each in tokens._QWEN_TOKENS if each.startswith("<|")]
+        [tokenizers.AddedToken(each, normalized=False) for each in tokens._QWEN_TOKENS if each.startswith("<|")]
     )
-    tokenizer.add_tokens([AddedToken(each, normalized=False) for each in ("<tool_call>", "</tool_call>")])
+    tokenizer.add_tokens([tokenizers.AddedToken(each, normalized=False) for each in ("<tool_call>", "</tool_call>")])
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
