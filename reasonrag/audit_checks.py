@@ -200,6 +200,7 @@ CHECKS: dict[CheckName, Check] = {
     "flipped": Check("info", "a row whose sides were exchanged on purpose (--flip)", "for noise experiments only"),
 }
 
+ERRORS: tuple[CheckName, ...] = tuple(name for name in CHECK_NAMES if CHECKS[name].severity == "error")
 TEXTS: Final = ("instruction", "input", "chosen", "rejected")
 """Fields without which a row cannot be trained on."""
 TypeName: TypeAlias = Literal["Query Generation", "Evidence Extraction", "Answer Generation", "Other"]

@@ -12,13 +12,14 @@ from reasonrag.audit_report import AuditReport, CheckResult, Estimate, Quantiles
 from reasonrag.auditing import AUDIT_PAGE, read_audit
 from reasonrag.cutoffs import TRAINERS_DEFAULT
 from reasonrag.display import print_table
+from reasonrag.terminal_text import on_one_line
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
 
 
 def show_audit(report: AuditReport, page: Path) -> None:
     """The numbers, the checks that found something, and where the page is."""
-    print_table(f"audit of {report.data}", _numbers(report))
+    print_table(f"audit of {on_one_line(report.data)}", _numbers(report))
     found = [each for each in in_order(report) if each.count]
     if found:
         _print_checks(found)
@@ -85,8 +86,8 @@ def _print_checks(found: list[CheckResult]) -> None:
 
 
 def _where(check: CheckResult) -> str:
-    details = ", ".join(f"{name} {count:,}" for name, count in list(check.details.items())[:4])
-    examples = "; ".join(map(str, check.examples[:2]))
+    details = on_one_line(", ".join(f"{name} {count:,}" for name, count in list(check.details.items())[:4]))
+    examples = on_one_line("; ".join(map(str, check.examples[:2])))
     return "\n".join(part for part in (check.finds, details, f"as in {examples}" if examples else "") if part)
 
 

@@ -20,7 +20,7 @@ import orjson
 from preference.exporting import DATASET_INFO_FILE, replacing
 from preference.formats import FORMATS, Row, SplitName
 from reasonrag import audit_statistics as statistics
-from reasonrag.audit_checks import CHECK_NAMES, CHECKS, CheckName, RowFacts, RowReader
+from reasonrag.audit_checks import CHECK_NAMES, CHECKS, ERRORS, CheckName, RowFacts, RowReader
 from reasonrag.audit_report import (
     EXAMPLES,
     AuditFailed,
@@ -89,14 +89,13 @@ def _write(report: AuditReport, at: Path) -> None:
 
 def allowed_names(names: Iterable[str]) -> list[CheckName]:
     """Names of errors to let pass, as `--allow` has them. Raises InputError for one that is none."""
-    errors = [name for name in CHECK_NAMES if CHECKS[name].severity == "error"]
     allowed: list[CheckName] = []
     for name in dict.fromkeys(names):
         spelled = name.replace("-", "_")
-        found = next((each for each in errors if each == spelled), None)
+        found = next((each for each in ERRORS if each == spelled), None)
         if found is None:
             what = "keeps nothing from being written" if spelled in CHECKS else "is no check"
-            raise InputError(f"--allow {name}: it {what}; {choices(spelled, errors)}")
+            raise InputError(f"--allow {name}: it {what}; {choices(spelled, ERRORS)}")
         allowed.append(found)
     return allowed
 

@@ -66,7 +66,7 @@ def test_text_of_others_stays_text() -> None:
         row(3, renderer="another", chosen=f"<|{HOSTILE[:30]}|> <query>q</query>", chosen_action_type=HOSTILE),
     ]
     fine, hostile = Elements(page(report())), Elements(page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE)))
-    assert {tag for tag, _ in hostile.elements} <= {tag for tag, _ in fine.elements} | {"strong", "span"}
+    assert {tag for tag, _ in hostile.elements} <= {tag for tag, _ in fine.elements} | {"pattern"}
     assert "script" not in {tag for tag, _ in hostile.elements}
     for _, attributes in hostile.elements:
         assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcdoc", "action")]
