@@ -33,6 +33,7 @@ from reasonrag.audit_rows import read_rows, row_files
 from reasonrag.audit_statistics import Columns
 from reasonrag.cutoffs import CONTEXT, CUTOFFS, TRAINERS_DEFAULT, advised_cutoff, cutoff, kept
 from reasonrag.errors import InputError, choices
+from reasonrag.objections import is_training
 from reasonrag.redaction import hidden, secrets
 from reasonrag.settings import AuditSettings, resolve
 from reasonrag.tokens import Counter, token_counter
@@ -177,7 +178,7 @@ class Audit:
             findings["flipped"] = []
         if not facts.broken and facts.renderer is None:
             findings["unknown_renderer"] = []
-        if facts.split is not None and not facts.split.endswith("/train"):
+        if facts.split is not None and not is_training(facts.split):
             findings["evaluation_split"] = [facts.split]
         for name, details in findings.items():
             self._find(name, facts, file, *details)
