@@ -136,6 +136,8 @@ class StateRecord(Record):
     """One system and one user turn."""
     tokens: int | None = None
     """Of the prompt in the chat template, as a trainer counts them."""
+    token_counter: str | None = None
+    """Who counted here and in the steps; null where nobody did."""
     steps: list[StepRecord]
     pairs: list[PairRecord]
 

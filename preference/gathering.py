@@ -20,7 +20,14 @@ from typing import BinaryIO, TypeAlias
 
 import orjson
 
-from preference.candidates import MalformedCandidatesError, Origin, is_two_turns, question_key
+from preference.candidates import (
+    MalformedCandidatesError,
+    Origin,
+    StateRecord,
+    is_two_turns,
+    parse_line,
+    question_key,
+)
 from preference.exporting import CANDIDATES, QUESTIONS, replacing
 from preference.labelling import TokenCounter, labelled_states
 from preference.paths import question_record
@@ -176,6 +183,32 @@ def merge_candidates(folders: Sequence[Path], out: Path) -> None:
             for source, place in _grouped(sources):
                 sources[source].seek(place)
                 target.write(sources[source].readline().rstrip(b"\r\n") + b"\n")
+
+
+def recount(folder: Path, tokens: TokenCounter) -> None:
+    """Count anew the lengths in `candidates.jsonl` that another counter counted, or nobody; without any, nothing is
+    written. Raises OSError, and MalformedCandidatesError for a line that is no record."""
+    path, mark = folder / CANDIDATES, _counted_mark(tokens)
+    with path.open("rb") as lines:
+        if all(mark in line for line in lines):
+            return
+    with path.open("rb") as lines, replacing(path) as target:
+        for number, line in enumerate(lines, start=1):
+            if mark not in line:
+                state = parse_line(line, StateRecord, where=f"{path}, line {number}")
+                line = _counted(state, tokens).to_line()  # noqa: PLW2901 - the same line with other numbers
+            target.write(line)
+
+
+def _counted_mark(tokens: TokenCounter) -> bytes:
+    """What stands in the line of a state that was counted so, and nowhere else: text in JSON has no bare quotes."""
+    return b'"token_counter":' + orjson.dumps(tokens.name)
+
+
+def _counted(state: StateRecord, tokens: TokenCounter) -> StateRecord:
+    steps = [step.model_copy(update={"tokens": tokens.reply(step.response)}) for step in state.steps]
+    counted = {"tokens": tokens.prompt(state.prompt), "token_counter": tokens.name, "steps": steps}
+    return state.model_copy(update=counted)
 
 
 def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:

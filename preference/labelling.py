@@ -116,6 +116,7 @@ def _labelled(
         action=siblings[0].action,
         prompt=prompt,
         tokens=tokens.prompt(prompt) if tokens else None,
+        token_counter=tokens.name if tokens else None,
         steps=[_record(node, tokens) for node in siblings],
         pairs=pairs,
     )

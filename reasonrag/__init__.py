@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "__version__",
+    "audit",
     "calibrate",
     "estimate",
     "generate",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from reasonrag.auditing import audit
     from reasonrag.calibration import calibrate
     from reasonrag.estimation import estimate
     from reasonrag.generation import generate
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "audit":
+        from reasonrag.auditing import audit
+
+        return audit
     if name == "calibrate":
         from reasonrag.calibration import calibrate
 

@@ -24,6 +24,7 @@ from reasonrag import __version__
 from reasonrag.errors import CapReached, InputError, Interrupted, ReasonragError, UploadStopped
 from reasonrag.redaction import redact
 from reasonrag.settings import (
+    AuditSettings,
     CalibrateSettings,
     GenerateSettings,
     ImportSettings,
@@ -261,6 +262,7 @@ def _pairs_flag(name: str, panel: str | None = None) -> Any:
 
 PAIRED, WRITTEN, LABELS = "What makes a pair", "What is written", "Who says which step is better"
 GATE = "What must not be trained on"
+CHECKED = "What is checked"
 
 
 def _allowance(name: str) -> Any:
@@ -316,6 +318,8 @@ def pairs(
             "--dry-run", help="Say what a judge would be asked and cost, and ask nobody", rich_help_panel=LABELS
         ),
     ] = False,
+    tokenizer: Annotated[Optional[str], _pairs_flag("tokenizer", CHECKED)] = None,
+    allow: Annotated[Optional[list[str]], _pairs_flag("allow", CHECKED)] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Turn the sibling steps of runs into a preference data set: candidates, RAG_ProGuide pairs, other formats.
@@ -323,6 +327,7 @@ def pairs(
     Every candidate is kept in candidates.jsonl; a data set can be given in place of its runs, and filtered anew.
     """
     flags = {name.rstrip("_"): value for name, value in locals().items() if name not in ("as_json", "dry_run")}
+    from reasonrag.audit_display import show_verdict
     from reasonrag.display import TerminalWatcher, show_pairs
     from reasonrag.pairing import pairs as make_pairs
     from reasonrag.pairing import plan_judging
@@ -337,6 +342,7 @@ def pairs(
         print(summary.model_dump_json())
     else:
         show_pairs(summary)
+        show_verdict(Path(summary.out))
     if summary.judging.get("given_up"):
         raise typer.Exit(FAILED)
 
@@ -413,6 +419,31 @@ def import_(
         print(report.model_dump_json())
     else:
         show_import(report)
+
+
+@app.command()
+def audit(
+    directory: Annotated[Path, typer.Argument(help="Directory of a data set, or one file with rows of RAG_ProGuide")],
+    tokenizer: Annotated[Optional[str], _flag(AuditSettings, "tokenizer")] = None,
+    allow: Annotated[Optional[list[str]], _flag(AuditSettings, "allow")] = None,
+    out: Annotated[Optional[Path], _flag(AuditSettings, "out")] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Check a data set: token lengths and the cutoff they need, empty, malformed and leaking rows, biases, keys.
+
+    Writes audit.json and audit.html. Exit status 1 where an error was found that no --allow names.
+    """
+    from reasonrag.audit_display import show_audit
+    from reasonrag.auditing import audit as audit_rows
+    from reasonrag.auditing import page_of
+
+    found = audit_rows(directory, tokenizer=tokenizer, allow=allow, out=out)
+    if as_json:
+        print(found.model_dump_json())
+    else:
+        show_audit(found, page_of(directory, out))
+    if found.errors:
+        raise typer.Exit(FAILED)
 
 
 def _calibrate_flag(name: str, panel: str | None = None) -> Any:

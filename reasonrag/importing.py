@@ -29,6 +29,7 @@ from preference.formats import PAIRS_FILE
 from preference.published import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
 from preference.published_rows import RowReader, RowRules, is_row
 from preference.published_trees import PassageText, TreeRules, is_tree, read_tree, recipe_of, refused_record
+from reasonrag.audit_checks import ERRORS
 from reasonrag.corpora import Passage
 from reasonrag.errors import InputError
 from reasonrag.generation import config_hash
@@ -602,7 +603,8 @@ def _take_row(
 def _export(out: Path) -> PairSummary:
     """Rows of every candidate but those that did not parse: what to filter is the user's choice, and made later."""
     no_filters: dict[str, Any] = {name: 0 if value is None else value for name, value in asdict(NO_FILTERS).items()}
-    return pairs(out, out=out, **no_filters)
+    # what is wrong with published rows is what `reasonrag audit`, the next command, is there to say
+    return pairs(out, out=out, allow=list(ERRORS), **no_filters)
 
 
 def _check_flags_of_trees(settings: ImportSettings) -> None:

@@ -25,9 +25,10 @@ from preference import (
     export_pairs,
 )
 from preference.exporting import CANDIDATES, QUESTIONS, Facts
-from preference.gathering import label_file, merge_candidates
+from preference.gathering import label_file, merge_candidates, recount
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
+from reasonrag.auditing import AuditInspector, allowed_names, write_audit
 from reasonrag.chat import ChatModel
 from reasonrag.concurrency import run_to_end
 from reasonrag.contamination import Gate, gate
@@ -38,7 +39,7 @@ from reasonrag.runs import CONFIG, ROLLOUTS
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import PairsSettings, resolve
 from reasonrag.summaries import versions
-from reasonrag.tokens import RuleOfThumb
+from reasonrag.tokens import token_counter
 
 
 def pairs(
@@ -54,10 +55,12 @@ def pairs(
     runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl. chat_model: the
     judge of `label="judge"`, instead of the one that the settings would open. processes: how many share the trees of a
     large run; more than one only where the calling script has a main guard, as `multiprocessing` asks for. Raises
-    InputError where a source cannot be read or `out` cannot be written, and of a judge what `label_by_judge` does.
+    InputError where a source cannot be read or `out` cannot be written, AuditFailed where rows have errors that `allow`
+    does not name (all files but the candidates then stay as they were), and of a judge what `label_by_judge` does.
     """
     settings = resolve(PairsSettings, "pairs", flags)
-    tokens = RuleOfThumb()
+    tokens, warnings = token_counter(settings.tokenizer)
+    inspector = AuditInspector(tokens, allow=allowed_names(settings.allow), name=settings.out.resolve().name)
     if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
         raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
     with _understood(settings.out):
@@ -74,10 +77,12 @@ def pairs(
             token_counter=tokens.name,
             contaminated=gated.contaminated,
             contamination=gated.summary.model_dump(),
-            warnings=tuple(gated.warnings),
+            warnings=(*warnings, *gated.warnings),
             versions=versions(),
         )
-        return export_pairs(settings.out, settings.out, settings.rules, settings.options, facts)
+        summary = export_pairs(settings.out, settings.out, settings.rules, settings.options, facts, inspector=inspector)
+    write_audit(inspector.report, settings.out)
+    return summary
 
 
 def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path]) -> Gate:
@@ -93,7 +98,7 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
     """What `pairs` with `label="judge"` would ask and cost, in a line. Asks nobody; writes the candidates to `out`."""
     settings = resolve(PairsSettings, "pairs", flags)
     with _understood(settings.out):
-        gather(runs, settings.out, RuleOfThumb())
+        gather(runs, settings.out, token_counter(settings.tokenizer)[0])
         return describe_judging(settings.out, settings)
 
 
@@ -115,7 +120,8 @@ def _understood(out: Path) -> Iterator[None]:
 def gather(
     runs: str | Path | Sequence[str | Path], out: Path, tokens: TokenCounter, *, processes: int = 1
 ) -> list[Path]:
-    """Write `candidates.jsonl` and `questions.jsonl` of all sources below `out`; returns what the sources are.
+    """Write `candidates.jsonl` and `questions.jsonl` of all sources below `out`, every length by one counter; returns
+    what the sources are.
 
     Raises InputError for a source that is neither a run nor a data set, and for an `out` that is a run.
     """
@@ -134,6 +140,7 @@ def gather(
         _label(sources[0], out, tokens, processes)
         return sources
     if [each.resolve() for each in sources] == [out.resolve()]:
+        recount(out, tokens)
         return sources
     out.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".sources-", dir=out))
@@ -144,6 +151,7 @@ def gather(
             if not is_data_set(source):
                 _label(source, folders[-1], tokens, processes)
         merge_candidates(folders, out)
+        recount(out, tokens)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return sources

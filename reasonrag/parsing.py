@@ -79,6 +79,12 @@ def parse_reply(text: str, *, action: AgentAction, finish_reason: FinishReason) 
     return ParsedReply(f"{lead}<{name}>{content}</{name}>", _as_type(name), content)
 
 
+def tags_of(text: str) -> tuple[int, int]:
+    """How many tags of steps a text opens, and how many it closes."""
+    closing = [bool(tag[1]) for tag in _TAG.finditer(text)]
+    return closing.count(False), closing.count(True)
+
+
 def parse_score(text: str, finish_reason: FinishReason) -> float | None:
     """The score from 0 to 100 of a judgement, as a share of 100; None where it holds none."""
     found = _NUMBER.fullmatch(_inside("score", text, finish_reason))

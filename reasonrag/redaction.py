@@ -1,7 +1,8 @@
 """No secret in anything that is written or shown.
 
 A secret is the value of an environment variable whose name says so (OPENAI_API_KEY, HF_TOKEN, ..), the password of a
-proxy, and anything that looks like an OpenAI or Hugging Face key.
+proxy, and anything that looks like an OpenAI or Hugging Face key. What is looked for in data sets goes further: keys of
+many services, and whatever stands in an address where a password stands.
 """
 
 from __future__ import annotations
@@ -19,6 +20,28 @@ _LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk-(?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{3
 _PASSWORD = re.compile(r"^(?:\w+://)?[^/@]*?:([^/@]*)@")
 HIDDEN = "[secret]"
 
+KEY_SHAPES: dict[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
+    "openai": (("sk-",), re.compile(r"\bsk-(?=[\w-]*\d)[\w-]{16,}")),
+    "huggingface": (("hf_",), re.compile(r"\bhf_[A-Za-z0-9]{30,}")),
+    "aws": (("AKIA", "ASIA"), re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
+    "github": (
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,})"),
+    ),
+    "gitlab": (("glpat-",), re.compile(r"\bglpat-[\w-]{20,}")),
+    "google": (("AIza", "ya29."), re.compile(r"\b(?:AIza[\w-]{35}|ya29\.[\w-]{20,})")),
+    "slack": (
+        ("xox", "hooks.slack.com"),
+        re.compile(r"\bxox[abeoprs]-[\w-]{10,}|hooks\.slack\.com/services/[\w/]{20,}"),
+    ),
+    "stripe": (("_live_",), re.compile(r"\b[rs]k_live_[A-Za-z0-9]{16,}")),
+    "json_web_token": (("eyJ",), re.compile(r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}")),
+    "private_key": (("PRIVATE KEY",), re.compile(r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----")),
+    "password_in_address": (("://",), re.compile(r"\b[A-Za-z][\w+.-]{1,15}://[^\s/:@]{1,64}:[^\s/@]{4,128}@[\w.-]")),
+}
+"""What keys of services look like, by service: texts of which one must occur, which is found fast, and the shape."""
+_SIGNS = tuple((sign, kind) for kind, (signs, _) in KEY_SHAPES.items() for sign in signs)
+
 
 def redact(text: str, known: Sequence[str] | None = None) -> str:
     """The text with every secret replaced by `[secret]`. `known`: the result of `secrets`, where it is at hand."""
@@ -34,3 +57,22 @@ def secrets() -> list[str]:
         password = _PASSWORD.search(proxy)
         values |= {password[1], unquote(password[1])} if password else set()
     return sorted((value for value in values if len(value) >= SHORTEST), key=len, reverse=True)
+
+
+def keys_in(text: str, known: Sequence[str]) -> list[str]:
+    """Kinds of secrets that a text holds: names of `KEY_SHAPES`, and `environment` for one of the `known`.
+
+    known: the result of `secrets`. The secrets themselves are not told.
+    """
+    hinted = dict.fromkeys([kind for sign, kind in _SIGNS if sign in text])
+    kinds = [kind for kind in hinted if KEY_SHAPES[kind][1].search(text)]
+    return [*kinds, "environment"] if [secret for secret in known if secret in text] else kinds
+
+
+def hidden(text: str, known: Sequence[str]) -> str:
+    """The text with everything replaced that `keys_in` would find."""
+    for secret in known:
+        text = text.replace(secret, HIDDEN)
+    for _, shape in KEY_SHAPES.values():
+        text = shape.sub(HIDDEN, text)
+    return text

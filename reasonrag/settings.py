@@ -286,6 +286,28 @@ _NO_LIMIT = ("max_per_combination", "max_per_state", "max_per_question", "max_to
 """Rules of which 0 as a setting means none."""
 
 
+_TOKENIZER = (
+    "Who counts tokens: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the Hub "
+    "[default: qwen2.5 where the tokens extra is installed, else estimate]"
+)
+_ALLOW = "Write the files although the audit finds this error, by its name; repeatable"
+
+
+class AuditSettings(Settings):
+    """Settings of `audit`."""
+
+    tokenizer: str | None = Field(default=None, description=_TOKENIZER)
+    allow: list[str] = Field(default=[], description="Let this error pass, by its name; repeatable")
+    out: Path | None = Field(
+        default=None, description="Directory for audit.json and audit.html [default: where the data are]"
+    )
+
+    @field_validator("allow", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        return _one_or_several(value)
+
+
 class PairsSettings(PairingSettings):
     """Settings of `pairs`."""
 
@@ -331,6 +353,8 @@ class PairsSettings(PairingSettings):
         default=0.0, ge=0, le=1, description="Share of the training pairs whose sides are exchanged, to try out noise"
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of what goes to validation and what is flipped")
+    tokenizer: str | None = Field(default=None, description=_TOKENIZER)
+    allow: list[str] = Field(default=[], description=_ALLOW)
 
     label: Literal["value", "judge"] = Field(
         default="value",
@@ -354,7 +378,7 @@ class PairsSettings(PairingSettings):
         default=None, ge=0, description="Dollars per million completion tokens [default: the table's]"
     )
 
-    @field_validator("format", "base_url", mode="before")
+    @field_validator("format", "base_url", "allow", mode="before")
     @classmethod
     def _several(cls, value: object) -> object:
         """The environment separates them by white space."""

@@ -33,6 +33,7 @@ def test_the_wheel_holds_the_prompts_and_the_type_markers(wheel: zipfile.ZipFile
     """Files that are no Python are forgotten easily, and missed only on the machine of somebody else."""
     names = set(wheel.namelist())
     assert {f"reasonrag/prompts/{name}.txt" for name in PROMPT_NAMES} <= names
+    assert "reasonrag/templates/audit.html.j2" in names
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reasonrag.redaction import HIDDEN, SHORTEST, redact
+from reasonrag.redaction import HIDDEN, SHORTEST, hidden, keys_in, redact
 
 OPENAI_KEY = "sk-proj-" + "aB3_d-" * 8
 HF_TOKEN = "hf_" + "AbCdEfGh" * 4
@@ -87,3 +87,19 @@ def test_no_secret_survives_wherever_it_stands(before: str, after: str, secret: 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SOME_API_KEY", secret)
         assert secret not in redact(before + secret + after)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "He played risk-taking-2-players, a sk-8 board game, in AKIAK, Alaska.",
+        "See https://en.wikipedia.org/wiki/Key_(cryptography)#Public: it was 12:30@noon.",
+        "-----BEGIN PUBLIC KEY-----",
+        'eyJ is how base 64 of {" begins. hf_transfer is a package; ghp_ is a prefix.',
+        "The xoxo-ending song, AIza, and ya29.",
+    ],
+)
+def test_ordinary_text_holds_no_key(text: str) -> None:
+    """What names keys, or begins like one, is none."""
+    assert keys_in(text, []) == []
+    assert hidden(text, []) == text

@@ -1,0 +1,71 @@
+"""What LLaMA-Factory cuts off at a `cutoff_len`, and the smallest one at which it cuts nothing.
+
+Knows numbers of tokens and the trainer's rule; neither texts nor tokenizers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+Lengths = NDArray[np.int64]
+
+STEP: Final = 64
+"""Lengths that are multiples of this fill the tiles of a GPU's matrix units."""
+TRAINERS_DEFAULT: Final = 2048
+"""LLaMA-Factory's `cutoff_len` where a configuration names none."""
+CONTEXT: Final = 32_768
+"""Tokens that Qwen2.5 takes without another position scaling (max_position_embeddings of its chat models)."""
+CUTOFFS: Final = (512, 1024, 2048, 4096, 8192, 16_384, 32_768)
+
+
+class Cutoff(BaseModel):
+    """What happens to the rows at a `cutoff_len`."""
+
+    cutoff_len: int
+    truncated: int
+    """Rows that lose anything."""
+    truncated_share: float
+    prompt_cut: int
+    """Among them, rows that lose the end of their prompt: what was asked, and the header that a reply follows."""
+    prompt_cut_share: float
+
+
+def kept(prompt: Lengths, reply: Lengths, cutoff_len: int) -> tuple[Lengths, Lengths]:
+    """Tokens of prompts and of replies that are left; each is cut at its end.
+
+    reply: of the longer of the two. Source: LLaMA-Factory 0.9.5, data/processor/processor_utils.py, infer_seqlen, in
+    the same floating-point steps.
+    """
+    total = np.maximum(prompt + reply, 1)
+    in_proportion = (cutoff_len * (reply / total)).astype(np.int64)
+    room = np.where(
+        reply * 2 < cutoff_len, cutoff_len, np.where(prompt * 2 < cutoff_len, cutoff_len - prompt, in_proportion)
+    )
+    reply_left = np.minimum(room, reply)
+    return np.minimum(np.maximum(cutoff_len - reply_left, 0), prompt), reply_left
+
+
+def cutoff(prompt: Lengths, reply: Lengths, cutoff_len: int) -> Cutoff:
+    """How many rows are cut at a `cutoff_len`. Raises ValueError without rows."""
+    if not len(prompt):
+        raise ValueError("no rows, so none can be cut")
+    prompt_left, reply_left = kept(prompt, reply, cutoff_len)
+    prompt_cut = int(np.count_nonzero(prompt_left < prompt))
+    truncated = int(np.count_nonzero((prompt_left < prompt) | (reply_left < reply)))
+    return Cutoff(
+        cutoff_len=cutoff_len,
+        truncated=truncated,
+        truncated_share=truncated / len(prompt),
+        prompt_cut=prompt_cut,
+        prompt_cut_share=prompt_cut / len(prompt),
+    )
+
+
+def advised_cutoff(prompt: Lengths, reply: Lengths) -> int:
+    """The smallest multiple of `STEP` at which nothing is cut. Raises ValueError without rows."""
+    longest = int((prompt + reply).max())
+    return max(STEP, -(-longest // STEP) * STEP)
