@@ -236,19 +236,23 @@ def _warnings(summary: Contamination, flagged: Sequence[Flagged]) -> list[str]:
     ]
     by_name = {f"{each.dataset}/{each.split}" for each in flagged}
     found += [
-        f"{count} questions were drawn from {name} itself: keep their pairs out of training, or never evaluate on it"
+        f"drawn from {name} itself: {_questions(count)}; keep their pairs out of training, or never evaluate on it"
         for name, count in summary.own_split.items()
         if name not in by_name  # of those the summary warns already
     ]
     if summary.dropped:
         where = ", ".join(f"{name} {count}" for name, count in summary.matched_by_split.items())
         found.append(
-            f"{summary.dropped} questions stand in an evaluation split and were left out ({where}): see "
-            f"{CONTAMINATION}; --allow-eval NAME keeps those of a split that you will never evaluate on"
+            f"left out, for standing in an evaluation split: {_questions(summary.dropped)} ({where}); see "
+            f"{CONTAMINATION}. --allow-eval NAME keeps those of a split that you will never evaluate on"
         )
     if summary.kept:
         found.append(
-            f"{summary.kept} questions that stand in an evaluation split were kept, because of --allow-eval "
-            f"{', '.join(summary.allowed)}: never evaluate on it"
+            f"kept, though standing in an evaluation split: {_questions(summary.kept)}, because of --allow-eval "
+            f"{', '.join(summary.allowed)}; never evaluate on it"
         )
     return found
+
+
+def _questions(count: int) -> str:
+    return "1 question" if count == 1 else f"{count:,} questions"

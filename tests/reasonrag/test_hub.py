@@ -12,6 +12,7 @@ import pytest
 
 from reasonrag.errors import InputError
 from reasonrag.hub import REPOSITORY, download_questions
+from reasonrag.questions import HUB_SPLITS
 
 from .hub_server import environment_for, running_hub
 
@@ -52,6 +53,22 @@ async def test_an_unreachable_hub_is_an_error_with_a_way_out(tmp_path: Path) -> 
     assert "nq/train.jsonl" in done.stderr
     assert "--data-dir" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def test_all_evaluation_splits_of_the_collection_come_by_one_word(tmp_path: Path) -> None:
+    """`pairs --eval hub`: every split but train, at a recorded commit, under its own name."""
+    code = (
+        "from reasonrag.evaluation_splits import EvalSplits, add_given\n"
+        "splits = EvalSplits(); add_given(splits, ['hub'])\n"
+        "print(*(each.name for each in splits.found), *{each.revision for each in splits.found})\n"
+        "print(next(splits.found[0].read()).question)"
+    )
+    with running_hub() as hub:
+        every = {f"{dataset}/{split}.jsonl" for dataset, splits in HUB_SPLITS.items() for split in splits}
+        commit = hub.put(REPOSITORY, dict.fromkeys(sorted(every), QUESTIONS))
+        done = await run_python(code, endpoint=hub.endpoint, home=tmp_path)
+    names = "2wikimultihopqa/dev bamboogle/test hotpotqa/dev musique/dev nq/dev nq/test popqa/test triviaqa/dev"
+    assert done.stdout.split("\n")[:2] == [f"{names} triviaqa/test {commit}", "Who wrote it?"], done.stderr
 
 
 @pytest.mark.parametrize(
