@@ -68,8 +68,10 @@ class _Scanner:
                 continue
             except RecursionError as error:
                 raise self._malformed("it is nested too deeply") from error
-            if end < len(self._buffer) or not self._fill():  # a number at the end of the buffer may go on
-                self._at = end
+            # a number at the end of the buffer may go on: `1` as `1.5`, `1.`, `1e+`
+            after = len(self._buffer) - end
+            if after > len("e+") or not self._fill():
+                self._at = len(self._buffer) - after
                 return entry
 
     def _expect(self, sign: str) -> None:
