@@ -29,8 +29,8 @@ class Objection:
     what: str
 
 
-def objections(inventory: Inventory, audit: dict[str, Any] | None) -> list[Objection]:
-    """All of them, at once, so that nobody meets them one after the other. audit: None where there is none."""
+def objections(inventory: Inventory, audit: dict[str, Any]) -> list[Objection]:
+    """All of them, at once, so that nobody meets them one after the other. audit: the content of `audit.json`."""
     return [
         *_of_evaluation(inventory),
         *_of_the_audit(audit),
@@ -80,9 +80,7 @@ def is_training(name: str) -> bool:
     return not {"train", "training"}.isdisjoint(re.split(r"[^a-z]+", name.rpartition("/")[2].lower()))
 
 
-def _of_the_audit(audit: dict[str, Any] | None) -> list[Objection]:
-    if audit is None:
-        return [Objection("--allow", "no_audit", "nobody has audited the rows (reasonrag audit DIR)")]
+def _of_the_audit(audit: dict[str, Any]) -> list[Objection]:
     return [
         Objection("--allow", str(each["name"]), f"the audit has an error, {each['name']} ({each.get('count', '?')})")
         for each in checks_of(audit)

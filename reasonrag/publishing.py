@@ -15,6 +15,7 @@ import orjson
 from pydantic import BaseModel
 
 from preference.formats import FORMATS
+from reasonrag.auditing import audit
 from reasonrag.cards import CardFacts, card
 from reasonrag.errors import InputError
 from reasonrag.inventory import AUDIT, SPLITS, Inventory, secrets_in, take_inventory
@@ -114,22 +115,21 @@ def _check_extra() -> None:
         raise InputError(f"publishing needs {missing[0]}, which the hub extra brings: pip install 'reasonrag[hub]'")
 
 
-def _fresh_audit(inventory: Inventory, say: Callable[[str], None]) -> dict[str, Any] | None:
-    """The audit of these very rows; None where there is none."""
+def _fresh_audit(inventory: Inventory, say: Callable[[str], None]) -> dict[str, Any]:
+    """The audit of these very rows, made now where there is none."""
     path = inventory.directory / AUDIT
     rows = [inventory.directory / FORMATS["proguide"].file_name(split) for split in SPLITS]
     newest = max(each.stat().st_mtime_ns for each in rows if each.is_file())
     if not path.is_file() or path.stat().st_mtime_ns < newest:
-        say(f"{path} is missing or older than the rows")
-        # CALL SITE of reasonrag.auditing.audit(inventory.directory), which writes audit.json; then go on below.
-        return None
+        say(f"{path} is missing or older than the rows; auditing them now")
+        audit(inventory.directory)
     try:
-        audit = orjson.loads(path.read_bytes())
+        found = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
         raise InputError(f"{path} is not JSON. Audit again: reasonrag audit {inventory.directory}") from error
-    if not isinstance(audit, dict) or not isinstance(audit.get("checks"), list):
+    if not isinstance(found, dict) or not isinstance(found.get("checks"), list):
         raise InputError(f"{path} is no audit. Audit again: reasonrag audit {inventory.directory}")
-    return audit
+    return found
 
 
 def _warnings(settings: PublishSettings, inventory: Inventory) -> list[str]:

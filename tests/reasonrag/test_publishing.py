@@ -381,8 +381,6 @@ def with_an_old_audit(data: Path) -> None:
             "empty_sides",
             "the audit has an error, empty_sides (3)",
         ),
-        (with_an_old_audit, "--allow", "no_audit", "nobody has audited the rows"),
-        (lambda data: (data / "audit.json").unlink(), "--allow", "no_audit", "nobody has audited the rows"),
         (lambda data: tell(data, flipped=4), "--allow", "flipped", "the sides of 4 pairs are exchanged on purpose"),
         (with_a_key, "--allow", "secrets", "questions.jsonl, line 1 hold something like a key"),
     ],
@@ -401,6 +399,18 @@ def test_an_objection_stands_until_it_is_set_aside_by_name(
     assert done.status == 0, done.err
     assert f"set aside: {flag} {name}" in done.out
     assert f"({flag} `{name}`)" in (data / "publish" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("spoil", [with_an_old_audit, lambda data: (data / "audit.json").unlink()])
+def test_rows_that_nobody_audited_are_audited_first(
+    spoil: Callable[[Path], None], data: Path, reasonrag: Reasonrag
+) -> None:
+    """An audit that is missing, or older than the rows, is made before anything is decided."""
+    spoil(data)
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 0, done.err
+    assert "auditing them now" in done.err
+    assert json.loads((data / "audit.json").read_bytes())["schema_version"] == "reasonrag.audit/1"
 
 
 def test_all_objections_are_told_at_once(data: Path, reasonrag: Reasonrag) -> None:
