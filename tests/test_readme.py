@@ -47,6 +47,7 @@ def run(command: list[str], **environment: str) -> str:
         check=False,
         capture_output=True,
         text=True,
+        stdin=subprocess.DEVNULL,
         env=os.environ | {"COLUMNS": "80"} | environment,
     )
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr}"
@@ -110,8 +111,9 @@ def test_make_demo_runs_the_commands_that_the_readme_says() -> None:
 
 @pytest.fixture
 def qa(shared_data: Path) -> None:
-    """The real questions where the README has them."""
+    """The real questions, and real pairs in the published form, where the README has them."""
     Path("qa").symlink_to(shared_data)
+    Path("RAG_ProGuide.json").symlink_to(shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json")
 
 
 @pytest.mark.usefixtures("qa")
@@ -149,7 +151,13 @@ def test_every_file_the_readme_names_exists() -> None:
         assert (ROOT / each).exists(), each
 
 
-@pytest.mark.parametrize("command", ["generate", "pairs", "calibrate", "tune", "index", "simulate-endpoint"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("generate", "pairs", "audit", "review", "publish", "import", "calibrate", "tune", "index"),
+        "simulate-endpoint",
+    ],
+)
 def test_every_flag_the_readme_names_exists(command: str) -> None:
     """A flag that was renamed is renamed in the README too."""
     known = "".join(run([sys.executable, "-m", "reasonrag", *each, "--help"], COLUMNS="200") for each in ALL_COMMANDS)
@@ -164,6 +172,10 @@ def test_every_flag_the_readme_names_exists(command: str) -> None:
 ALL_COMMANDS = (
     ["generate"],
     ["pairs"],
+    ["audit"],
+    ["review"],
+    ["publish"],
+    ["import"],
     ["calibrate"],
     ["tune"],
     ["index", "build"],
