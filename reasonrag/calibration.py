@@ -273,7 +273,8 @@ class _ValueModel(BaseModel):
 
 class _Recipe(BaseModel):
     outcome: str = "f1"
-    judge_sees_gold: bool = False
+    judge_sees_gold: bool | None = False
+    """Null in an imported run, where no judge was asked."""
 
 
 class _DecidesAnswers(BaseModel):
@@ -510,7 +511,7 @@ class _Revaluer:
             agent = make_agent(continuing.settings, behind(None), policy.sampling, retriever, prompts)
             sides = await _sides_of(agent, sample.pairs, judged=rule.judged)
             failures = opened.enter_context(FailureLog(self.run / PLACE / FAILURES))
-            fresh = _FreshOutcomes(rule, gold=self.made.decides_answers.recipe.judge_sees_gold)
+            fresh = _FreshOutcomes(rule, gold=bool(self.made.decides_answers.recipe.judge_sees_gold))
             again = _Again(agent, self.settings.k, failures, fresh)
             values, owed = await again.recorded(sides)
             if owed:

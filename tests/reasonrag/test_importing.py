@@ -237,7 +237,7 @@ def test_pairs_become_a_data_set_that_trains_at_once(tmp_path: Path, reasonrag: 
     info = read_json(tmp_path / "data/p/dataset_info.json")["rag_proguide"]
     assert info["columns"]["system"] == "instruction"
     summary = read_json(tmp_path / "data/p/summary.json")
-    assert (summary["label"], summary["pairs"], summary["teachers"]) == ("imported", 2, ["unknown"])
+    assert (summary["pairs_by_label"], summary["teachers"]) == ({"imported": 2}, ["unknown"])
 
 
 def test_rows_that_are_no_pairs_are_kept_apart_with_their_cause(tmp_path: Path, reasonrag: Reasonrag) -> None:
