@@ -99,8 +99,8 @@ def _speed(script: Path | None, trees: int, scratch: Path) -> Iterator[str]:
     )
     yield (
         "\nThe published script writes what its rule (margin .01) lets pass, in one format. `pairs` labels every "
-        "candidate with confidence, similarity and token lengths, keeps them all, looks for the questions in evaluation "
-        "splits, applies the default filters, audits every row, and accounts for every candidate that was dropped."
+        "candidate with confidence, similarity and token lengths, keeps them all, looks for the questions in "
+        "evaluation splits, applies the default filters, audits every row, and accounts for every dropped candidate."
     )
 
 
