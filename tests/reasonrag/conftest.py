@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -60,6 +63,29 @@ def endpoint() -> Iterator[str]:
         base_url = server.stdout.readline().split()[2]
         yield base_url
         server.terminate()
+
+
+AskLlamaFactory = Callable[[str, object], Any]
+
+
+@pytest.fixture(scope="session")
+def ask_llama_factory(train_python: Path) -> AskLlamaFactory:
+    """What a script prints as JSON that finds `question` as JSON on stdin, run where LLaMA-Factory is."""
+
+    def ask(script: str, question: object) -> Any:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(
+            [str(train_python), "-c", script],
+            input=json.dumps(question),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment | {"HF_HUB_OFFLINE": "1", "DISABLE_VERSION_CHECK": "1"},
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+    return ask
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from reasonrag.cutoffs import STEP, advised_cutoff, cutoff, kept
 
-from .train_environment import ask_llama_factory
+from .conftest import AskLlamaFactory
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40_000), st.integers(1, 40_000)), min_size=1, max_size=20)
 
@@ -41,7 +41,7 @@ def test_what_is_left_of_prompt_and_reply(prompt: int, reply: int, cutoff_len: i
     assert tuple(int(each[0]) for each in kept(np.array([prompt]), np.array([reply]), cutoff_len)) == left
 
 
-def test_the_rule_is_that_of_llama_factory() -> None:
+def test_the_rule_is_that_of_llama_factory(ask_llama_factory: AskLlamaFactory) -> None:
     """Its own function says the same of every length near and far from the borders."""
     draw = np.random.default_rng(0)
     rows = [

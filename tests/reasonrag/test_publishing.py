@@ -38,7 +38,6 @@ pytest.importorskip("datasets", reason="the hub extra is not installed")
 
 REPO = "org/atlas"
 ROOT = Path(__file__).parents[2]
-TRAIN_PYTHON = Path(os.environ.get("REASONRAG_TRAIN_PYTHON", ROOT / ".venv-train" / "bin" / "python"))
 """Read before `own_settings` clears it."""
 FORMATS = ("kto", "sft", "sharegpt", "trl")
 
@@ -548,10 +547,8 @@ def test_load_dataset_gives_the_rows_that_went_in(hub: HubServer, data: Path, tm
             assert got[name].get(split, []) == rows, (name, split)
 
 
-def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_path: Path) -> None:
+def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_path: Path, train_python: Path) -> None:
     """`dataset_dir: REMOTE:org/name`: its own parser and loader give the right rows in the right roles."""
-    if not TRAIN_PYTHON.exists():
-        pytest.skip(f"no environment with LLaMA-Factory at {TRAIN_PYTHON} (set REASONRAG_TRAIN_PYTHON)")
     assert published(hub, data).returncode == 0
     code = (
         "import json\n"
@@ -566,7 +563,7 @@ def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_pat
         "    'rag_proguide_kto': 'kto', 'rag_proguide_sft': 'sft'}\n"
         "print('\\n' + json.dumps({name: load(stage, name) for name, stage in stages.items()}))"
     )
-    got = json.loads(process(code, hub, tmp_path / "reader", python=TRAIN_PYTHON, PYTHONPATH="").splitlines()[-1])
+    got = json.loads(process(code, hub, tmp_path / "reader", python=train_python, PYTHONPATH="").splitlines()[-1])
     for name, file in {
         "rag_proguide": "RAG_ProGuide.json",
         "rag_proguide_sharegpt": "RAG_ProGuide.json",

@@ -14,8 +14,8 @@ from preference import Message
 from reasonrag.errors import InputError
 from reasonrag.tokens import ESTIMATE, QWEN, QwenVocabulary, RuleOfThumb, TokenizerFile, token_counter
 
+from .conftest import AskLlamaFactory
 from .qwen_files import write_tokenizer
-from .train_environment import ask_llama_factory
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
 for package in ("tiktoken", "dashscope"):
@@ -64,7 +64,7 @@ def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "Qwen2.5-0.5B")
 
 
-def test_lengths_are_those_of_llama_factory(tokenizer_folder: Path) -> None:
+def test_lengths_are_those_of_llama_factory(tokenizer_folder: Path, ask_llama_factory: AskLlamaFactory) -> None:
     """Its template `qwen` and a tokenizer of transformers encode the same rows to as many tokens: of the prompt up to
     where the reply begins, and of the reply with what ends it."""
     rows = [(system, user, TEXTS[number % len(TEXTS)]) for number, (system, user) in enumerate(PROMPTS)]
