@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import orjson
 
@@ -170,8 +170,8 @@ def _completed(origin: Origin, rollout: RolloutRecord) -> Origin:
 
 
 def merge_candidates(folders: Sequence[Path], out: Path) -> None:
-    """Several folders with candidates as one; states of one question stand together, and a tree that is in several
-    folders is taken once.
+    """Several folders with candidates as one; states of one question stand together, and of a tree that is in several
+    folders the first is taken, whoever counted its tokens or labelled its pairs.
 
     Raises OSError, and MalformedCandidatesError for a line that names no question.
     """
@@ -212,24 +212,42 @@ def _counted(state: StateRecord, tokens: TokenCounter) -> StateRecord:
 
 
 def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:
-    """Source and place of every line, those of a question together; of equal lines the first."""
+    """Source and place of every line, those of a question together; of lines of one tree that are equal the first."""
     places: dict[str, list[tuple[int, int]]] = {}
     seen: set[bytes] = set()
     for number, source in enumerate(sources):
         place = 0
         for count, line in enumerate(source, start=1):
-            digest = hashlib.sha256(line.rstrip(b"\r\n")).digest()[:16]
+            key, digest = _key_and_digest(line, where=f"{source.name}, line {count}")
             if digest not in seen:
                 seen.add(digest)
-                key = _key_of(line, where=f"{source.name}, line {count}")
                 places.setdefault(key, []).append((number, place))
             place += len(line)
     for found in places.values():
         yield from found
 
 
-def _key_of(line: bytes, *, where: str) -> str:
+def _key_and_digest(line: bytes, *, where: str) -> tuple[str, bytes]:
+    """Of the question that a line is of, and of what it says of a tree."""
     try:
-        return question_key(orjson.loads(line)["question"])
+        record = orjson.loads(line)
+        key = question_key(record["question"])
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise MalformedCandidatesError(f"{where} names no question: {error}") from error
+    return key, hashlib.sha256(orjson.dumps(_explored(record))).digest()[:16]
+
+
+def _explored(record: Any) -> Any:
+    """What exploring decided: neither what is known of the run beside its rollouts, nor who counted tokens, nor which
+    pairs a judge picked. All of it where no run is named."""
+    try:
+        origin = record["origin"]
+        if origin["config_hash"] is None:
+            return record
+        run = origin["config_hash"], origin["seed"], origin["dataset"], origin["split"]
+        if "steps" not in record:
+            return run, {name: value for name, value in record.items() if name != "origin"}
+        steps = [(step["id"], step["reward"]) for step in record["steps"]]
+        return run, record["question_id"], record["state_id"], steps, [pair["pair_id"] for pair in record["pairs"]]
+    except (KeyError, TypeError):
+        return record  # whoever reads the line says what is wrong with it
