@@ -116,7 +116,8 @@ class ExportOptions:
     """What is written of the pairs that were chosen.
 
     formats: beside RAG_ProGuide, which is always written. validation: share of the questions with a pair that go to
-    validation files; of two questions or more, one at least goes there, and one at least is left to train on. flip: share of the training pairs whose sides are exchanged. seed: of both choices.
+    validation files; of several questions one at least, and not all. flip: share of the training pairs whose sides are
+    exchanged. seed: of both choices.
     """
 
     formats: tuple[FormatName, ...] = ("proguide",)

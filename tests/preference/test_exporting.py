@@ -442,8 +442,17 @@ def test_contaminated_questions_are_left_out_and_counted(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("questions", "share", "held_out"),
-    [(100, 0.05, 5), (100, 0.5, 50), (100, 0.0, 0), (10, 0.05, 1), (10, 0.99, 9), (2, 0.05, 1), (2, 0.99, 1), (1, 0.05, 0)]
-    + [(0, 0.05, 0)],
+    [
+        (100, 0.05, 5),
+        (100, 0.5, 50),
+        (100, 0.0, 0),
+        (10, 0.05, 1),
+        (10, 0.99, 9),
+        (2, 0.05, 1),
+        (2, 0.99, 1),
+        (1, 0.05, 0),
+        (0, 0.05, 0),
+    ],
 )
 def test_so_many_questions_are_held_out(questions: int, share: float, held_out: int, tmp_path: Path) -> None:
     """That share of those with a pair, rounded, and at least one; at least one is left to train on. What has no pair
