@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -104,11 +105,23 @@ def _shared(
     """Results in the order of the chunks, of which only so many are in memory."""
     waiting: deque[Future[list[_Labelled]]] = deque()
     for chunk in chunks:
-        waiting.append(workers.submit(work, chunk))
+        with _unheard_interrupts():
+            waiting.append(workers.submit(work, chunk))
         if len(waiting) > ahead:
             yield from waiting.popleft().result()
     while waiting:
         yield from waiting.popleft().result()
+
+
+@contextmanager
+def _unheard_interrupts() -> Iterator[None]:
+    """Processes that start here never hear Ctrl-C, which a terminal sends to all: whoever shares the work ends them.
+    One that comes meanwhile is heard afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _label_lines(lines: _Lines, *, origin: Origin | None, tokens: TokenCounter | None) -> list[_Labelled]:

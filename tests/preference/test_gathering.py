@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -107,6 +111,28 @@ def test_several_processes_write_what_one_would(tmp_path: Path) -> None:
     label_file(run, tmp_path / "one")
     label_file(run, tmp_path / "two", processes=2)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_processes_leave_an_interrupt_to_the_one_that_started_them(tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to all of them: those that help neither stop nor fill the screen with tracebacks."""
+    run = tmp_path / "rollouts.jsonl"
+    run.write_bytes(b"".join(map(megabyte, range(70))))
+    done = threading.Event()
+
+    def interrupt() -> None:
+        while not done.wait(0.01):
+            for each in multiprocessing.active_children():
+                if each.pid is not None:
+                    os.kill(each.pid, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        label_file(run, tmp_path / "two", processes=2)
+    finally:
+        done.set()
+        interrupting.join()
+    assert len(asked_in(tmp_path / "two")) == 70
 
 
 def test_a_broken_line_is_named_by_whichever_process_finds_it(tmp_path: Path) -> None:
