@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import orjson
 from pydantic import BaseModel
 
-from preference.candidates import QuestionRecord, StateRecord, question_key, read_lines
+from preference.candidates import Ends, QuestionRecord, StateRecord, question_key, read_lines
 from preference.formats import (
     ACTION_TYPE_NAMES,
     FORMATS,
@@ -116,7 +116,8 @@ class ExportOptions:
     """What is written of the pairs that were chosen.
 
     formats: beside RAG_ProGuide, which is always written. validation: share of the questions with a pair that go to
-    validation files. flip: share of the training pairs whose sides are exchanged. seed: of both choices.
+    validation files; of several questions one at least, and not all. flip: share of the training pairs whose sides are
+    exchanged. seed: of both choices.
     """
 
     formats: tuple[FormatName, ...] = ("proguide",)
@@ -284,8 +285,8 @@ def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts
         if any(i not in beyond for i in range(first, end))
     ]
     with_a_pair.sort(key=lambda key: lot(f"validation:{key}", seed=options.seed))
-    some = max(1, round(options.validation * len(with_a_pair))) if options.validation and len(with_a_pair) > 1 else 0
-    return _Plan(rules, facts.contaminated, beyond, frozenset(with_a_pair[:some]))
+    held_out = max(1, round(options.validation * len(with_a_pair))) if options.validation else 0
+    return _Plan(rules, facts.contaminated, beyond, frozenset(with_a_pair[:-1][:held_out]))
 
 
 # -- files -----------------------------------------------------------------------------------------------------
@@ -374,6 +375,7 @@ class _Writers:
     def __init__(self, files: ExitStack, out: Path, options: ExportOptions) -> None:
         self._open: dict[tuple[FormatName, SplitName], _RowFile] = {}
         self._hashed: dict[str, _Hashed] = {}
+        self._taught: tuple[str, set[tuple[str, str, str]]] = "", set()
         splits: tuple[SplitName, ...] = ("train", "validation") if options.validation else ("train",)
         for name in dict.fromkeys(("proguide", *options.formats)):
             for split in splits:
@@ -401,8 +403,16 @@ class _Writers:
                     file.write(row)
 
     def write_path(self, question: QuestionRecord, split: SplitName) -> None:
-        if ("sft", split) in self._open:
-            for row in sft_rows(question):
+        """Steps that the trees of a question, one after the other, have in common are written once."""
+        if ("sft", split) not in self._open:
+            return
+        key = question_key(question.question)
+        if key != self._taught[0]:
+            self._taught = key, set()
+        for row in sft_rows(question):
+            step = row["instruction"], row["input"], row["output"]
+            if step not in self._taught[1]:
+                self._taught[1].add(step)
                 self._open["sft", split].write(row)
 
     def finish(self) -> dict[str, int]:
@@ -444,7 +454,7 @@ class _Tally:
         self.tags: Counter[str] = Counter()
         self.gold: Counter[tuple[str, str]] = Counter()
         self.dropped: Counter[str] = Counter()
-        self.pairless: Counter[str] = Counter()
+        self.ends: dict[str, set[Ends]] = {}
         self.confidence = self.margin = 0.0
         self.squares: Counter[str] = Counter()
         self.with_a_pair: set[str] = set()
@@ -503,9 +513,8 @@ class _Tally:
         self.seen["splits"].add(f"{origin.dataset}/{origin.split}")
         self.seen["recipes"].add(origin.recipe or "unknown")
         self.seen["teachers"].add(origin.teacher or "unknown")
-        if key not in self.done and key not in self.with_a_pair:
-            self.pairless[question.ends if question.ends in ("all_right", "all_wrong") else "dropped"] += 1
         self.done.add(key)
+        self.ends.setdefault(key, set()).add(question.ends)
 
     def summary(self, rules: PairingRules, options: ExportOptions, facts: Facts) -> PairSummary:
         counts, failed = self.counts, self.failed - self.done
@@ -514,7 +523,7 @@ class _Tally:
             questions=len(self.done | self.failed),
             failed_questions=len(failed),
             questions_with_a_pair=len(self.with_a_pair),
-            without_a_pair=dict(sorted(self.pairless.items())),
+            without_a_pair=self._without_a_pair(),
             states=counts["states"],
             candidates=counts["candidates"],
             pairs=counts["pairs"],
@@ -541,6 +550,14 @@ class _Tally:
             versions=facts.versions,
             warnings=[*self._warnings(), *facts.warnings],
         )
+
+    def _without_a_pair(self) -> dict[str, int]:
+        """Why questions gave none; of one that several runs explored, what all its trees came to."""
+        why: Counter[str] = Counter()
+        for key in self.ends.keys() - self.with_a_pair:
+            [end, *others] = self.ends[key]
+            why[end if not others and end in ("all_right", "all_wrong") else "dropped"] += 1
+        return dict(sorted(why.items()))
 
     def _effective(self) -> EffectiveSize:
         pairs = self.counts["pairs"]

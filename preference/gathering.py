@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import orjson
 
@@ -104,11 +105,23 @@ def _shared(
     """Results in the order of the chunks, of which only so many are in memory."""
     waiting: deque[Future[list[_Labelled]]] = deque()
     for chunk in chunks:
-        waiting.append(workers.submit(work, chunk))
+        with _unheard_interrupts():
+            waiting.append(workers.submit(work, chunk))
         if len(waiting) > ahead:
             yield from waiting.popleft().result()
     while waiting:
         yield from waiting.popleft().result()
+
+
+@contextmanager
+def _unheard_interrupts() -> Iterator[None]:
+    """Processes that start here never hear Ctrl-C, which a terminal sends to all: whoever shares the work ends them.
+    One that comes meanwhile is heard afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _label_lines(lines: _Lines, *, origin: Origin | None, tokens: TokenCounter | None) -> list[_Labelled]:
@@ -170,8 +183,8 @@ def _completed(origin: Origin, rollout: RolloutRecord) -> Origin:
 
 
 def merge_candidates(folders: Sequence[Path], out: Path) -> None:
-    """Several folders with candidates as one; states of one question stand together, and a tree that is in several
-    folders is taken once.
+    """Several folders with candidates as one; states of one question stand together, and of a tree that is in several
+    folders the first is taken, whoever counted its tokens or labelled its pairs.
 
     Raises OSError, and MalformedCandidatesError for a line that names no question.
     """
@@ -212,24 +225,42 @@ def _counted(state: StateRecord, tokens: TokenCounter) -> StateRecord:
 
 
 def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:
-    """Source and place of every line, those of a question together; of equal lines the first."""
+    """Source and place of every line, those of a question together; of lines of one tree that are equal the first."""
     places: dict[str, list[tuple[int, int]]] = {}
     seen: set[bytes] = set()
     for number, source in enumerate(sources):
         place = 0
         for count, line in enumerate(source, start=1):
-            digest = hashlib.sha256(line.rstrip(b"\r\n")).digest()[:16]
+            key, digest = _key_and_digest(line, where=f"{source.name}, line {count}")
             if digest not in seen:
                 seen.add(digest)
-                key = _key_of(line, where=f"{source.name}, line {count}")
                 places.setdefault(key, []).append((number, place))
             place += len(line)
     for found in places.values():
         yield from found
 
 
-def _key_of(line: bytes, *, where: str) -> str:
+def _key_and_digest(line: bytes, *, where: str) -> tuple[str, bytes]:
+    """Of the question that a line is of, and of what it says of a tree."""
     try:
-        return question_key(orjson.loads(line)["question"])
+        record = orjson.loads(line)
+        key = question_key(record["question"])
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise MalformedCandidatesError(f"{where} names no question: {error}") from error
+    return key, hashlib.sha256(orjson.dumps(_explored(record))).digest()[:16]
+
+
+def _explored(record: Any) -> Any:
+    """What exploring decided: neither what is known of the run beside its rollouts, nor who counted tokens, nor which
+    pairs a judge picked. All of it where no run is named."""
+    try:
+        origin = record["origin"]
+        if origin["config_hash"] is None:
+            return record
+        run = origin["config_hash"], origin["seed"], origin["dataset"], origin["split"]
+        if "steps" not in record:
+            return run, {name: value for name, value in record.items() if name != "origin"}
+        steps = [(step["id"], step["reward"]) for step in record["steps"]]
+        return run, record["question_id"], record["state_id"], steps, [pair["pair_id"] for pair in record["pairs"]]
+    except (KeyError, TypeError):
+        return record  # whoever reads the line says what is wrong with it

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 
 from preference import (
     MalformedCandidatesError,
@@ -24,7 +25,7 @@ from preference import (
     RolloutRecord,
     export_pairs,
 )
-from preference.exporting import CANDIDATES, QUESTIONS, Facts
+from preference.exporting import CANDIDATES, QUESTIONS, SUMMARY, Facts
 from preference.gathering import label_file, merge_candidates, recount
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
@@ -34,7 +35,7 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.contamination import Gate, gate
 from reasonrag.errors import InputError
 from reasonrag.evaluation_splits import EvalSplits, add_given, add_known
-from reasonrag.picking import describe_judging, label_by_judge
+from reasonrag.picking import Judging, describe_judging, label_by_judge
 from reasonrag.runs import CONFIG, ROLLOUTS
 from reasonrag.session import SilentWatcher, Watcher
 from reasonrag.settings import PairsSettings, resolve
@@ -68,12 +69,15 @@ def pairs(
         add_given(splits, settings.eval)  # a bad file is told before anything is labelled
         sources = gather(runs, settings.out, tokens, processes=processes)
         gated = _gate(settings, splits, sources)
-        judging = None
         if settings.label == "judge":
-            judging = run_to_end(label_by_judge(settings.out, settings, chat_model, watcher or SilentWatcher()))
+            watcher = watcher or SilentWatcher()
+            judging = run_to_end(label_by_judge(settings.out, settings, chat_model, watcher)).model_dump()
+        else:
+            judging, untold = _judged_before(sources, settings.out)
+            warnings = [*warnings, *untold]
         facts = Facts(
             sources=tuple(map(str, sources)),
-            judging={} if judging is None else judging.model_dump(),
+            judging=judging,
             token_counter=tokens.name,
             contaminated=gated.contaminated,
             contamination=gated.summary.model_dump(),
@@ -95,11 +99,37 @@ def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path]) 
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
-    """What `pairs` with `label="judge"` would ask and cost, in a line. Asks nobody; writes the candidates to `out`."""
+    """What `pairs` with `label="judge"` would ask and cost, in a line. Asks nobody, and leaves `out` as it is."""
     settings = resolve(PairsSettings, "pairs", flags)
-    with _understood(settings.out):
-        gather(runs, settings.out, token_counter(settings.tokenizer)[0])
-        return describe_judging(settings.out, settings)
+    tokens, _ = token_counter(settings.tokenizer)
+    with _understood(settings.out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
+        sources = _sources(runs, settings.out)
+        gather(sources, Path(scratch), tokens)
+        return describe_judging(Path(scratch), settings)
+
+
+_JUDGED = b'"label":"judge"'
+"""What stands in the line of a state that a judge labelled, and nowhere else: text in JSON has no bare quotes."""
+
+
+def _judged_before(sources: Sequence[Path], out: Path) -> tuple[dict[str, Any], list[str]]:
+    """What the summary of a source tells of the judge whose labels stand in the candidates; and a warning where that
+    is not known, or was not one judge alone."""
+    with (out / CANDIDATES).open("rb") as lines:
+        if not any(_JUDGED in line for line in lines):
+            return {}, []
+    told = [judging for judging in map(_judging_of, sources) if judging]
+    if len(told) == 1:
+        return told[0] | {"session_calls": 0}, []
+    why = "several sources were judged" if told else f"no {SUMMARY} of a source tells of one"
+    return {}, [f"labels are of a judge, and {why}: what it was, and what it cost, is not in this summary"]
+
+
+def _judging_of(source: Path) -> dict[str, Any]:
+    try:
+        return Judging.model_validate(orjson.loads((source / SUMMARY).read_bytes())["judging"]).model_dump()
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValidationError):
+        return {}  # a run, or files that were copied without it
 
 
 @contextmanager
@@ -125,17 +155,7 @@ def gather(
 
     Raises InputError for a source that is neither a run nor a data set, and for an `out` that is a run.
     """
-    if (out / ROLLOUTS).exists():
-        raise InputError(f"--out {out} is a run directory, whose summary would be overwritten; choose another")
-    sources = [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
-    if not sources:
-        raise InputError("give at least one run directory of reasonrag generate")
-    for source in sources:
-        if not is_data_set(source) and not _rollouts(source).is_file():
-            missing = _rollouts(source)
-            raise InputError(
-                f"there is no {missing}; give a run directory. Make one with: reasonrag generate --run {source}"
-            )
+    sources = _sources(runs, out)
     if len(sources) == 1 and not is_data_set(sources[0]):
         _label(sources[0], out, tokens, processes)
         return sources
@@ -154,6 +174,22 @@ def gather(
         recount(out, tokens)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    return sources
+
+
+def _sources(runs: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
+    """Where they are, if all of them can be read and `out` is no run. Raises InputError."""
+    if (out / ROLLOUTS).exists():
+        raise InputError(f"--out {out} is a run directory, whose summary would be overwritten; choose another")
+    sources = [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
+    if not sources:
+        raise InputError("give at least one run directory of reasonrag generate")
+    for source in sources:
+        if not is_data_set(source) and not _rollouts(source).is_file():
+            missing = _rollouts(source)
+            raise InputError(
+                f"there is no {missing}; give a run directory. Make one with: reasonrag generate --run {source}"
+            )
     return sources
 
 

@@ -223,7 +223,8 @@ class _Round:
         except ModelError as error:
             self._failures.give_up("state", error, **_where(state))
         finally:
-            answer.set_result(verdict)
+            if not answer.done():  # a second Ctrl-C cancels whoever waits for it, and it with them
+                answer.set_result(verdict)
         return verdict
 
 

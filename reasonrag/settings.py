@@ -242,7 +242,10 @@ class PairingSettings(Settings):
     """What makes a pair, as far as one question goes."""
 
     min_margin: float = Field(
-        default=_RULES.min_margin, ge=0, description="Smallest difference of rewards that makes a pair"
+        default=_RULES.min_margin,
+        ge=0,
+        allow_inf_nan=False,
+        description="Smallest difference of rewards that makes a pair",
     )
     min_confidence: float = Field(
         default=_RULES.min_confidence, ge=0, le=1, description="Smallest chance that the chosen step is truly better"
@@ -256,13 +259,17 @@ class PairingSettings(Settings):
     max_per_combination: int = Field(
         default=_RULES.max_per_combination or 0,
         ge=0,
+        lt=2**63,
         description="Pairs of a state with the same two action types, widest margins first; 0: all",
     )
     max_per_state: int = Field(
-        default=_RULES.max_per_state or 0, ge=0, description="Surest pairs of a state that are kept; 0: all"
+        default=_RULES.max_per_state or 0, ge=0, lt=2**63, description="Surest pairs of a state that are kept; 0: all"
     )
     max_per_question: int = Field(
-        default=_RULES.max_per_question or 0, ge=0, description="Surest pairs of a question that are kept; 0: all"
+        default=_RULES.max_per_question or 0,
+        ge=0,
+        lt=2**63,
+        description="Surest pairs of a question that are kept; 0: all",
     )
     same_type: bool = Field(
         default=_RULES.same_type, description="Only pairs of two steps of one action type, or of any two"
@@ -338,7 +345,10 @@ class PairsSettings(PairingSettings):
         description="Largest share of pairs of two answers that cover-EM cannot tell apart; 1: any",
     )
     max_tokens: int = Field(
-        default=_RULES.max_tokens or 0, ge=0, description="Longest prompt and reply together, in tokens; 0: any"
+        default=_RULES.max_tokens or 0,
+        ge=0,
+        lt=2**63,
+        description="Longest prompt and reply together, in tokens; 0: any",
     )
     eval: list[str] = Field(
         default=[],
@@ -352,7 +362,13 @@ class PairsSettings(PairingSettings):
     flip: float = Field(
         default=0.0, ge=0, le=1, description="Share of the training pairs whose sides are exchanged, to try out noise"
     )
-    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of what goes to validation and what is flipped")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=2**63,
+        description="Seed of what goes to validation and what is flipped; of what a judge is shown first, so that "
+        "another one asks it anew",
+    )
     tokenizer: str | None = Field(default=None, description=_TOKENIZER)
     allow: list[str] = Field(default=[], description=_ALLOW)
 

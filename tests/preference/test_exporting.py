@@ -370,6 +370,24 @@ def test_the_summary_says_why_questions_gave_no_pair(tmp_path: Path) -> None:
     assert (summary.questions, summary.questions_with_a_pair, summary.failed_questions) == (8, 1, 1)
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_question_of_several_trees_gave_no_pair_for_what_all_of_them_came_to(
+    order: tuple[int, int], tmp_path: Path
+) -> None:
+    """All wrong in one run and mixed in another is mixed, whichever comes first."""
+    ends = [query("who", 0.5, rollouts=rollouts_of(0, 3))], [query("who", 0.5, rollouts=rollouts_of(0.5, 3))]
+    trees = [siblings(*steps, question_id=str(number)) for number, steps in enumerate(ends)]
+    assert export(tmp_path, *(trees[each] for each in order)).without_a_pair == {"dropped": 1}
+
+
+def test_a_step_on_the_best_paths_of_two_trees_is_taught_once(tmp_path: Path) -> None:
+    """Two explorations of a question that came to the same path would teach it with twice the weight."""
+    options = ExportOptions(("sft",), validation=0)
+    export(tmp_path / "one", ada(), options=options)
+    export(tmp_path / "two", ada(), ada(config_hash="another"), options=options)
+    assert rows(tmp_path / "one" / "sft.json") == rows(tmp_path / "two" / "sft.json") != []
+
+
 def test_the_summary_names_every_recipe_and_split(tmp_path: Path) -> None:
     """So that a mixture of runs is seen."""
     released = {"name": "released", "alpha": 0.9, "margin_by_layer": False}
@@ -424,10 +442,20 @@ def test_contaminated_questions_are_left_out_and_counted(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("questions", "share", "held_out"),
-    [(100, 0.05, 5), (100, 0.5, 50), (100, 0.0, 0), (10, 0.05, 1), (2, 0.05, 1), (1, 0.05, 0), (0, 0.05, 0)],
+    [
+        (100, 0.05, 5),
+        (100, 0.5, 50),
+        (100, 0.0, 0),
+        (10, 0.05, 1),
+        (10, 0.99, 9),
+        (2, 0.05, 1),
+        (2, 0.99, 1),
+        (1, 0.05, 0),
+        (0, 0.05, 0),
+    ],
 )
 def test_so_many_questions_are_held_out(questions: int, share: float, held_out: int, tmp_path: Path) -> None:
-    """That share of those with a pair, rounded, and at least one where another is left to train on. What has no pair
+    """That share of those with a pair, rounded, and at least one; at least one is left to train on. What has no pair
     does not count."""
     records = [asked(number) for number in range(questions)]
     useless = siblings(query("who", 0.9), query("who", 0.1), question="Useless?", question_id="useless")

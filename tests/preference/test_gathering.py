@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -16,6 +20,7 @@ from preference import (
     ExportOptions,
     MalformedCandidatesError,
     MalformedRolloutsError,
+    Message,
     Origin,
     RolloutRecord,
     export_pairs,
@@ -108,6 +113,28 @@ def test_several_processes_write_what_one_would(tmp_path: Path) -> None:
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
+def test_processes_leave_an_interrupt_to_the_one_that_started_them(tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to all of them: those that help neither stop nor fill the screen with tracebacks."""
+    run = tmp_path / "rollouts.jsonl"
+    run.write_bytes(b"".join(map(megabyte, range(70))))
+    done = threading.Event()
+
+    def interrupt() -> None:
+        while not done.wait(0.01):
+            for each in multiprocessing.active_children():
+                if each.pid is not None:
+                    os.kill(each.pid, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        label_file(run, tmp_path / "two", processes=2)
+    finally:
+        done.set()
+        interrupting.join()
+    assert len(asked_in(tmp_path / "two")) == 70
+
+
 def test_a_broken_line_is_named_by_whichever_process_finds_it(tmp_path: Path) -> None:
     """With its file and number."""
     run = tmp_path / "rollouts.jsonl"
@@ -151,6 +178,35 @@ def test_a_tree_that_two_sources_hold_is_taken_once(tmp_path: Path) -> None:
     summary = export_pairs(tmp_path / "again", tmp_path / "again", NO_FILTERS)
     assert summary.usage is not None
     assert (summary.pairs, summary.usage.calls) == (3, 5)
+
+
+class Characters:
+    """Counts characters."""
+
+    name = "characters"
+    exact = False
+
+    def prompt(self, prompt: Sequence[Message]) -> int:
+        return sum(len(turn.content) for turn in prompt)
+
+    def reply(self, text: str) -> int:
+        return len(text)
+
+
+def test_a_tree_is_taken_once_whoever_counted_its_tokens_and_whatever_else_is_known_of_its_run(tmp_path: Path) -> None:
+    """A data set of an earlier day, and the run it was made of: the first that is given is taken."""
+    write_candidates([ada()], tmp_path / "a", tokens=Characters())
+    write_candidates([ada()], tmp_path / "b", origin=Origin(dataset="toy", split="train", teacher="gpt-4o"))
+    merge_candidates([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
+    assert contents(tmp_path / "both") == contents(tmp_path / "a")
+
+
+def test_trees_whose_steps_are_worth_something_else_are_two(tmp_path: Path) -> None:
+    """The same replies with other rewards are other labels, and so is what no run is named for."""
+    for other in (asked(1, seed=8), siblings(query("who", 0.8), query("what", 0.0), question=asked(1).question)):
+        sources = [candidates_in(tmp_path / "a", asked(1)), candidates_in(tmp_path / "b", other)]
+        merge_candidates(sources, tmp_path / "both")
+        assert len(rows(tmp_path / "both" / "candidates.jsonl")) == 2
 
 
 def test_runs_find_the_same_pair_once(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -153,6 +155,35 @@ def test_a_second_judging_asks_nothing(run: Path, tmp_path: Path) -> None:
     assert from_data.pairs_by_label == {"judge": first.pairs}
 
 
+def test_a_data_set_that_is_filtered_anew_still_says_who_judged_it(run: Path, tmp_path: Path) -> None:
+    """In place, elsewhere and merged; what several judges said has no single summary, and that is said."""
+    first, _ = judged(run, tmp_path / "a", always("<pick>1 2</pick>"))
+    for sources, out in (([tmp_path / "a"], "a"), ([tmp_path / "a"], "b"), ([tmp_path / "b", run], "c")):
+        again = reasonrag.pairs(sources, out=tmp_path / out, min_margin=0.1)
+        assert again.judging == first.judging | {"session_calls": 0}
+    judged(run, tmp_path / "d", always("<pick>2 1</pick>"))
+    both = reasonrag.pairs([tmp_path / "a", tmp_path / "d"], out=tmp_path / "e")
+    assert both.judging == {}
+    assert any("several sources were judged" in warning for warning in both.warnings)
+
+
+def test_a_summary_of_a_judge_whose_labels_are_gone_is_not_carried_on(run: Path, tmp_path: Path) -> None:
+    """The same folder, made anew of its run: labels are values again."""
+    judged(run, tmp_path, always("<pick>1 2</pick>"))
+    reasonrag.pairs(run, out=tmp_path)
+    assert reasonrag.pairs(tmp_path, out=tmp_path).judging == {}
+
+
+def test_a_dry_run_leaves_the_data_set_as_it_is(run: Path, tmp_path: Path, reasonrag: Callable[..., Done]) -> None:
+    """It costs nothing, and above all not the labels that were paid for."""
+    judged(run, tmp_path / "p", always("<pick>1 2</pick>"))
+    before = {path: path.read_bytes() for path in (tmp_path / "p").rglob("*") if path.is_file()}
+    for out in ("p", "new"):
+        flags = ("--out", tmp_path / out, "--label", "judge", "--model", "gpt-4o", "--dry-run")
+        assert reasonrag("pairs", run, *flags).status == 0
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_a_state_that_two_runs_share_is_judged_once(run: Path, tmp_path: Path) -> None:
     """What would be the same question to the judge is one question."""
     another = tmp_path / "another.jsonl"
@@ -164,6 +195,37 @@ def test_a_state_that_two_runs_share_is_judged_once(run: Path, tmp_path: Path) -
     assert len(model.requests) == one.judging["states"]
     assert both.pairs == one.pairs
     assert both.dropped["duplicate"] == one.pairs
+
+
+class Silent:
+    """A judge that never answers; soon after it is first asked, Ctrl-C is pressed twice."""
+
+    name = "silent"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def check(self) -> None:
+        """It is there."""
+
+    async def complete(self, _request: ChatRequest) -> NoReturn:
+        self.asked += 1
+        if self.asked == 1:
+            for after in (0.2, 0.6):
+                asyncio.get_running_loop().call_later(after, signal.raise_signal, signal.SIGINT)
+        await asyncio.sleep(3600)
+        raise AssertionError("nobody waits for an hour")
+
+
+def test_a_second_interrupt_ends_states_that_wait_for_the_judgement_of_another(run: Path, tmp_path: Path) -> None:
+    """At once, as an interrupt and nothing else."""
+    another = tmp_path / "another.jsonl"
+    records = [record.model_copy(update={"seed": 99}) for record in read_rollouts(run / "rollouts.jsonl")]
+    another.write_bytes(b"".join(record.to_line() for record in records))
+    judge = Silent()
+    with pytest.raises(KeyboardInterrupt):
+        reasonrag.pairs([run, another], out=tmp_path / "both", label="judge", chat_model=judge, concurrency=2000)
+    assert 0 < judge.asked < len(states(tmp_path / "both"))
 
 
 def test_a_cap_leaves_the_candidates_and_keeps_the_answers(run: Path, tmp_path: Path) -> None:

@@ -174,6 +174,23 @@ def test_zero_is_no_limit_where_a_limit_of_zero_would_be_no_pair() -> None:
     assert rules == PairingRules(max_per_combination=None, max_efficiency_only=0, max_style_only=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_per_state", 2**63),
+        ("max_per_question", 2**63),
+        ("max_per_combination", 2**63),
+        ("max_tokens", 2**63),
+        ("min_margin", float("inf")),
+        ("min_margin", float("nan")),
+    ],
+)
+def test_a_filter_that_no_summary_could_hold_is_refused(name: str, value: float) -> None:
+    """JSON files have 64 bits for a number, and no infinity."""
+    with pytest.raises(InputError, match=f"--{name.replace('_', '-')}: "):
+        resolve(PairsSettings, "pairs", {"out": "data", name: value}, environment={})
+
+
 @pytest.mark.parametrize("model", [GenerateSettings, PairsSettings])
 def test_every_setting_says_what_it_is(model: type[GenerateSettings | PairsSettings]) -> None:
     """The description is the flag's help."""
