@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reasonrag.audit_report import AuditReport, CheckResult, Estimate, Quantiles
-from reasonrag.auditing import AUDIT_PAGE, read_audit
+from reasonrag.audit_report import AUDIT_PAGE, AuditReport, CheckResult, Estimate, Quantiles
+from reasonrag.auditing import read_audit
 from reasonrag.cutoffs import TRAINERS_DEFAULT
 from reasonrag.display import print_table
 from reasonrag.terminal_text import on_one_line

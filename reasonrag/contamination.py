@@ -15,15 +15,13 @@ from pathlib import Path
 import orjson
 from pydantic import BaseModel
 
-from preference.candidates import Origin, QuestionRecord, question_key, read_lines
+from preference.candidates import Origin, QuestionRecord, is_training_split, question_key, read_lines
 from preference.exporting import QUESTIONS, replacing
 from reasonrag.errors import InputError, choices
-from reasonrag.evaluation_splits import EvalSplit, EvalSplits, Unchecked, is_training_split
+from reasonrag.evaluation_splits import ALL, EvalSplit, EvalSplits, Unchecked
 from reasonrag.likeness import RULES, HeldQuestions, Rule
 
 CONTAMINATION = "contamination.jsonl"
-ALL = "all"
-"""What `--allow-eval` takes in place of a name for every split."""
 
 
 class Match(BaseModel):

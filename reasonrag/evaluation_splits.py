@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from preference.candidates import is_training_split
 from preference.exporting import SUMMARY
 from reasonrag.errors import InputError
 from reasonrag.hub import download_questions
@@ -25,8 +26,9 @@ from reasonrag.runs import CONFIG
 
 HUB: Final = "hub"
 """What `--eval` takes in place of a file for the evaluation splits of FlashRAG's collection."""
+ALL: Final = "all"
+"""What `--allow-eval` takes in place of a name for every split."""
 _KEPT_FOR_EVALUATION = {"dev", "eval", "evaluation", "test", "val", "valid", "validation"}
-_FOR_TRAINING = {"train", "training"}
 _NO_QUESTIONS = {"corpus"}
 
 
@@ -82,11 +84,6 @@ class EvalSplits:
     def miss(self, name: str, path: Path | str, reason: str) -> None:
         if all((each.name, each.path) != (name, str(path)) for each in self.missing):
             self.missing.append(Unchecked(name=name, path=str(path), reason=reason))
-
-
-def is_training_split(split: str) -> bool:
-    """Whether questions of a split so called may be trained on: `train`, `train_1k`, `train-00`."""
-    return bool(_words(split) & _FOR_TRAINING)
 
 
 def _absolute(path: Path) -> Path:
@@ -250,7 +247,7 @@ def _add_if_there(
     try:
         found = open_split(path)
     except InputError as error:
-        if name not in allowed and "all" not in allowed:
+        if name not in allowed and ALL not in allowed:
             raise InputError(f"{error}. Mend the file, or go on without this split: --allow-eval {name}") from error
         splits.miss(name, path, str(error))
         return

@@ -20,13 +20,11 @@ from preference.candidates import Origin
 from preference.exporting import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.formats import FORMATS, PAIRS_FILE, Row, SplitName
 from preference.records import Usage
+from reasonrag.contamination import CONTAMINATION
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact, secrets
 from reasonrag.runs import ROLLOUTS
 
-AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
-CONTAMINATION = "contamination.jsonl"
-"""Questions that stand in an evaluation split, where they were looked for."""
 SPLITS: tuple[SplitName, ...] = ("train", "validation")
 _AGAIN = "Make it again: reasonrag pairs {0} --out {0}"
 _BLOCK = 1 << 20

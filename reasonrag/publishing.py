@@ -15,10 +15,11 @@ import orjson
 from pydantic import BaseModel
 
 from preference.formats import FORMATS
+from reasonrag.audit_report import AUDIT
 from reasonrag.auditing import audit
 from reasonrag.cards import CardFacts, card
 from reasonrag.errors import InputError
-from reasonrag.inventory import AUDIT, SPLITS, Inventory, secrets_in, take_inventory
+from reasonrag.inventory import SPLITS, Inventory, secrets_in, take_inventory
 from reasonrag.licences import UNKNOWN, licence_of
 from reasonrag.objections import check, objections
 from reasonrag.runs import ROLLOUTS

@@ -23,8 +23,10 @@ import orjson
 from preference.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.formats import FORMATS, FormatName, SplitName, dataset_name
 from preference.parquet import ParquetRows, schema_of
+from reasonrag.audit_report import AUDIT, AUDIT_PAGE
+from reasonrag.contamination import CONTAMINATION
 from reasonrag.errors import InputError
-from reasonrag.inventory import AUDIT, AUDIT_PAGE, CONTAMINATION, SPLITS, Inventory, read_rows
+from reasonrag.inventory import SPLITS, Inventory, read_rows
 from reasonrag.redaction import redact
 from reasonrag.runs import CONFIG, ROLLOUTS, read_config
 

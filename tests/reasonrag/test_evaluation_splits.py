@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from reasonrag.errors import InputError
-from reasonrag.evaluation_splits import EvalSplits, add_given, add_known, is_training_split, open_split
+from reasonrag.evaluation_splits import EvalSplits, add_given, add_known, open_split
 
 QUESTION = b'{"id": "q1", "question": "Who wrote it?", "golden_answers": ["Ada"]}\n'
 
@@ -23,24 +23,6 @@ def names(*given: str | Path) -> list[str]:
     splits = EvalSplits()
     add_given(splits, map(str, given))
     return [each.name for each in splits.found]
-
-
-@pytest.mark.parametrize(
-    ("split", "training"),
-    [
-        ("train", True),
-        ("train_1k", True),
-        ("train-00", True),
-        ("training", True),
-        ("dev", False),
-        ("test", False),
-        ("trained", False),
-        ("constraint", False),
-    ],
-)
-def test_only_splits_called_train_may_be_trained_on(split: str, training: bool) -> None:  # noqa: FBT001
-    """A word of the name says so, not a part of a word."""
-    assert is_training_split(split) is training
 
 
 def test_of_a_folder_every_split_but_train_counts(tmp_path: Path) -> None:
