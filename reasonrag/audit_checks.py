@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -21,7 +21,7 @@ from preference.scoring import normalize_answer
 from preference.similarity import NEARLY_THE_SAME
 from reasonrag.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.prompting import load_prompts
-from reasonrag.redaction import hidden, keys_in
+from reasonrag.redaction import hidden, keys_in, texts_in
 from reasonrag.tokens import Counter
 
 Severity = Literal["error", "warning", "info"]
@@ -401,16 +401,8 @@ def _rest(row: Mapping[str, Any]) -> str:
         if isinstance(value, str):
             rest.append(value)
         elif isinstance(value, list | Mapping):
-            rest += _texts(value)
+            rest += texts_in(value)
     return "\n".join(rest)
-
-
-def _texts(value: object, depth: int = 4) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list) and depth:
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each, depth - 1)
 
 
 def _question(row: Mapping[str, Any], user: str) -> str:

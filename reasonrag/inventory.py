@@ -22,7 +22,7 @@ from preference.formats import FORMATS, PAIRS_FILE, Row, SplitName
 from preference.records import Usage
 from reasonrag.contamination import CONTAMINATION
 from reasonrag.errors import InputError
-from reasonrag.redaction import redact, secrets
+from reasonrag.redaction import line_holds_key, secrets
 from reasonrag.runs import ROLLOUTS
 
 SPLITS: tuple[SplitName, ...] = ("train", "validation")
@@ -88,6 +88,9 @@ def take_inventory(directory: Path) -> Inventory:
     found: list[str] = []
     runs = _runs(directory, found)
     _check_candidates(directory, summary, pair_ids, found)
+    for name in (DROPPED, CONTAMINATION):
+        if (directory / name).is_file():
+            found.extend(secrets_in(directory / name))
     return Inventory(
         directory,
         summary,
@@ -123,10 +126,9 @@ def sha256_of(path: Path) -> str:
 def secrets_in(path: Path) -> Iterator[str]:
     """Places of lines with something like a key in them."""
     known = secrets()
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            if redact(line, known) != line:
-                yield f"{path}, line {number}"
+    for number, line in _objects(path):
+        if line_holds_key(line.text, line.value, known):
+            yield f"{path}, line {number}"
 
 
 # -- whether it is one export ----------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ def _check_candidates(directory: Path, summary: PairSummary, pair_ids: set[str],
     path, known, count = directory / CANDIDATES, secrets(), 0
     left = set(pair_ids)
     for number, state in _objects(path):
-        if redact(state.text, known) != state.text:
+        if line_holds_key(state.text, state.value, known):
             found.append(f"{path}, line {number}")
         for pair in state.value["pairs"]:
             count += 1
@@ -192,7 +194,7 @@ def _runs(directory: Path, found: list[str]) -> dict[str, RunFacts]:
     path, known = directory / QUESTIONS, secrets()
     runs: dict[str, RunFacts] = {}
     for number, question in _objects(path):
-        if redact(question.text, known) != question.text:
+        if line_holds_key(question.text, question.value, known):
             found.append(f"{path}, line {number}")
         try:
             origin = Origin.model_validate(question.value["origin"])

@@ -27,7 +27,7 @@ from reasonrag.audit_report import AUDIT, AUDIT_PAGE
 from reasonrag.contamination import CONTAMINATION
 from reasonrag.errors import InputError
 from reasonrag.inventory import SPLITS, Inventory, read_rows
-from reasonrag.redaction import redact
+from reasonrag.redaction import hidden, hidden_in, secrets
 from reasonrag.runs import CONFIG, ROLLOUTS, read_config
 
 CARD = "README.md"
@@ -163,9 +163,9 @@ def stage(
         orjson.dumps(hub_dataset_info(inventory, repo), option=_INDENTED)
     )
     private = {run.origin.retriever for run in inventory.runs if _is_address(run.origin.retriever)}
-    hidden = {orjson.dumps(each): orjson.dumps(_REMOVED) for each in private}
-    _pack(source / CANDIDATES, add(f"{CANDIDATES}.gz", "every state, its steps and all pairs of them"), hidden)
-    _pack(source / QUESTIONS, add(f"{QUESTIONS}.gz", "every question, its cost and its best path"), hidden)
+    removed = {orjson.dumps(each): orjson.dumps(_REMOVED) for each in private}
+    _pack(source / CANDIDATES, add(f"{CANDIDATES}.gz", "every state, its steps and all pairs of them"), removed)
+    _pack(source / QUESTIONS, add(f"{QUESTIONS}.gz", "every question, its cost and its best path"), removed)
     _pack(source / DROPPED, add(f"{DROPPED}.gz", "why each other candidate is no row"))
     if (source / CONTAMINATION).is_file():
         _pack(source / CONTAMINATION, add(f"{CONTAMINATION}.gz", "questions that stand in evaluation sets"))
@@ -173,7 +173,7 @@ def stage(
     for file, about in ((AUDIT, "the audit"), (AUDIT_PAGE, "the audit as a page")):
         if (source / file).is_file():
             text = (source / file).read_text("utf-8").replace(str(source.resolve()), ".")
-            add(file, about).write_text(redact(text), "utf-8")
+            add(file, about).write_text(hidden(text, secrets()), "utf-8")
     for tree in trees:
         config = _public_config(read_config(tree.directory / CONFIG))
         add(f"{TREES}/{tree.name}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=_INDENTED))
@@ -192,18 +192,18 @@ def _write_shards(rows: Path, places: Sequence[Path], count: int, schema: Any) -
             writer.finish()
 
 
-def _pack(source: Path, target: Path, hidden: dict[bytes, bytes] | None = None) -> None:
+def _pack(source: Path, target: Path, removed: dict[bytes, bytes] | None = None) -> None:
     """gzip, which everybody can read, without name and time, so that the same lines are the same bytes."""
     with source.open("rb") as lines, target.open("wb") as file:
         packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
         with cast("BinaryIO", packed) as packed_lines:
-            packed_lines.writelines(_without(lines, hidden or {}))
+            packed_lines.writelines(_without(lines, removed or {}))
 
 
-def _without(lines: Iterable[bytes], hidden: dict[bytes, bytes]) -> Iterator[bytes]:
+def _without(lines: Iterable[bytes], removed: dict[bytes, bytes]) -> Iterator[bytes]:
     for line in lines:
         shown = line
-        for before, after in hidden.items():
+        for before, after in removed.items():
             shown = shown.replace(before, after)
         yield shown
 
@@ -219,13 +219,13 @@ def _write_summary(inventory: Inventory, target: Path) -> None:
             "warnings": warnings_of(summary),
         }
     )
-    target.write_text(redact(orjson.dumps(public.model_dump(), option=_INDENTED).decode()), "utf-8")
+    target.write_bytes(orjson.dumps(hidden_in(public.model_dump(), secrets()), option=_INDENTED))
 
 
 def _public_config(config: dict[str, Any]) -> dict[str, Any]:
     """What decides answers, and versions; neither paths nor addresses."""
     kept = {name: config[name] for name in ("config_hash", "decides_answers", "versions") if name in config}
-    public: dict[str, Any] = orjson.loads(redact(orjson.dumps(without_addresses(kept)).decode()))
+    public: dict[str, Any] = hidden_in(without_addresses(kept), secrets())
     return public
 
 

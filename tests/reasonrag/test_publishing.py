@@ -355,6 +355,24 @@ def with_a_key(data: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"question":"', b'"question":"' + TOKEN.encode() + b" ", 1))
 
 
+KEYS = {
+    "of a service that the Hub knows nothing of": "AKIA" + "ABCD2345" * 2,
+    "behind a line break, which is two letters in JSON": "first\n" + "sk-proj-" + "aB3_d-" * 8,
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
+@pytest.mark.parametrize("name", ["candidates.jsonl", "questions.jsonl", "dropped.jsonl"])
+def test_keys_of_any_service_are_found_in_every_file(key: str, name: str, data: Path, reasonrag: Reasonrag) -> None:
+    """By the audit's own patterns, in what a line says and not in how JSON spells it."""
+    first, *others = (data / name).read_bytes().splitlines(keepends=True)
+    (data / name).write_bytes(orjson.dumps({**orjson.loads(first), "note": [{"of": key}]}) + b"\n" + b"".join(others))
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 2
+    assert f"{name}, line 1 hold something like a key" in done.err
+    assert key not in done.err
+
+
 def with_an_old_audit(data: Path) -> None:
     os.utime(data / "audit.json", (0, 0))
 
@@ -468,7 +486,7 @@ def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet", reason="the hub extra is not installed")
     rows = json.loads((data / "RAG_ProGuide.json").read_text())
     size = (data / "RAG_ProGuide.json").stat().st_size
-    staged = stage(take_inventory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 3)
+    staged = stage(take_inventory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 4 + 1)
     names = [each.path for each in staged if each.path.startswith("data/train-")]
     assert names == [f"data/train-0000{number}-of-00004.parquet" for number in range(4)]
     assert [row for name in names for row in pq.read_table(tmp_path / "up" / name).to_pylist()] == rows
@@ -491,7 +509,9 @@ def test_trees_go_up_on_request_without_places(made: Path, data: Path, tmp_path:
     shutil.copytree(made / "run", run)
     config = json.loads((run / "config.json").read_text())
     config["operational"]["base_url"] = ["http://10.0.0.7:8000/v1"]
-    config["decides_answers"] |= {"model": "/models/teacher", "retriever": "http:http://10.0.0.7:8977", "note": TOKEN}
+    key = KEYS["of a service that the Hub knows nothing of"]
+    config["decides_answers"] |= {"model": "/models/teacher", "retriever": "http:http://10.0.0.7:8977"}
+    config["decides_answers"] |= {"note": TOKEN, "notes": [f"a {key}"]}
     (run / "config.json").write_text(json.dumps(config))
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", run)
     assert done.status == 0, done.err
@@ -500,7 +520,7 @@ def test_trees_go_up_on_request_without_places(made: Path, data: Path, tmp_path:
     public = (folder / "config.json").read_text()
     assert json.loads(public)["decides_answers"]["recipe"] == config["decides_answers"]["recipe"]
     assert "operational" not in json.loads(public)
-    assert not [each for each in ("10.0.0.7", "/models", str(tmp_path), TOKEN) if each in public]
+    assert not [each for each in ("10.0.0.7", "/models", str(tmp_path), TOKEN, key) if each in public]
 
 
 def test_trees_of_another_run_are_refused(data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
