@@ -206,7 +206,7 @@ TEXTS: Final = ("instruction", "input", "chosen", "rejected")
 TypeName: TypeAlias = Literal["Query Generation", "Evidence Extraction", "Answer Generation", "Other"]
 TYPE_NAMES: tuple[TypeName, ...] = get_args(TypeName)
 
-_SPECIAL = re.compile(r"<\|[^|<>]{1,64}\|>|<｜[^｜<>]{1,64}｜>")  # noqa: RUF001 - DeepSeek's bars are full width
+_SPECIAL = re.compile(r"<\|[^|<>\s]{1,64}\|>|<｜[^｜<>\s]{1,64}｜>")  # noqa: RUF001 - DeepSeek's bars are full width
 _OF_OTHERS = re.compile(
     r"\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>|\[(?:CLS|SEP|PAD|MASK)\]"
 )
@@ -225,6 +225,7 @@ _BARE_LABEL = re.compile(r"^[ \t>*#-]*(?:the\s+)?(?:final\s+)?answers?[ \t*_]*[:
 """Counts before the thoughts only: there nobody has thought yet."""
 _SAYS_LITTLE = frozenset({"yes", "no", "true", "false", "none", "unknown", "both", "neither", "same"})
 """Answers that stand in any text."""
+_NO_MARGIN = 1e12
 _ID = re.compile(r"[0-9a-f]{16}")
 _ACTION_OF: dict[frozenset[str], AgentAction] = {
     frozenset({"query", "answer"}): "think",
@@ -543,7 +544,10 @@ def _whole(value: object) -> int | None:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A margin or the like; what no reward could be, and would overflow as soon as it is counted with, is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) >= _NO_MARGIN:
+        return None
+    return float(value)
 
 
 def _short(value: object) -> str | None:

@@ -296,6 +296,8 @@ def _pairs(summary: PairSummary, runs: Sequence[str]) -> str:
     if summary.judging:
         words += ["--label", "judge", "--model", str(summary.judging.get("model", UNKNOWN))]
         words += ["--judge-gold"] if summary.judging.get("gold") else []
+    allowed = summary.contamination.get("allowed")
+    words += [word for name in allowed or () for word in ("--allow-eval", str(name))]
     return shlex.join([*words, "--out", PurePath(summary.out).name or "DIR"])
 
 

@@ -205,8 +205,9 @@ def add_known(splits: EvalSplits, sources: Sequence[Path], *, allowed: Sequence[
 def _add_checked_before(splits: EvalSplits, summary: Path, allowed: Sequence[str]) -> None:
     try:
         before = orjson.loads(summary.read_bytes())["contamination"]
-        checked = [EvalSplit.model_validate(each) for each in before.get("checked", ())]
-        missing = [Unchecked.model_validate(each) for each in before.get("unchecked", ())]
+        nowhere: dict[str, Any] = {"path": ""}  # what is published tells no places
+        checked = [EvalSplit.model_validate(nowhere | each) for each in before.get("checked", ())]
+        missing = [Unchecked.model_validate(nowhere | each) for each in before.get("unchecked", ())]
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValidationError):
         return  # a run, or a data set that nobody checked
     for each in checked:
@@ -240,6 +241,9 @@ def _add_if_there(
     splits: EvalSplits, path: Path, name: str, allowed: Sequence[str], *, revision: str | None = None
 ) -> None:
     if any((each.name, each.path) == (name, str(path)) for each in splits.found):
+        return
+    if not path.name:
+        splits.miss(name, "", "the data set was published, which does not tell where the file is")
         return
     if not path.is_file():
         splits.miss(name, path, "the folder is gone" if not path.parent.is_dir() else "the file is gone")

@@ -96,7 +96,7 @@ def take_inventory(directory: Path) -> Inventory:
         summary,
         sorted(runs.values(), key=lambda run: run.origin.model_dump_json()),
         _by_split(runs.values()),
-        _in_evaluation(directory / CONTAMINATION),
+        _in_evaluation(directory, summary),
         found,
     )
 
@@ -212,14 +212,21 @@ def _by_split(runs: Collection[RunFacts]) -> dict[str, int]:
     return {name: count for name, count in sorted(counts.items()) if count}
 
 
-def _in_evaluation(path: Path) -> dict[str, int]:
+def _in_evaluation(directory: Path, summary: PairSummary) -> dict[str, int]:
     """Of the questions that were found in evaluation splits those that are not left out."""
-    counts: dict[str, int] = {}
-    if path.is_file():
-        for _, line in _objects(path):
-            if not line.value.get("dropped"):
-                for name in {str(match["eval"]) for match in line.value.get("matches", ()) if "eval" in match}:
-                    counts[name] = counts.get(name, 0) + 1
+    path, counts, dropped = directory / CONTAMINATION, dict[str, int](), set[str]()
+    for _, line in _objects(path) if path.is_file() else ():
+        if line.value.get("dropped"):
+            dropped.add(str(line.value.get("question_key")))
+            continue
+        for name in {str(match["eval"]) for match in line.value.get("matches", ()) if "eval" in match}:
+            counts[name] = counts.get(name, 0) + 1
+    left_out = summary.contamination.get("dropped", 0)
+    if len(dropped) != left_out:
+        raise InputError(
+            f"{path} is not that of the rows (questions left out: {len(dropped):,}, {SUMMARY} says {left_out:,}). "
+            f"{_AGAIN.format(directory)}"
+        )
     return dict(sorted(counts.items()))
 
 

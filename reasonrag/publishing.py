@@ -123,7 +123,7 @@ def _fresh_audit(inventory: Inventory, say: Callable[[str], None]) -> dict[str, 
     newest = max(each.stat().st_mtime_ns for each in rows if each.is_file())
     if not path.is_file() or path.stat().st_mtime_ns < newest:
         say(f"{path} is missing or older than the rows; auditing them now")
-        audit(inventory.directory)
+        audit(inventory.directory, out=inventory.directory)  # wherever settings would put it
     try:
         found = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:

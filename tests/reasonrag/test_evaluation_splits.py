@@ -121,6 +121,24 @@ def test_a_known_split_that_is_bad_shuts_the_gate_unless_it_is_allowed(tmp_path:
     assert (splits.found, [each.name for each in splits.missing]) == ([], ["nq/dev"])
 
 
+def test_splits_that_a_published_data_set_was_compared_with_are_missed(tmp_path: Path) -> None:
+    """It does not tell where they were, so that nothing could be compared; whoever exports it again must know."""
+    told = {
+        "checked": [{"name": "nq/dev", "sha256": "ab", "questions": 9}],
+        "unchecked": [{"name": "nq/test", "reason": "gone"}],
+    }
+    put(tmp_path / "summary.json", orjson.dumps({"contamination": told}))
+    splits = EvalSplits()
+    add_known(splits, [tmp_path])
+    assert splits.found == []
+    assert [each.name for each in splits.missing] == ["nq/dev", "nq/test"]
+    again = {"contamination": {"unchecked": [each.model_dump() for each in splits.missing]}}
+    put(tmp_path / "again" / "summary.json", orjson.dumps(again))
+    later = EvalSplits()
+    add_known(later, [tmp_path / "again"])
+    assert later.missing == splits.missing
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"operational": null, "decides_answers": 1}', b"{half"])
 def test_a_run_that_tells_nothing_knows_no_split(tmp_path: Path, content: bytes) -> None:
     """Rollouts alone, or configurations of others."""

@@ -305,6 +305,11 @@ def tear_the_questions(data: Path) -> None:
     (data / "questions.jsonl").write_bytes((data / "questions.jsonl").read_bytes()[:-20])
 
 
+def leave_another_question_out(data: Path) -> None:
+    left_out = {"question_id": "b", "question_key": "2", "dropped": True, "matches": []}
+    (data / "contamination.jsonl").write_bytes(orjson.dumps(left_out) + b"\n")
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -317,6 +322,7 @@ def tear_the_questions(data: Path) -> None:
         (drop_a_row_of_an_old_export, "summary.json says"),
         (replace_the_candidates, "is not what the rows were made of"),
         (tear_the_questions, "is no JSON object"),
+        (leave_another_question_out, "contamination.jsonl is not that of the rows (questions left out: 1"),
         (lambda data: (data / "audit.json").write_text("[]"), "is no audit"),
     ],
 )
@@ -345,8 +351,9 @@ def of_another_split(data: Path) -> None:
 
 def in_an_evaluation_set(data: Path) -> None:
     match = {"rule": "question", "eval": "musique/dev", "eval_id": "7", "similarity": 1.0}
-    kept = {"question_id": "a", "dropped": False, "matches": [match]}
-    left_out = {"question_id": "b", "dropped": True, "matches": [match | {"eval": "nq/test"}]}
+    kept = {"question_id": "a", "question_key": "1", "dropped": False, "matches": [match]}
+    left_out = {"question_id": "b", "question_key": "2", "dropped": True, "matches": [match | {"eval": "nq/test"}]}
+    tell(data, contamination={"checked": [{"name": "musique/dev"}], "kept": 1, "dropped": 1})
     (data / "contamination.jsonl").write_bytes(orjson.dumps(kept) + b"\n" + orjson.dumps(left_out) + b"\n")
 
 
@@ -417,6 +424,15 @@ def test_an_objection_stands_until_it_is_set_aside_by_name(
     assert done.status == 0, done.err
     assert f"set aside: {flag} {name}" in done.out
     assert f"({flag} `{name}`)" in (data / "publish" / "README.md").read_text()
+
+
+def test_the_audit_is_looked_for_where_it_was_made(data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Settings that put audits elsewhere put this one beside its rows."""
+    (tmp_path / "reasonrag.toml").write_text('[audit]\nout = "elsewhere"\n')
+    (data / "audit.json").unlink()
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 0, done.err
+    assert (data / "audit.json").is_file()
 
 
 @pytest.mark.parametrize("spoil", [with_an_old_audit, lambda data: (data / "audit.json").unlink()])
