@@ -113,7 +113,7 @@ def data_set(directory: Path, *, origin: Origin = HOTPOT, contamination: dict[st
     (directory / "candidates.jsonl").write_bytes(b"".join(each.to_line() for each in states))
     (directory / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in questions))
     left_out = b'{"question_id": "seen", "question_key": "seen", "dropped": true, "matches": []}\n'
-    (directory / "contamination.jsonl").write_bytes(left_out if contamination else b"")
+    (directory / "contamination.jsonl").write_bytes(left_out if (contamination or {}).get("dropped") else b"")
     export_pairs(
         directory,
         directory,
