@@ -19,7 +19,7 @@ import orjson
 
 from preference.candidates import is_training_split
 from preference.exporting import DATASET_INFO_FILE, replacing
-from preference.formats import FORMATS, Row, SplitName
+from preference.formats import FORMATS, Row, SplitName, dataset_name
 from reasonrag import audit_statistics as statistics
 from reasonrag.audit_checks import CHECK_NAMES, CHECKS, ERRORS, CheckName, RowFacts, RowReader
 from reasonrag.audit_report import (
@@ -41,6 +41,8 @@ from reasonrag.settings import AuditSettings, resolve
 from reasonrag.tokens import Counter, token_counter
 
 _PARTS: Final[tuple[SplitName, ...]] = ("train", "validation")
+_NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in _PARTS}
+"""Of our files in dataset_info.json, which of a published data set names no files."""
 _DISTINCT = 50
 """Different names (tags, renderers, splits) that are counted by themselves; files of others may have any number."""
 _DETAILS = 20
@@ -338,10 +340,10 @@ def _described(path: Path) -> bool:
     wanted = {"system": "instruction", "prompt": "input", "chosen": "chosen", "rejected": "rejected"}
     return any(
         isinstance(entry, Mapping)
-        and entry.get("file_name") == path.name
+        and (entry.get("file_name") == path.name or ("hf_hub_url" in entry and name == _NAMES.get(path.name)))
         and entry.get("ranking") is True
         and entry.get("columns") == wanted
-        for entry in (entries.values() if isinstance(entries, Mapping) else ())
+        for name, entry in (entries.items() if isinstance(entries, Mapping) else ())
     )
 
 
