@@ -7,7 +7,9 @@ already is not sent again. Rows are written by pyarrow with plain column types: 
 
 from __future__ import annotations
 
+import fcntl
 import gzip
+import os
 import re
 import shutil
 import tempfile
@@ -120,7 +122,11 @@ def staging(directory: Path) -> Iterator[Path]:
     """A folder that becomes `DIR/publish` when the block ends well. Raises InputError where it cannot be written."""
     place = directory / STAGED
     try:
+        for left in directory.glob(f".{STAGED}-*"):
+            _forget(left)
         scratch = Path(tempfile.mkdtemp(prefix=f".{STAGED}-", dir=directory))
+        held = os.open(scratch, os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
     except OSError as error:
         raise InputError(f"cannot write below {directory}: {error.strerror}") from error
     try:
@@ -134,6 +140,19 @@ def staging(directory: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(scratch.with_name(f"{scratch.name}.old"), ignore_errors=True)
+        os.close(held)
+
+
+def _forget(left: Path) -> None:
+    """Remove what a killed process left behind; one that lives holds a lock on its folder."""
+    folder = os.open(left, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(left, ignore_errors=True)
+    except BlockingIOError:
+        pass  # somebody is at work there
+    finally:
+        os.close(folder)
 
 
 def stage(

@@ -28,7 +28,7 @@ from reasonrag.generation import generate
 from reasonrag.inventory import take_inventory
 from reasonrag.pairing import pairs
 from reasonrag.publishing import publish
-from reasonrag.staging import stage
+from reasonrag.staging import stage, staging
 
 from .conftest import Reasonrag
 from .hub_server import TOKEN, HubServer, environment_for, running_hub
@@ -503,6 +503,27 @@ def test_what_goes_up_is_audited_as_what_it_was_made_of(data: Path, reasonrag: R
     audited = json.loads(reasonrag("audit", data / "publish", "--json").out)
     [described] = [each for each in audited["checks"] if each["name"] == "not_described"]
     assert (described["count"], described["checked"]) == (0, audited["rows"])
+
+
+def test_what_a_killed_process_left_behind_goes_with_the_next(data: Path) -> None:
+    """Half-written folders do not pile up; that of a process at work is left alone."""
+    (data / ".publish-killed" / "data").mkdir(parents=True)
+    with staging(data) as first:
+        with staging(data) as second:
+            (second / "whose").write_text("second")
+        assert first.is_dir()
+    assert [path.name for path in data.glob(".publish*")] == []
+
+
+def test_what_reviewers_said_stays_here(data: Path, reasonrag: Reasonrag) -> None:
+    """Names of persons, and whatever somebody puts into the folder beside the data set's own files."""
+    (data / "review").mkdir()
+    (data / "review" / "ana.jsonl").write_text('{"reviewer": "ana"}\n')
+    (data / "notes.txt").write_text("mine")
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--json")
+    assert done.status == 0, done.err
+    assert not [each for each in files_of(data / "publish") if "ana" in each or "notes" in each]
+    assert not [each for each in json.loads(done.out)["files"] if "review" in each["path"] or "notes" in each["path"]]
 
 
 def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
