@@ -7,6 +7,7 @@ filter and format works on them alone, so that a filter may be changed without t
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -37,8 +38,16 @@ Ends = Literal["all_right", "all_wrong", "mixed", "unknown"]
 TypeCombination: TypeAlias = tuple[ActionType | None, ActionType | None]
 
 
+_FOR_TRAINING = frozenset({"train", "training"})
+
+
 class MalformedCandidatesError(ValueError):
     """A line is no candidate or question record; the message has file, line and cause."""
+
+
+def is_training_split(name: str) -> bool:
+    """Whether questions of a split may be trained on: `train`, `train_1k`, `train-00`; also as dataset/split."""
+    return not _FOR_TRAINING.isdisjoint(re.split(r"[^a-z]+", name.rpartition("/")[2].lower()))
 
 
 class Origin(Record):

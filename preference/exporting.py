@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import orjson
 from pydantic import BaseModel
 
-from preference.candidates import Ends, QuestionRecord, StateRecord, question_key, read_lines
+from preference.candidates import Ends, QuestionRecord, StateRecord, is_training_split, question_key, read_lines
 from preference.formats import (
     ACTION_TYPE_NAMES,
     FORMATS,
@@ -581,7 +581,7 @@ class _Tally:
         found = [
             f"made of {each} questions: keep these pairs out of training, or never evaluate on that split"
             for each in sorted(self.seen["splits"])
-            if not each.endswith("/train")
+            if not is_training_split(each)
         ]
         if not self.counts["pairs"]:
             found.append("no pair was made: see what the candidates were dropped for, or explore more questions")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -21,7 +21,7 @@ from preference.scoring import normalize_answer
 from preference.similarity import NEARLY_THE_SAME
 from reasonrag.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.prompting import load_prompts
-from reasonrag.redaction import hidden, keys_in
+from reasonrag.redaction import hidden, keys_in, texts_in
 from reasonrag.tokens import Counter
 
 Severity = Literal["error", "warning", "info"]
@@ -206,7 +206,7 @@ TEXTS: Final = ("instruction", "input", "chosen", "rejected")
 TypeName: TypeAlias = Literal["Query Generation", "Evidence Extraction", "Answer Generation", "Other"]
 TYPE_NAMES: tuple[TypeName, ...] = get_args(TypeName)
 
-_SPECIAL = re.compile(r"<\|[^|<>]{1,64}\|>|<｜[^｜<>]{1,64}｜>")  # noqa: RUF001 - DeepSeek's bars are full width
+_SPECIAL = re.compile(r"<\|[^|<>\s]{1,64}\|>|<｜[^｜<>\s]{1,64}｜>")  # noqa: RUF001 - DeepSeek's bars are full width
 _OF_OTHERS = re.compile(
     r"\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>|\[(?:CLS|SEP|PAD|MASK)\]"
 )
@@ -225,6 +225,7 @@ _BARE_LABEL = re.compile(r"^[ \t>*#-]*(?:the\s+)?(?:final\s+)?answers?[ \t*_]*[:
 """Counts before the thoughts only: there nobody has thought yet."""
 _SAYS_LITTLE = frozenset({"yes", "no", "true", "false", "none", "unknown", "both", "neither", "same"})
 """Answers that stand in any text."""
+_NO_MARGIN = 1e12
 _ID = re.compile(r"[0-9a-f]{16}")
 _ACTION_OF: dict[frozenset[str], AgentAction] = {
     frozenset({"query", "answer"}): "think",
@@ -401,16 +402,8 @@ def _rest(row: Mapping[str, Any]) -> str:
         if isinstance(value, str):
             rest.append(value)
         elif isinstance(value, list | Mapping):
-            rest += _texts(value)
+            rest += texts_in(value)
     return "\n".join(rest)
-
-
-def _texts(value: object, depth: int = 4) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list) and depth:
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each, depth - 1)
 
 
 def _question(row: Mapping[str, Any], user: str) -> str:
@@ -551,7 +544,10 @@ def _whole(value: object) -> int | None:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A margin or the like; what no reward could be, and would overflow as soon as it is counted with, is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) >= _NO_MARGIN:
+        return None
+    return float(value)
 
 
 def _short(value: object) -> str | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reasonrag.audit_report import AuditReport, CheckResult, Estimate, Quantiles
-from reasonrag.auditing import AUDIT_PAGE, read_audit
+from reasonrag.audit_report import AUDIT_PAGE, AuditReport, CheckResult, Estimate, Quantiles
+from reasonrag.auditing import read_audit
 from reasonrag.cutoffs import TRAINERS_DEFAULT
 from reasonrag.display import print_table
 from reasonrag.terminal_text import on_one_line
@@ -31,10 +32,13 @@ def show_audit(report: AuditReport, page: Path) -> None:
 
 
 def show_verdict(out: Path) -> None:
-    """One line for a data set that was just written."""
+    """For a data set that was just written: a line, and what comes next."""
     report = read_audit(out)
     named = ", ".join(each.name for each in report.warnings)
     print(f"audit: {_tally(report)}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
+    if report.rows:
+        place = shlex.quote(str(out))
+        print(f"next: reasonrag review {place}, then reasonrag publish {place} --repo ORG/NAME")
 
 
 def in_order(report: AuditReport) -> list[CheckResult]:

@@ -10,6 +10,7 @@ from reasonrag.audit_checks import CHECKS, CheckName, Severity
 from reasonrag.cutoffs import Cutoff
 from reasonrag.errors import ReasonragError
 
+AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 AUDIT_SCHEMA: Final = "reasonrag.audit/1"
 EXAMPLES = 5
 """Rows that a check names."""

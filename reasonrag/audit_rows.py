@@ -14,6 +14,7 @@ import orjson
 
 from preference.formats import FORMATS, SplitName
 from reasonrag.errors import InputError
+from reasonrag.runs import ROLLOUTS
 
 _FOR_VALIDATION = ("validation", "valid", "val", "dev", "test", "eval")
 _ROW = frozenset({"instruction", "input", "chosen", "rejected"})
@@ -39,6 +40,10 @@ def row_files(place: Path) -> list[RowFile]:
         raise InputError(f"there is no {place}; give a directory with RAG_ProGuide.json, or such a file")
     ours = [place / name for name in _OURS if (place / name).is_file()]
     found = ours or [path for path in sorted(place.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
+    if not found and (place / ROLLOUTS).is_file():
+        raise InputError(
+            f"{place} is a run, no data set. First: reasonrag pairs {place} --out data/{place.resolve().name}"
+        )
     if not found:
         raise InputError(
             f"{place} has no file with rows of RAG_ProGuide, a JSON list of objects with instruction, input, chosen "

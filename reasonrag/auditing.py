@@ -17,11 +17,14 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from preference.candidates import is_training_split
 from preference.exporting import DATASET_INFO_FILE, replacing
-from preference.formats import FORMATS, Row, SplitName
+from preference.formats import FORMATS, Row, SplitName, dataset_name
 from reasonrag import audit_statistics as statistics
 from reasonrag.audit_checks import CHECK_NAMES, CHECKS, ERRORS, CheckName, RowFacts, RowReader
 from reasonrag.audit_report import (
+    AUDIT,
+    AUDIT_PAGE,
     EXAMPLES,
     AuditFailed,
     AuditReport,
@@ -33,13 +36,13 @@ from reasonrag.audit_rows import read_rows, row_files
 from reasonrag.audit_statistics import Columns
 from reasonrag.cutoffs import CONTEXT, CUTOFFS, TRAINERS_DEFAULT, advised_cutoff, cutoff, kept
 from reasonrag.errors import InputError, choices
-from reasonrag.objections import is_training
 from reasonrag.redaction import hidden, secrets
 from reasonrag.settings import AuditSettings, resolve
 from reasonrag.tokens import Counter, token_counter
 
-AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 _PARTS: Final[tuple[SplitName, ...]] = ("train", "validation")
+_NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in _PARTS}
+"""Of our files in dataset_info.json, which of a published data set names no files."""
 _DISTINCT = 50
 """Different names (tags, renderers, splits) that are counted by themselves; files of others may have any number."""
 _DETAILS = 20
@@ -178,7 +181,7 @@ class Audit:
             findings["flipped"] = []
         if not facts.broken and facts.renderer is None:
             findings["unknown_renderer"] = []
-        if facts.split is not None and not is_training(facts.split):
+        if facts.split is not None and not is_training_split(facts.split):
             findings["evaluation_split"] = [facts.split]
         for name, details in findings.items():
             self._find(name, facts, file, *details)
@@ -337,10 +340,10 @@ def _described(path: Path) -> bool:
     wanted = {"system": "instruction", "prompt": "input", "chosen": "chosen", "rejected": "rejected"}
     return any(
         isinstance(entry, Mapping)
-        and entry.get("file_name") == path.name
+        and (entry.get("file_name") == path.name or ("hf_hub_url" in entry and name == _NAMES.get(path.name)))
         and entry.get("ranking") is True
         and entry.get("columns") == wanted
-        for entry in (entries.values() if isinstance(entries, Mapping) else ())
+        for name, entry in (entries.items() if isinstance(entries, Mapping) else ())
     )
 
 

@@ -22,7 +22,7 @@ from reasonrag.errors import InputError
 from reasonrag.inventory import Inventory, RunFacts
 from reasonrag.licences import KNOWN, UNKNOWN, Licence, languages_of, licence_of
 from reasonrag.objections import Objection, checks_of
-from reasonrag.redaction import redact
+from reasonrag.redaction import hidden, secrets
 from reasonrag.staging import StagedFile, Tree, configs_of, hub_dataset_info, warnings_of, without_addresses
 
 _TEMPLATE = "dataset_card.md.j2"
@@ -74,7 +74,7 @@ def card(facts: CardFacts) -> str:
     )
     environment.filters |= {"code": _code, "count": _count, "share": _share, "line": _verbatim_line}
     text = environment.get_template(_TEMPLATE).render(_values(facts))
-    return f"---\n{front_matter(facts)}\n---\n\n{redact(text)}"
+    return f"---\n{front_matter(facts)}\n---\n\n{hidden(text, secrets())}"
 
 
 def front_matter(facts: CardFacts) -> str:
@@ -296,6 +296,8 @@ def _pairs(summary: PairSummary, runs: Sequence[str]) -> str:
     if summary.judging:
         words += ["--label", "judge", "--model", str(summary.judging.get("model", UNKNOWN))]
         words += ["--judge-gold"] if summary.judging.get("gold") else []
+    allowed = summary.contamination.get("allowed")
+    words += [word for name in allowed or () for word in ("--allow-eval", str(name))]
     return shlex.join([*words, "--out", PurePath(summary.out).name or "DIR"])
 
 

@@ -15,15 +15,13 @@ from pathlib import Path
 import orjson
 from pydantic import BaseModel
 
-from preference.candidates import Origin, QuestionRecord, question_key, read_lines
+from preference.candidates import Origin, QuestionRecord, is_training_split, question_key, read_lines
 from preference.exporting import QUESTIONS, replacing
 from reasonrag.errors import InputError, choices
-from reasonrag.evaluation_splits import EvalSplit, EvalSplits, Unchecked, is_training_split
+from reasonrag.evaluation_splits import ALL, EvalSplit, EvalSplits, Unchecked
 from reasonrag.likeness import RULES, HeldQuestions, Rule
 
 CONTAMINATION = "contamination.jsonl"
-ALL = "all"
-"""What `--allow-eval` takes in place of a name for every split."""
 
 
 class Match(BaseModel):
@@ -230,10 +228,9 @@ def _warnings(summary: Contamination, flagged: Sequence[Flagged]) -> list[str]:
             "no evaluation split was at hand, so nobody knows whether these questions stand in one: give --eval FILE, "
             "a folder with <dataset>/<split>.jsonl, or hub"
         )
-    found += [
-        f"not compared with {each.name} ({each.path}): {each.reason}. Give --eval FILE if you have it elsewhere"
-        for each in summary.unchecked
-    ]
+    for each in summary.unchecked:
+        place = f" ({each.path})" if each.path else ""
+        found.append(f"not compared with {each.name}{place}: {each.reason}. Give --eval FILE if you have it elsewhere")
     by_name = {f"{each.dataset}/{each.split}" for each in flagged}
     found += [
         f"drawn from {name} itself: {_questions(count)}; keep their pairs out of training, or never evaluate on it"

@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from preference.candidates import is_training_split
 from preference.exporting import SUMMARY
 from reasonrag.errors import InputError
 from reasonrag.hub import download_questions
@@ -25,8 +26,9 @@ from reasonrag.runs import CONFIG
 
 HUB: Final = "hub"
 """What `--eval` takes in place of a file for the evaluation splits of FlashRAG's collection."""
+ALL: Final = "all"
+"""What `--allow-eval` takes in place of a name for every split."""
 _KEPT_FOR_EVALUATION = {"dev", "eval", "evaluation", "test", "val", "valid", "validation"}
-_FOR_TRAINING = {"train", "training"}
 _NO_QUESTIONS = {"corpus"}
 
 
@@ -82,11 +84,6 @@ class EvalSplits:
     def miss(self, name: str, path: Path | str, reason: str) -> None:
         if all((each.name, each.path) != (name, str(path)) for each in self.missing):
             self.missing.append(Unchecked(name=name, path=str(path), reason=reason))
-
-
-def is_training_split(split: str) -> bool:
-    """Whether questions of a split so called may be trained on: `train`, `train_1k`, `train-00`."""
-    return bool(_words(split) & _FOR_TRAINING)
 
 
 def _absolute(path: Path) -> Path:
@@ -208,8 +205,9 @@ def add_known(splits: EvalSplits, sources: Sequence[Path], *, allowed: Sequence[
 def _add_checked_before(splits: EvalSplits, summary: Path, allowed: Sequence[str]) -> None:
     try:
         before = orjson.loads(summary.read_bytes())["contamination"]
-        checked = [EvalSplit.model_validate(each) for each in before.get("checked", ())]
-        missing = [Unchecked.model_validate(each) for each in before.get("unchecked", ())]
+        nowhere: dict[str, Any] = {"path": ""}  # what is published tells no places
+        checked = [EvalSplit.model_validate(nowhere | each) for each in before.get("checked", ())]
+        missing = [Unchecked.model_validate(nowhere | each) for each in before.get("unchecked", ())]
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValidationError):
         return  # a run, or a data set that nobody checked
     for each in checked:
@@ -244,13 +242,16 @@ def _add_if_there(
 ) -> None:
     if any((each.name, each.path) == (name, str(path)) for each in splits.found):
         return
+    if not path.name:
+        splits.miss(name, "", "the data set was published, which does not tell where the file is")
+        return
     if not path.is_file():
         splits.miss(name, path, "the folder is gone" if not path.parent.is_dir() else "the file is gone")
         return
     try:
         found = open_split(path)
     except InputError as error:
-        if name not in allowed and "all" not in allowed:
+        if name not in allowed and ALL not in allowed:
             raise InputError(f"{error}. Mend the file, or go on without this split: --allow-eval {name}") from error
         splits.miss(name, path, str(error))
         return

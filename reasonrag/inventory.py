@@ -20,13 +20,11 @@ from preference.candidates import Origin
 from preference.exporting import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.formats import FORMATS, PAIRS_FILE, Row, SplitName
 from preference.records import Usage
+from reasonrag.contamination import CONTAMINATION
 from reasonrag.errors import InputError
-from reasonrag.redaction import redact, secrets
+from reasonrag.redaction import line_holds_key, secrets
 from reasonrag.runs import ROLLOUTS
 
-AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
-CONTAMINATION = "contamination.jsonl"
-"""Questions that stand in an evaluation split, where they were looked for."""
 SPLITS: tuple[SplitName, ...] = ("train", "validation")
 _AGAIN = "Make it again: reasonrag pairs {0} --out {0}"
 _BLOCK = 1 << 20
@@ -90,12 +88,15 @@ def take_inventory(directory: Path) -> Inventory:
     found: list[str] = []
     runs = _runs(directory, found)
     _check_candidates(directory, summary, pair_ids, found)
+    for name in (DROPPED, CONTAMINATION):
+        if (directory / name).is_file():
+            found.extend(secrets_in(directory / name))
     return Inventory(
         directory,
         summary,
         sorted(runs.values(), key=lambda run: run.origin.model_dump_json()),
         _by_split(runs.values()),
-        _in_evaluation(directory / CONTAMINATION),
+        _in_evaluation(directory, summary),
         found,
     )
 
@@ -125,10 +126,9 @@ def sha256_of(path: Path) -> str:
 def secrets_in(path: Path) -> Iterator[str]:
     """Places of lines with something like a key in them."""
     known = secrets()
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            if redact(line, known) != line:
-                yield f"{path}, line {number}"
+    for number, line in _objects(path):
+        if line_holds_key(line.text, line.value, known):
+            yield f"{path}, line {number}"
 
 
 # -- whether it is one export ----------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def _check_candidates(directory: Path, summary: PairSummary, pair_ids: set[str],
     path, known, count = directory / CANDIDATES, secrets(), 0
     left = set(pair_ids)
     for number, state in _objects(path):
-        if redact(state.text, known) != state.text:
+        if line_holds_key(state.text, state.value, known):
             found.append(f"{path}, line {number}")
         for pair in state.value["pairs"]:
             count += 1
@@ -194,7 +194,7 @@ def _runs(directory: Path, found: list[str]) -> dict[str, RunFacts]:
     path, known = directory / QUESTIONS, secrets()
     runs: dict[str, RunFacts] = {}
     for number, question in _objects(path):
-        if redact(question.text, known) != question.text:
+        if line_holds_key(question.text, question.value, known):
             found.append(f"{path}, line {number}")
         try:
             origin = Origin.model_validate(question.value["origin"])
@@ -212,14 +212,21 @@ def _by_split(runs: Collection[RunFacts]) -> dict[str, int]:
     return {name: count for name, count in sorted(counts.items()) if count}
 
 
-def _in_evaluation(path: Path) -> dict[str, int]:
+def _in_evaluation(directory: Path, summary: PairSummary) -> dict[str, int]:
     """Of the questions that were found in evaluation splits those that are not left out."""
-    counts: dict[str, int] = {}
-    if path.is_file():
-        for _, line in _objects(path):
-            if not line.value.get("dropped"):
-                for name in {str(match["eval"]) for match in line.value.get("matches", ()) if "eval" in match}:
-                    counts[name] = counts.get(name, 0) + 1
+    path, counts, dropped = directory / CONTAMINATION, dict[str, int](), set[str]()
+    for _, line in _objects(path) if path.is_file() else ():
+        if line.value.get("dropped"):
+            dropped.add(str(line.value.get("question_key")))
+            continue
+        for name in {str(match["eval"]) for match in line.value.get("matches", ()) if "eval" in match}:
+            counts[name] = counts.get(name, 0) + 1
+    left_out = summary.contamination.get("dropped", 0)
+    if len(dropped) != left_out:
+        raise InputError(
+            f"{path} is not that of the rows (questions left out: {len(dropped):,}, {SUMMARY} says {left_out:,}). "
+            f"{_AGAIN.format(directory)}"
+        )
     return dict(sorted(counts.items()))
 
 

@@ -6,17 +6,16 @@ Decides nothing about files or the Hub; facts come from the inventory and the au
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from preference.candidates import is_training_split
 from reasonrag.errors import InputError
+from reasonrag.evaluation_splits import ALL
 from reasonrag.inventory import Inventory
 
-ALL = "all"
-"""What `--allow-eval` takes in place of a name, as `pairs` does."""
 Flag = Literal["--allow", "--allow-eval"]
 
 
@@ -63,7 +62,7 @@ def _of_evaluation(inventory: Inventory) -> list[Objection]:
     found = {
         name: f"questions of {name} are in it ({count:,}), which is no training split and cannot be evaluated on then"
         for name, count in inventory.candidate_questions.items()
-        if not is_training(name)
+        if not is_training_split(name)
     }
     for name, count in inventory.in_evaluation.items():
         found.setdefault(name, f"questions of {name}, which is kept for evaluation, are in it ({count:,})")
@@ -73,11 +72,6 @@ def _of_evaluation(inventory: Inventory) -> list[Objection]:
         else [Objection("--allow", "no_contamination_check", "nobody looked for its questions in evaluation sets")]
     )
     return [Objection("--allow-eval", name, what) for name, what in found.items()] + unchecked
-
-
-def is_training(name: str) -> bool:
-    """Whether `dataset/split` may be trained on: `train`, `train_1k`, `train-00`."""
-    return not {"train", "training"}.isdisjoint(re.split(r"[^a-z]+", name.rpartition("/")[2].lower()))
 
 
 def _of_the_audit(audit: dict[str, Any]) -> list[Objection]:

@@ -85,17 +85,15 @@ def pairs(
             versions=versions(),
         )
         summary = export_pairs(settings.out, settings.out, settings.rules, settings.options, facts, inspector=inspector)
-    write_audit(inspector.report, settings.out)
+        gated.write(settings.out)  # not before: if rows are refused, it stays that of the rows that are there
+        write_audit(inspector.report, settings.out)
     return summary
 
 
 def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path]) -> Gate:
-    """Look for the questions in evaluation splits, those given and those that the sources tell of; write what was
-    found."""
+    """Look for the questions in evaluation splits, those given and those that the sources tell of."""
     add_known(splits, sources, allowed=settings.allow_eval)
-    gated = gate(settings.out, splits, allowed=settings.allow_eval)
-    gated.write(settings.out)
-    return gated
+    return gate(settings.out, splits, allowed=settings.allow_eval)
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:

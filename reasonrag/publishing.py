@@ -15,10 +15,11 @@ import orjson
 from pydantic import BaseModel
 
 from preference.formats import FORMATS
+from reasonrag.audit_report import AUDIT
 from reasonrag.auditing import audit
 from reasonrag.cards import CardFacts, card
 from reasonrag.errors import InputError
-from reasonrag.inventory import AUDIT, SPLITS, Inventory, secrets_in, take_inventory
+from reasonrag.inventory import SPLITS, Inventory, secrets_in, take_inventory
 from reasonrag.licences import UNKNOWN, licence_of
 from reasonrag.objections import check, objections
 from reasonrag.runs import ROLLOUTS
@@ -122,7 +123,7 @@ def _fresh_audit(inventory: Inventory, say: Callable[[str], None]) -> dict[str, 
     newest = max(each.stat().st_mtime_ns for each in rows if each.is_file())
     if not path.is_file() or path.stat().st_mtime_ns < newest:
         say(f"{path} is missing or older than the rows; auditing them now")
-        audit(inventory.directory)
+        audit(inventory.directory, out=inventory.directory)  # wherever settings would put it
     try:
         found = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import unquote
 from urllib.request import getproxies
 
@@ -76,3 +77,34 @@ def hidden(text: str, known: Sequence[str]) -> str:
     for _, shape in KEY_SHAPES.values():
         text = shape.sub(HIDDEN, text)
     return text
+
+
+# -- values read of JSON: in its text an escaped line break hides where a key begins ---------------------------
+
+
+def line_holds_key(line: str, value: object, known: Sequence[str]) -> bool:
+    """Whether a text of a JSON line holds something like a key. value: what the line says; known: of `secrets`."""
+    hinted = any(sign in line for sign, _ in _SIGNS) or any(secret in line for secret in known)
+    return hinted and bool(keys_in("\n".join(texts_in(value)), known))
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Every text below a value, however deep; keys of objects are none."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, Mapping):
+            left.extend(each.values())
+        elif isinstance(each, list):
+            left.extend(each)
+
+
+def hidden_in(value: Any, known: Sequence[str]) -> Any:
+    """The same value with every text as `hidden` gives it."""
+    if isinstance(value, str):
+        return hidden(value, known)
+    if isinstance(value, Mapping):
+        return {key: hidden_in(each, known) for key, each in value.items()}
+    return [hidden_in(each, known) for each in value] if isinstance(value, list | tuple) else value

@@ -7,7 +7,9 @@ already is not sent again. Rows are written by pyarrow with plain column types: 
 
 from __future__ import annotations
 
+import fcntl
 import gzip
+import os
 import re
 import shutil
 import tempfile
@@ -23,9 +25,11 @@ import orjson
 from preference.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.formats import FORMATS, FormatName, SplitName, dataset_name
 from preference.parquet import ParquetRows, schema_of
+from reasonrag.audit_report import AUDIT, AUDIT_PAGE
+from reasonrag.contamination import CONTAMINATION
 from reasonrag.errors import InputError
-from reasonrag.inventory import AUDIT, AUDIT_PAGE, CONTAMINATION, SPLITS, Inventory, read_rows
-from reasonrag.redaction import redact
+from reasonrag.inventory import SPLITS, Inventory, read_rows
+from reasonrag.redaction import hidden, hidden_in, secrets
 from reasonrag.runs import CONFIG, ROLLOUTS, read_config
 
 CARD = "README.md"
@@ -118,7 +122,11 @@ def staging(directory: Path) -> Iterator[Path]:
     """A folder that becomes `DIR/publish` when the block ends well. Raises InputError where it cannot be written."""
     place = directory / STAGED
     try:
+        for left in directory.glob(f".{STAGED}-*"):
+            _forget(left)
         scratch = Path(tempfile.mkdtemp(prefix=f".{STAGED}-", dir=directory))
+        held = os.open(scratch, os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
     except OSError as error:
         raise InputError(f"cannot write below {directory}: {error.strerror}") from error
     try:
@@ -132,6 +140,19 @@ def staging(directory: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(scratch.with_name(f"{scratch.name}.old"), ignore_errors=True)
+        os.close(held)
+
+
+def _forget(left: Path) -> None:
+    """Remove what a killed process left behind; one that lives holds a lock on its folder."""
+    folder = os.open(left, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(left, ignore_errors=True)
+    except BlockingIOError:
+        pass  # somebody is at work there
+    finally:
+        os.close(folder)
 
 
 def stage(
@@ -161,9 +182,9 @@ def stage(
         orjson.dumps(hub_dataset_info(inventory, repo), option=_INDENTED)
     )
     private = {run.origin.retriever for run in inventory.runs if _is_address(run.origin.retriever)}
-    hidden = {orjson.dumps(each): orjson.dumps(_REMOVED) for each in private}
-    _pack(source / CANDIDATES, add(f"{CANDIDATES}.gz", "every state, its steps and all pairs of them"), hidden)
-    _pack(source / QUESTIONS, add(f"{QUESTIONS}.gz", "every question, its cost and its best path"), hidden)
+    removed = {orjson.dumps(each): orjson.dumps(_REMOVED) for each in private}
+    _pack(source / CANDIDATES, add(f"{CANDIDATES}.gz", "every state, its steps and all pairs of them"), removed)
+    _pack(source / QUESTIONS, add(f"{QUESTIONS}.gz", "every question, its cost and its best path"), removed)
     _pack(source / DROPPED, add(f"{DROPPED}.gz", "why each other candidate is no row"))
     if (source / CONTAMINATION).is_file():
         _pack(source / CONTAMINATION, add(f"{CONTAMINATION}.gz", "questions that stand in evaluation sets"))
@@ -171,7 +192,7 @@ def stage(
     for file, about in ((AUDIT, "the audit"), (AUDIT_PAGE, "the audit as a page")):
         if (source / file).is_file():
             text = (source / file).read_text("utf-8").replace(str(source.resolve()), ".")
-            add(file, about).write_text(redact(text), "utf-8")
+            add(file, about).write_text(hidden(text, secrets()), "utf-8")
     for tree in trees:
         config = _public_config(read_config(tree.directory / CONFIG))
         add(f"{TREES}/{tree.name}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=_INDENTED))
@@ -190,18 +211,18 @@ def _write_shards(rows: Path, places: Sequence[Path], count: int, schema: Any) -
             writer.finish()
 
 
-def _pack(source: Path, target: Path, hidden: dict[bytes, bytes] | None = None) -> None:
+def _pack(source: Path, target: Path, removed: dict[bytes, bytes] | None = None) -> None:
     """gzip, which everybody can read, without name and time, so that the same lines are the same bytes."""
     with source.open("rb") as lines, target.open("wb") as file:
         packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
         with cast("BinaryIO", packed) as packed_lines:
-            packed_lines.writelines(_without(lines, hidden or {}))
+            packed_lines.writelines(_without(lines, removed or {}))
 
 
-def _without(lines: Iterable[bytes], hidden: dict[bytes, bytes]) -> Iterator[bytes]:
+def _without(lines: Iterable[bytes], removed: dict[bytes, bytes]) -> Iterator[bytes]:
     for line in lines:
         shown = line
-        for before, after in hidden.items():
+        for before, after in removed.items():
             shown = shown.replace(before, after)
         yield shown
 
@@ -217,13 +238,13 @@ def _write_summary(inventory: Inventory, target: Path) -> None:
             "warnings": warnings_of(summary),
         }
     )
-    target.write_text(redact(orjson.dumps(public.model_dump(), option=_INDENTED).decode()), "utf-8")
+    target.write_bytes(orjson.dumps(hidden_in(public.model_dump(), secrets()), option=_INDENTED))
 
 
 def _public_config(config: dict[str, Any]) -> dict[str, Any]:
     """What decides answers, and versions; neither paths nor addresses."""
     kept = {name: config[name] for name in ("config_hash", "decides_answers", "versions") if name in config}
-    public: dict[str, Any] = orjson.loads(redact(orjson.dumps(without_addresses(kept)).decode()))
+    public: dict[str, Any] = hidden_in(without_addresses(kept), secrets())
     return public
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from preference import FinalScore, RolloutRecord, read_rollouts
+from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
 from reasonrag.degeneracy import SignCounts, look_at
 
@@ -181,7 +182,7 @@ class _RunCounts:
 
     def warnings(self, split: str) -> list[str]:
         found = []
-        if split != "train":
+        if not is_training_split(split):
             found.append(
                 f"the questions are from the {split} split: keep what is made of them out of training, "
                 "or never evaluate on that split"

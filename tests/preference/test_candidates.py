@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import MalformedCandidatesError, Message, PairRecord, QuestionRecord, RolloutRecord, StateRecord
-from preference.candidates import pair_key, parse_line, question_key, read_lines, state_key
+from preference.candidates import is_training_split, pair_key, parse_line, question_key, read_lines, state_key
 from preference.labelling import labelled_states
 from preference.paths import question_record
 
@@ -188,3 +188,26 @@ def test_turning_a_pair_twice_changes_nothing(rollout: RolloutRecord) -> None:
 
 def _rounded(pair: PairRecord) -> PairRecord:
     return pair.model_copy(update={"confidence": round(pair.confidence or 0.0, 12)})
+
+
+# -- splits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "training"),
+    [
+        ("train", True),
+        ("train_1k", True),
+        ("train-00", True),
+        ("training", True),
+        ("dev", False),
+        ("test", False),
+        ("trained", False),
+        ("constraint", False),
+        ("toy/train_1k", True),
+        ("train/dev", False),
+    ],
+)
+def test_only_splits_called_train_may_be_trained_on(name: str, training: bool) -> None:  # noqa: FBT001
+    """A word of the name says so, not a part of a word, and not the data set's name before it."""
+    assert is_training_split(name) is training

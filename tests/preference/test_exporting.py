@@ -405,6 +405,7 @@ def test_the_summary_names_every_recipe_and_split(tmp_path: Path) -> None:
         ([failure()], ["no pair was made"]),
         ([ada(split="dev")], ["made of toy/dev questions: keep these pairs out of training"]),
         ([ada()], []),
+        ([ada(split="train_1k")], []),
     ],
 )
 def test_an_export_warns_of_what_would_be_regretted(

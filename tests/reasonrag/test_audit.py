@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasonrag.audit_checks import CHECK_NAMES, CHECKS
+from reasonrag.audit_page import page
 from reasonrag.audit_report import AuditReport
 from reasonrag.audit_rows import read_rows, row_files
 from reasonrag.auditing import Audit, audit
@@ -111,6 +112,7 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("secret", "openai in input", row(99, input=f"Question: whose is {KEY}?", question="whose?")),
     ("secret", "openai in other fields", row(99, note={"deep": [KEY]})),
     ("special_token", "<|im_end|> in rejected", row(99, rejected="<|im_end|> <answer>x</answer>")),
+    ("special_token", "<|im_end|> in input", row(99, input="Question: what does <|im_end|> mean?", prompt="")),
     ("special_token", "<|eot_id|> in chosen", row(99, chosen="<query>q</query><|eot_id|>")),
     ("other_template_token", "[INST] in input", row(99, input="Question: [INST] what?", question="what?")),
     ("gold_in_system_turn", "", row(99, instruction=THINK + "\nThink of Cidiby.")),
@@ -480,7 +482,10 @@ def test_an_error_keeps_the_rows_from_their_place(
     out = tmp_path / "data"
     assert reasonrag("pairs", run_directory, "--out", out, "--format", "alpaca").status == 0
     before = files_of(out)
-    done = reasonrag("pairs", leaking_run, "--out", out)
+    asked_elsewhere = (leaking_run / "rollouts.jsonl").read_bytes().splitlines()[-1]
+    question = {"question": json.loads(asked_elsewhere)["question"]}
+    (tmp_path / "eval.jsonl").write_text(json.dumps(question))
+    done = reasonrag("pairs", leaking_run, "--out", out, "--eval", tmp_path / "eval.jsonl")
     assert done.status == 1
     assert "secret in" in done.err
     assert "RAG_ProGuide.json, row" in done.err
@@ -530,3 +535,25 @@ def test_lengths_never_pass_for_those_of_another_counter(
     assert (first / "candidates.jsonl").read_bytes() == (fresh / "candidates.jsonl").read_bytes()
     summaries = [json.loads((each / "summary.json").read_bytes())["token_counter"] for each in (first, second)]
     assert summaries == ["Qwen2.5's vocabulary, template qwen"] * 2
+
+
+def test_nobody_is_left_without_the_next_command(run_directory: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """What comes next is said, and of a run what comes first."""
+    out = tmp_path / "the data"
+    done = reasonrag("pairs", run_directory, "--out", out)
+    assert f"next: reasonrag review '{out}', then reasonrag publish '{out}' --repo ORG/NAME" in done.out
+    refused = reasonrag("audit", run_directory)
+    assert refused.status == 2
+    assert f"is a run, no data set. First: reasonrag pairs {run_directory} --out data/" in refused.err
+
+
+def test_numbers_that_no_reward_could_be_are_none() -> None:
+    """They would overflow as soon as a plot is drawn."""
+    report = audited(row(1, margin=-1e308, confidence=5e300), row(2, margin=1e308), row(3))
+    assert (report.margins.of, report.margins.max) == (1, 0.5)
+    assert page(report)
+
+
+def test_text_between_bars_is_no_special_token() -> None:
+    """Code has operators that look alike; tokens have no spaces."""
+    assert found(audited(row(1, input="Question: what is a <| f |> b in F#?", prompt=""), *GOOD[2:])) == {}

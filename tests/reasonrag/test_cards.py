@@ -112,6 +112,8 @@ def data_set(directory: Path, *, origin: Origin = HOTPOT, contamination: dict[st
     ]
     (directory / "candidates.jsonl").write_bytes(b"".join(each.to_line() for each in states))
     (directory / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in questions))
+    left_out = b'{"question_id": "seen", "question_key": "seen", "dropped": true, "matches": []}\n'
+    (directory / "contamination.jsonl").write_bytes(left_out if (contamination or {}).get("dropped") else b"")
     export_pairs(
         directory,
         directory,
@@ -217,3 +219,10 @@ def test_the_local_summary_is_left_as_it_is(tmp_path: Path) -> None:
     assert orjson.loads((tmp_path / "staged" / "summary.json").read_bytes())["contamination"]["checked"][0] == {
         name: value for name, value in CHECKED.items() if name != "path"
     }
+
+
+def test_the_command_of_the_card_has_what_was_let_pass(tmp_path: Path) -> None:
+    """Without it the same command would leave those questions out."""
+    directory = data_set(tmp_path / "d", contamination=CONTAMINATION | {"allowed": ["nq/dev"]})
+    [command] = [line for line in card_of(directory, tmp_path).splitlines() if line.startswith("reasonrag pairs runs")]
+    assert "--allow-eval nq/dev" in command

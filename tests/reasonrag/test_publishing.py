@@ -28,7 +28,7 @@ from reasonrag.generation import generate
 from reasonrag.inventory import take_inventory
 from reasonrag.pairing import pairs
 from reasonrag.publishing import publish
-from reasonrag.staging import stage
+from reasonrag.staging import stage, staging
 
 from .conftest import Reasonrag
 from .hub_server import TOKEN, HubServer, environment_for, running_hub
@@ -304,6 +304,11 @@ def tear_the_questions(data: Path) -> None:
     (data / "questions.jsonl").write_bytes((data / "questions.jsonl").read_bytes()[:-20])
 
 
+def leave_another_question_out(data: Path) -> None:
+    left_out = {"question_id": "b", "question_key": "2", "dropped": True, "matches": []}
+    (data / "contamination.jsonl").write_bytes(orjson.dumps(left_out) + b"\n")
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -316,6 +321,7 @@ def tear_the_questions(data: Path) -> None:
         (drop_a_row_of_an_old_export, "summary.json says"),
         (replace_the_candidates, "is not what the rows were made of"),
         (tear_the_questions, "is no JSON object"),
+        (leave_another_question_out, "contamination.jsonl is not that of the rows (questions left out: 1"),
         (lambda data: (data / "audit.json").write_text("[]"), "is no audit"),
     ],
 )
@@ -344,14 +350,33 @@ def of_another_split(data: Path) -> None:
 
 def in_an_evaluation_set(data: Path) -> None:
     match = {"rule": "question", "eval": "musique/dev", "eval_id": "7", "similarity": 1.0}
-    kept = {"question_id": "a", "dropped": False, "matches": [match]}
-    left_out = {"question_id": "b", "dropped": True, "matches": [match | {"eval": "nq/test"}]}
+    kept = {"question_id": "a", "question_key": "1", "dropped": False, "matches": [match]}
+    left_out = {"question_id": "b", "question_key": "2", "dropped": True, "matches": [match | {"eval": "nq/test"}]}
+    tell(data, contamination={"checked": [{"name": "musique/dev"}], "kept": 1, "dropped": 1})
     (data / "contamination.jsonl").write_bytes(orjson.dumps(kept) + b"\n" + orjson.dumps(left_out) + b"\n")
 
 
 def with_a_key(data: Path) -> None:
     path = data / "questions.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"question":"', b'"question":"' + TOKEN.encode() + b" ", 1))
+
+
+KEYS = {
+    "of a service that the Hub knows nothing of": "AKIA" + "ABCD2345" * 2,
+    "behind a line break, which is two letters in JSON": "first\n" + "sk-proj-" + "aB3_d-" * 8,
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
+@pytest.mark.parametrize("name", ["candidates.jsonl", "questions.jsonl", "dropped.jsonl"])
+def test_keys_of_any_service_are_found_in_every_file(key: str, name: str, data: Path, reasonrag: Reasonrag) -> None:
+    """By the audit's own patterns, in what a line says and not in how JSON spells it."""
+    first, *others = (data / name).read_bytes().splitlines(keepends=True)
+    (data / name).write_bytes(orjson.dumps({**orjson.loads(first), "note": [{"of": key}]}) + b"\n" + b"".join(others))
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 2
+    assert f"{name}, line 1 hold something like a key" in done.err
+    assert key not in done.err
 
 
 def with_an_old_audit(data: Path) -> None:
@@ -398,6 +423,15 @@ def test_an_objection_stands_until_it_is_set_aside_by_name(
     assert done.status == 0, done.err
     assert f"set aside: {flag} {name}" in done.out
     assert f"({flag} `{name}`)" in (data / "publish" / "README.md").read_text()
+
+
+def test_the_audit_is_looked_for_where_it_was_made(data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Settings that put audits elsewhere put this one beside its rows."""
+    (tmp_path / "reasonrag.toml").write_text('[audit]\nout = "elsewhere"\n')
+    (data / "audit.json").unlink()
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 0, done.err
+    assert (data / "audit.json").is_file()
 
 
 @pytest.mark.parametrize("spoil", [with_an_old_audit, lambda data: (data / "audit.json").unlink()])
@@ -462,6 +496,35 @@ def test_everything_that_was_dropped_goes_up(data: Path, reasonrag: Reasonrag) -
     assert "/home/me" not in (data / "publish" / "README.md").read_text() + json.dumps(told)
 
 
+def test_what_goes_up_is_audited_as_what_it_was_made_of(data: Path, reasonrag: Reasonrag) -> None:
+    """Its description names the Hub and no files; the rows are described all the same."""
+    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
+    audited = json.loads(reasonrag("audit", data / "publish", "--json").out)
+    [described] = [each for each in audited["checks"] if each["name"] == "not_described"]
+    assert (described["count"], described["checked"]) == (0, audited["rows"])
+
+
+def test_what_a_killed_process_left_behind_goes_with_the_next(data: Path) -> None:
+    """Half-written folders do not pile up; that of a process at work is left alone."""
+    (data / ".publish-killed" / "data").mkdir(parents=True)
+    with staging(data) as first:
+        with staging(data) as second:
+            (second / "whose").write_text("second")
+        assert first.is_dir()
+    assert [path.name for path in data.glob(".publish*")] == []
+
+
+def test_what_reviewers_said_stays_here(data: Path, reasonrag: Reasonrag) -> None:
+    """Names of persons, and whatever somebody puts into the folder beside the data set's own files."""
+    (data / "review").mkdir()
+    (data / "review" / "ana.jsonl").write_text('{"reviewer": "ana"}\n')
+    (data / "notes.txt").write_text("mine")
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--json")
+    assert done.status == 0, done.err
+    assert not [each for each in files_of(data / "publish") if "ana" in each or "notes" in each]
+    assert not [each for each in json.loads(done.out)["files"] if "review" in each["path"] or "notes" in each["path"]]
+
+
 def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
     """However many there are."""
     pq = pytest.importorskip("pyarrow.parquet", reason="the hub extra is not installed")
@@ -490,7 +553,9 @@ def test_trees_go_up_on_request_without_places(made: Path, data: Path, tmp_path:
     shutil.copytree(made / "run", run)
     config = json.loads((run / "config.json").read_text())
     config["operational"]["base_url"] = ["http://10.0.0.7:8000/v1"]
-    config["decides_answers"] |= {"model": "/models/teacher", "retriever": "http:http://10.0.0.7:8977", "note": TOKEN}
+    key = KEYS["of a service that the Hub knows nothing of"]
+    config["decides_answers"] |= {"model": "/models/teacher", "retriever": "http:http://10.0.0.7:8977"}
+    config["decides_answers"] |= {"note": TOKEN, "notes": [f"a {key}"]}
     (run / "config.json").write_text(json.dumps(config))
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", run)
     assert done.status == 0, done.err
@@ -499,7 +564,7 @@ def test_trees_go_up_on_request_without_places(made: Path, data: Path, tmp_path:
     public = (folder / "config.json").read_text()
     assert json.loads(public)["decides_answers"]["recipe"] == config["decides_answers"]["recipe"]
     assert "operational" not in json.loads(public)
-    assert not [each for each in ("10.0.0.7", "/models", str(tmp_path), TOKEN) if each in public]
+    assert not [each for each in ("10.0.0.7", "/models", str(tmp_path), TOKEN, key) if each in public]
 
 
 def test_trees_of_another_run_are_refused(data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
