@@ -531,7 +531,14 @@ def _publish_flag(name: str) -> Any:
 def publish(
     directory: Annotated[Path, typer.Argument(help="Data set made by reasonrag pairs")],
     repo: Annotated[Optional[str], _publish_flag("repo")] = None,
-    private: Annotated[Optional[bool], _switch(PublishSettings, "private")] = None,
+    private: Annotated[
+        Optional[bool],
+        typer.Option(
+            "--private/--public",
+            help=(PublishSettings.model_fields["private"].description or "").replace("[", r"\["),
+            show_default=False,
+        ),
+    ] = None,
     with_trees: Annotated[Optional[list[Path]], _publish_flag("with_trees")] = None,
     license_: Annotated[Optional[str], _publish_flag("license")] = None,
     allow: Annotated[Optional[list[str]], _publish_flag("allow")] = None,

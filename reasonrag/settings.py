@@ -580,7 +580,11 @@ class PublishSettings(Settings):
     """Settings of `publish`."""
 
     repo: str = Field(description="Name on the Hub: organisation/name")
-    private: bool = Field(default=False, description="Keep it private when everything is up")
+    private: bool | None = Field(
+        default=None,
+        description="Keep it private when everything is up, or make it public [default: public, but what was published "
+        "privately stays private]",
+    )
     with_trees: list[Path] = Field(
         default=[], description="A run directory whose trees go up too; repeatable. Paths and addresses stay behind"
     )

@@ -72,8 +72,12 @@ def check_access() -> None:
         )
 
 
-def upload(folder: Path, paths: Sequence[str], repo: str, *, private: bool, say: Callable[[str], None]) -> Upload:
+def upload(
+    folder: Path, paths: Sequence[str], repo: str, *, private: bool | None, say: Callable[[str], None]
+) -> Upload:
     """Make `repo` hold these files of `folder`, the last one being the card; then public, unless `private`.
+
+    private: None leaves a private repository as it is if it has a card already, for somebody published it so.
 
     Raises UploadStopped where something went wrong on the way, with what is there and who can see it; ReasonragError
     where the repository is not fit for it.
@@ -83,9 +87,11 @@ def upload(folder: Path, paths: Sequence[str], repo: str, *, private: bool, say:
     api, done = HfApi(), Upload()
     with _told(repo, done, "asking for it"):
         api.whoami()
-        done.private, parent, created = _opened(api, repo, private=private, say=say)
+        done.private, parent, created = _opened(api, repo, private=bool(private), say=say)
         done.url = f"{api.endpoint}/datasets/{repo}"
         there = _listing(api, repo, parent)
+    if private is None:
+        private = bool(done.private) and paths[-1] in there
     _check_fit(repo, there, paths, was_private=done.private, private=private, created=created)
     wanted = [path for path in paths if not _is_there(folder / path, there.get(path))]
     done.unchanged = [path for path in paths if path not in wanted]
@@ -119,6 +125,8 @@ def upload(folder: Path, paths: Sequence[str], repo: str, *, private: bool, say:
             api.update_repo_settings(repo, private=False, repo_type=KIND)
             done.private = bool(api.repo_info(repo, repo_type=KIND).private)
         say(f"everything is up; {repo} is public now")
+    elif done.private:
+        say(f"everything is up; {repo} is private. --public makes it public")
     return done
 
 

@@ -137,6 +137,17 @@ def test_private_stays_private(hub: HubServer, data: Path) -> None:
     assert f"private: {hub.endpoint}/datasets/{REPO}" in done.stdout
 
 
+def test_what_was_published_privately_becomes_public_only_by_name(hub: HubServer, data: Path) -> None:
+    """A flag that was forgotten shows nobody's data to the world."""
+    assert published(hub, data, "--private").returncode == 0
+    forgotten = published(hub, data)
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert hub.repositories[REPO].private
+    assert f"everything is up; {REPO} is private. --public makes it public" in forgotten.stderr
+    assert published(hub, data, "--public").returncode == 0
+    assert not hub.repositories[REPO].private
+
+
 def test_a_refused_upload_says_what_is_up_and_how_to_go_on(hub: HubServer, data: Path) -> None:
     """The same command goes on; what had arrived is not sent again; nobody saw half of it."""
     hub.fail("PUT", "/lfs/", 403, after=2, times=1)
