@@ -21,6 +21,7 @@ import orjson
 from pydantic import BaseModel
 
 from preference.candidates import QuestionRecord, StateRecord, question_key, read_lines
+from preference.certainty import independent_cases
 from preference.formats import (
     ACTION_TYPE_NAMES,
     FORMATS,
@@ -547,8 +548,8 @@ class _Tally:
         return EffectiveSize(
             states=self.counts["states_with_pairs"],
             questions=len(self.with_a_pair),
-            by_state=pairs**2 / self.squares["state"] if pairs else None,
-            by_question=pairs**2 / self.squares["question"] if pairs else None,
+            by_state=independent_cases(pairs, self.squares["state"]),
+            by_question=independent_cases(pairs, self.squares["question"]),
         )
 
     def _gold_agreement(self) -> dict[str, GoldAgreement]:

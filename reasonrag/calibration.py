@@ -31,7 +31,6 @@ from preference import (
     read_rollouts,
 )
 from preference.agreement import (
-    CONFIDENCE_LEVEL,
     Bin,
     Revalued,
     RuleAgreement,
@@ -43,6 +42,7 @@ from preference.agreement import (
     sign_agreement,
     sign_agreement_by,
 )
+from preference.certainty import CONFIDENCE_LEVEL
 from preference.exporting import replacing
 from preference.records import TornLineError
 from reasonrag.agent import Agent, AgentStep, State
@@ -273,7 +273,8 @@ class _ValueModel(BaseModel):
 
 class _Recipe(BaseModel):
     outcome: str = "f1"
-    judge_sees_gold: bool = False
+    judge_sees_gold: bool | None = None
+    """Null of imported trees: there was no judge."""
 
 
 class _DecidesAnswers(BaseModel):
@@ -510,7 +511,7 @@ class _Revaluer:
             agent = make_agent(continuing.settings, behind(None), policy.sampling, retriever, prompts)
             sides = await _sides_of(agent, sample.pairs, judged=rule.judged)
             failures = opened.enter_context(FailureLog(self.run / PLACE / FAILURES))
-            fresh = _FreshOutcomes(rule, gold=self.made.decides_answers.recipe.judge_sees_gold)
+            fresh = _FreshOutcomes(rule, gold=bool(self.made.decides_answers.recipe.judge_sees_gold))
             again = _Again(agent, self.settings.k, failures, fresh)
             values, owed = await again.recorded(sides)
             if owed:

@@ -26,6 +26,7 @@ from preference import NO_FILTERS, ActionType, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
 from preference.exporting import CANDIDATES, QUESTIONS, PairSummary, replacing
 from preference.formats import PAIRS_FILE
+from preference.json_items import Item
 from preference.published import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
 from preference.published_rows import RowReader, RowRules, is_row
 from preference.published_trees import PassageText, TreeRules, is_tree, read_tree, recipe_of, refused_record
@@ -34,7 +35,7 @@ from reasonrag.corpora import Passage
 from reasonrag.errors import InputError
 from reasonrag.generation import config_hash
 from reasonrag.grounding import is_grounded, is_in_evidence
-from reasonrag.json_items import Item, read_items
+from reasonrag.item_files import read_items
 from reasonrag.pairing import pairs
 from reasonrag.questions import open_questions
 from reasonrag.runs import CONFIG, FAILURES, ROLLOUTS, only_writer
@@ -240,12 +241,16 @@ def _kind_of_all(files: Sequence[_File]) -> Kind:
 def _kind_of(file: _File) -> Kind:
     """What the first object that is recognised shows."""
     keys: list[str] = []
+    item: Item | None = None
     for item in read_items(file.path):
         if is_row(item.value):
             return "pairs"
         if is_tree(item.value):
             return "trees"
-        keys = keys or [str(key)[:40] for key in list(item.value)[:8]]
+        if isinstance(item.value, dict):
+            keys = keys or [str(key)[:40] for key in list(item.value)[:8]]
+    if item is None:
+        raise InputError(f"{file.source.name} is empty; it should hold trees or pairs, as a JSON list or as JSON lines")
     raise InputError(
         f"{file.source.name} holds neither trees (objects with question, golden_answers and output of "
         "intermediate_node_*) nor pairs (with chosen and rejected); its first object has "

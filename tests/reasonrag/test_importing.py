@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import reasonrag as library
 from preference import read_rollouts
 from preference.published import REFUSALS, REPAIRS
-from reasonrag.errors import InputError
-from reasonrag.json_items import read_items
 
 from .conftest import Reasonrag
 
@@ -237,7 +233,7 @@ def test_pairs_become_a_data_set_that_trains_at_once(tmp_path: Path, reasonrag: 
     info = read_json(tmp_path / "data/p/dataset_info.json")["rag_proguide"]
     assert info["columns"]["system"] == "instruction"
     summary = read_json(tmp_path / "data/p/summary.json")
-    assert (summary["label"], summary["pairs"], summary["teachers"]) == ("imported", 2, ["unknown"])
+    assert (summary["pairs_by_label"], summary["teachers"]) == ({"imported": 2}, ["unknown"])
 
 
 def test_rows_that_are_no_pairs_are_kept_apart_with_their_cause(tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -331,9 +327,9 @@ BAD: list[tuple[str, Callable[[Path], object], str]] = [
     ("empty", lambda path: path.write_text(""), "is empty"),
     ("an empty list", lambda path: path.write_text("[]"), "is empty"),
     ("not JSON", lambda path: path.write_text("<html>"), "goes on with '<html>'"),
-    ("not JSON inside", lambda path: path.write_text('[{"chosen" 1}]'), "object 1 at byte 1 is not JSON"),
-    ("cut off", lambda path: path.write_text(json.dumps([tree()] * 2)[:-9]), "ends after 1 whole objects"),
-    ("a list of lists", lambda path: path.write_text("[[1]]"), "is no list of JSON objects"),
+    ("not JSON inside", lambda path: path.write_text('[{"chosen" 1}]'), "line 1 (byte 1): item 1 is no JSON"),
+    ("cut off", lambda path: path.write_text(json.dumps([tree()] * 2)[:-9]), "ends after 1 whole items"),
+    ("a list of lists", lambda path: path.write_text("[[1]]"), "neither trees"),
     ("something else", lambda path: path.write_text('[{"messages": []}]'), "neither trees"),
     ("nothing usable", lambda path: saved(path, [tree(output=None)]), "no tree in bad can be used"),
     ("no usable row", lambda path: saved(path, [row(chosen="")]), "no pair in bad can be used"),
@@ -408,55 +404,3 @@ def test_an_out_is_needed(reasonrag: Reasonrag) -> None:
     done = reasonrag("import", "x")
     assert done.status == 2
     assert "--out" in done.err
-
-
-# -- files of many objects -------------------------------------------------------------------------------------
-
-TEXTS = st.text(st.sampled_from('"\\{}[],: \n\u20acab') | st.characters(exclude_categories=["Cs"]))
-OBJECTS = st.dictionaries(TEXTS, TEXTS | st.integers(-(2**63), 2**63) | st.none() | st.lists(TEXTS), max_size=4)
-
-
-@given(st.lists(OBJECTS, min_size=1, max_size=5), st.sampled_from(["list", "indented", "lines", "glued"]))
-def test_objects_come_out_as_they_went_in(
-    tmp_path_factory: pytest.TempPathFactory, items: list[Json], form: str
-) -> None:
-    """Whatever brackets and quotes their texts hold."""
-    if form in ("list", "indented"):
-        text = json.dumps(items, indent=1 if form == "indented" else None)
-    else:
-        text = ("\n" if form == "lines" else "").join(json.dumps(each, ensure_ascii=False) for each in items)
-    path = tmp_path_factory.getbasetemp() / "items.json"
-    path.write_text(text, "utf-8")
-    assert [each.value for each in read_items(path)] == [json.loads(json.dumps(each)) for each in items]
-
-
-@given(st.lists(OBJECTS, min_size=1, max_size=3), st.data())
-def test_a_file_that_is_cut_off_is_an_error_wherever_it_is_cut(
-    tmp_path_factory: pytest.TempPathFactory, items: list[Json], data: st.DataObject
-) -> None:
-    """Never fewer objects in silence."""
-    content = json.dumps(items).encode()
-    path = tmp_path_factory.getbasetemp() / "cut.json"
-    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-    with pytest.raises(InputError):
-        list(read_items(path))
-
-
-def test_a_file_larger_than_a_block_is_read_object_by_object(tmp_path: Path) -> None:
-    """Texts that reach over the end of a block are whole; the bytes of an error are those of the file."""
-    items = [{"text": '\\"' * (200_000 + i), "i": i} for i in range(7)]
-    path = saved(tmp_path / "large.json", items)
-    assert [each.value for each in read_items(path)] == items
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(InputError, match=f"at byte {path.stat().st_size - 1:,}"):
-        list(read_items(path))
-
-
-def test_what_pythons_writer_leaves_behind_is_mended(tmp_path: Path) -> None:
-    """NaN is null, half a character the replacement character; whole ones stay."""
-    path = tmp_path / "odd.json"
-    path.write_text('[{"a": NaN, "b": "\\ud83d", "c": "\\ud83d\\ude00", "d": 1' + "0" * 30 + '}, {"a": 1}]')
-    assert [(each.value, each.mended) for each in read_items(path)] == [
-        ({"a": None, "b": "\ufffd", "c": "\U0001f600", "d": 1e30}, True),
-        ({"a": 1}, False),
-    ]

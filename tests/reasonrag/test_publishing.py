@@ -468,7 +468,7 @@ def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet", reason="the hub extra is not installed")
     rows = json.loads((data / "RAG_ProGuide.json").read_text())
     size = (data / "RAG_ProGuide.json").stat().st_size
-    staged = stage(take_inventory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 3)
+    staged = stage(take_inventory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 4 + 1)
     names = [each.path for each in staged if each.path.startswith("data/train-")]
     assert names == [f"data/train-0000{number}-of-00004.parquet" for number in range(4)]
     assert [row for name in names for row in pq.read_table(tmp_path / "up" / name).to_pylist()] == rows

@@ -530,8 +530,8 @@ def test_wrong_flags_are_refused(
     [
         ("[]", "holds no pair that can be shown: of its 0 rows"),
         ('[{"chosen": 1}]', "1 have no prompt or no two replies"),
-        ('[{"a": 1}, {', "RAG_ProGuide.json, row 2"),
-        ('{"a": 1}', "not a JSON list"),
+        ('[{"a": 1}, {', "RAG_ProGuide.json is cut off: it ends after 1 whole items"),
+        ('{"a": 1}', "1 have no prompt"),
     ],
 )
 def test_a_data_set_without_pairs_is_refused(reasonrag: Reasonrag, tmp_path: Path, content: str, says: str) -> None:
