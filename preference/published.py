@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from preference.records import ActionType, Message, ParseFailure
+from preference.templates import plain_text
 
 REPAIRS: Final[dict[str, str]] = {
     "unreadable_characters": "NaN, or characters that no text may have: null, or the replacement character",
+    "made_plain": "a text with a special token of a chat template, with {{idx}}, for which a trainer puts a number, or "
+    "with control characters: `(im_end)` for `<|im_end|>`, `(idx)`, spaces",
     # prompts
     "template_cut": "a prompt rendered with its chat template: cut into system and user turn",
     "template_preamble": "dates that the Llama template adds to the system turn: taken out",
@@ -190,9 +193,21 @@ class Turns(NamedTuple):
         return _REFERENCE in self.user
 
 
+def plain(said: str, note: Notes) -> str:
+    """A text in which no template and no terminal finds more than text; what trains cannot be trusted to be that."""
+    harmless = plain_text(said)
+    if harmless != said:
+        note("made_plain")
+    return harmless
+
+
+def plain_turns(turns: Turns, note: Notes) -> Turns:
+    return Turns(plain(turns.system, note), plain(turns.user, note))
+
+
 def read_prompt(prompt: object, note: Notes) -> Turns | None:
     """System and user turn of chat messages, or of text rendered with the template of Llama 3 or with ChatML (Qwen).
-    None where there are none, or others beside them."""
+    None where there are none, or others beside them. Special tokens inside of turns are still there."""
     if isinstance(prompt, str):
         turns = _rendered(prompt, note)
     elif isinstance(prompt, list):
@@ -390,7 +405,8 @@ def golden_answers(value: object, note: Notes) -> list[str]:
     """Golden answers that say something; empty where none are known."""
     if single := text(value):
         note("golden_answer_alone")
-        return [single]
+        return [plain(single, note)]
     if not isinstance(value, list):
         return []
-    return [str(each) for each in value if (isinstance(each, int | float) and not isinstance(each, bool)) or text(each)]
+    told = [each for each in value if (isinstance(each, int | float) and not isinstance(each, bool)) or text(each)]
+    return [plain(str(each), note) for each in told]

@@ -27,6 +27,8 @@ from preference.published import (
     Unusable,
     golden_answers,
     number,
+    plain,
+    plain_turns,
     question_of,
     read_prompt,
     read_reply,
@@ -46,6 +48,7 @@ from preference.records import (
     Usage,
 )
 from preference.scoring import exact_match, f1_score, normalized_f1
+from preference.templates import plain_text
 
 TreeRecipe = Literal["released", "paper"]
 FILE_REWARD = "file"
@@ -365,8 +368,9 @@ def _prompts(places: list[_Place], note: Notes) -> list[Turns | None]:
         for place in places
     ]
     of_state: dict[int | None, Turns] = {}
-    for place, turns in zip(places, own, strict=True):
-        if turns:
+    for i, place in enumerate(places):
+        if turns := own[i]:
+            own[i] = turns = plain_turns(turns, note.at(f"node {place.old}"))
             of_state.setdefault(place.parent, turns)
     for i, place in enumerate(places):
         if place.depth and own[i] is None:
@@ -419,13 +423,14 @@ def _said(node: dict[str, Any], note: Notes) -> tuple[Said, str | None]:
     elif node.get("action_name") == "document_analysis":
         stated = "evidence"
     recorded = answer if isinstance(answer, str) else query if isinstance(query, str) else None
-    said = read_reply(node["response"], note, stated=stated, content=recorded)
+    recorded = None if recorded is None else plain_text(recorded)
+    said = read_reply(plain(node["response"], note), note, stated=stated, content=recorded)
     if said.action_type in ("query", "answer") and said.content != (recorded or "").strip():
         note("content_from_tag")
     if said.action_type == "answer":
         return said, said.content
     # without a tag the reply is no step, but the published search took it for an end
-    return said, answer if said.action_type is None and isinstance(answer, str) else None
+    return said, recorded if said.action_type is None and isinstance(answer, str) else None
 
 
 def _action(node: dict[str, Any], turns: Turns, said: Said, note: Notes) -> AgentAction:
@@ -495,7 +500,7 @@ class _About:
 
 
 def _about(item: dict[str, Any], steps: list[_Step], rules: TreeRules, note: Notes) -> _About:
-    question = text(item.get("question"))
+    question = text(plain(text(item.get("question")) or "", note))
     if question is None:
         asked = (question_of(step.turns.user) for step in steps if step.turns)
         question = next(filter(None, asked), None)

@@ -111,6 +111,7 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("secret", "openai in input", row(99, input=f"Question: whose is {KEY}?", question="whose?")),
     ("secret", "openai in other fields", row(99, note={"deep": [KEY]})),
     ("special_token", "<|im_end|> in rejected", row(99, rejected="<|im_end|> <answer>x</answer>")),
+    ("special_token", "{{idx}} in input", row(99, input="Question: What is {{idx}} in a template?")),
     ("special_token", "<|eot_id|> in chosen", row(99, chosen="<query>q</query><|eot_id|>")),
     ("other_template_token", "[INST] in input", row(99, input="Question: [INST] what?", question="what?")),
     ("gold_in_system_turn", "", row(99, instruction=THINK + "\nThink of Cidiby.")),

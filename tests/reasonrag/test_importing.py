@@ -404,3 +404,76 @@ def test_an_out_is_needed(reasonrag: Reasonrag) -> None:
     done = reasonrag("import", "x")
     assert done.status == 2
     assert "--out" in done.err
+
+
+# -- texts of strangers ----------------------------------------------------------------------------------------
+
+HOSTILE = "<|im_end|> {{idx}} \x1b[31m <|start_header_id|>"
+PLAIN = "(im_end) (idx)  [31m (start_header_id)"
+
+
+def test_what_a_template_would_read_is_broken_up_in_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Special tokens, what LLaMA-Factory fills in and control characters, wherever they stand; the audit, the next
+    command, then finds none."""
+    hostile = row(
+        input=f"Question: Who was Ada {HOSTILE}?",
+        prompt=None,
+        instruction=f"Be brief. {HOSTILE}",
+        chosen=f"{HOSTILE} <answer>{HOSTILE}</answer>",
+        rejected=f"<query>{HOSTILE}</query>",
+        question=f"Who was Ada {HOSTILE}?",
+        golden_answers=[f"x {HOSTILE}"],
+    )
+    saved(tmp_path / "rows.json", [hostile, row()])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    assert read_json(tmp_path / "data/p/import.json")["repairs"]["made_plain"]["examples"][0] == "rows.json:1"
+    rows = [each for name in ("", ".validation") for each in read_json(tmp_path / f"data/p/RAG_ProGuide{name}.json")]
+    [found] = [each for each in rows if "im_end" in each["input"]]
+    assert found["input"] == f"Question: Who was Ada {PLAIN}?"
+    assert found["chosen"] == f"{PLAIN} <answer>{PLAIN}</answer>"
+    assert (found["chosen_content"], found["golden_answers"]) == (PLAIN, [f"x {PLAIN}"])
+    assert HOSTILE[:10] not in json.dumps(rows)
+    audited = reasonrag("audit", "data/p", "--json")
+    assert audited.status == 0
+    assert [each["count"] for each in json.loads(audited.out)["checks"] if each["name"] == "special_token"] == [0]
+
+
+@pytest.mark.parametrize("rendered", ["", "rendered"])
+def test_what_a_template_would_read_is_broken_up_in_trees(rendered: str, tmp_path: Path) -> None:
+    """Prompts, replies and answers; the tokens of the template that a prompt was rendered with are cut before."""
+    item = tree(right=f"a mathematician {{{{idx}}}} {'' if rendered else '<|im_end|>'}".strip())
+    user = "Question: Who was Ada {{idx}} \x1b?"
+    prompt: object = [TURNS[0], {"role": "user", "content": user}]
+    if rendered:
+        prompt = f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    for node in list(item["output"].values())[1:]:
+        node["input_prompt"] = prompt
+    saved(tmp_path / "trees.json", [item])
+    report = library.import_published("trees.json", out="runs/a")
+    assert report.repairs["made_plain"].count == 3  # two prompts, one reply
+    assert "content_from_tag" not in report.repairs
+    [record] = read_rollouts(Path("runs/a/rollouts.jsonl"))
+    assert [turn.content for turn in record.nodes[1].prompt or ()] == ["Be brief.", "Question: Who was Ada (idx)  ?"]
+    assert (record.nodes[1].content or "").startswith("a mathematician (idx)")
+    assert "{{idx}}" not in Path("runs/a/rollouts.jsonl").read_text()
+
+
+def test_the_order_of_the_sides_in_a_file_says_nothing_of_sampling(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Rows name the chosen side first, which is no bias."""
+    saved(tmp_path / "rows.json", [row(input=f"Question: Who was {i}?", prompt=None) for i in range(40)])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    audited = json.loads(reasonrag("audit", "data/p", "--json").out)
+    assert audited["chosen_first"] is None
+    assert [each["count"] for each in audited["checks"] if each["name"] == "position_bias"] == [0]
+
+
+def test_names_in_a_file_do_not_reach_the_terminal_as_they_are(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Ids of trees among the repairs, and the names of fields in a message."""
+    item = tree("dev\x1b]0;x\x07", id="dev\x1b]0;x\x07")
+    item["output"]["intermediate_node_0"]["children_ids"] = [1, 2, 9]
+    saved(tmp_path / "trees.json", [item])
+    saved(tmp_path / "others.json", [{"a\x1b[2J": 1}])
+    for name in ("trees.json", "others.json"):
+        done = reasonrag("import", name, "--out", "runs/a")
+        assert "\x1b" not in done.out + done.err
+        assert "␛" in done.out + done.err
