@@ -540,7 +540,7 @@ class _Tally:
             judging=facts.judging,
             contamination=facts.contamination,
             versions=facts.versions,
-            warnings=[*self._warnings(), *facts.warnings],
+            warnings=[*self._warnings(options), *facts.warnings],
         )
 
     def _effective(self) -> EffectiveSize:
@@ -561,12 +561,17 @@ class _Tally:
             for each in checked
         }
 
-    def _warnings(self) -> list[str]:
+    def _warnings(self, options: ExportOptions) -> list[str]:
         found = [
             f"made of {each} questions: keep these pairs out of training, or never evaluate on that split"
             for each in sorted(self.seen["splits"])
             if not each.endswith("/train")
         ]
+        if self.counts["pairs"] and options.validation and not self.counts["validation_pairs"]:
+            found.append(
+                "all pairs are of one question, so there is none for validation: a training has to do without "
+                "eval_dataset and its other settings of evaluation"
+            )
         if not self.counts["pairs"]:
             found.append("no pair was made: see what the candidates were dropped for, or explore more questions")
         return found

@@ -477,3 +477,14 @@ def test_names_in_a_file_do_not_reach_the_terminal_as_they_are(tmp_path: Path, r
         done = reasonrag("import", name, "--out", "runs/a")
         assert "\x1b" not in done.out + done.err
         assert "␛" in done.out + done.err
+
+
+def test_pairs_of_one_question_come_without_a_part_for_validation(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Our settings for training ask for that part, and the trainer would stop: the import says so."""
+    saved(tmp_path / "rows.json", [row()])
+    done = reasonrag("import", "rows.json", "--out", "data/p")
+    assert "a training has to do without eval_dataset" in " ".join(done.err.split())
+    assert "rag_proguide_validation" not in read_json(tmp_path / "data/p/dataset_info.json")
+    saved(tmp_path / "rows.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
+    assert "eval_dataset" not in reasonrag("import", "rows.json", "--out", "data/p").err
+    assert "rag_proguide_validation" in read_json(tmp_path / "data/p/dataset_info.json")
