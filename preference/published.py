@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from preference.candidates import question_key
 from preference.records import ActionType, Message, ParseFailure
 from preference.templates import plain_text
 
@@ -58,6 +59,7 @@ REPAIRS: Final[dict[str, str]] = {
     "value_missing": "no usable search value: 0",
     # questions
     "question_from_prompt": "no question: that of a prompt",
+    "question_of_prompt": "a question other than the one that the prompt asks: that of the prompt",
     "id_from_question": "no question id: one made of the question",
     "id_taken": "the id of another tree: a number added",
     "golden_answer_alone": "one golden answer that was no list: a list of it",
@@ -280,7 +282,18 @@ def question_of(user: str) -> str | None:
     """The question that a user turn asks; None where it does not begin with one."""
     if not user.startswith("Question: "):
         return None
-    return user.removeprefix("Question: ").partition(_THOUGHTS)[0].strip() or None
+    return user.removeprefix("Question: ").partition(_THOUGHTS)[0].partition(_REFERENCE)[0].strip() or None
+
+
+def question_asked(stated: object, asked: str | None, note: Notes) -> str | None:
+    """The question, as it is stated where prompts ask the same: what is looked for in evaluation splits must be what
+    is trained on."""
+    question = plain(text(stated) or "", note).strip()
+    if asked is None or (question and question_key(question) == question_key(asked)):
+        return question or None
+    if question:
+        note("question_of_prompt")
+    return asked
 
 
 def layer_of(user: str) -> int | None:

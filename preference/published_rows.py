@@ -35,6 +35,7 @@ from preference.published import (
     layer_of,
     plain,
     plain_turns,
+    question_asked,
     question_of,
     read_prompt,
     read_reply,
@@ -264,7 +265,7 @@ def _read(item: dict[str, Any], note: Notes) -> _Row:
         raise Unusable("empty_chosen" if chosen is None else "empty_rejected")
     if chosen.strip() == rejected.strip():
         raise Unusable("identical_sides")
-    question = plain(text(item.get("question")) or "", note) or question_of(turns.user)
+    question = question_asked(item.get("question"), question_of(turns.user), note)
     if question is None:
         raise Unusable("no_question")
     layer = _layer(item.get("layer"), turns, note)

@@ -29,6 +29,7 @@ from preference.published import (
     number,
     plain,
     plain_turns,
+    question_asked,
     question_of,
     read_prompt,
     read_reply,
@@ -500,12 +501,11 @@ class _About:
 
 
 def _about(item: dict[str, Any], steps: list[_Step], rules: TreeRules, note: Notes) -> _About:
-    question = text(plain(text(item.get("question")) or "", note))
+    asked = (question_of(step.turns.user) for step in steps if step.turns)
+    question = question_asked(item.get("question"), next(filter(None, asked), None), note)
     if question is None:
-        asked = (question_of(step.turns.user) for step in steps if step.turns)
-        question = next(filter(None, asked), None)
-        if question is None:
-            raise Unusable("no_question")
+        raise Unusable("no_question")
+    if text(item.get("question")) is None:
         note("question_from_prompt")
     known = rules.questions.get(question_key(question))
     golds = golden_answers(item.get("golden_answers"), note)

@@ -24,13 +24,15 @@ AS_PUBLISHED = (
 )
 
 
-def tree(item_id: str | None = "dev_1", right: str = "a mathematician", **more: Any) -> Json:
-    """Two answers, one of them right."""
+def tree(item_id: str | None = "dev_1", right: str = "a mathematician", asked: str = "", **more: Any) -> Json:
+    """Two answers, one of them right. asked: by the prompts, if it is not the question."""
+    user = f"Question: {asked or more.get('question') or 'Who was Ada?'}"
+    turns = [TURNS[0], {"role": "user", "content": user}]
     answers = {1: right, 2: "a [bold]queen"}
     output: Json = {"intermediate_node_0": {"Q": 0.5, "N": 4, "step": 0, "parent_id": -1, "children_ids": [1, 2]}}
     for i, answer in answers.items():
         output[f"intermediate_node_{i}"] = {
-            "action_name": "begin_reasoning", "input_prompt": TURNS, "response": f"So <answer>{answer}</answer>",
+            "action_name": "begin_reasoning", "input_prompt": turns, "response": f"So <answer>{answer}</answer>",
             "answer": answer, "next_query": None, "id": i, "parent_id": 0, "Q": 0.5, "N": 2, "step": 1,
             "children_ids": [],
         }  # fmt: skip
@@ -488,3 +490,21 @@ def test_pairs_of_one_question_come_without_a_part_for_validation(tmp_path: Path
     saved(tmp_path / "rows.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
     assert "eval_dataset" not in reasonrag("import", "rows.json", "--out", "data/p").err
     assert "rag_proguide_validation" in read_json(tmp_path / "data/p/dataset_info.json")
+
+
+def test_the_question_is_the_one_that_is_trained_on(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """A file may say another one than its prompts ask: what the gate against evaluation splits sees is the prompt's.
+    Case and punctuation make no other question."""
+    asked = [row(question="Who was Grace?"), row(question="who was ada", layer=1, rejected="<query>x</query>")]
+    saved(tmp_path / "rows.json", asked)
+    evaluated = {"id": "t1", "question": "Who was Ada?", "golden_answers": ["x"]}
+    (tmp_path / "test.jsonl").write_text(json.dumps(evaluated) + "\n")
+    saved(tmp_path / "trees.json", [tree(question="Who was Grace?", asked="Who was Ada?")])
+    for source, out in (("rows.json", "data/p"), ("trees.json", "runs/a")):
+        assert reasonrag("import", source, "--out", out).status == 0
+        repaired = read_json(tmp_path / out / "import.json")["repairs"]
+        assert repaired["question_of_prompt"]["count"] == 1
+    assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == ["Who was Ada?"]
+    assert [each["question"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")] == ["Who was Ada?"]
+    done = reasonrag("pairs", "data/p", "--out", "data/q", "--eval", "test.jsonl")
+    assert read_json(tmp_path / "data/q/summary.json")["pairs"] == 0, done.err
