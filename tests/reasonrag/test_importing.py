@@ -508,3 +508,39 @@ def test_the_question_is_the_one_that_is_trained_on(tmp_path: Path, reasonrag: R
     assert [each["question"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")] == ["Who was Ada?"]
     done = reasonrag("pairs", "data/p", "--out", "data/q", "--eval", "test.jsonl")
     assert read_json(tmp_path / "data/q/summary.json")["pairs"] == 0, done.err
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "questions.jsonl", "summary.json"])
+@pytest.mark.parametrize("source", ["rows.json", "trees.json"])
+def test_files_of_others_are_not_replaced(name: str, source: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """The trainer's own data directory, above all, describes more data sets than this one."""
+    saved(tmp_path / "rows.json", [row()])
+    saved(tmp_path / "trees.json", [tree()])
+    saved(tmp_path / "theirs" / name, {"mine": 1})
+    done = reasonrag("import", source, "--out", "theirs")
+    assert done.status == 2
+    assert f"is taken: it has {name}" in done.err
+    assert read_json(tmp_path / "theirs" / name) == {"mine": 1}
+
+
+def test_the_questions_that_are_asked_for_answers_are_not_replaced(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """An earlier import is there, and questions.jsonl is a name that is written."""
+    saved(tmp_path / "rows.json", [row()])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    done = reasonrag("import", "rows.json", "--out", "data/p", "--questions", "data/p/questions.jsonl")
+    assert done.status == 2
+    assert "could be overwritten" in done.err
+
+
+def test_pairs_do_not_replace_the_description_of_other_data_sets(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """A folder of its own is the trainer's dataset_dir; its own earlier export is replaced as ever."""
+    saved(tmp_path / "rows.json", [row()])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    info = saved(tmp_path / "LLaMA-Factory/data/dataset_info.json", {"mine": {"file_name": "x.json"}})
+    done = reasonrag("pairs", "data/p", "--out", "LLaMA-Factory/data")
+    assert done.status == 2
+    assert "describes other data sets" in done.err
+    assert read_json(info) == {"mine": {"file_name": "x.json"}}
+    assert [each.name for each in info.parent.iterdir()] == ["dataset_info.json"]
+    for _ in range(2):
+        assert reasonrag("pairs", "data/p", "--out", "data/q").status == 0
