@@ -25,13 +25,13 @@ from typing import TypeAlias
 import orjson
 
 from preference import ActionType, AgentAction, Message, RolloutNode, cover_em, f1_score
+from preference.templates import plain_text
 from reasonrag.agent import AgentStep
 from reasonrag.chat import ChatRequest, Completion
 from reasonrag.corpora import Corpus, Passage, scan_corpus
 from reasonrag.errors import ModelError
 from reasonrag.manifests import index_place
 from reasonrag.offline import Prompt, as_completions, sentences, understand
-from reasonrag.prompting import plain_text
 from reasonrag.questions import Question
 from reasonrag.retrieval import IndexRetriever
 from reasonrag.searching import open_or_build

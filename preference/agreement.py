@@ -5,23 +5,21 @@ Decides which siblings are compared, what agreement is and how sure a share is. 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from statistics import NormalDist
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from preference.certainty import wilson
 from preference.labelling import TOLERANCE, labelled_states
 from preference.records import RolloutNode, RolloutRecord
 from preference.selection import candidates_of
 
 GOLD = "gold"
 """Gold passages among the rules: how many a query finds for the first time, or evidence reports."""
-CONFIDENCE_LEVEL = 0.9
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Edges of the bins of `reliability`; the last one is in the last bin."""
 
@@ -114,17 +112,11 @@ class SignAgreement(BaseModel):
 
 
 def share_of(part: int, whole: int) -> Share:
-    """A share and its Wilson interval at `CONFIDENCE_LEVEL`.
-
-    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
-    """
+    """A share and its Wilson interval."""
     if not whole:
         return Share(of=0)
-    z = NormalDist().inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
-    share, shrink = part / whole, 1 + z * z / whole
-    middle = (share + z * z / (2 * whole)) / shrink
-    reach = z * math.sqrt(share * (1 - share) / whole + z * z / (4 * whole * whole)) / shrink
-    return Share(of=whole, share=share, low=max(0.0, middle - reach), high=min(1.0, middle + reach))
+    low, high = wilson(part / whole, whole)
+    return Share(of=whole, share=part / whole, low=low, high=high)
 
 
 def cohens_kappa(verdicts: Iterable[tuple[Hashable, Hashable]]) -> Kappa:

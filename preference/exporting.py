@@ -21,6 +21,7 @@ import orjson
 from pydantic import BaseModel
 
 from preference.candidates import Ends, QuestionRecord, StateRecord, is_training_split, question_key, read_lines
+from preference.certainty import independent_cases
 from preference.formats import (
     ACTION_TYPE_NAMES,
     FORMATS,
@@ -548,7 +549,7 @@ class _Tally:
             judging=facts.judging,
             contamination=facts.contamination,
             versions=facts.versions,
-            warnings=[*self._warnings(), *facts.warnings],
+            warnings=[*self._warnings(options), *facts.warnings],
         )
 
     def _without_a_pair(self) -> dict[str, int]:
@@ -564,8 +565,8 @@ class _Tally:
         return EffectiveSize(
             states=self.counts["states_with_pairs"],
             questions=len(self.with_a_pair),
-            by_state=pairs**2 / self.squares["state"] if pairs else None,
-            by_question=pairs**2 / self.squares["question"] if pairs else None,
+            by_state=independent_cases(pairs, self.squares["state"]),
+            by_question=independent_cases(pairs, self.squares["question"]),
         )
 
     def _gold_agreement(self) -> dict[str, GoldAgreement]:
@@ -577,12 +578,17 @@ class _Tally:
             for each in checked
         }
 
-    def _warnings(self) -> list[str]:
+    def _warnings(self, options: ExportOptions) -> list[str]:
         found = [
             f"made of {each} questions: keep these pairs out of training, or never evaluate on that split"
             for each in sorted(self.seen["splits"])
             if not is_training_split(each)
         ]
+        if self.counts["pairs"] and options.validation and not self.counts["validation_pairs"]:
+            found.append(
+                "all pairs are of one question, so there is none for validation: a training has to do without "
+                "eval_dataset and its other settings of evaluation"
+            )
         if not self.counts["pairs"]:
             found.append("no pair was made: see what the candidates were dropped for, or explore more questions")
         return found

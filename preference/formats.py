@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
 from preference.candidates import QuestionRecord, is_two_turns
 from preference.records import ActionType, Message
@@ -17,6 +18,7 @@ from preference.selection import Candidate
 
 FormatName = Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "trl", "parquet"]
 SplitName = Literal["train", "validation"]
+SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 Row: TypeAlias = dict[str, Any]
 
 PAIRS_FILE = "RAG_ProGuide.json"
@@ -284,6 +286,12 @@ FORMATS: dict[FormatName, Format] = {
     "trl": Format("trl", ".jsonl", _each(_trl_row), None),
     "parquet": Format("RAG_ProGuide", ".parquet", _as_they_are, _PAIRS),
 }
+
+
+def pairs_files(directory: Path) -> dict[SplitName, Path]:
+    """The files of pairs that a data set has."""
+    places = {split: directory / FORMATS["proguide"].file_name(split) for split in SPLITS}
+    return {split: path for split, path in places.items() if path.is_file()}
 
 
 def dataset_info(written: Iterable[tuple[FormatName, SplitName]]) -> dict[str, Any]:

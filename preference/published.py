@@ -13,10 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from preference.candidates import question_key
 from preference.records import ActionType, Message, ParseFailure
+from preference.templates import plain_text
 
 REPAIRS: Final[dict[str, str]] = {
     "unreadable_characters": "NaN, or characters that no text may have: null, or the replacement character",
+    "made_plain": "a text with a special token of a chat template, with {{idx}}, for which a trainer puts a number, or "
+    "with control characters: `(im_end)` for `<|im_end|>`, `(idx)`, spaces",
     # prompts
     "template_cut": "a prompt rendered with its chat template: cut into system and user turn",
     "template_preamble": "dates that the Llama template adds to the system turn: taken out",
@@ -55,6 +59,7 @@ REPAIRS: Final[dict[str, str]] = {
     "value_missing": "no usable search value: 0",
     # questions
     "question_from_prompt": "no question: that of a prompt",
+    "question_of_prompt": "a question other than the one that the prompt asks: that of the prompt",
     "id_from_question": "no question id: one made of the question",
     "id_taken": "the id of another tree: a number added",
     "golden_answer_alone": "one golden answer that was no list: a list of it",
@@ -190,9 +195,21 @@ class Turns(NamedTuple):
         return _REFERENCE in self.user
 
 
+def plain(said: str, note: Notes) -> str:
+    """A text in which no template and no terminal finds more than text; what trains cannot be trusted to be that."""
+    harmless = plain_text(said)
+    if harmless != said:
+        note("made_plain")
+    return harmless
+
+
+def plain_turns(turns: Turns, note: Notes) -> Turns:
+    return Turns(plain(turns.system, note), plain(turns.user, note))
+
+
 def read_prompt(prompt: object, note: Notes) -> Turns | None:
     """System and user turn of chat messages, or of text rendered with the template of Llama 3 or with ChatML (Qwen).
-    None where there are none, or others beside them."""
+    None where there are none, or others beside them. Special tokens inside of turns are still there."""
     if isinstance(prompt, str):
         turns = _rendered(prompt, note)
     elif isinstance(prompt, list):
@@ -265,7 +282,18 @@ def question_of(user: str) -> str | None:
     """The question that a user turn asks; None where it does not begin with one."""
     if not user.startswith("Question: "):
         return None
-    return user.removeprefix("Question: ").partition(_THOUGHTS)[0].strip() or None
+    return user.removeprefix("Question: ").partition(_THOUGHTS)[0].partition(_REFERENCE)[0].strip() or None
+
+
+def question_asked(stated: object, asked: str | None, note: Notes) -> str | None:
+    """The question, as it is stated where prompts ask the same: what is looked for in evaluation splits must be what
+    is trained on."""
+    question = plain(text(stated) or "", note).strip()
+    if asked is None or (question and question_key(question) == question_key(asked)):
+        return question or None
+    if question:
+        note("question_of_prompt")
+    return asked
 
 
 def layer_of(user: str) -> int | None:
@@ -390,7 +418,8 @@ def golden_answers(value: object, note: Notes) -> list[str]:
     """Golden answers that say something; empty where none are known."""
     if single := text(value):
         note("golden_answer_alone")
-        return [single]
+        return [plain(single, note)]
     if not isinstance(value, list):
         return []
-    return [str(each) for each in value if (isinstance(each, int | float) and not isinstance(each, bool)) or text(each)]
+    told = [each for each in value if (isinstance(each, int | float) and not isinstance(each, bool)) or text(each)]
+    return [plain(str(each), note) for each in told]

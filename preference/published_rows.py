@@ -33,6 +33,9 @@ from preference.published import (
     Unusable,
     golden_answers,
     layer_of,
+    plain,
+    plain_turns,
+    question_asked,
     question_of,
     read_prompt,
     read_reply,
@@ -44,6 +47,7 @@ from preference.published import (
 )
 from preference.records import ActionType, AgentAction
 from preference.scoring import cover_em, normalize_answer
+from preference.templates import plain_text
 
 LABEL = "imported"
 _DEEPEST = 1000
@@ -255,13 +259,13 @@ def _action(state: _State) -> AgentAction | None:
 
 
 def _read(item: dict[str, Any], note: Notes) -> _Row:
-    turns = _turns(item, note)
+    turns = plain_turns(_turns(item, note), note)
     chosen, rejected = (_reply(item.get(side), note) for side in ("chosen", "rejected"))
     if chosen is None or rejected is None:
         raise Unusable("empty_chosen" if chosen is None else "empty_rejected")
     if chosen.strip() == rejected.strip():
         raise Unusable("identical_sides")
-    question = text(item.get("question")) or question_of(turns.user)
+    question = question_asked(item.get("question"), question_of(turns.user), note)
     if question is None:
         raise Unusable("no_question")
     layer = _layer(item.get("layer"), turns, note)
@@ -300,7 +304,8 @@ def _reply(side: object, note: Notes) -> str | None:
     if isinstance(side, dict):
         note("reply_unwrapped")
         side = side.get("content", side.get("value"))
-    return text(side)
+    said = text(side)
+    return None if said is None else text(plain(said, note))
 
 
 def _layer(given: object, turns: Turns, note: Notes) -> int:
@@ -317,15 +322,16 @@ def _layer(given: object, turns: Turns, note: Notes) -> int:
 def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> Said:
     """A reply as a step; type and content are those of its tag."""
     name, content = item.get(f"{side}_action_type"), item.get(f"{side}_content")
+    content = plain_text(content) if isinstance(content, str) else None
     stated = type_named(name)
-    said = read_reply(response, note, stated=stated, content=content if isinstance(content, str) else None)
+    said = read_reply(response, note, stated=stated, content=content)
     if said.parse_error:
         return said
     if stated != said.action_type:
         note("type_from_tag")
     elif name != _spelling(said.action_type):
         note("type_respelled")
-    if not isinstance(content, str) or content.strip() != said.content:
+    if content is None or content.strip() != said.content:
         note("content_from_tag")
     return said
 

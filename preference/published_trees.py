@@ -27,6 +27,9 @@ from preference.published import (
     Unusable,
     golden_answers,
     number,
+    plain,
+    plain_turns,
+    question_asked,
     question_of,
     read_prompt,
     read_reply,
@@ -46,6 +49,7 @@ from preference.records import (
     Usage,
 )
 from preference.scoring import exact_match, f1_score, normalized_f1
+from preference.templates import plain_text
 
 TreeRecipe = Literal["released", "paper"]
 FILE_REWARD = "file"
@@ -365,8 +369,9 @@ def _prompts(places: list[_Place], note: Notes) -> list[Turns | None]:
         for place in places
     ]
     of_state: dict[int | None, Turns] = {}
-    for place, turns in zip(places, own, strict=True):
-        if turns:
+    for i, place in enumerate(places):
+        if turns := own[i]:
+            own[i] = turns = plain_turns(turns, note.at(f"node {place.old}"))
             of_state.setdefault(place.parent, turns)
     for i, place in enumerate(places):
         if place.depth and own[i] is None:
@@ -419,13 +424,14 @@ def _said(node: dict[str, Any], note: Notes) -> tuple[Said, str | None]:
     elif node.get("action_name") == "document_analysis":
         stated = "evidence"
     recorded = answer if isinstance(answer, str) else query if isinstance(query, str) else None
-    said = read_reply(node["response"], note, stated=stated, content=recorded)
+    recorded = None if recorded is None else plain_text(recorded)
+    said = read_reply(plain(node["response"], note), note, stated=stated, content=recorded)
     if said.action_type in ("query", "answer") and said.content != (recorded or "").strip():
         note("content_from_tag")
     if said.action_type == "answer":
         return said, said.content
     # without a tag the reply is no step, but the published search took it for an end
-    return said, answer if said.action_type is None and isinstance(answer, str) else None
+    return said, recorded if said.action_type is None and isinstance(answer, str) else None
 
 
 def _action(node: dict[str, Any], turns: Turns, said: Said, note: Notes) -> AgentAction:
@@ -495,12 +501,11 @@ class _About:
 
 
 def _about(item: dict[str, Any], steps: list[_Step], rules: TreeRules, note: Notes) -> _About:
-    question = text(item.get("question"))
+    asked = (question_of(step.turns.user) for step in steps if step.turns)
+    question = question_asked(item.get("question"), next(filter(None, asked), None), note)
     if question is None:
-        asked = (question_of(step.turns.user) for step in steps if step.turns)
-        question = next(filter(None, asked), None)
-        if question is None:
-            raise Unusable("no_question")
+        raise Unusable("no_question")
+    if text(item.get("question")) is None:
         note("question_from_prompt")
     known = rules.questions.get(question_key(question))
     golds = golden_answers(item.get("golden_answers"), note)

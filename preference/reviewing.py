@@ -18,7 +18,6 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import BaseModel
 
 from preference.agreement import (
-    CONFIDENCE_LEVEL,
     Bin,
     Kappa,
     Share,
@@ -29,8 +28,9 @@ from preference.agreement import (
     sign_agreement,
     sign_agreement_by,
 )
-from preference.formats import ACTION_TYPE_NAMES, FORMATS, PAIRS_FILE
-from preference.json_lists import read_list
+from preference.certainty import CONFIDENCE_LEVEL
+from preference.formats import ACTION_TYPE_NAMES, pairs_files
+from preference.json_items import read_items
 from preference.records import Record
 from preference.sampling import StratifiedSample
 from preference.selection import lot
@@ -124,20 +124,14 @@ class Contents:
     pairs: int = 0
 
 
-def pairs_files(directory: Path) -> list[Path]:
-    """The files of pairs in a data set that are there."""
-    names = [PAIRS_FILE, FORMATS["proguide"].file_name("validation")]
-    return [directory / name for name in names if (directory / name).is_file()]
-
-
 def read_pairs(directory: Path, contents: Contents | None = None) -> Iterator[ReviewPair]:
-    """Every pair once, one at a time. Raises MalformedListError, OSError."""
+    """Every pair once, one at a time. Raises MalformedFileError, OSError."""
     contents = contents or Contents()
     seen: set[str] = set()
-    for path in pairs_files(directory):
-        for number, row in enumerate(read_list(path), start=1):
+    for path in pairs_files(directory).values():
+        for item in read_items(path):
             contents.rows += 1
-            pair = _pair_of(row, path.name, number)
+            pair = _pair_of(item.value, path.name, item.number)
             if pair is None:
                 contents.unreadable += 1
             elif pair.chosen == pair.rejected:
@@ -201,7 +195,7 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
     """`size` pairs, or all, in the order they are to be shown, and what the data set holds.
 
     Stratified by the chosen step's action type, layer and confidence; each prefix is the sample of its size. Reads the
-    data set twice, so that only the texts of the sample are held. Raises MalformedListError, OSError.
+    data set twice, so that only the texts of the sample are held. Raises MalformedFileError, OSError.
     """
     contents, sample = Contents(), StratifiedSample(size, seed=seed)
     for pair in read_pairs(directory, contents):

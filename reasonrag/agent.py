@@ -19,13 +19,14 @@ from preference import (
     exact_match,
     f1_score,
 )
+from preference.templates import plain_text
 from reasonrag.asking import Asker, Judgement, Spending
 from reasonrag.chat import ChatModel, Completion, Sampling
 from reasonrag.concurrency import together
 from reasonrag.corpora import Passage
 from reasonrag.grounding import is_grounded, is_in_evidence
 from reasonrag.parsing import ParsedReply, ParseError, parse_ranking, parse_reply, parse_score, stop_strings
-from reasonrag.prompting import Prompts, as_thought, plain_text, render_prompt, render_repair, render_variation
+from reasonrag.prompting import Prompts, as_thought, render_prompt, render_repair, render_variation
 from reasonrag.questions import Question
 from reasonrag.retrieval import Retriever
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from preference import Message, Usage
+from preference.templates import plain_text
 from reasonrag.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.ledger import Tokens
 from reasonrag.prices import Price
-from reasonrag.prompting import Prompts, plain_text, render_repair
+from reasonrag.prompting import Prompts, render_repair
 
 T = TypeVar("T")
 

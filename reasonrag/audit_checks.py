@@ -16,9 +16,11 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from preference.candidates import question_key
 from preference.formats import ACTION_TYPE_NAMES
 from preference.labelling import jaccard
+from preference.published_rows import LABEL as IMPORTED
 from preference.records import ActionType, AgentAction, Message
 from preference.scoring import normalize_answer
 from preference.similarity import NEARLY_THE_SAME
+from preference.templates import PLACEHOLDER
 from reasonrag.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.prompting import load_prompts
 from reasonrag.redaction import hidden, keys_in, texts_in
@@ -101,8 +103,9 @@ CHECKS: dict[CheckName, Check] = {
     ),
     "special_token": Check(
         "error",
-        "a text that spells a special token of a chat template: the trainer reads it as the end of a turn, say",
-        "take the row out, or break up the token in the source",
+        "a text that spells a special token of a chat template, which a trainer reads as the end of a turn, say; or a "
+        f"user turn with {PLACEHOLDER}, for which LLaMA-Factory puts a number",
+        "take the row out, or break up the token in the source; reasonrag import does",
     ),
     "gold_in_system_turn": Check(
         "error",
@@ -336,6 +339,8 @@ class RowReader:
         findings = self._system(instruction, "instruction") + self._text(user, "input")
         if not instruction.strip():
             findings += (("no_system_turn", ""),)
+        if PLACEHOLDER in user:
+            findings += (("special_token", f"{PLACEHOLDER} in input"),)
         if not user.strip():
             findings += (("empty_prompt", ""),)
         return _Prompt(
@@ -525,7 +530,10 @@ def _take_columns(row: Mapping[str, Any], facts: RowFacts) -> None:
     facts.layer = _whole(row.get("layer"))
     facts.margin = _number(row.get("margin"))
     facts.confidence = _number(row.get("confidence"))
+    facts.label = _short(row.get("label"))
     ids = _whole(row.get("chosen_id")), _whole(row.get("rejected_id"))
+    if facts.label == IMPORTED:
+        ids = None, None  # they are in the order of the file, which names the chosen side first
     if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
         facts.first = ids[0] < ids[1]
     facts.renderer = _short(row.get("renderer"))
@@ -535,7 +543,6 @@ def _take_columns(row: Mapping[str, Any], facts: RowFacts) -> None:
         facts.checked.append("evaluation_split")
     tags = row.get("tags")
     facts.tags = [each for each in map(_short, tags) if each is not None] if isinstance(tags, list) else ()
-    facts.label = _short(row.get("label"))
     facts.flipped = row.get("flipped") is True
 
 

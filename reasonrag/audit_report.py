@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel
 
+from preference.exporting import EffectiveSize
 from reasonrag.audit_checks import CHECKS, CheckName, Severity
 from reasonrag.cutoffs import Cutoff
 from reasonrag.errors import ReasonragError
@@ -119,15 +120,6 @@ class LengthGap(BaseModel):
     median: Estimate | None = None
 
 
-class Worth(BaseModel):
-    """How many independent pairs the rows are worth at least, if rows of one cluster said the same (Kish)."""
-
-    states: int
-    questions: int
-    by_state: float | None
-    by_question: float | None
-
-
 class TokenCounterName(BaseModel):
     name: str
     exact: bool
@@ -166,7 +158,7 @@ class AuditReport(BaseModel):
     rows_per_state: Quantiles
     rows_per_question_counts: dict[str, int]
     """How many questions have so many rows; the largest numbers together."""
-    worth: Worth
+    worth: EffectiveSize
     tags: dict[str, int]
     labels: dict[str, int]
     renderers: dict[str, int]

@@ -1,4 +1,4 @@
-"""Rows of RAG_ProGuide from files: ours and anybody's, one at a time wherever they stand on lines of their own.
+"""Rows of RAG_ProGuide from files: ours and anybody's.
 
 Decides which files of a directory are audited, and what part of the data each is. Knows nothing of what rows mean.
 """
@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
 
-import orjson
-
-from preference.formats import FORMATS, SplitName
+from preference.formats import SplitName, pairs_files
+from preference.json_items import Item
 from reasonrag.errors import InputError
+from reasonrag.item_files import read_items
 from reasonrag.runs import ROLLOUTS
 
 _FOR_VALIDATION = ("validation", "valid", "val", "dev", "test", "eval")
 _ROW = frozenset({"instruction", "input", "chosen", "rejected"})
-_OURS = tuple(FORMATS["proguide"].file_name(split) for split in ("train", "validation"))
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,9 @@ def row_files(place: Path) -> list[RowFile]:
         return [RowFile(place, _part(place))]
     if not place.is_dir():
         raise InputError(f"there is no {place}; give a directory with RAG_ProGuide.json, or such a file")
-    ours = [place / name for name in _OURS if (place / name).is_file()]
-    found = ours or [path for path in sorted(place.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
+    if ours := pairs_files(place):
+        return [RowFile(path, split) for split, path in ours.items()]
+    found = [path for path in sorted(place.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
     if not found and (place / ROLLOUTS).is_file():
         raise InputError(
             f"{place} is a run, no data set. First: reasonrag pairs {place} --out data/{place.resolve().name}"
@@ -60,62 +59,23 @@ def _part(path: Path) -> SplitName:
 def _begins(path: Path) -> bool:
     """Whether the first row of a file is one."""
     try:
-        first = next(iter(read_rows(path)), None)
+        first = next(iter(read_items(path)), None)
     except InputError:
         return False
-    return isinstance(first, dict) and set(first) >= _ROW
+    return first is not None and isinstance(first.value, dict) and set(first.value) >= _ROW
 
 
-def read_rows(path: Path) -> Iterator[Any]:
-    """Everything that stands where a row should be.
-
-    A list with a row on each line, and lines without a list, are read line by line; a list laid out otherwise is read
-    whole. Raises InputError for a file that is neither.
-    """
-    try:
-        with path.open("rb") as file:
-            first = next((line for line in file if line.strip()), b"")
-            if not _on_lines(first, file):
-                yield from _whole(path)
-                return
-            file.seek(0)
-            yield from _lines(path, file)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _on_lines(first: bytes, file: BinaryIO) -> bool:
-    """Whether the first row stands on a line of its own. first: the first line that is not blank."""
-    line = _row_of(first) or _row_of(next((line for line in file if line.strip()), b""))
-    try:
-        return isinstance(orjson.loads(line), dict)
-    except orjson.JSONDecodeError:
-        return not line and first.strip() in (b"[", b"[]", b"")
-
-
-def _row_of(line: bytes) -> bytes:
-    """The row on a line, without the list around it."""
-    return line.strip().removeprefix(b"\xef\xbb\xbf").removeprefix(b"[").removesuffix(b"]").strip().strip(b",").strip()
-
-
-def _lines(path: Path, file: BinaryIO) -> Iterator[Any]:
-    for number, line in enumerate(file, start=1):
-        row = _row_of(line)
-        if not row:
+def read_rows(path: Path) -> Iterator[Item]:
+    """Everything that stands where a row should be. Raises InputError for a file that is damaged, or one object that is
+    no row."""
+    only: Item | None = None
+    for item in read_items(path):
+        if item.number == 1 and isinstance(item.value, dict) and _ROW.isdisjoint(item.value):
+            only = item
             continue
-        try:
-            yield orjson.loads(row)
-        except orjson.JSONDecodeError as error:
-            raise InputError(
-                f"{path}, line {number} is no JSON object: {error}. If the file was cut off, fetch or make it again"
-            ) from error
-
-
-def _whole(path: Path) -> Iterator[Any]:
-    try:
-        rows = orjson.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} is no JSON: {error}") from error
-    if not isinstance(rows, list):
-        raise InputError(f"{path} is no list of rows, but one {type(rows).__name__}")
-    yield from rows
+        if only:
+            yield only
+            only = None
+        yield item
+    if only:
+        raise InputError(f"{path} holds no rows, but one object with none of {', '.join(sorted(_ROW))}")

@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from preference.agreement import CONFIDENCE_LEVEL
+from preference.certainty import Z, independent_cases, wilson
+from preference.exporting import EffectiveSize
 from reasonrag.audit_checks import BIAS, TYPE_NAMES, CheckName, RowFacts
-from reasonrag.audit_report import Estimate, Example, Histogram, LengthGap, Lengths, Quantiles, Worth
+from reasonrag.audit_report import Estimate, Example, Histogram, LengthGap, Lengths, Quantiles
 
 Column: TypeAlias = NDArray[Any]
 BINS = 40
@@ -24,7 +24,6 @@ LAYERS = 32
 """Deeper ones are counted with the deepest."""
 _MANY = 20
 """Rows of a question from which on they are counted together."""
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
 
 
 class Columns:
@@ -154,13 +153,11 @@ def share_of(holds: Column, clusters: Column) -> Estimate:
     """
     share, rows = float(np.mean(holds)), len(holds)
     sizes, spread = _by_cluster(holds.astype(float) - share, clusters)
-    least = rows**2 / float(np.sum(sizes.astype(float) ** 2))
+    least = independent_cases(rows, float(np.sum(sizes.astype(float) ** 2))) or 0.0
     variance = float(np.sum(spread**2)) / rows**2
     worth = min(rows, max(least, share * (1 - share) / variance)) if variance > 0 else least
-    shrink = 1 + _Z**2 / worth
-    middle = (share + _Z**2 / (2 * worth)) / shrink
-    reach = _Z * math.sqrt(share * (1 - share) / worth + _Z**2 / (4 * worth**2)) / shrink
-    return Estimate(value=share, low=max(0.0, middle - reach), high=min(1.0, middle + reach))
+    low, high = wilson(share, worth)
+    return Estimate(value=share, low=low, high=high)
 
 
 def mean_of(values: Column, clusters: Column) -> Estimate:
@@ -171,7 +168,7 @@ def mean_of(values: Column, clusters: Column) -> Estimate:
         error = math.sqrt(len(sizes) / (len(sizes) - 1) * float(np.sum(spread**2))) / rows
     else:
         error = float(np.std(values))
-    reach = _Z * error
+    reach = Z * error
     return Estimate(value=mean, low=mean - reach, high=mean + reach)
 
 
@@ -250,14 +247,14 @@ def chosen_first(columns: Columns) -> Estimate | None:
     return share_of(columns["first"][known] == 1, columns["question"][known]) if known.any() else None
 
 
-def worth(columns: Columns) -> Worth:
-    sizes = {name: np.unique(columns[name], return_counts=True)[1].astype(float) for name in ("state", "question")}
-    kish = {name: float(each.sum() ** 2 / (each**2).sum()) if len(each) else None for name, each in sizes.items()}
-    return Worth(
+def worth(columns: Columns) -> EffectiveSize:
+    sizes = {name: rows_per(columns, name).astype(float) for name in ("state", "question")}
+    independent = {name: independent_cases(len(columns), float((each**2).sum())) for name, each in sizes.items()}
+    return EffectiveSize(
         states=len(sizes["state"]),
         questions=len(sizes["question"]),
-        by_state=kish["state"],
-        by_question=kish["question"],
+        by_state=independent["state"],
+        by_question=independent["question"],
     )
 
 

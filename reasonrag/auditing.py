@@ -12,14 +12,14 @@ from collections import Counter as Counts
 from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import orjson
 
 from preference.candidates import is_training_split
 from preference.exporting import DATASET_INFO_FILE, replacing
-from preference.formats import FORMATS, Row, SplitName, dataset_name
+from preference.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
 from reasonrag import audit_statistics as statistics
 from reasonrag.audit_checks import CHECK_NAMES, CHECKS, ERRORS, CheckName, RowFacts, RowReader
 from reasonrag.audit_report import (
@@ -40,8 +40,7 @@ from reasonrag.redaction import hidden, secrets
 from reasonrag.settings import AuditSettings, resolve
 from reasonrag.tokens import Counter, token_counter
 
-_PARTS: Final[tuple[SplitName, ...]] = ("train", "validation")
-_NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in _PARTS}
+_NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in SPLITS}
 """Of our files in dataset_info.json, which of a published data set names no files."""
 _DISTINCT = 50
 """Different names (tags, renderers, splits) that are counted by themselves; files of others may have any number."""
@@ -62,8 +61,8 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
     seen = Audit(counter, allow=allowed_names(settings.allow), name=place.resolve().name)
     for file in files:
         described = _described(file.path)
-        for row in read_rows(file.path):
-            seen.add(row, file=file.path.name, part=file.part, described=described)
+        for item in read_rows(file.path):
+            seen.add(item.value, file=file.path.name, part=file.part, described=described)
     report = seen.report()
     _write(report, page_of(place, settings.out))
     return report
@@ -164,7 +163,7 @@ class Audit:
         if facts.broken:
             return
         self._parts[part] += 1
-        self._columns.add(facts, file=file, row=self._files[file], part=_PARTS.index(part))
+        self._columns.add(facts, file=file, row=self._files[file], part=SPLITS.index(part))
         self._names["tags"].update(facts.tags)
         self._names["labels"].update([facts.label or "unknown"])
         self._names["renderers"].update([facts.renderer or "unknown"])
@@ -208,7 +207,7 @@ class Audit:
             data=self._hidden(self._name),
             files={self._hidden(name): count for name, count in self._files.items()},
             rows=len(columns),
-            parts={part: self._parts[part] for part in _PARTS},
+            parts={part: self._parts[part] for part in SPLITS},
             token_counter=TokenCounterName(name=self._counter.name, exact=self._counter.exact),
             lengths=statistics.lengths(columns),
             cutoffs=[cutoff(prompt, reply, each) for each in cutoffs],

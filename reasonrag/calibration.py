@@ -31,7 +31,6 @@ from preference import (
     read_rollouts,
 )
 from preference.agreement import (
-    CONFIDENCE_LEVEL,
     Bin,
     Revalued,
     RuleAgreement,
@@ -43,6 +42,7 @@ from preference.agreement import (
     sign_agreement,
     sign_agreement_by,
 )
+from preference.certainty import CONFIDENCE_LEVEL
 from preference.exporting import replacing
 from preference.records import TornLineError
 from reasonrag.agent import Agent, AgentStep, State
@@ -273,8 +273,8 @@ class _ValueModel(BaseModel):
 
 class _Recipe(BaseModel):
     outcome: str = "f1"
-    judge_sees_gold: bool | None = False
-    """Null in an imported run, where no judge was asked."""
+    judge_sees_gold: bool | None = None
+    """Null of imported trees: there was no judge."""
 
 
 class _DecidesAnswers(BaseModel):

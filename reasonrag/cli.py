@@ -37,6 +37,7 @@ from reasonrag.settings import (
     Settings,
     TuneSettings,
 )
+from reasonrag.terminal_text import shown
 
 if TYPE_CHECKING:
     from reasonrag.summaries import StopReason
@@ -782,10 +783,10 @@ def run(arguments: list[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except InputError as error:
-        print(f"error: {redact(str(error))}", file=sys.stderr)
+        print(f"error: {shown(redact(str(error)))}", file=sys.stderr)
         return BAD_INPUT
     except (ReasonragError, OSError) as error:
-        print(f"error: {redact(str(error))}", file=sys.stderr)
+        print(f"error: {shown(redact(str(error)))}", file=sys.stderr)
         return FAILED
     except Exception:  # noqa: BLE001 - a fault of ours: the whole traceback, without secrets
         print(redact(traceback.format_exc()), file=sys.stderr)

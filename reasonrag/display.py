@@ -26,6 +26,7 @@ from reasonrag.runs import FAILURES, ROLLOUTS, TUNING
 from reasonrag.session import SessionTally
 from reasonrag.settings import SETTINGS_FILE
 from reasonrag.summaries import RunSummary
+from reasonrag.terminal_text import on_one_line, shown
 from reasonrag.tuning import REDEFINES_RIGHT, TrialReport, Tuning
 
 BAR_WIDTH = 30
@@ -44,7 +45,7 @@ class TerminalWatcher:
         self._last_line = time.monotonic()
 
     def say(self, message: str) -> None:
-        self._console.print(escape(message), soft_wrap=True)
+        self._console.print(escape(shown(message)), soft_wrap=True)
 
     def warn(self, message: str) -> None:
         self.say(f"warning: {message}")
@@ -404,17 +405,17 @@ def _suggestion(tuning: Tuning) -> str:
 
 
 def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    table = Table(title=escape(title), title_justify="left", show_header=False)
+    table = Table(title=escape(on_one_line(title)), title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(name, escape(value))
+        table.add_row(name, escape(shown(value)))
     Console(highlight=False).print(table)
 
 
 def _warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"warning: {on_one_line(warning)}", file=sys.stderr)
 
 
 def _standing(tally: SessionTally) -> str:

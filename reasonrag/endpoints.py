@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from preference import Message
+from preference.templates import plain_text
 from reasonrag.chat import ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.concurrency import Dispatcher, Turn
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.pacing import WINDOW_FULL, Pace, Rate
-from reasonrag.prompting import plain_text
 from reasonrag.redaction import redact, secrets
 from reasonrag.wire import (
     BadAnswerError,

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from reasonrag.display import print_table
 from reasonrag.importing import Counted, ImportReport
+from reasonrag.terminal_text import on_one_line, shown
 
 
 class TerminalImport:
@@ -19,7 +20,7 @@ class TerminalImport:
         self._console = Console(stderr=True, highlight=False)
 
     def say(self, message: str) -> None:
-        self._console.print(escape(message), soft_wrap=True)
+        self._console.print(escape(shown(message)), soft_wrap=True)
 
 
 def show_import(report: ImportReport) -> None:
@@ -30,7 +31,7 @@ def show_import(report: ImportReport) -> None:
     if report.refusals:
         _show_counts("given up", report.refusals)
     for warning in report.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"warning: {on_one_line(warning)}", file=sys.stderr)
     print(f"wrote {report.out}")
     for command in report.next_commands:
         print(f"next: {command}")
@@ -61,5 +62,5 @@ def _show_counts(title: str, counts: dict[str, Counted]) -> None:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     for name, each in counts.items():
-        table.add_row(name, f"{each.count:,}", escape(f"{each.meaning}. First: {each.examples[0]}"))
+        table.add_row(name, f"{each.count:,}", escape(f"{each.meaning}. First: {on_one_line(each.examples[0])}"))
     Console(highlight=False).print(table)

@@ -24,8 +24,9 @@ from pydantic import BaseModel
 
 from preference import NO_FILTERS, ActionType, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
-from preference.exporting import CANDIDATES, QUESTIONS, PairSummary, replacing
+from preference.exporting import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary, replacing
 from preference.formats import PAIRS_FILE
+from preference.json_items import Item
 from preference.published import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
 from preference.published_rows import RowReader, RowRules, is_row
 from preference.published_trees import PassageText, TreeRules, is_tree, read_tree, recipe_of, refused_record
@@ -34,7 +35,7 @@ from reasonrag.corpora import Passage
 from reasonrag.errors import InputError
 from reasonrag.generation import config_hash
 from reasonrag.grounding import is_grounded, is_in_evidence
-from reasonrag.json_items import Item, read_items
+from reasonrag.item_files import read_items
 from reasonrag.pairing import pairs
 from reasonrag.questions import open_questions
 from reasonrag.runs import CONFIG, FAILURES, ROLLOUTS, only_writer
@@ -45,6 +46,8 @@ from reasonrag.unpacking import is_on_the_hub, plain_corpus
 
 REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
 UNKNOWN = "unknown"
+_WRITTEN = (ROLLOUTS, FAILURES, CONFIG, CANDIDATES, QUESTIONS, PAIRS_FILE, DATASET_INFO_FILE, SUMMARY, REPORT, REJECTED)
+"""Files that would be replaced, by an import or by what comes after it."""
 Kind = Literal["trees", "pairs"]
 Say = Callable[[str], None]
 _OF_THE_PIPELINE = re.compile(r"(reward|final|intermediate)_([0-9]+)\.json")
@@ -123,7 +126,7 @@ def import_published(
     with tempfile.TemporaryDirectory(prefix="reasonrag-import-") as scratch:
         found = _find(given, Path(scratch), say)
         kind = _kind_of_all(found.files)
-        _check_place(settings.out, kind, found)
+        _check_place(settings.out, kind, found, settings.questions)
         known = _known_questions(settings)
         try:
             with _own_place(settings.out):
@@ -240,12 +243,16 @@ def _kind_of_all(files: Sequence[_File]) -> Kind:
 def _kind_of(file: _File) -> Kind:
     """What the first object that is recognised shows."""
     keys: list[str] = []
+    item: Item | None = None
     for item in read_items(file.path):
         if is_row(item.value):
             return "pairs"
         if is_tree(item.value):
             return "trees"
-        keys = keys or [str(key)[:40] for key in list(item.value)[:8]]
+        if isinstance(item.value, dict):
+            keys = keys or [str(key)[:40] for key in list(item.value)[:8]]
+    if item is None:
+        raise InputError(f"{file.source.name} is empty; it should hold trees or pairs, as a JSON list or as JSON lines")
     raise InputError(
         f"{file.source.name} holds neither trees (objects with question, golden_answers and output of "
         "intermediate_node_*) nor pairs (with chosen and rejected); its first object has "
@@ -271,15 +278,15 @@ def _known_questions(settings: ImportSettings) -> dict[str, KnownQuestion]:
 # -- where it goes ---------------------------------------------------------------------------------------------
 
 
-def _check_place(out: Path, kind: Kind, found: _Found) -> None:
+def _check_place(out: Path, kind: Kind, found: _Found, known: Sequence[Path]) -> None:
     """Raises InputError where something else is there; an earlier import of the kind is replaced, but never a file that
     is being read."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; give a directory")
-    for file in found.files:
-        if file.path.resolve().parent == out.resolve():
-            raise InputError(f"--out {out} is where {file.source.name} lies, which could be overwritten; give another")
-    taken = [name for name in (ROLLOUTS, CANDIDATES, CONFIG, PAIRS_FILE) if (out / name).exists()]
+    for name, path in [(file.source.name, file.path) for file in found.files] + [(str(path), path) for path in known]:
+        if path.resolve().parent == out.resolve():
+            raise InputError(f"--out {out} is where {name} lies, which could be overwritten; give another")
+    taken = [name for name in _WRITTEN if (out / name).exists()]
     if not taken:
         return
     try:
@@ -619,7 +626,7 @@ def _check_flags_of_trees(settings: ImportSettings) -> None:
 
 
 def _warnings_of_pairs(asked: Sequence[QuestionRecord], settings: ImportSettings, summary: PairSummary) -> list[str]:
-    warnings = [each for each in summary.warnings if f"{UNKNOWN}/{UNKNOWN}" not in each]
+    warnings = [each for each in summary.warnings if f"/{UNKNOWN} questions" not in each]
     without = sum(not each.golden_answers for each in asked)
     if without:
         warnings.append(

@@ -18,14 +18,14 @@ from pydantic import ValidationError
 
 from preference.candidates import Origin
 from preference.exporting import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
-from preference.formats import FORMATS, PAIRS_FILE, Row, SplitName
+from preference.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
+from preference.json_items import MalformedFileError, read_items
 from preference.records import Usage
 from reasonrag.contamination import CONTAMINATION
 from reasonrag.errors import InputError
 from reasonrag.redaction import line_holds_key, secrets
 from reasonrag.runs import ROLLOUTS
 
-SPLITS: tuple[SplitName, ...] = ("train", "validation")
 _AGAIN = "Make it again: reasonrag pairs {0} --out {0}"
 _BLOCK = 1 << 20
 
@@ -101,20 +101,6 @@ def take_inventory(directory: Path) -> Inventory:
     )
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a JSON list, one at a time where each has its own line, as `pairs` writes them; or of JSON lines."""
-    with path.open("rb") as lines:
-        if path.suffix == ".jsonl":
-            yield from map(orjson.loads, lines)
-            return
-        if lines.readline() != b"[\n":
-            yield from orjson.loads(path.read_bytes())
-            return
-        for line in lines:
-            if line != b"]\n":
-                yield orjson.loads(line.rstrip(b",\n"))
-
-
 def sha256_of(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -160,10 +146,10 @@ def _check_rows(directory: Path, summary: PairSummary) -> set[str]:
             continue
         count = 0
         try:
-            for row in read_rows(directory / name):
+            for item in read_items(directory / name):
                 count += 1
-                pair_ids.add(row["pair_id"])
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+                pair_ids.add(item.value["pair_id"])
+        except (MalformedFileError, KeyError, TypeError) as error:
             raise InputError(f"{directory / name} holds no rows of {PAIRS_FILE}. {_AGAIN.format(directory)}") from error
         if count != summary.files[name]:
             raise InputError(

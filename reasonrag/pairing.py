@@ -25,7 +25,7 @@ from preference import (
     RolloutRecord,
     export_pairs,
 )
-from preference.exporting import CANDIDATES, QUESTIONS, SUMMARY, Facts
+from preference.exporting import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, Facts
 from preference.gathering import label_file, merge_candidates, recount
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
@@ -64,6 +64,7 @@ def pairs(
     inspector = AuditInspector(tokens, allow=allowed_names(settings.allow), name=settings.out.resolve().name)
     if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
         raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
+    _check_place(settings.out)
     with _understood(settings.out):
         splits = EvalSplits()
         add_given(splits, settings.eval)  # a bad file is told before anything is labelled
@@ -88,6 +89,15 @@ def pairs(
         gated.write(settings.out)  # not before: if rows are refused, it stays that of the rows that are there
         write_audit(inspector.report, settings.out)
     return summary
+
+
+def _check_place(out: Path) -> None:
+    """Raises InputError for a folder of others' data sets: their descriptions for the trainer would be replaced."""
+    if (out / DATASET_INFO_FILE).is_file() and not (out / CANDIDATES).is_file():
+        raise InputError(
+            f"--out {out} is taken: its {DATASET_INFO_FILE} describes other data sets and would be replaced; give a "
+            "directory of its own, which is the trainer's dataset_dir then"
+        )
 
 
 def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path]) -> Gate:

@@ -17,6 +17,7 @@ from pathlib import Path
 import orjson
 
 from preference import AgentAction, Message
+from preference.templates import plain_text
 from reasonrag.corpora import Passage
 from reasonrag.errors import InputError, choices
 
@@ -26,10 +27,6 @@ PROMPT_NAMES = (*_OF_EVERY_RUN, "answer", "rubric", "pick")
 
 _OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking|pick)\s*>", re.IGNORECASE)
 _NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*>", re.IGNORECASE)
-_SPECIAL_TOKEN = re.compile(r"<\|([^|<>]{1,64})\|>")
-_PLACEHOLDER = re.compile(r"\{\{(idx)\}\}")
-"""What LLaMA-Factory's templates put a number for, in user turns, wherever it stands: in a passage too."""
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -244,11 +241,6 @@ def _one_line(thoughts: Sequence[str]) -> str:
 
 def _folded(text: str) -> str:
     return " ".join(text.split())
-
-
-def plain_text(text: str) -> str:
-    """Text in which no chat template finds a special token or a place to fill, and no terminal a control character."""
-    return _PLACEHOLDER.sub(r"(\1)", _SPECIAL_TOKEN.sub(r"(\1)", _UNPRINTABLE.sub(" ", text)))
 
 
 def _inert(text: str) -> str:

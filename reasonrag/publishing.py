@@ -14,12 +14,12 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 
-from preference.formats import FORMATS
+from preference.formats import pairs_files
 from reasonrag.audit_report import AUDIT
 from reasonrag.auditing import audit
 from reasonrag.cards import CardFacts, card
 from reasonrag.errors import InputError
-from reasonrag.inventory import SPLITS, Inventory, secrets_in, take_inventory
+from reasonrag.inventory import Inventory, secrets_in, take_inventory
 from reasonrag.licences import UNKNOWN, licence_of
 from reasonrag.objections import check, objections
 from reasonrag.runs import ROLLOUTS
@@ -119,8 +119,7 @@ def _check_extra() -> None:
 def _fresh_audit(inventory: Inventory, say: Callable[[str], None]) -> dict[str, Any]:
     """The audit of these very rows, made now where there is none."""
     path = inventory.directory / AUDIT
-    rows = [inventory.directory / FORMATS["proguide"].file_name(split) for split in SPLITS]
-    newest = max(each.stat().st_mtime_ns for each in rows if each.is_file())
+    newest = max(each.stat().st_mtime_ns for each in pairs_files(inventory.directory).values())
     if not path.is_file() or path.stat().st_mtime_ns < newest:
         say(f"{path} is missing or older than the rows; auditing them now")
         audit(inventory.directory, out=inventory.directory)  # wherever settings would put it

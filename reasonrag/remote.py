@@ -33,9 +33,9 @@ from aiohttp import (
 from httpx2 import create_ssl_context
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential, wait_random
 
+from preference.templates import plain_text
 from reasonrag.corpora import Passage, parse_passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
-from reasonrag.prompting import plain_text
 from reasonrag.redaction import HIDDEN, redact
 from reasonrag.retrieval import TOKEN_VARIABLE, LatestResults, check_query
 from reasonrag.wire import CONNECT_S, retry_after

@@ -37,8 +37,9 @@ WIDEST = 100
 """Columns; longer lines are hard to read."""
 OF_A_PASSAGE, OF_THOUGHTS, OF_A_REPLY, OF_A_QUESTION = 600, 1200, 2400, 600
 """Characters that are shown of each, until the whole is asked for."""
-MOST_WORDS = 3000
-"""Words and signs of a reply beyond which words that differ are not sought: it takes the square of their number."""
+MOST_WORDS = 600
+"""Words and signs of a reply beyond which words that differ are not sought: it takes up to the cube of their number, a
+second here."""
 MOSTLY_DIFFERENT = 0.5
 """Share of words that differ beyond which none is marked: all would be."""
 MOST_REMARKS = 20

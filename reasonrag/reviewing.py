@@ -22,7 +22,8 @@ import orjson
 from pydantic import ValidationError
 
 from preference.exporting import replacing
-from preference.json_lists import MalformedListError
+from preference.formats import pairs_files
+from preference.json_items import MalformedFileError
 from preference.records import first_error
 from preference.reviewing import (
     Contents,
@@ -31,7 +32,6 @@ from preference.reviewing import (
     ReviewReport,
     Verdict,
     digest,
-    pairs_files,
     read_pairs,
     report_of,
     sample_pairs,
@@ -105,7 +105,7 @@ def review(directory: str | Path, keys: Keys, screen: Screen, **flags: Any) -> R
         why = f"{contents.unreadable:,} have no prompt or no two replies, {contents.same:,} two equal ones"
         raise InputError(
             f"{directory} holds no pair that can be shown: of its {contents.rows:,} rows {why}. Have a look at "
-            f"{' and '.join(str(path) for path in pairs_files(directory))}"
+            f"{' and '.join(str(path) for path in pairs_files(directory).values())}"
         )
     with _ReviewFile(directory / REVIEW / f"{reviewer}.jsonl", screen) as file:
         session = _Session(sample, file, settings.seed, keys, screen)
@@ -159,7 +159,7 @@ def _readable(directory: Path) -> Iterator[None]:
         raise InputError(f"there is no RAG_ProGuide.json in {directory}. Make one with: reasonrag pairs RUN --out DIR")
     try:
         yield
-    except MalformedListError as error:
+    except MalformedFileError as error:
         raise InputError(str(error)) from error
     except OSError as error:
         raise InputError(f"cannot read {error.filename or directory}: {error.strerror}") from error

@@ -23,12 +23,13 @@ from typing import Any, BinaryIO, cast
 import orjson
 
 from preference.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
-from preference.formats import FORMATS, FormatName, SplitName, dataset_name
+from preference.formats import FORMATS, SPLITS, FormatName, Row, SplitName, dataset_name
+from preference.json_items import read_items
 from preference.parquet import ParquetRows, schema_of
 from reasonrag.audit_report import AUDIT, AUDIT_PAGE
 from reasonrag.contamination import CONTAMINATION
 from reasonrag.errors import InputError
-from reasonrag.inventory import SPLITS, Inventory, read_rows
+from reasonrag.inventory import Inventory
 from reasonrag.redaction import hidden, hidden_in, secrets
 from reasonrag.runs import CONFIG, ROLLOUTS, read_config
 
@@ -170,7 +171,7 @@ def stage(
         if name == "parquet":
             continue  # the rows of proguide, which are Parquet anyway
         files = {split: form.file_name(split) for split in SPLITS if inventory.rows(form.file_name(split))}
-        every = chain.from_iterable(read_rows(source / file) for file in files.values())
+        every = chain.from_iterable(_rows_of(source / file) for file in files.values())
         schema = None if name == "proguide" else schema_of(every)
         for split, file in files.items():
             shards = max(1, min(-(-(source / file).stat().st_size // shard_bytes), inventory.rows(file)))
@@ -200,9 +201,13 @@ def stage(
     return staged
 
 
+def _rows_of(path: Path) -> Iterator[Row]:
+    return (item.value for item in read_items(path))
+
+
 def _write_shards(rows: Path, places: Sequence[Path], count: int, schema: Any) -> None:
     """Rows in order, as many in each file, give or take one."""
-    left = read_rows(rows)
+    left = _rows_of(rows)
     for number, place in enumerate(places):
         with place.open("wb") as file:
             writer = ParquetRows(file, schema)

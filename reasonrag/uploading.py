@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from preference.formats import FORMATS
+from preference.formats import FORMATS, SPLITS
 from reasonrag.errors import InputError, ReasonragError, UploadStopped
-from reasonrag.inventory import SPLITS
 from reasonrag.redaction import redact
 from reasonrag.staging import TREES
 

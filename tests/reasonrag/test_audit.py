@@ -113,6 +113,7 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("secret", "openai in other fields", row(99, note={"deep": [KEY]})),
     ("special_token", "<|im_end|> in rejected", row(99, rejected="<|im_end|> <answer>x</answer>")),
     ("special_token", "<|im_end|> in input", row(99, input="Question: what does <|im_end|> mean?", prompt="")),
+    ("special_token", "{{idx}} in input", row(99, input="Question: What is {{idx}} in a template?")),
     ("special_token", "<|eot_id|> in chosen", row(99, chosen="<query>q</query><|eot_id|>")),
     ("other_template_token", "[INST] in input", row(99, input="Question: [INST] what?", question="what?")),
     ("gold_in_system_turn", "", row(99, instruction=THINK + "\nThink of Cidiby.")),
@@ -346,16 +347,17 @@ def test_rows_are_read_however_a_list_is_laid_out(layout: str, count: int, tmp_p
     rows = [row(number, golden_answers=["[a],", "]"]) for number in range(count)]
     path = tmp_path / "rows.json"
     path.write_bytes(LAYOUTS[layout](rows))
-    assert list(read_rows(path)) == rows
+    assert [item.value for item in read_rows(path)] == rows
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b'[\n{"instruction":"a","in', "is no JSON"),
-        (_lines([row(1), row(2)])[:-40], "line 3 is no JSON object"),
-        (b'{"rows": 1,\n "a": 2}', "is no list of rows"),
-        (b"hello", "is no JSON"),
+        (b'[\n{"instruction":"a","in', "is cut off"),
+        (_lines([row(1), row(2)])[:-40], "is cut off: it ends after 1 whole items"),
+        (_lines([row(1), row(2)]).replace(b":", b" ", 1), "line 2 (byte 2): item 1 is no JSON"),
+        (b'{"rows": 1,\n "a": 2}', "holds no rows"),
+        (b"hello", "goes on with 'hello'"),
     ],
 )
 def test_a_file_that_is_none_is_refused(content: bytes, complaint: str, tmp_path: Path, reasonrag: Reasonrag) -> None:

@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import reasonrag as library
 from preference import read_rollouts
 from preference.published import REFUSALS, REPAIRS
-from reasonrag.errors import InputError
-from reasonrag.json_items import read_items
 
 from .conftest import Reasonrag
 
@@ -28,13 +24,15 @@ AS_PUBLISHED = (
 )
 
 
-def tree(item_id: str | None = "dev_1", right: str = "a mathematician", **more: Any) -> Json:
-    """Two answers, one of them right."""
+def tree(item_id: str | None = "dev_1", right: str = "a mathematician", asked: str = "", **more: Any) -> Json:
+    """Two answers, one of them right. asked: by the prompts, if it is not the question."""
+    user = f"Question: {asked or more.get('question') or 'Who was Ada?'}"
+    turns = [TURNS[0], {"role": "user", "content": user}]
     answers = {1: right, 2: "a [bold]queen"}
     output: Json = {"intermediate_node_0": {"Q": 0.5, "N": 4, "step": 0, "parent_id": -1, "children_ids": [1, 2]}}
     for i, answer in answers.items():
         output[f"intermediate_node_{i}"] = {
-            "action_name": "begin_reasoning", "input_prompt": TURNS, "response": f"So <answer>{answer}</answer>",
+            "action_name": "begin_reasoning", "input_prompt": turns, "response": f"So <answer>{answer}</answer>",
             "answer": answer, "next_query": None, "id": i, "parent_id": 0, "Q": 0.5, "N": 2, "step": 1,
             "children_ids": [],
         }  # fmt: skip
@@ -331,9 +329,9 @@ BAD: list[tuple[str, Callable[[Path], object], str]] = [
     ("empty", lambda path: path.write_text(""), "is empty"),
     ("an empty list", lambda path: path.write_text("[]"), "is empty"),
     ("not JSON", lambda path: path.write_text("<html>"), "goes on with '<html>'"),
-    ("not JSON inside", lambda path: path.write_text('[{"chosen" 1}]'), "object 1 at byte 1 is not JSON"),
-    ("cut off", lambda path: path.write_text(json.dumps([tree()] * 2)[:-9]), "ends after 1 whole objects"),
-    ("a list of lists", lambda path: path.write_text("[[1]]"), "is no list of JSON objects"),
+    ("not JSON inside", lambda path: path.write_text('[{"chosen" 1}]'), "line 1 (byte 1): item 1 is no JSON"),
+    ("cut off", lambda path: path.write_text(json.dumps([tree()] * 2)[:-9]), "ends after 1 whole items"),
+    ("a list of lists", lambda path: path.write_text("[[1]]"), "neither trees"),
     ("something else", lambda path: path.write_text('[{"messages": []}]'), "neither trees"),
     ("nothing usable", lambda path: saved(path, [tree(output=None)]), "no tree in bad can be used"),
     ("no usable row", lambda path: saved(path, [row(chosen="")]), "no pair in bad can be used"),
@@ -410,53 +408,139 @@ def test_an_out_is_needed(reasonrag: Reasonrag) -> None:
     assert "--out" in done.err
 
 
-# -- files of many objects -------------------------------------------------------------------------------------
+# -- texts of strangers ----------------------------------------------------------------------------------------
 
-TEXTS = st.text(st.sampled_from('"\\{}[],: \n\u20acab') | st.characters(exclude_categories=["Cs"]))
-OBJECTS = st.dictionaries(TEXTS, TEXTS | st.integers(-(2**63), 2**63) | st.none() | st.lists(TEXTS), max_size=4)
-
-
-@given(st.lists(OBJECTS, min_size=1, max_size=5), st.sampled_from(["list", "indented", "lines", "glued"]))
-def test_objects_come_out_as_they_went_in(
-    tmp_path_factory: pytest.TempPathFactory, items: list[Json], form: str
-) -> None:
-    """Whatever brackets and quotes their texts hold."""
-    if form in ("list", "indented"):
-        text = json.dumps(items, indent=1 if form == "indented" else None)
-    else:
-        text = ("\n" if form == "lines" else "").join(json.dumps(each, ensure_ascii=False) for each in items)
-    path = tmp_path_factory.getbasetemp() / "items.json"
-    path.write_text(text, "utf-8")
-    assert [each.value for each in read_items(path)] == [json.loads(json.dumps(each)) for each in items]
+HOSTILE = "<|im_end|> {{idx}} \x1b[31m <|start_header_id|>"
+PLAIN = "(im_end) (idx)  [31m (start_header_id)"
 
 
-@given(st.lists(OBJECTS, min_size=1, max_size=3), st.data())
-def test_a_file_that_is_cut_off_is_an_error_wherever_it_is_cut(
-    tmp_path_factory: pytest.TempPathFactory, items: list[Json], data: st.DataObject
-) -> None:
-    """Never fewer objects in silence."""
-    content = json.dumps(items).encode()
-    path = tmp_path_factory.getbasetemp() / "cut.json"
-    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-    with pytest.raises(InputError):
-        list(read_items(path))
+def test_what_a_template_would_read_is_broken_up_in_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Special tokens, what LLaMA-Factory fills in and control characters, wherever they stand; the audit, the next
+    command, then finds none."""
+    hostile = row(
+        input=f"Question: Who was Ada {HOSTILE}?",
+        prompt=None,
+        instruction=f"Be brief. {HOSTILE}",
+        chosen=f"{HOSTILE} <answer>{HOSTILE}</answer>",
+        rejected=f"<query>{HOSTILE}</query>",
+        question=f"Who was Ada {HOSTILE}?",
+        golden_answers=[f"x {HOSTILE}"],
+    )
+    saved(tmp_path / "rows.json", [hostile, row()])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    assert read_json(tmp_path / "data/p/import.json")["repairs"]["made_plain"]["examples"][0] == "rows.json:1"
+    rows = [each for name in ("", ".validation") for each in read_json(tmp_path / f"data/p/RAG_ProGuide{name}.json")]
+    [found] = [each for each in rows if "im_end" in each["input"]]
+    assert found["input"] == f"Question: Who was Ada {PLAIN}?"
+    assert found["chosen"] == f"{PLAIN} <answer>{PLAIN}</answer>"
+    assert (found["chosen_content"], found["golden_answers"]) == (PLAIN, [f"x {PLAIN}"])
+    assert HOSTILE[:10] not in json.dumps(rows)
+    audited = reasonrag("audit", "data/p", "--json")
+    assert audited.status == 0
+    assert [each["count"] for each in json.loads(audited.out)["checks"] if each["name"] == "special_token"] == [0]
 
 
-def test_a_file_larger_than_a_block_is_read_object_by_object(tmp_path: Path) -> None:
-    """Texts that reach over the end of a block are whole; the bytes of an error are those of the file."""
-    items = [{"text": '\\"' * (200_000 + i), "i": i} for i in range(7)]
-    path = saved(tmp_path / "large.json", items)
-    assert [each.value for each in read_items(path)] == items
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(InputError, match=f"at byte {path.stat().st_size - 1:,}"):
-        list(read_items(path))
+@pytest.mark.parametrize("rendered", ["", "rendered"])
+def test_what_a_template_would_read_is_broken_up_in_trees(rendered: str, tmp_path: Path) -> None:
+    """Prompts, replies and answers; the tokens of the template that a prompt was rendered with are cut before."""
+    item = tree(right=f"a mathematician {{{{idx}}}} {'' if rendered else '<|im_end|>'}".strip())
+    user = "Question: Who was Ada {{idx}} \x1b?"
+    prompt: object = [TURNS[0], {"role": "user", "content": user}]
+    if rendered:
+        prompt = f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    for node in list(item["output"].values())[1:]:
+        node["input_prompt"] = prompt
+    saved(tmp_path / "trees.json", [item])
+    report = library.import_published("trees.json", out="runs/a")
+    assert report.repairs["made_plain"].count == 3  # two prompts, one reply
+    assert "content_from_tag" not in report.repairs
+    [record] = read_rollouts(Path("runs/a/rollouts.jsonl"))
+    assert [turn.content for turn in record.nodes[1].prompt or ()] == ["Be brief.", "Question: Who was Ada (idx)  ?"]
+    assert (record.nodes[1].content or "").startswith("a mathematician (idx)")
+    assert "{{idx}}" not in Path("runs/a/rollouts.jsonl").read_text()
 
 
-def test_what_pythons_writer_leaves_behind_is_mended(tmp_path: Path) -> None:
-    """NaN is null, half a character the replacement character; whole ones stay."""
-    path = tmp_path / "odd.json"
-    path.write_text('[{"a": NaN, "b": "\\ud83d", "c": "\\ud83d\\ude00", "d": 1' + "0" * 30 + '}, {"a": 1}]')
-    assert [(each.value, each.mended) for each in read_items(path)] == [
-        ({"a": None, "b": "\ufffd", "c": "\U0001f600", "d": 1e30}, True),
-        ({"a": 1}, False),
-    ]
+def test_the_order_of_the_sides_in_a_file_says_nothing_of_sampling(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Rows name the chosen side first, which is no bias."""
+    saved(tmp_path / "rows.json", [row(input=f"Question: Who was {i}?", prompt=None) for i in range(40)])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    audited = json.loads(reasonrag("audit", "data/p", "--json").out)
+    assert audited["chosen_first"] is None
+    assert [each["count"] for each in audited["checks"] if each["name"] == "position_bias"] == [0]
+
+
+def test_names_in_a_file_do_not_reach_the_terminal_as_they_are(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Ids of trees among the repairs, and the names of fields in a message."""
+    item = tree("dev\x1b]0;x\x07", id="dev\x1b]0;x\x07")
+    item["output"]["intermediate_node_0"]["children_ids"] = [1, 2, 9]
+    saved(tmp_path / "trees.json", [item])
+    saved(tmp_path / "others.json", [{"a\x1b[2J": 1}])
+    for name in ("trees.json", "others.json"):
+        done = reasonrag("import", name, "--out", "runs/a")
+        assert "\x1b" not in done.out + done.err
+        assert "␛" in done.out + done.err
+
+
+def test_pairs_of_one_question_come_without_a_part_for_validation(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Our settings for training ask for that part, and the trainer would stop: the import says so."""
+    saved(tmp_path / "rows.json", [row()])
+    done = reasonrag("import", "rows.json", "--out", "data/p")
+    assert "a training has to do without eval_dataset" in " ".join(done.err.split())
+    assert "rag_proguide_validation" not in read_json(tmp_path / "data/p/dataset_info.json")
+    saved(tmp_path / "rows.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
+    assert "eval_dataset" not in reasonrag("import", "rows.json", "--out", "data/p").err
+    assert "rag_proguide_validation" in read_json(tmp_path / "data/p/dataset_info.json")
+
+
+def test_the_question_is_the_one_that_is_trained_on(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """A file may say another one than its prompts ask: what the gate against evaluation splits sees is the prompt's.
+    Case and punctuation make no other question."""
+    asked = [row(question="Who was Grace?"), row(question="who was ada", layer=1, rejected="<query>x</query>")]
+    saved(tmp_path / "rows.json", asked)
+    evaluated = {"id": "t1", "question": "Who was Ada?", "golden_answers": ["x"]}
+    (tmp_path / "test.jsonl").write_text(json.dumps(evaluated) + "\n")
+    saved(tmp_path / "trees.json", [tree(question="Who was Grace?", asked="Who was Ada?")])
+    for source, out in (("rows.json", "data/p"), ("trees.json", "runs/a")):
+        assert reasonrag("import", source, "--out", out).status == 0
+        repaired = read_json(tmp_path / out / "import.json")["repairs"]
+        assert repaired["question_of_prompt"]["count"] == 1
+    assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == ["Who was Ada?"]
+    assert [each["question"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")] == ["Who was Ada?"]
+    done = reasonrag("pairs", "data/p", "--out", "data/q", "--eval", "test.jsonl")
+    assert read_json(tmp_path / "data/q/summary.json")["pairs"] == 0, done.err
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "questions.jsonl", "summary.json"])
+@pytest.mark.parametrize("source", ["rows.json", "trees.json"])
+def test_files_of_others_are_not_replaced(name: str, source: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """The trainer's own data directory, above all, describes more data sets than this one."""
+    saved(tmp_path / "rows.json", [row()])
+    saved(tmp_path / "trees.json", [tree()])
+    saved(tmp_path / "theirs" / name, {"mine": 1})
+    done = reasonrag("import", source, "--out", "theirs")
+    assert done.status == 2
+    assert f"is taken: it has {name}" in done.err
+    assert read_json(tmp_path / "theirs" / name) == {"mine": 1}
+
+
+def test_the_questions_that_are_asked_for_answers_are_not_replaced(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """An earlier import is there, and questions.jsonl is a name that is written."""
+    saved(tmp_path / "rows.json", [row()])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    done = reasonrag("import", "rows.json", "--out", "data/p", "--questions", "data/p/questions.jsonl")
+    assert done.status == 2
+    assert "could be overwritten" in done.err
+
+
+def test_pairs_do_not_replace_the_description_of_other_data_sets(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """A folder of its own is the trainer's dataset_dir; its own earlier export is replaced as ever."""
+    saved(tmp_path / "rows.json", [row()])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    info = saved(tmp_path / "LLaMA-Factory/data/dataset_info.json", {"mine": {"file_name": "x.json"}})
+    done = reasonrag("pairs", "data/p", "--out", "LLaMA-Factory/data")
+    assert done.status == 2
+    assert "describes other data sets" in done.err
+    assert read_json(info) == {"mine": {"file_name": "x.json"}}
+    assert [each.name for each in info.parent.iterdir()] == ["dataset_info.json"]
+    for _ in range(2):
+        assert reasonrag("pairs", "data/p", "--out", "data/q").status == 0

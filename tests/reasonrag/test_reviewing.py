@@ -26,7 +26,7 @@ from rich.text import Text
 import reasonrag as package
 from preference.reviewing import ReviewPair, read_pairs
 from reasonrag.errors import InputError
-from reasonrag.review_display import folded, marked, seen_in
+from reasonrag.review_display import MOST_WORDS, folded, marked, seen_in
 from reasonrag.reviewing import reviewer_name
 
 from .conftest import Reasonrag
@@ -530,8 +530,8 @@ def test_wrong_flags_are_refused(
     [
         ("[]", "holds no pair that can be shown: of its 0 rows"),
         ('[{"chosen": 1}]', "1 have no prompt or no two replies"),
-        ('[{"a": 1}, {', "RAG_ProGuide.json, row 2"),
-        ('{"a": 1}', "not a JSON list"),
+        ('[{"a": 1}, {', "RAG_ProGuide.json is cut off: it ends after 1 whole items"),
+        ('{"a": 1}', "1 have no prompt"),
     ],
 )
 def test_a_data_set_without_pairs_is_refused(reasonrag: Reasonrag, tmp_path: Path, content: str, says: str) -> None:
@@ -606,3 +606,11 @@ def test_a_file_in_the_published_layout_is_reviewed(shared_data: Path, tmp_path:
     assert done.returncode == 0
     assert "all 3 pairs of the sample are judged" in done.stderr
     assert "Kiss and Tell" in done.stderr
+
+
+def test_replies_made_to_be_slow_to_compare_are_shown_soon() -> None:
+    """Words that alternate take the cube of their number; nobody waits minutes for a pair."""
+    started = time.monotonic()
+    marked("a b " * (MOST_WORDS // 2), "a c " * (MOST_WORDS // 2))
+    marked("a b " * 20_000, "a c " * 20_000)
+    assert time.monotonic() - started < 10

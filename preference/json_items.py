@@ -1,0 +1,236 @@
+"""Files of many JSON values, one at a time: a list however it is laid out, JSON lines, or both in one another's place.
+
+Decides where a value begins and ends, and what becomes of characters that no text may have. A file may be larger than
+memory, so values are cut out of the bytes before they are decoded; where a guess finds the end of an object (that of
+its line, or the first brace that closes) nothing is counted, which is fast. The libraries that stream JSON refuse the
+NaN and the lone surrogates that Python's own writer leaves behind, and cannot go on after them. Knows nothing of what
+the values are.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+BLOCK = 1 << 20
+LONGEST_ITEM = 1 << 28
+"""Bytes. A quote or bracket that is missing in the middle of a file is noticed there, not at its end."""
+_UP_TO_A_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+"""What stands between two brackets, whole strings among it."""
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_WORD = re.compile(rb"[^\s,\[\]{}\"]+")
+_BLANKS = re.compile(rb"[ \t\r\n]*")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SHOWN = 24
+
+
+class MalformedFileError(ValueError):
+    """A file is not JSON in one of these layouts, or is cut off; the message has file, place and cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """number: from 1 on. mended: whether it held NaN, numbers without bound, or characters that no text may have; they
+    are replaced by null, floats and the replacement character."""
+
+    number: int
+    value: Any
+    mended: bool = False
+
+
+def read_items(path: Path) -> Iterator[Item]:
+    """The values of a list, or the objects that stand in a file without one; in UTF-8.
+
+    Raises MalformedFileError where the file stops being one; the items before have been given by then. OSError.
+    """
+    with path.open("rb") as file:
+        yield from _Reader(path, file).items()
+
+
+class _Reader:
+    """Finds where values begin and end. Holds the one at hand, and a block or two of what follows."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path = path
+        self._file = file
+        self._held = b""
+        self._base = 0
+        """Place in the file of what is held."""
+        self._here = 0
+        """Place in what is held."""
+        self._tried = 0
+        """Place in the file up to which no line is worth a try: it holds a part of an item, or several."""
+        self._found = 0
+
+    def items(self) -> Iterator[Item]:
+        self._here = len(_BYTE_ORDER_MARK) if self._next(3) == _BYTE_ORDER_MARK else 0
+        listed = False  # whether this is inside a list
+        free = True  # whether a value may follow
+        owed = False  # whether one must, because a comma was read
+        while True:
+            self._skip_blanks()
+            sign = self._next(1)
+            if not sign:
+                if listed:
+                    raise self._cut_off()
+                return
+            if sign == b"," and listed and not free:
+                free = owed = True
+                self._here += 1
+            elif sign == b"]" and listed and not owed:
+                listed, free = False, True
+                self._here += 1
+            elif sign == b"[" and not listed:
+                listed = free = True
+                self._here += 1
+            elif free and (sign == b"{" or (listed and sign not in b",]}")):
+                yield self._item(sign)
+                free, owed = not listed, False
+            else:
+                raise self._unexpected()
+
+    def _item(self, sign: bytes) -> Item:
+        """The value that begins here with this sign; what follows is next."""
+        if self._here > BLOCK:
+            self._base += self._here
+            self._held, self._here = self._held[self._here :], 0
+        number = self._found + 1
+        item = self._on_a_line(number) or self._up_to_a_brace(number)
+        if item is None:
+            start, end = self._here, self._end_of_string() if sign == b'"' else self._end_of(sign)
+            item = self._decoded(self._held[start:end], number, self._base + start)
+            self._here = end
+        self._found = number
+        return item
+
+    def _on_a_line(self, number: int) -> Item | None:
+        """The object that the rest of the line is, if it is one and no more."""
+        if self._base + self._here < self._tried:
+            return None
+        end = self._held.find(b"\n", self._here)
+        self._tried = self._base + (len(self._held) if end < 0 else end)
+        if end < 0:
+            return None
+        line = self._held[self._here : end].rstrip(b", \t\r")
+        return self._guessed(line, number) if line.endswith(b"}") else None
+
+    def _up_to_a_brace(self, number: int) -> Item | None:
+        """The object that ends with the first closing brace: a row without objects inside, and without it in a text."""
+        end = self._held.find(b"}", self._here) + 1
+        return self._guessed(self._held[self._here : end], number) if end else None
+
+    def _guessed(self, content: bytes, number: int) -> Item | None:
+        """An item of what may be one; no beginning of one is one itself, so there is no other."""
+        try:
+            value = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            return None
+        self._here += len(content)
+        return Item(number, value)
+
+    # -- where a value ends ------------------------------------------------------------------------------------
+
+    def _end_of(self, sign: bytes) -> int:
+        return self._end_of_brackets() if sign in b"{[" else self._end_of_word()
+
+    def _end_of_brackets(self) -> int:
+        depth, position = 0, self._here
+        while True:
+            position = _UP_TO_A_BRACKET.match(self._held, position).end()  # type: ignore[union-attr] # matches nothing
+            sign = self._held[position : position + 1]
+            if sign in (b"", b'"'):  # the end of what is held, or a string that is not whole yet
+                self._read_more_of_it()
+                continue
+            position += 1
+            depth += 1 if sign in b"{[" else -1
+            if not depth:
+                return position
+
+    def _end_of_string(self) -> int:
+        while not (found := _STRING.match(self._held, self._here)):
+            self._read_more_of_it()
+        return found.end()
+
+    def _end_of_word(self) -> int:
+        while not (found := _WORD.match(self._held, self._here)) or found.end() == len(self._held):
+            self._read_more_of_it()
+        return found.end()
+
+    def _read_more_of_it(self) -> None:
+        """As much again as there is of the item, so that a long string is not looked at often."""
+        held = len(self._held) - self._here
+        if held > LONGEST_ITEM:
+            raise self._malformed(self._base + self._here, f"item {self._found + 1:,} has no end")
+        if not self._read(held):
+            raise self._cut_off()
+
+    # -- bytes -------------------------------------------------------------------------------------------------
+
+    def _skip_blanks(self) -> None:
+        while True:
+            if blanks := _BLANKS.match(self._held, self._here):
+                self._here = blanks.end()
+            if self._here < len(self._held) or not self._read():
+                return
+
+    def _next(self, length: int) -> bytes:
+        while len(self._held) < self._here + length and self._read():
+            pass
+        return self._held[self._here : self._here + length]
+
+    def _read(self, at_least: int = 0) -> bool:
+        block = self._file.read(max(BLOCK, at_least))
+        self._held += block
+        return bool(block)
+
+    # -- what it says ------------------------------------------------------------------------------------------
+
+    def _decoded(self, content: bytes, number: int, place: int) -> Item:
+        try:
+            return Item(number, orjson.loads(content))
+        except orjson.JSONDecodeError:
+            pass  # what Python's own writer leaves behind is read below
+        try:
+            return Item(number, _mended(json.loads(content.decode("utf-8", "replace"))), mended=True)
+        except RecursionError as error:
+            raise self._malformed(place, f"item {number:,} is nested too deeply") from error
+        except ValueError as error:
+            raise self._malformed(place, f"item {number:,} is no JSON: {error}") from error
+
+    def _cut_off(self) -> MalformedFileError:
+        return MalformedFileError(f"{self._path} is cut off: it ends after {self._found:,} whole items")
+
+    def _unexpected(self) -> MalformedFileError:
+        begins = self._next(_SHOWN).decode("utf-8", "replace")
+        cause = f"no list of JSON objects, nor JSON lines: after {self._found:,} items it goes on with {begins!r}"
+        return self._malformed(self._base + self._here, cause)
+
+    def _malformed(self, place: int, cause: str) -> MalformedFileError:
+        with self._path.open("rb") as file:
+            line, left = 1, place
+            while left and (block := file.read(min(BLOCK, left))):
+                line, left = line + block.count(b"\n"), left - len(block)
+        return MalformedFileError(f"{self._path}, line {line:,} (byte {place:,}): {cause}")
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        if -(1 << 63) <= value < 1 << 64:
+            return value
+        return float(value) if abs(value) < 1 << 1023 else None  # as orjson reads them, but for those beyond a float
+    if isinstance(value, list):
+        return [_mended(each) for each in value]
+    if isinstance(value, dict):
+        return {_mended(key): _mended(each) for key, each in value.items()}
+    return value
