@@ -51,6 +51,7 @@ CheckName = Literal[
     "position_bias",
     "duplicate_row",
     "contradicting_rows",
+    "gold_line_in_thoughts",
     "evaluation_split",
     "default_cutoff",
     "beyond_context",
@@ -114,7 +115,7 @@ CHECKS: dict[CheckName, Check] = {
     ),
     "gold_line_in_prompt": Check(
         "error",
-        "a golden answer labelled as one in the prompt (`correct answer: ..`), outside passages and evidence",
+        "a golden answer labelled as one in the prompt (`correct answer: ..`), outside question, thoughts and passages",
         "the student would learn to copy the answer: keep golden answers out of prompts",
     ),
     "mixed_renderers": Check(
@@ -166,6 +167,11 @@ CHECKS: dict[CheckName, Check] = {
     "duplicate_row": Check("warning", "a row that says what an earlier one says", "keep one: reasonrag pairs does"),
     "contradicting_rows": Check(
         "warning", "a row whose sides stand the other way round in another one", "keep the surer one, or neither"
+    ),
+    "gold_line_in_thoughts": Check(
+        "warning",
+        "a golden answer labelled as one in the previous thoughts: the policy's own words, or a leak",
+        "look at some: thoughts that were told the answer teach to copy it",
     ),
     "evaluation_split": Check(
         "warning",
@@ -225,7 +231,7 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _BARE_LABEL = re.compile(r"^[ \t>*#-]*(?:the\s+)?(?:final\s+)?answers?[ \t*_]*[:=][ \t]*([^\n]{0,300})", re.I | re.M)
-"""Counts before the thoughts only: there nobody has thought yet."""
+"""Not in thoughts: they may end in an answer."""
 _SAYS_LITTLE = frozenset({"yes", "no", "true", "false", "none", "unknown", "both", "neither", "same"})
 """Answers that stand in any text."""
 _NO_MARGIN = 1e12
@@ -368,15 +374,23 @@ class RowReader:
         if not isinstance(golden, list) or not golden:
             return
         golds = _telling(tuple(each for each in golden if isinstance(each, str)))
-        facts.checked += ["gold_in_system_turn", "gold_line_in_prompt", "gold_in_question"]
+        facts.checked += ["gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts", "gold_in_question"]
         if not golds:
             return
         instruction, user = row["instruction"], row["input"]
         own = instruction in self._own_prompts
         facts.gold_in_system = not own and _holds(_padded(instruction), golds)
-        places = [("input", line) for line in _labelled_lines(user)]
-        places += [] if own else [("instruction", line) for line in _labelled_lines(instruction)]
+        before, _, thoughts = user.partition("\nPrevious Thoughts:")
+        asked = before.partition("\n")[2] if before.lstrip().startswith("Question:") else before
+        places = [("input", line) for line in (*_labelled_lines(asked), *_bare_lines(asked))]
+        places += (
+            []
+            if own
+            else [("instruction", line) for line in (*_labelled_lines(instruction), *_bare_lines(instruction))]
+        )
         facts.findings += [("gold_line_in_prompt", place) for place, line in places if _holds(_padded(line), golds)][:1]
+        if any(_holds(_padded(line), golds) for line in _labelled_lines(thoughts)):
+            facts.findings.append(("gold_line_in_thoughts", ""))
         if _holds(_padded(_question(row, user)), golds):
             facts.findings.append(("gold_in_question", ""))
 
@@ -513,13 +527,14 @@ def _holds(padded: str, golds: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=8)
 def _labelled_lines(text: str) -> tuple[str, ...]:
-    """What follows a label like `correct answer:` in a turn, outside what was read."""
-    text = _READ.sub(" ", text)
-    before_thoughts = text.partition("\nPrevious Thoughts:")[0]
-    return (
-        *(found[1] for found in _LABEL.finditer(text)),
-        *(found[1] for found in _BARE_LABEL.finditer(before_thoughts)),
-    )
+    """What follows a label like `correct answer:`, outside what was read."""
+    return tuple(found[1] for found in _LABEL.finditer(_READ.sub(" ", text)))
+
+
+@lru_cache(maxsize=8)
+def _bare_lines(text: str) -> tuple[str, ...]:
+    """What follows `answer:` at the beginning of a line."""
+    return tuple(found[1] for found in _BARE_LABEL.finditer(_READ.sub(" ", text)))
 
 
 # -- columns ---------------------------------------------------------------------------------------------------

@@ -291,7 +291,7 @@ class Audit:
 
     def _checked_of(self, name: CheckName) -> int:
         """Rows that could undergo a check."""
-        of_gold = ("gold_in_system_turn", "gold_line_in_prompt", "gold_in_question")
+        of_gold = ("gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts", "gold_in_question")
         if name in (*of_gold, "evaluation_split", "not_described"):
             return self._checked[name]
         if name == "broken_row":

@@ -121,6 +121,8 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("gold_line_in_prompt", "input", row(99, input='Question: where?\n{"golden_answers": ["cidiby."]}', question="x")),
     ("gold_line_in_prompt", "input", row(99, input="Question: where?\nAnswer: Cidiby", question="where?")),
     ("gold_line_in_prompt", "instruction", row(99, instruction=THINK + "\nGround truth (hidden): Cidiby")),
+    ("gold_line_in_thoughts", "", row(
+        99, input="Question: where?\nPrevious Thoughts: So the correct answer: Cidiby.", question="where?")),
     ("gold_in_question", "", row(99, question="Is it Cidiby or Toudriobridge?")),
     ("mixed_renderers", "one", row(99, renderer="other")),
     ("unknown_renderer", "", row(99, renderer=None)),
@@ -169,11 +171,12 @@ def test_every_check_of_single_rows_is_in_the_table() -> None:
             chosen_action_type="Evidence Extraction", rejected_action_type="Evidence Extraction"),
         row(99, input="Question: a?\nPrevious Thoughts: <evidence>Correct answer: Cidiby</evidence>", question="a?"),
         row(99, input="Question: where?\nPrevious Thoughts: Say it is Cidiby.\nAnswer: Cidiby?", question="where?"),
+        row(99, input="Question: Choose the right answer: here or there?", question="Choose", golden_answers=["there"]),
         row(99, golden_answers=["yes"], input="Question: Correct answer: yes or no?", question="Correct?"),
         row(99, golden_answers=[], input="Question: where?\nCorrect answer: Cidiby", question="where?"),
         row(99, instruction=CONCLUDE, chosen="<answer>Cidiby</answer>", chosen_action_type="Answer Generation"),
     ],
-    ids=["passages", "evidence", "thoughts", "yes and no", "golden answers unknown", "conclude"],
+    ids=["passages", "evidence", "thoughts", "question", "yes and no", "golden answers unknown", "conclude"],
 )  # fmt: skip
 def test_what_is_normal_is_not_found(fine: Row) -> None:
     """Golden answers stand in passages, in evidence and in thoughts; `yes` stands everywhere."""
