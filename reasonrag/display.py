@@ -405,7 +405,7 @@ def _suggestion(tuning: Tuning) -> str:
 
 
 def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    table = Table(title=escape(on_one_line(title)), title_justify="left", show_header=False)
+    table = Table(title=escape(shown(title).replace("\n", " ")), title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in rows:
