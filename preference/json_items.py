@@ -22,9 +22,10 @@ import orjson
 BLOCK = 1 << 20
 LONGEST_ITEM = 1 << 28
 """Bytes. A quote or bracket that is missing in the middle of a file is noticed there, not at its end."""
-_UP_TO_A_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
-"""What stands between two brackets, whole strings among it."""
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_UP_TO_A_BRACKET = re.compile(rb'(?:[^"{}\[\]]+|"[^"\\]*(?:\\.[^"\\]*)*")*', re.DOTALL)
+"""What stands between two brackets, whole strings among it. Without possessive quantifiers, which the first releases of
+Python 3.11 get wrong; nothing is tried twice all the same, since no part can begin as another one does."""
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _WORD = re.compile(rb"[^\s,\[\]{}\"]+")
 _BLANKS = re.compile(rb"[ \t\r\n]*")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
