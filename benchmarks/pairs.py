@@ -45,7 +45,7 @@ MEND = (
 
 def main(
     script: Annotated[Optional[Path], typer.Option(help="The published preference_data_generatoin.py")] = None,  # noqa: UP045
-    trees: Annotated[int, typer.Option(help="Trees that are paired")] = 2000,
+    trees: Annotated[int, typer.Option(help="Trees that are paired")] = 1000,
     memory: Annotated[Optional[list[int]], typer.Option(help="Numbers of trees whose peak memory is compared")] = None,  # noqa: UP045
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045
 ) -> None:
