@@ -115,7 +115,8 @@ def _explored(run: Path, trees: int) -> Path:
 
 
 def _multiplied(some: Path, many: Path, trees: int) -> Path:
-    """So many trees: the same ones again and again, as those of other questions."""
+    """So many trees: the same ones again and again, as those of other questions; without a validation part, then, since
+    their states are the same."""
     records = [orjson.loads(line) for line in some.open("rb")]
     with many.open("wb") as file:
         for number in range(trees):
@@ -180,7 +181,7 @@ def _our_work(source: Path, out: Path, processes: int, tokenizer: str | None = N
         "from reasonrag.pairing import pairs as make\n"
         "if __name__ == '__main__':\n"
         "    began = time.perf_counter()\n"
-        f"    pairs = make({str(source)!r}, out={str(out)!r}, processes={processes}, tokenizer={tokenizer!r}).pairs\n"
+        f"    pairs = make({str(source)!r}, out={str(out)!r}, processes={processes}, validation=0, tokenizer={tokenizer!r}).pairs\n"
         "else:\n"
         "    pairs = 0"
     )
