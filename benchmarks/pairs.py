@@ -181,7 +181,8 @@ def _our_work(source: Path, out: Path, processes: int, tokenizer: str | None = N
         "from reasonrag.pairing import pairs as make\n"
         "if __name__ == '__main__':\n"
         "    began = time.perf_counter()\n"
-        f"    pairs = make({str(source)!r}, out={str(out)!r}, processes={processes}, validation=0, tokenizer={tokenizer!r}).pairs\n"
+        f"    pairs = make({str(source)!r}, out={str(out)!r}, processes={processes}, tokenizer={tokenizer!r}, "
+        "validation=0).pairs\n"
         "else:\n"
         "    pairs = 0"
     )
