@@ -40,7 +40,8 @@ CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped
 DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
 VALIDATION_SHARE = 0.05
 """Of the questions that have a pair; ours."""
-_INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+"""How JSON is written that people read."""
 
 
 class GoldAgreement(BaseModel):
@@ -201,11 +202,11 @@ def export_pairs(
                 writers.write_path(question, plan.split_of(question))
         inspector.conclude()
         written = writers.finish()
-        info.write(orjson.dumps(dataset_info(writers.kinds), option=_INDENTED))
+        info.write(orjson.dumps(dataset_info(writers.kinds), option=INDENTED))
         summary = tally.summary(rules, options, facts).model_copy(
             update={"out": str(out), "files": written, "sha256": writers.digests}
         )
-        about.write(orjson.dumps(summary.model_dump(), option=_INDENTED))
+        about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     for name in earlier.difference(written):  # they hold other pairs
         (out / name).unlink(missing_ok=True)
     return summary

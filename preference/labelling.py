@@ -27,6 +27,7 @@ from preference.candidates import (
 from preference.confidence import confidence
 from preference.records import ActionType, Message, RolloutNode, RolloutRecord
 from preference.scoring import normalize_answer
+from preference.similarity import folded, jaccard, words_of
 
 TOLERANCE = 1e-9
 """Below this two means of the same outcomes are the same number."""
@@ -146,7 +147,7 @@ def distinct_steps(state: StateRecord) -> list[StepRecord]:
     found: dict[object, StepRecord] = {}
     for step in state.steps:
         if step.parse_error is None and step.same_as is None:
-            found.setdefault((step.action_type, " ".join((step.content or "").split()).casefold()), step)
+            found.setdefault((step.action_type, folded(step.content or "")), step)
     return list(found.values())
 
 
@@ -187,15 +188,15 @@ class _Step:
     @cached_property
     def content_key(self) -> tuple[ActionType | None, str]:
         """What a step says, whatever its case and spaces: the same for two steps that make no pair."""
-        return self.node.action_type, " ".join(self.said.split()).casefold()
+        return self.node.action_type, folded(self.said)
 
     @cached_property
     def words(self) -> frozenset[str]:
-        return frozenset(normalize_answer(self.said).split())
+        return words_of(self.said)
 
     @cached_property
     def words_of_reply(self) -> frozenset[str]:
-        return frozenset(normalize_answer(self.node.response or "").split())
+        return words_of(self.node.response or "")
 
     @cached_property
     def first_said(self) -> int:
@@ -251,11 +252,6 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Step, second: _Step) ->
         tags=_tags(rollout, chosen, rejected),
         gold=_gold(chosen.node, rejected.node),
     )
-
-
-def jaccard(words: frozenset[str], others: frozenset[str]) -> float:
-    """Jaccard index, in [0, 1]; 1 where neither has any."""
-    return len(words & others) / len(words | others) if words | others else 1.0
 
 
 def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) -> float | None:

@@ -23,7 +23,7 @@ from preference.candidates import (
     state_key,
 )
 from preference.formats import ACTION_TYPE_NAMES
-from preference.labelling import TokenCounter, jaccard
+from preference.labelling import TokenCounter
 from preference.published import (
     Findings,
     KnownQuestion,
@@ -46,7 +46,8 @@ from preference.published import (
     whole_number,
 )
 from preference.records import ActionType, AgentAction
-from preference.scoring import cover_em, normalize_answer
+from preference.scoring import cover_em
+from preference.similarity import folded, similarity
 from preference.templates import plain_text
 
 LABEL = "imported"
@@ -220,8 +221,8 @@ def _pair(state_id: str, state: _State, question: _Question, chosen: int, reject
         chosen=chosen,
         rejected=rejected,
         label=LABEL,
-        similarity=jaccard(_words(left), _words(right)),
-        same=same_type and _folded(left) == _folded(right),
+        similarity=similarity(left, right),
+        same=same_type and folded(left) == folded(right),
         same_type=same_type,
         tags=_tags(better, worse, question.golden_answers),
     )
@@ -237,14 +238,6 @@ def _tags(better: Said, worse: Said, golds: list[str]) -> list[Tag]:
 
 def _text_of(said: Said) -> str:
     return said.content if said.content is not None else said.response
-
-
-def _words(said: str) -> frozenset[str]:
-    return frozenset(normalize_answer(said).split())
-
-
-def _folded(said: str) -> str:
-    return " ".join(said.split()).casefold()
 
 
 def _action(state: _State) -> AgentAction | None:

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 from preference.candidates import GoldVerdict, PairRecord, StateRecord, StepRecord, Tag, TypeCombination
 from preference.labelling import TOLERANCE, labelled_states
 from preference.records import ActionType, RolloutRecord
-from preference.similarity import NEARLY_THE_SAME
+from preference.similarity import NEARLY_THE_SAME, folded
 
 DropReason = Literal[
     "contaminated",
@@ -237,7 +237,7 @@ def _says(state: StateRecord, step: StepRecord) -> tuple[object, str]:
     """What a step says, whatever its case and spaces, by the first of its siblings that says so."""
     first = step if step.same_as is None else next((each for each in state.steps if each.id == step.same_as), step)
     said = first.response if first.content is None else first.content
-    return first.action_type, " ".join(said.split()).casefold()
+    return first.action_type, folded(said)
 
 
 def _beyond(

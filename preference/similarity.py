@@ -23,10 +23,24 @@ class Said(Protocol):
     def content(self) -> str | None: ...
 
 
-def similarity(text: str, other: str) -> float:
-    """Jaccard index of the words after SQuAD normalisation, in [0, 1]; 1 where neither has any."""
-    words, others = set(normalize_answer(text).split()), set(normalize_answer(other).split())
+def words_of(text: str) -> frozenset[str]:
+    """The different words after SQuAD normalisation."""
+    return frozenset(normalize_answer(text).split())
+
+
+def jaccard(words: frozenset[str], others: frozenset[str]) -> float:
+    """Jaccard index, in [0, 1]; 1 where neither has any."""
     return len(words & others) / len(words | others) if words | others else 1.0
+
+
+def similarity(text: str, other: str) -> float:
+    """Jaccard index of the words of two texts."""
+    return jaccard(words_of(text), words_of(other))
+
+
+def folded(text: str) -> str:
+    """The text whatever its case and spaces: equal for two steps that say the same to the letter."""
+    return " ".join(text.split()).casefold()
 
 
 def say_the_same(step: Said, other: Said) -> bool:

@@ -15,11 +15,10 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from preference.candidates import question_key
 from preference.formats import ACTION_TYPE_NAMES
-from preference.labelling import jaccard
 from preference.published_rows import LABEL as IMPORTED
 from preference.records import ActionType, AgentAction, Message
 from preference.scoring import normalize_answer
-from preference.similarity import NEARLY_THE_SAME
+from preference.similarity import NEARLY_THE_SAME, similarity
 from preference.templates import PLACEHOLDER
 from reasonrag.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.prompting import load_prompts
@@ -492,7 +491,7 @@ def _look_at_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts)
     if " ".join(chosen.split()).casefold() == " ".join(rejected.split()).casefold():
         facts.findings.append(("identical_sides", ""))
     elif isinstance(better, ParsedReply) and isinstance(worse, ParsedReply) and better.action_type == worse.action_type:
-        alike = jaccard(*(frozenset(normalize_answer(each.content).split()) for each in (better, worse)))
+        alike = similarity(better.content, worse.content)
         if alike > NEARLY_THE_SAME:
             facts.findings.append(("near_identical_sides", _TAG_NAMES[better.action_type]))
 

@@ -43,7 +43,7 @@ from preference.agreement import (
     sign_agreement_by,
 )
 from preference.certainty import CONFIDENCE_LEVEL
-from preference.exporting import replacing
+from preference.exporting import INDENTED, replacing
 from preference.records import TornLineError
 from reasonrag.agent import Agent, AgentStep, State
 from reasonrag.asking import Spending
@@ -84,7 +84,6 @@ PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9
 """Fresh continuations are numbered from here on, further by STRIDE for each step above them: as in a search, so that no
 two have a draw in common, but beyond every search. So are fresh judgements of an answer, one after the other."""
-_INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
 class RevaluedPair(BaseModel):
@@ -244,7 +243,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: _Asked) -> C
         found = found.model_copy(update={"revaluation": revaluation})
         try:
             with replacing(run / PLACE / REPORT) as file:
-                file.write(orjson.dumps(found.model_dump(), option=_INDENTED))
+                file.write(orjson.dumps(found.model_dump(), option=INDENTED))
         except OSError as error:
             raise InputError(f"cannot write {run / PLACE / REPORT}: {error.strerror}") from error
     return found

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 
 from preference import NO_FILTERS, ActionType, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
-from preference.exporting import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary, replacing
+from preference.exporting import CANDIDATES, DATASET_INFO_FILE, INDENTED, QUESTIONS, SUMMARY, PairSummary, replacing
 from preference.formats import PAIRS_FILE
 from preference.json_items import Item
 from preference.published import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
@@ -55,7 +55,6 @@ _PREFERENCE = ("reward", "final", "intermediate")
 """Of files of one number in one folder: they hold the same trees, the first with most in them."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
 _TOLD_EVERY_S = 10.0
-_INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
 class Counted(BaseModel):
@@ -343,7 +342,7 @@ def _nothing_usable(what: str, found: _Found, findings: Findings) -> InputError:
 
 def _write(path: Path, content: object) -> None:
     with replacing(path) as file:
-        file.write(orjson.dumps(content, option=_INDENTED))
+        file.write(orjson.dumps(content, option=INDENTED))
 
 
 # -- trees -----------------------------------------------------------------------------------------------------
@@ -456,7 +455,7 @@ def _import_trees(found: _Found, settings: ImportSettings, known: dict[str, Know
         if not trees.kept:
             raise _nothing_usable("tree", found, trees.findings)
         trees.write(rollouts)
-        configuration.write(orjson.dumps(config, option=_INDENTED))
+        configuration.write(orjson.dumps(config, option=INDENTED))
         report = _report(
             "trees",
             found,
@@ -474,7 +473,7 @@ def _import_trees(found: _Found, settings: ImportSettings, known: dict[str, Know
             warnings=_warnings_of_trees(trees, rules),
             next_commands=_next_for_trees(out),
         )
-        about.write(orjson.dumps(report.model_dump(), option=_INDENTED))
+        about.write(orjson.dumps(report.model_dump(), option=INDENTED))
     return report
 
 

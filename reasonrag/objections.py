@@ -1,6 +1,6 @@
 """What speaks against publishing a data set, and the flag that sets each objection aside.
 
-Questions of evaluation sets (DESIGN promise 5), errors of the audit, labels flipped on purpose, something like a key.
+Questions of evaluation sets, errors of the audit, labels flipped on purpose, something like a key.
 Decides nothing about files or the Hub; facts come from the inventory and the audit.
 """
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Self
 import orjson
 
 from preference import MalformedRolloutsError, RolloutRecord
-from preference.exporting import replacing
+from preference.exporting import INDENTED, replacing
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.durable import append_durably
 from reasonrag.errors import InputError, StorageError
@@ -31,7 +31,6 @@ CONFIG, ROLLOUTS, FAILURES, SUMMARY = "config.json", "rollouts.jsonl", "failures
 JOURNAL = "journal.jsonl"
 TUNING, TRIALS = "tuning.json", "trials"
 """What a directory of `tune` has instead of rollouts."""
-_INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
 class RunDirectory:
@@ -108,7 +107,7 @@ class RunDirectory:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         with replacing(self.path / SUMMARY) as file:
-            file.write(orjson.dumps(summary, option=_INDENTED))
+            file.write(orjson.dumps(summary, option=INDENTED))
 
     # -- opening -------------------------------------------------------------------------------
 
@@ -130,7 +129,7 @@ class RunDirectory:
                 self._lines.clear()
                 self._failed.clear()
         with replacing(path) as file:
-            file.write(orjson.dumps(self._config, option=_INDENTED))
+            file.write(orjson.dumps(self._config, option=INDENTED))
 
     def _read_back(self) -> None:
         """Index the lines that are there; cut off a last one that a crash left half-written."""

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, cast
 
 import orjson
 
-from preference.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
+from preference.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, INDENTED, QUESTIONS, SUMMARY, PairSummary
 from preference.formats import FORMATS, SPLITS, FormatName, Row, SplitName, dataset_name
 from preference.json_items import read_items
 from preference.parquet import ParquetRows, schema_of
@@ -37,7 +37,6 @@ CARD = "README.md"
 STAGED = "publish"
 """Folder below the data set's."""
 TREES = "trees"
-_INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _ADDRESS = re.compile(r"\w+://|^~?/")
 _REMOVED = "[removed]"
 
@@ -180,7 +179,7 @@ def stage(
             _write_shards(source / file, places, inventory.rows(file), schema)
             shutil.copyfile(source / file, add(file, f"the same {split} rows as JSON"))
     add(DATASET_INFO_FILE, "for LLaMA-Factory").write_bytes(
-        orjson.dumps(hub_dataset_info(inventory, repo), option=_INDENTED)
+        orjson.dumps(hub_dataset_info(inventory, repo), option=INDENTED)
     )
     private = {run.origin.retriever for run in inventory.runs if _is_address(run.origin.retriever)}
     removed = {orjson.dumps(each): orjson.dumps(_REMOVED) for each in private}
@@ -196,7 +195,7 @@ def stage(
             add(file, about).write_text(hidden(text, secrets()), "utf-8")
     for tree in trees:
         config = _public_config(read_config(tree.directory / CONFIG))
-        add(f"{TREES}/{tree.name}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=_INDENTED))
+        add(f"{TREES}/{tree.name}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=INDENTED))
         _pack(tree.directory / ROLLOUTS, add(f"{TREES}/{tree.name}/{ROLLOUTS}.gz", "its trees"))
     return staged
 
@@ -243,7 +242,7 @@ def _write_summary(inventory: Inventory, target: Path) -> None:
             "warnings": warnings_of(summary),
         }
     )
-    target.write_bytes(orjson.dumps(hidden_in(public.model_dump(), secrets()), option=_INDENTED))
+    target.write_bytes(orjson.dumps(hidden_in(public.model_dump(), secrets()), option=INDENTED))
 
 
 def _public_config(config: dict[str, Any]) -> dict[str, Any]:
