@@ -51,7 +51,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
-def _places(value: object) -> object:
+def list_of_places(value: object) -> object:
     """The environment separates places as it does in PATH; runs of older versions recorded one, or none."""
     if value is None:
         return []
@@ -95,7 +95,7 @@ class SearchSettings(Settings):
     @field_validator("index", mode="before")
     @classmethod
     def _indexes(cls, value: object) -> object:
-        return _places(value)
+        return list_of_places(value)
 
 
 class AgentSettings(SearchSettings):
@@ -421,7 +421,7 @@ class PairsSettings(PairingSettings):
     @classmethod
     def _splits(cls, value: object) -> object:
         """Paths are as good as their spelling."""
-        found = _places(value)
+        found = list_of_places(value)
         return [str(each) for each in found] if isinstance(found, list | tuple) else found
 
     @field_validator("allow_eval", mode="before")
@@ -500,7 +500,7 @@ class CalibrateSettings(Settings):
     @field_validator("index", mode="before")
     @classmethod
     def _indexes(cls, value: object) -> object:
-        return _places(value)
+        return list_of_places(value)
 
 
 class ReviewSettings(Settings):
@@ -634,7 +634,7 @@ class PublishSettings(Settings):
     @field_validator("with_trees", mode="before")
     @classmethod
     def _runs(cls, value: object) -> object:
-        return _places(value)
+        return list_of_places(value)
 
 
 class ImportSettings(Settings):
@@ -666,7 +666,7 @@ class ImportSettings(Settings):
     @field_validator("questions", mode="before")
     @classmethod
     def _files(cls, value: object) -> object:
-        return _places(value)
+        return list_of_places(value)
 
     @property
     def discount(self) -> float:

@@ -101,7 +101,7 @@ def versions() -> dict[str, str]:
 
 def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
     """The summary of a run: its records counted, and what the session knows."""
-    counts = _RunCounts()
+    counts = RunCounts()
     for rollout in read_rollouts(rollouts):
         counts.add(rollout)
     return RunSummary(
@@ -111,9 +111,9 @@ def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
         failures_by_cause=dict(Counter(counts.failed.values()).most_common()),
         nodes=counts.nodes,
         continuations=counts.continuations,
-        mean_f1=_mean(counts.f1, counts.with_gold),
-        mean_em=_mean(counts.em, counts.with_gold),
-        mean_outcome=_mean(counts.outcome, counts.continuations),
+        mean_f1=mean(counts.f1, counts.with_gold),
+        mean_em=mean(counts.em, counts.with_gold),
+        mean_outcome=mean(counts.outcome, counts.continuations),
         questions_mixed=counts.mixed,
         diversity_by_layer=counts.diversity.by_layer(),
         degenerate=counts.signs.by_sign,
@@ -129,7 +129,7 @@ def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
 
 
 @dataclass
-class _RunCounts:
+class RunCounts:
     """Sums over the records of a run."""
 
     done: int = 0
@@ -195,7 +195,7 @@ class _RunCounts:
         return found + self.signs.warnings()
 
 
-def _mean(total: float, count: int) -> float | None:
+def mean(total: float, count: int) -> float | None:
     return total / count if count else None
 
 

@@ -1,0 +1,1 @@
+"""Runs and data sets to look at: `reasonrag view`, `show` and `stats`."""

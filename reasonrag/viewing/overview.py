@@ -1,0 +1,295 @@
+"""A run or a data set in numbers: what `stats` prints and the first page of `view` draws.
+
+Counts what is really in the files, also of a run that is not finished and has no summary yet. Knows neither pages nor
+terminals.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Container, Sequence
+from dataclasses import asdict
+from itertools import compress
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel
+
+from preference import Candidate, DropReason, FinalScore, Usage
+from preference.candidates import QuestionRecord
+from preference.selection import DROP_REASONS
+from reasonrag.audit_report import Histogram
+from reasonrag.audit_statistics import histogram, whole_edges
+from reasonrag.summaries import RunCounts, mean
+from reasonrag.viewing.sources import Collection, Explored
+
+BINS = 20
+WIDTH = 1 / BINS
+SHARES = tuple(round(each * WIDTH, 2) for each in range(BINS + 1))
+"""Edges of what lies between 0 and 1."""
+_REWARDS = ("reward_query", "reward_evidence", "reward_answer")
+
+
+class TreeFacts(BaseModel):
+    """What trees tell beyond their pairs; of a run only. Fields as in the run's `summary.json`."""
+
+    steps: int
+    continuations: int
+    mean_f1: float | None
+    mean_em: float | None
+    mean_outcome: float | None
+    diversity_by_layer: dict[str, float]
+    degenerate: dict[str, int]
+    parse_failures_by_cause: dict[str, int]
+    repair_turns: int
+    ends_by_steps: dict[str, dict[str, int]]
+    """Continuations from the question on, by their steps and by what they came to."""
+
+
+class Overview(BaseModel):
+    """The object of `stats --json`. Histograms by name: `reward_query`, `reward_evidence`, `reward_answer` (steps of
+    the trees, or of the states), `margin`, `confidence` (pairs in the data set), `chosen`, `rejected` (lengths of their
+    replies in `length_unit`), `cost` (dollars a question), `calls` (a question)."""
+
+    kind: Literal["run", "data set"]
+    path: str
+    splits: list[str]
+    recipes: list[str]
+    rewards: list[str]
+    teachers: list[str]
+    questions: int
+    ends: dict[str, int]
+    """Questions by what their continuations came to: `mixed`, `all_right`, `all_wrong`, `unknown`; `failed`."""
+    failures_by_cause: dict[str, int]
+    questions_with_a_pair: int
+    candidates: int
+    pairs: int
+    pairs_by_layer: dict[str, dict[str, int]]
+    """By layer and action type of the chosen step."""
+    pairs_by_label: dict[str, int]
+    pairs_by_tag: dict[str, int]
+    mean_margin: float | None
+    mean_confidence: float | None
+    dropped: dict[str, int]
+    usage: Usage | None
+    """Null where it is not known."""
+    histograms: dict[str, Histogram]
+    length_unit: Literal["tokens", "words"]
+    trees: TreeFacts | None
+    rules: dict[str, Any]
+    """Filters that made the pairs."""
+    warnings: list[str]
+
+
+class Counts:
+    """What an overview is made of, question by question."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        self._run = RunCounts()
+        self._ends: dict[int, str] = {}
+        self._causes: dict[int, str] = {}
+        self._dropped: Counter[DropReason] = Counter()
+        self._candidates = 0
+        self._known: dict[str, set[str]] = {name: set() for name in ("splits", "recipes", "rewards", "teachers")}
+        self._usage: Usage | None = Usage(cost_usd=0.0)
+        self._values: dict[str, array[float]] = {}
+        self._pairs = _Pairs()
+        self._ends_by_steps: dict[int, Counter[str]] = {}
+
+    def add(self, explored: Explored, ends: str) -> None:
+        """ends: as `rows.question_row` says."""
+        self._ends[explored.number] = ends
+        self._causes.pop(explored.number, None)  # it failed, and was explored later
+        if ends == "failed" and explored.question.error:
+            self._causes[explored.number] = explored.question.error.cause
+        for question in explored.questions:
+            self._add_question(question)
+        for tree in explored.trees:
+            self._run.add(tree.record)
+            for end in tree.record.nodes[0].rollouts if tree.record.nodes else ():
+                self._ends_by_steps.setdefault(end.steps, Counter())[end_name(end)] += 1
+        self._add_steps(explored)
+        self._candidates += len(explored.candidates)
+        for each in explored.candidates:
+            if each.dropped is None:
+                self._pairs.add(each, explored.number)
+            else:
+                self._dropped[each.dropped] += 1
+
+    def _add_question(self, question: QuestionRecord) -> None:
+        origin = question.origin
+        named = {
+            "splits": f"{origin.dataset}/{origin.split}",
+            "recipes": origin.recipe,
+            "rewards": origin.reward,
+            "teachers": origin.teacher,
+        }
+        for name, value in named.items():
+            if value:
+                self._known[name].add(value)
+        if question.usage is None:
+            self._usage = None
+            return
+        self._usage = None if self._usage is None else self._usage + question.usage
+        self._value("calls", question.usage.calls)
+        if question.usage.cost_usd is not None:
+            self._value("cost", question.usage.cost_usd)
+
+    def _add_steps(self, explored: Explored) -> None:
+        """Rewards of all steps: those of the trees, else those that pairs are of."""
+        if explored.trees:
+            steps = [(node.action_type, node.reward) for tree in explored.trees for node in tree.record.nodes[1:]]
+        else:
+            states = {id(each.state): each.state for each in explored.candidates}
+            steps = [(step.action_type, step.reward) for state in states.values() for step in state.steps]
+        for action_type, reward in steps:
+            if action_type is not None and reward is not None:
+                self._value(f"reward_{action_type}", reward)
+
+    def _value(self, name: str, value: float) -> None:
+        self._values.setdefault(name, array("d")).append(value)
+
+    # -- the result --------------------------------------------------------------------------------------------
+
+    def overview(self) -> Overview:
+        """Of everything that was added so far; rules about the whole data set count once all of it was scanned."""
+        collection = self._collection
+        kept = self._pairs.without(collection.capped)
+        dropped = self._dropped + Counter(collection.capped.values())
+        return Overview(
+            kind=collection.kind,
+            path=str(collection.path),
+            splits=sorted(self._known["splits"]),
+            recipes=sorted(self._known["recipes"]),
+            rewards=sorted(self._known["rewards"]),
+            teachers=sorted(self._known["teachers"] or collection.teachers),
+            questions=len(self._ends),
+            ends=dict(Counter(self._ends.values()).most_common()),
+            failures_by_cause=dict(Counter(self._causes.values()).most_common()),
+            questions_with_a_pair=len(set(kept.questions)),
+            candidates=self._candidates,
+            pairs=len(kept),
+            pairs_by_layer=kept.by_layer(),
+            pairs_by_label=dict(Counter(kept.labels)),
+            pairs_by_tag=dict(Counter(tag for tags in kept.tags for tag in tags)),
+            mean_margin=_mean(kept.margins),
+            mean_confidence=_mean(kept.confidences),
+            dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
+            usage=self._usage,
+            histograms=_histograms(self._values, kept),
+            length_unit=kept.unit,
+            trees=self._tree_facts() if collection.kind == "run" else None,
+            rules=asdict(collection.rules),
+            warnings=self._warnings(),
+        )
+
+    def _tree_facts(self) -> TreeFacts:
+        run = self._run
+        return TreeFacts(
+            steps=run.nodes,
+            continuations=run.continuations,
+            mean_f1=mean(run.f1, run.with_gold),
+            mean_em=mean(run.em, run.with_gold),
+            mean_outcome=mean(run.outcome, run.continuations),
+            diversity_by_layer=run.diversity.by_layer(),
+            degenerate=run.signs.by_sign,
+            parse_failures_by_cause=dict(run.parse_failures.most_common()),
+            repair_turns=run.repair_turns,
+            ends_by_steps={str(steps): dict(counts) for steps, counts in sorted(self._ends_by_steps.items())},
+        )
+
+    def _warnings(self) -> list[str]:
+        if self._collection.kind == "run":
+            return [warning for split in sorted(self._known["splits"]) for warning in self._run.warnings(split)]
+        return self._collection.warnings
+
+
+class _Pairs:
+    """The pairs that the rules of single questions let pass, in order: a column for each thing that is counted."""
+
+    def __init__(self) -> None:
+        self.questions: list[int] = []
+        self.layers: list[int] = []
+        self.types: list[str] = []
+        self.labels: list[str] = []
+        self.tags: list[tuple[str, ...]] = []
+        self.margins: list[float | None] = []
+        self.confidences: list[float | None] = []
+        self.tokens: list[tuple[int | None, int | None]] = []
+        self.words: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @property
+    def unit(self) -> Literal["tokens", "words"]:
+        """What replies are counted in: tokens where a data set has counted all."""
+        return "words" if not self.tokens or any(None in both for both in self.tokens) else "tokens"
+
+    def add(self, each: Candidate, question: int) -> None:
+        both = each.chosen, each.rejected
+        self.questions.append(question)
+        self.layers.append(each.layer)
+        self.types.append(each.chosen.action_type or "unreadable")
+        self.labels.append(each.pair.label or "none")
+        self.tags.append(tuple(each.tags))
+        self.margins.append(each.pair.margin)
+        self.confidences.append(each.confidence)
+        self.tokens.append((both[0].tokens, both[1].tokens))
+        self.words.append((len(both[0].response.split()), len(both[1].response.split())))
+
+    def without(self, places: Container[int]) -> _Pairs:
+        """All but those at these places."""
+        left = _Pairs()
+        chosen = [place not in places for place in range(len(self))]
+        for name, column in vars(self).items():
+            vars(left)[name] = list(compress(column, chosen))
+        return left
+
+    def by_layer(self) -> dict[str, dict[str, int]]:
+        found: dict[int, Counter[str]] = {}
+        for layer, action_type in zip(self.layers, self.types, strict=True):
+            found.setdefault(layer, Counter())[action_type] += 1
+        return {str(layer): dict(counts) for layer, counts in sorted(found.items())}
+
+
+def end_name(end: FinalScore) -> str:
+    """What a continuation came to, in a word."""
+    if end.end == "failed":
+        return "failed"
+    return "right" if end.quality >= 1 else "wrong" if end.quality <= 0 else "partly right"
+
+
+def _histograms(values: dict[str, array[float]], kept: _Pairs) -> dict[str, Histogram]:
+    """Those for which there are values."""
+    found = {name: histogram(np.array(values[name]), SHARES) for name in _REWARDS if name in values}
+    for name, column in (("margin", kept.margins), ("confidence", kept.confidences)):
+        known = np.array([each for each in column if each is not None])
+        if len(known):
+            edges = SHARES if name == "confidence" else _from(known)
+            found[name] = histogram(known, edges)
+    lengths = np.array(kept.words if kept.unit == "words" else kept.tokens)
+    if len(lengths):
+        edges = whole_edges(lengths)
+        found |= {"chosen": histogram(lengths[:, 0], edges), "rejected": histogram(lengths[:, 1], edges)}
+    if "calls" in values:
+        found["calls"] = histogram(np.array(values["calls"]), whole_edges(np.array(values["calls"])))
+    if any(values.get("cost", ())):
+        costs = np.array(values["cost"])
+        found["cost"] = histogram(costs, list(np.linspace(0, float(costs.max()), BINS + 1)))
+    return found
+
+
+def _from(values: Any) -> list[float]:
+    """Edges of margins: those of shares, and as many beyond either end as there are values."""
+    low, high = min(0.0, float(values.min())), max(1.0, float(values.max()))
+    first, last = math.floor(low / WIDTH), math.ceil(high / WIDTH)
+    return [round(each * WIDTH, 2) for each in range(first, last + 1)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return mean(sum(known), len(known))
