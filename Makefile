@@ -19,11 +19,11 @@ demo: .venv/core
 	$(BIN)/reasonrag generate --dataset atlas --limit 40 --run runs/demo
 	$(BIN)/reasonrag pairs runs/demo --out data/demo
 
-test: lint types .venv/embed .venv-train/ready
+test: lint types .venv/embed .venv-train/ready .venv/browser
 	$(BIN)/pytest --numprocesses 2
 
 # Without the 1.8 GB that real encoders need and the 2.1 GB of LLaMA-Factory; tests of them are skipped, visibly.
-test-core: lint types
+test-core: lint types .venv/browser
 	$(BIN)/pytest --numprocesses 2
 
 lint: .venv/test
@@ -71,6 +71,11 @@ endef
 
 .venv/test: .venv/core pyproject.toml
 	$(PIP) --editable '.[test]'
+	@touch $@
+
+# A Chromium for the tests of pages, once; where none can be had a line says so, and they are skipped.
+.venv/browser: tests/get_browser.py | .venv/test
+	$(BIN)/python tests/get_browser.py
 	@touch $@
 
 .venv/embed: .venv/test pyproject.toml

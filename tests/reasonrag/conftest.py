@@ -20,6 +20,8 @@ from reasonrag.questions import Question
 from reasonrag.retrieval import IndexRetriever
 from reasonrag.searching import open_or_build
 
+from .pages import browser, visit  # noqa: F401 - fixtures
+
 QUESTION = Question(id="q1", question="Which river flows through the capital of France?", golden_answers=["Seine"])
 CORPUS = (
     ("paris", "Paris", "Paris is the capital of France. It lies on the Seine."),
