@@ -1,16 +1,15 @@
 """A run and a data set in which every text that comes from outside attacks whoever shows it.
 
-Decides the attacks, and puts them into every string of the files but those that only have a few values that the readers
-check (`CLOSED`), so that a field that is added later is attacked, too. What an attack does when it works: it sets
-`window.pwned`, asks a host that is not there for something, or becomes an element with the attribute `data-pwned`. Equal
-strings stay equal, as one file names what stands in another. Knows no page.
+Decides the attacks, and puts them into every string of the files but those with few values that readers check
+(`CLOSED`), so that a field that is added later is attacked, too. What an attack does when it works: it sets
+`window.pwned`, asks a host that is not there for something, or becomes an element with the attribute `data-pwned`.
+Equal strings stay equal, as one file names what stands in another. Knows no page.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +43,8 @@ ATTACKS = (
     "--!><p data-pwned>",
     "<![CDATA[<p data-pwned>]]>",
     "]]></script>",
-    "{{7*7}} {% raw %} ${window.pwned='template'} <%= pwned %> #{pwned} {{constructor.constructor('window.pwned=1')()}}",
+    "{{7*7}} {% raw %} ${window.pwned='template'} <%= pwned %> #{pwned}",
+    "{{constructor.constructor('window.pwned=1')()}}",
     "&lt;img data-pwned src=x onerror=window.pwned=1&gt; &#60;script&#62; &amp;amp;",
     "\\u003cscript\\u003e \\x3cimg data-pwned src=x\\x3e \\\"; window.pwned='string'; //",
     "'; window.pwned='js'; //",

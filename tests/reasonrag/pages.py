@@ -1,8 +1,8 @@
 """A real browser for the tests of pages, and what no page may do in it.
 
-Decides what is watched: a test fails at an error in the console (a refusal by the page's own policy is one), an uncaught
-exception, a dialog, a second window, a way to another page, and any request to anywhere but the page and its own server.
-Knows nothing of what a page shows.
+Decides what is watched: a test fails at an error in the console (a refusal by the page's own policy is one), an
+uncaught exception, a dialog, a second window, a way to another page, and any request to anywhere but the page and its
+own server. Knows nothing of what a page shows.
 """
 
 from __future__ import annotations
@@ -126,16 +126,20 @@ class Watch:
 def did_run(page: Page) -> list[str]:
     """What hostile text has done, or made of itself, in this page so far."""
     found = page.evaluate(
-        """name => [
-          ...(window.pwned === undefined ? [] : [`ran: ${window.pwned}`]),
-          ...[...document.querySelectorAll(`[${name}]`)].map(each => `became an element: ${each.outerHTML.slice(0, 200)}`),
-          ...[...document.querySelectorAll('[href], [src], [action], [formaction], [srcdoc], [data]')]
-            .flatMap(each => [...each.attributes])
-            .filter(each => /^\\s*javascript:/i.test(each.value) && each.name !== 'value')
-            .map(each => `became an address: ${each.value.slice(0, 200)}`),
-          ...[...document.querySelectorAll('*')].flatMap(each => [...each.attributes])
-            .filter(each => /^on/i.test(each.name)).map(each => `has a handler: ${each.name}=${each.value.slice(0, 200)}`),
-        ]""",
+        """name => {
+          const all = [...document.querySelectorAll('*')];
+          const attributes = all.flatMap(each => [...each.attributes]);
+          const short = text => text.slice(0, 200);
+          return [
+            ...(window.pwned === undefined ? [] : [`ran: ${window.pwned}`]),
+            ...all.filter(each => each.hasAttribute(name)).map(each => `became an element: ${short(each.outerHTML)}`),
+            ...attributes.filter(each => /^on/i.test(each.name)).map(each => `has a handler: ${short(each.value)}`),
+            ...attributes
+              .filter(each => /^(xlink:)?(href|src|action|formaction|srcdoc|data)$/i.test(each.name))
+              .filter(each => /^\\s*javascript:/i.test(each.value))
+              .map(each => `became an address: ${short(each.value)}`),
+          ];
+        }""",
         PWNED,
     )
     return [str(each) for each in found]
