@@ -86,7 +86,7 @@ def make(place: Path) -> Hostile:
     clean, clean_set = place / "clean", place / "clean-pairs"
     with contextlib.chdir(place):
         reasonrag.generate(dataset="atlas", limit=8, run=clean, max_calls_per_question=24)
-        _add_mishaps(clean / "rollouts.jsonl")
+        add_mishaps(clean / "rollouts.jsonl")
         reasonrag.pairs(clean, out=clean_set)
     run, data_set = place / f"run {SHORT}", place / f"pairs {SHORT}"
     run.mkdir()
@@ -148,7 +148,7 @@ def _stretched(record: Any) -> Any:
     return record
 
 
-def _add_mishaps(rollouts: Path) -> None:
+def add_mishaps(rollouts: Path) -> None:
     """What a quiet run lacks: replies and judgements that nobody could read, a question that failed, a second model."""
     records = {record["question_id"]: record for record in _lines(rollouts)}
     records[FAILED] |= {"nodes": [], "error": {"cause": "refused", "message": "the endpoint said no"}}

@@ -14,15 +14,16 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, expect, sync_playwright
 
 from ..get_browser import start
 
 ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 """Screenshots of the last run, by test; git does not see them."""
 WIDE, NARROW = (1280, 800), (360, 740)
-PATIENCE_MS = 20_000
+PATIENCE_MS = 8_000
 """Of one wait: a busy machine is slow, and a page that does not answer is wrong."""
+expect.set_options(timeout=PATIENCE_MS)
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 PWNED = "data-pwned"
 """Attribute of every element that hostile text would make, see hostile.py; `window.pwned` is what its scripts set."""

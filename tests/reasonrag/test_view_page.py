@@ -1,0 +1,404 @@
+"""The page of a run in a real browser: what a reader does there, and what hostile text does not."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+import pytest
+from playwright.sync_api import Page, expect
+
+import reasonrag
+from preference import RolloutRecord
+from reasonrag.viewing.details import QuestionView, question_view
+from reasonrag.viewing.page import read_all
+from reasonrag.viewing.rows import QuestionRow
+from reasonrag.viewing.sources import open_collection
+
+from .hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_mishaps, make
+from .pages import NARROW, WIDE, Visit, barriers, did_run, keep, overflow
+
+QUESTIONS, MANY = 8, 5_000
+TREE = ".frame svg.tree"
+HIDDEN = "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe]"
+"""What turns text around, or is there without being seen; joiners are spelling."""
+
+
+# -- what is looked at -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run with mixed questions, to which a failed one and replies that nobody could read were added."""
+    place = tmp_path_factory.mktemp("view")
+    with contextlib.chdir(place):
+        reasonrag.generate(dataset="atlas", limit=QUESTIONS, run="run", max_calls_per_question=24)
+        add_mishaps(place / "run" / "rollouts.jsonl")
+        reasonrag.pairs("run", out="pairs")
+    return place / "run"
+
+
+@pytest.fixture(scope="module")
+def page_of_run(run: Path) -> Path:
+    return reasonrag.view(run)
+
+
+@pytest.fixture(scope="module")
+def page_of_pairs(run: Path) -> Path:
+    return reasonrag.view(run.with_name("pairs"))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+    return make(tmp_path_factory.mktemp("hostile"))
+
+
+@contextlib.contextmanager
+def serving(path: Path) -> Iterator[str]:
+    """The address of `reasonrag view --serve`, a command of its own."""
+    command = [sys.executable, "-m", "reasonrag", "view", str(path), "--serve", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        said = server.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/\S*", said)
+        assert found, said
+        try:
+            yield found.group()
+        finally:
+            server.terminate()
+
+
+def rows_of(path: Path) -> list[QuestionRow]:
+    return read_all(open_collection(path), watch=lambda _: None)[0]
+
+
+def view_of(path: Path, question_id: str) -> QuestionView:
+    collection = open_collection(path)
+    found = collection.find(question_id)
+    assert found
+    return question_view(found, collection.rules)
+
+
+def address(page: str | Path, *parts: object) -> str:
+    """Of a view in a page: `q`, a question, and `tree`, `step` or `pair`."""
+    base = page.resolve().as_uri() if isinstance(page, Path) else page
+    return f"{base}#/{'/'.join(quote(str(part), safe='') for part in parts)}"
+
+
+def wait_for_list(page: Page, questions: int) -> None:
+    expect(page.locator("#found")).to_have_text(f"{questions:,} questions")
+
+
+def shown(page: Page) -> list[str]:
+    """The questions of the list, in order."""
+    return page.locator("#questions .asked").all_inner_texts()
+
+
+def step_in(page: Page, number: int) -> Any:
+    return page.locator(f".node[data-step='{number}']")
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_opens_from_a_file_and_lists_its_questions(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """The list is whole, the overview has charts, a click leads to the tree, and nothing was asked of anybody."""
+    page = visit(page_of_run)
+    reads_on(page, run)
+
+
+def test_a_run_opens_from_its_own_server_just_the_same(visit: Visit, run: Path) -> None:
+    with serving(run) as server:
+        page = visit(server)
+        reads_on(page, run)
+
+
+def reads_on(page: Page, run: Path) -> None:
+    wait_for_list(page, QUESTIONS)
+    rows = rows_of(run)
+    assert shown(page) == [row.question for row in rows]
+    assert page.locator("main figure svg").count() > 3
+    keep(page, f"{run.name}-overview")
+    row = next(row for row in rows if row.kept)
+    page.get_by_role("link", name=row.question).click()
+    page.locator(TREE).wait_for()
+    assert page.locator(".node").count() == (row.steps or 0) + 1
+    assert page.locator("main h2").inner_text() == row.question
+
+
+def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """What the list shows is what the rows say, filter by filter, and clearing them brings all back."""
+    page = visit(page_of_run)
+    wait_for_list(page, QUESTIONS)
+    rows = rows_of(run)
+    reason = next(reason for row in rows for reason in row.dropped)
+    cases: list[tuple[str, Callable[[], object], Callable[[QuestionRow], object]]] = [
+        ("text", lambda: page.fill("#filter-text", "BORN traecel"), lambda row: "Traecel born" in row.question),
+        ("golden", lambda: page.fill("#filter-text", rows[1].golden_answers[0]), lambda row: row is rows[1]),
+        ("id", lambda: page.fill("#filter-text", rows[3].id), lambda row: row is rows[3]),
+        ("ends", lambda: page.select_option("#filter-ends", "mixed"), lambda row: row.ends == "mixed"),
+        ("failed", lambda: page.select_option("#filter-ends", "failed"), lambda row: row.ends == "failed"),
+        ("dropped", lambda: page.select_option("#filter-dropped", reason), lambda row: reason in row.dropped),
+        ("unreadable", lambda: page.check("#filter-unreadable"), lambda row: row.unreadable),
+        ("margin", lambda: page.fill("#filter-margin", "0.3"), lambda row: any((p.margin or 0) >= 0.3 for p in row.kept)),
+        *(
+            (name, lambda name=name: page.select_option("#filter-type", name), lambda row, name=name: name in {p.type for p in row.kept})
+            for name in ("query", "evidence", "answer")
+        ),
+        ("nothing", lambda: page.fill("#filter-text", "no such words"), lambda row: False),
+    ]
+    for name, act, passes in cases:
+        act()
+        expected = [row.question for row in rows if passes(row)]
+        expect(page.locator("#questions a")).to_have_count(len(expected))
+        assert shown(page) == expected, name
+        page.click("#clear")
+        wait_for_list(page, QUESTIONS)
+
+
+def test_a_reader_clicks_a_step_reads_its_prompt_and_goes_on_to_the_pair(
+    visit: Visit, page_of_run: Path, run: Path
+) -> None:
+    """From the tree to what the model was shown and said, to both sides of the pair and why it was labelled so, and
+    back by the browser's own button."""
+    row = next(row for row in rows_of(run) if row.kept)
+    view = view_of(run, row.id)
+    pair = next(pair for pair in view.pairs if pair.dropped is None)
+    chosen, rejected = (view.trees[0].steps[each] for each in (pair.chosen, pair.rejected))
+    page = visit(address(page_of_run, "q", row.id))
+    step_in(page, chosen.id).click()
+    detail = page.locator("#detail")
+    detail.get_by_role("heading", name=f"Step {chosen.id}").wait_for()
+    assert {view.texts[chosen.user or 0], chosen.response} <= set(detail.locator("pre").all_inner_texts())
+    keep(page, "view-step")
+    detail.locator(f"a[href*='{pair.id}']").first.click()
+    detail.get_by_role("heading", name="Pair").wait_for()
+    assert detail.locator(".side.chosen pre").inner_text() == chosen.response
+    assert detail.locator(".side.rejected pre").inner_text() == rejected.response
+    said = detail.inner_text()
+    assert all(reason.text in said for reason in pair.why)
+    keep(page, "view-pair")
+    page.go_back()
+    detail.get_by_role("heading", name=f"Step {chosen.id}").wait_for()
+    page.go_back()
+    detail.wait_for(state="hidden")
+    assert page.locator(TREE).is_visible()
+
+
+def test_gold_passages_are_marked_among_those_a_step_was_shown(visit: Visit, page_of_run: Path, run: Path) -> None:
+    view = view_of(run, ATTACKED)
+    step = next(step for step in view.trees[0].steps if any(each.gold for each in step.passages or ()))
+    page = visit(address(page_of_run, "q", ATTACKED, "step", 0, step.id))
+    passages = page.locator("#detail .passages > li")
+    passages.first.wait_for()
+    gold = [bool(each.gold) for each in step.passages or ()]
+    assert ["gold" in text for text in passages.locator("summary").all_inner_texts()] == gold
+
+
+def test_keys_alone_lead_to_a_step_and_to_a_pair(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """Tab into the list, arrows along it, Enter; into the tree, arrows, Enter; from the step on to its pair."""
+    row = next(row for row in rows_of(run) if row.kept)
+    view = view_of(run, row.id)
+    pair = next(pair for pair in view.pairs if pair.dropped is None and view.trees[0].steps[pair.chosen].parent == 0)
+    page = visit(page_of_run)
+    wait_for_list(page, QUESTIONS)
+
+    def focused(what: str) -> Any:
+        return page.evaluate(f"document.activeElement?.{what}")
+
+    def tab_until(script: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate(script):
+                return
+        raise AssertionError(f"60 tabs do not lead to {script}; focus is on {focused('outerHTML')}")
+
+    tab_until("document.activeElement.matches('#questions a')")
+    for _ in range(row.number):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.locator(TREE).wait_for()
+    tab_until("document.activeElement.matches('.node')")
+    page.keyboard.press("ArrowRight")
+    for _ in range(20):
+        if focused("dataset.step") == str(pair.chosen):
+            break
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=f"Step {pair.chosen}:").wait_for()
+    tab_until("document.activeElement.matches('#detail a[href*=pair]')")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Pair of steps").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#detail").wait_for(state="hidden")
+
+
+def test_an_address_leads_straight_to_what_it_names(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """What a colleague sends: the same pair, the same step; and words where there is nothing of that name."""
+    row = next(row for row in rows_of(run) if row.kept)
+    pair = next(pair for pair in view_of(run, row.id).pairs if pair.dropped is None)
+    page = visit(address(page_of_run, "q", row.id, "pair", pair.id))
+    page.get_by_role("heading", name="Pair of steps").wait_for()
+    page.goto(address(page_of_run, "q", row.id, "step", 0, pair.rejected))
+    page.get_by_role("heading", name=f"Step {pair.rejected}:").wait_for()
+    page.goto(address(page_of_run, "q", FAILED))
+    page.get_by_text("the endpoint said no").wait_for()
+    page.goto(address(page_of_run, "q", "nobody"))
+    page.get_by_text("There is no question nobody here").wait_for()
+
+
+def test_a_data_set_opens_with_the_trees_it_was_made_of(visit: Visit, page_of_pairs: Path, run: Path) -> None:
+    row = next(row for row in rows_of(run) if row.kept)
+    page = visit(page_of_pairs)
+    wait_for_list(page, QUESTIONS)
+    page.get_by_role("link", name=row.question).click()
+    page.locator(TREE).wait_for()
+    page.locator(".pair-table a").first.click()
+    page.get_by_text("In the data set, ").first.wait_for()
+
+
+# -- looks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_every_view_can_be_read_by_everybody(
+    visit: Visit, page_of_run: Path, run: Path, size: tuple[int, int], scheme: str
+) -> None:
+    """WCAG 2.1 A and AA as far as axe-core can tell, and no line that leaves a telephone's screen."""
+    row = next(row for row in rows_of(run) if row.kept)
+    pair = next(pair for pair in view_of(run, row.id).pairs if pair.dropped is None)
+    views: dict[str, tuple[tuple[object, ...], str]] = {
+        "overview": ((), "main figure svg"),
+        "tree": (("q", row.id), TREE),
+        "step": (("q", row.id, "step", 0, pair.chosen), "#detail pre"),
+        "pair": (("q", row.id, "pair", pair.id), "#detail .side"),
+    }
+    page = visit(page_of_run, size=size, scheme=scheme)
+    wait_for_list(page, QUESTIONS)
+    found = []
+    for name, (parts, there) in views.items():
+        page.goto(address(page_of_run, *parts))
+        page.locator(there).first.wait_for()
+        keep(page, f"view-{name}-{scheme}-{size[0]}")
+        found += [f"{name}: {each}" for each in barriers(page)]
+        if (wider := overflow(page)) > 0:
+            found.append(f"{name}: {wider} pixels wider than the window")
+    assert not found, "\n".join(found)
+
+
+# -- hostile text ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["run", "data set", "run, served"])
+def test_hostile_text_does_nothing_and_is_shown_as_text(visit: Visit, hostile: Hostile, what: str) -> None:
+    """In every view of what holds it in every field: nothing ran, nothing was asked for, no element came of it, tags can
+    be read, and what is invisible or turns text around is named."""
+    source = hostile.data_set if what == "data set" else hostile.run
+    with contextlib.ExitStack() as stack:
+        home = stack.enter_context(serving(source)) if "served" in what else reasonrag.view(source)
+        page = visit(home, size=NARROW if what == "data set" else WIDE)
+        wait_for_list(page, QUESTIONS)
+        look_around(page, home, source, hostile, what)
+
+
+def look_around(page: Page, home: str | Path, source: Path, hostile: Hostile, what: str) -> None:
+    """Every kind of view, every step and every pair of a question."""
+    view = view_of(source, hostile.attacked)
+    steps = [("q", hostile.attacked, "step", 0, step.id) for step in view.trees[0].steps]
+    pairs = [("q", hostile.attacked, "pair", pair.id) for pair in view.pairs]
+    others: list[tuple[object, ...]] = [(), ("q", hostile.failed), ("q", hostile.long), ("q", hostile.long, "step", 0, 1)]
+    found: dict[str, list[str]] = {}
+    for parts in [*others, *steps, *pairs]:
+        page.goto(address(home, *parts))
+        expect(page.locator("[role=status].note")).to_have_count(0)
+        if len(parts) > 2:
+            page.locator("#detail h3").wait_for()
+        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+        trouble = [*did_run(page), *not_text(page)]
+        if (wider := overflow(page)) > 0:
+            trouble.append(f"{wider} pixels wider than the window")
+        if trouble or parts in others or len(parts) > 2 and parts[-1] in (1, pairs[0][-1]):
+            keep(page, f"hostile-{what}-{'-'.join(str(each)[-12:] for each in parts) or 'overview'}")
+        for each in trouble:
+            found.setdefault(each, []).append(" ".join(str(part)[-12:] for part in parts) or "overview")
+    assert not found, "\n".join(f"{each}: {len(where)} times, first in {where[0]}" for each, where in found.items())
+
+
+def not_text(page: Page) -> list[str]:
+    """What of the attacks cannot be read as it is, and hidden characters in texts, names and titles."""
+    said, hidden = page.evaluate(
+        """hidden => {
+          const bare = new RegExp(hidden, 'u');
+          const places = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT, each =>
+            each.parentElement.closest('script, style') ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+          const texts = [document.title];
+          while (places.nextNode()) texts.push(places.currentNode.data);
+          for (const each of document.querySelectorAll('[title], [aria-label], [placeholder], [alt]'))
+            for (const name of ['title', 'aria-label', 'placeholder', 'alt']) texts.push(each.getAttribute(name) ?? '');
+          return [texts.join('\\n'), texts.filter(each => bare.test(each)).map(each => {
+            const at = each.search(bare);
+            return `U+${each.codePointAt(at).toString(16)} in ${each.slice(Math.max(0, at - 60), at)}`;
+          })];
+        }""",
+        HIDDEN,
+    )
+    missing = [] if MARK in said else ["nothing of the attacked texts is shown"]
+    if MARK in page.locator("main, #detail").first.inner_text():
+        missing += [f"cannot be read: {each}" for each in ATTACKS[:3] if each not in said]
+    return [*missing, *hidden[:5]]
+
+
+# -- size ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 5,000 questions with the smallest trees that give a pair."""
+    place = tmp_path_factory.mktemp("large")
+    ends = [{"f1": f1, "em": f1, "steps": 1, "end": "answer"} for f1 in (1.0, 0.0)]
+    root = {"id": 0, "parent_id": None, "children_ids": [1, 2], "layer": None, "visits": 2, "rollouts": ends}
+    prompt = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "Question: Which?"}]
+    steps = [
+        {
+            **{"id": number, "parent_id": 0, "children_ids": [], "layer": 0, "action": "think", "prompt": prompt},
+            **{"response": f"So the answer is <answer>{word}</answer>", "action_type": "answer", "content": word},
+            **{"terminal": True, "f1": end["f1"], "em": end["em"], "visits": 1, "reward": end["f1"], "observations": 4.0},
+            "rollouts": [end],
+        }
+        for number, word, end in zip((1, 2), ("this", "that"), ends, strict=True)
+    ]
+    record = RolloutRecord.model_validate(
+        {
+            **{"question_id": "q", "question": "Which?", "golden_answers": ["this"], "dataset": "toy", "split": "train"},
+            **{"config_hash": "0", "seed": 0, "usage": {"calls": 2, "requests": 1}, "nodes": [root, *steps]},
+            "recipe": {"name": "paper", "reward": "spre", "alpha": 0.9, "margin_by_layer": True},
+        }
+    ).model_dump(mode="json")
+    with (place / "rollouts.jsonl").open("wb") as file:
+        for number in range(MANY):
+            file.write(orjson.dumps(record | {"question_id": f"q{number}", "question": f"Which of {number:,}?"}) + b"\n")
+    return reasonrag.view(place)
+
+
+def test_thousands_of_questions_can_be_searched_and_scrolled(visit: Visit, large: Path) -> None:
+    """All are in the list, words find one of them, and its end is reached and leads on."""
+    page = visit(large)
+    wait_for_list(page, MANY)
+    page.fill("#filter-text", "q4321")
+    expect(page.locator("#questions a")).to_have_count(1)
+    assert shown(page) == ["Which of 4,321?"]
+    page.click("#clear")
+    wait_for_list(page, MANY)
+    last = page.get_by_role("link", name="Which of 4,999?")
+    last.scroll_into_view_if_needed()
+    last.click()
+    page.locator(TREE).wait_for()
+    assert page.locator(".pair-table tbody tr").count() == 1
