@@ -35,6 +35,7 @@ __all__ = [
     "review_report",
     "train",
     "tune",
+    "view",
 ]
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from reasonrag.training.checkup import doctor
     from reasonrag.training.running import train
     from reasonrag.tuning import tune
+    from reasonrag.viewing.looking import view
 
 
 _CALLS = {
@@ -74,6 +76,7 @@ _CALLS = {
     "review_report": "reviewing",
     "train": "training.running",
     "tune": "tuning",
+    "view": "viewing.looking",
 }
 """Where each call is, which is loaded when it is asked for."""
 

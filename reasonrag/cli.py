@@ -54,6 +54,7 @@ from reasonrag.settings import (
 from reasonrag.terminal_text import shown
 from reasonrag.training.commands import train
 from reasonrag.training.doctor_commands import doctor
+from reasonrag.viewing.commands import view
 
 app = typer.Typer(
     name="reasonrag",
@@ -715,6 +716,7 @@ app.command()(evaluate)
 app.command()(compare)
 app.command()(ask)
 app.command()(doctor)
+app.command()(view)
 
 
 def run(arguments: list[str]) -> int:
