@@ -22,8 +22,10 @@ from markupsafe import Markup
 from pydantic import BaseModel
 
 from preference.exporting import replacing
+from preference.gathering import no_search_for_cycles
 from preference.selection import lot
 from reasonrag import __version__
+from reasonrag.terminal_text import on_one_line
 from reasonrag.viewing.details import question_view
 from reasonrag.viewing.overview import Counts, Overview
 from reasonrag.viewing.rows import QuestionRow, capped_row, question_row
@@ -49,12 +51,17 @@ class Listing(BaseModel):
     """Share of what is to be read."""
 
 
-def write_page(collection: Collection, out: Path, *, most: int, seed: int, watch: Callable[[float], None]) -> Listing:
-    """Write the page and return what its list holds.
+def write_page(collection: Collection, out: Path, *, most: int, seed: int, watch: Callable[[float], None]) -> None:
+    """Write the page.
 
     most: bytes of the page. Where the trees of all questions do not fit, those of a sample are in it. seed: of the
     sample. watch: is told the share of the work that is done. Raises OSError, and InputError for a line that is none.
     """
+    with no_search_for_cycles():
+        _write(collection, out, most=most, seed=seed, watch=watch)
+
+
+def _write(collection: Collection, out: Path, *, most: int, seed: int, watch: Callable[[float], None]) -> None:
     rows, counts = read_all(collection, watch=lambda share: watch(share / 2))
     parts, size = dict[int, bytes](), 0
     order = sorted(rows, key=lambda row: lot(f"view:{row.number}:{row.id}", seed=seed))
@@ -75,7 +82,6 @@ def write_page(collection: Collection, out: Path, *, most: int, seed: int, watch
             file.write(b'<script type="application/octet-stream" id="question-%d">' % number)
             file.write(parts[number] + b"</script>\n")
         file.write(_END)
-    return listing
 
 
 def served_page(collection: Collection) -> bytes:
@@ -172,4 +178,4 @@ def _asset(name: str) -> str:
 
 
 def _title(collection: Collection) -> str:
-    return f"{collection.path} · reasonrag"
+    return f"{on_one_line(str(collection.path))} · reasonrag"

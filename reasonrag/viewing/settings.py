@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from reasonrag.settings import Settings, list_of_places
 
 VIEW_PORT = 8766
-PAGE_MB = 48
+PAGE_MB = 64
 """Of trees in one file: what a browser opens from a disk within two seconds (benchmarks/RESULTS.md)."""
 
 

@@ -131,6 +131,8 @@ function closeDetail() {
 
 function select(number) {
   state.current = number;
+  const place = listed.findIndex((row) => row.number === number);
+  if (place >= 0) rowIntoSight(place, number);
   for (const link of document.querySelectorAll("#questions a")) {
     if (Number(link.dataset.number) === number) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -139,19 +141,19 @@ function select(number) {
 
 function filterBy(wanted) {
   setFilters(wanted);
+  document.getElementById("list-frame").scrollTop = 0;
   showList(state);
-  document.querySelector("#questions a")?.focus();
+  focusRow(0, state.current);
 }
 
 // -- keys ----------------------------------------------------------------------------------------------------
 
 function listKeys(event) {
-  const links = [...document.querySelectorAll("#questions a")];
-  const here = links.indexOf(document.activeElement);
-  const there = { ArrowDown: here + 1, ArrowUp: here - 1, Home: 0, End: links.length - 1 }[event.key];
-  if (here < 0 || there === undefined || !links[there]) return;
+  const here = Number(document.activeElement.dataset.place ?? NaN);
+  const there = { ArrowDown: here + 1, ArrowUp: here - 1, Home: 0, End: listed.length - 1 }[event.key];
+  if (Number.isNaN(here) || there === undefined) return;
   event.preventDefault();
-  links[there].focus();
+  focusRow(there, state.current);
 }
 
 function pageKeys(event) {
@@ -205,10 +207,15 @@ let waiting = 0;
 listenToTheme();
 listenToFilters(() => {
   clearTimeout(waiting);
-  waiting = setTimeout(() => showList(state), 80);
+  waiting = setTimeout(() => {
+    document.getElementById("list-frame").scrollTop = 0;
+    showList(state);
+  }, 80);
 });
 document.querySelector(".filters").addEventListener("submit", (event) => event.preventDefault());
 document.getElementById("questions").addEventListener("keydown", listKeys);
+document.getElementById("list-frame").addEventListener("scroll", () => drawRows(state.current), { passive: true });
+addEventListener("resize", () => drawRows(state.current));
 document.addEventListener("keydown", pageKeys);
 addEventListener("hashchange", go);
 source.list(received).catch((error) => {

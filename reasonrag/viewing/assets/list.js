@@ -1,4 +1,5 @@
-// The list of questions: search, filters, order. Decides which rows are shown; knows nothing of trees.
+// The list of questions: search, filters, order. Decides which rows are shown; only those in sight are in the document,
+// so that long lists scroll as short ones do. Knows nothing of trees.
 
 const filters = { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false, order: "file" };
 
@@ -43,23 +44,25 @@ function chosenRows(rows) {
   return found.toSorted((a, b) => isHeld(b.number) - isHeld(a.number) || order(a, b));
 }
 
-function rowElement(row, current) {
+function rowElement(row, place, current) {
   const facts = [h("span", { class: `end ${row.ends}` }, ENDS[row.ends] ?? row.ends)];
   if (row.cause) facts.push(h("span", {}, line(row.cause, 40)));
   if (row.f1 !== null) facts.push(h("span", {}, `F1 ${number(row.f1)}`));
   if (row.ends !== "failed") facts.push(h("span", {}, plural(row.kept.length, "pair")));
   if (!isHeld(row.number)) facts.push(h("span", {}, "tree not in this page"));
   if (row.unreadable) facts.push(h("span", { class: "warning" }, `${row.unreadable} unreadable`));
-  return h(
+  const item = h(
     "li",
-    {},
+    { "aria-posinset": place + 1, "aria-setsize": listed.length },
     h(
       "a",
-      { href: questionLink(row.id), "data-number": row.number, "aria-current": row.number === current ? "page" : null },
+      { href: questionLink(row.id), "data-number": row.number, "data-place": place, "aria-current": row.number === current ? "page" : null },
       h("span", { class: "asked" }, said(line(row.question, 160))),
       h("span", { class: "facts" }, facts),
     ),
   );
+  item.style.top = `${place * ROW_REM}rem`;
+  return item;
 }
 
 function option(value, text, chosen) {
@@ -81,11 +84,63 @@ function fillFilters(rows, overview) {
   }
 }
 
+const ROW_REM = 5.5;
+const SPARE = 8; // rows drawn above and below those in sight
+let listed = [];
+const drawn = new Map(); // elements by place in the list
+
+/** Of a row, in pixels. */
+function rowHeight() {
+  return ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
+}
+
+/** Puts rows that came into sight into the page, and takes out the others, but for one that has the keyboard. */
+function drawRows(current) {
+  const frame = document.getElementById("list-frame");
+  const height = rowHeight();
+  const first = Math.max(0, Math.floor(frame.scrollTop / height) - SPARE);
+  const last = Math.min(listed.length, Math.ceil((frame.scrollTop + frame.clientHeight) / height) + SPARE);
+  for (const [place, element] of drawn) {
+    if ((place < first || place >= last) && !element.contains(document.activeElement)) {
+      element.remove();
+      drawn.delete(place);
+    }
+  }
+  const list = document.getElementById("questions");
+  for (let place = first; place < last; place++) {
+    if (drawn.has(place)) continue;
+    const element = rowElement(listed[place], place, current);
+    drawn.set(place, element);
+    list.append(element);
+  }
+}
+
+/** Scrolls the list as far as it takes to see a row. */
+function rowIntoSight(place, current) {
+  const frame = document.getElementById("list-frame");
+  const height = rowHeight();
+  const [top, bottom] = [place * height, (place + 1) * height];
+  if (top < frame.scrollTop) frame.scrollTop = top;
+  if (bottom > frame.scrollTop + frame.clientHeight) frame.scrollTop = bottom - frame.clientHeight;
+  drawRows(current);
+}
+
+/** Gives the keyboard to a row. */
+function focusRow(place, current) {
+  if (!listed[place]) return;
+  rowIntoSight(place, current);
+  drawn.get(place)?.querySelector("a").focus({ preventScroll: true });
+}
+
 /** Puts the rows that pass into the page, and says how many they are. */
 function showList(state) {
   const found = chosenRows(state.rows);
   const list = document.getElementById("questions");
-  list.replaceChildren(...found.map((row) => rowElement(row, state.current)));
+  listed = found;
+  drawn.clear();
+  list.replaceChildren();
+  list.style.height = `${found.length * ROW_REM}rem`;
+  drawRows(state.current);
   const reading = state.complete ? "" : `, ${Math.round(100 * state.read)} % read`;
   const all = state.rows.length;
   document.getElementById("found").textContent =

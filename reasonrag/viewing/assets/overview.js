@@ -11,6 +11,7 @@ function bins(histogram, more = {}) {
 function figure(title, summary, marks, table, options = {}) {
   const labelled = { style: { background: "transparent", color: "var(--ink)", fontSize: "12px", overflow: "visible" }, width: 460, height: 250, marginLeft: 48, marginBottom: 42, ...options, marks };
   const chart = Plot.plot(labelled);
+  for (const group of chart.querySelectorAll("[aria-label]")) group.removeAttribute("aria-label");
   chart.setAttribute("role", "img");
   chart.setAttribute("aria-label", `${title}. ${summary}`);
   const wrapped = h("div", { class: "chart", tabindex: 0, role: "region", "aria-label": title }, chart);

@@ -1,7 +1,7 @@
 // Words and numbers of the page, and the only way in which elements are made: text is always a text node, never markup.
 
-/** Controls, marks of direction, halves of surrogate pairs and other invisible characters; joiners are left alone. */
-const INVISIBLE = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
+/** Controls, marks of direction, halves of surrogate pairs, code points without a character and others that are invisible; joiners are left alone. */
+const INVISIBLE = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Cn}\p{Zl}\p{Zp}]/gu;
 
 /** Text of others with everything invisible named: U+202E as ⟨U+202E⟩. */
 function visible(text) {
