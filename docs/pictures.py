@@ -27,7 +27,7 @@ COLORS = 128
 """Enough for a page, and a fifth of the bytes."""
 
 sys.path.insert(0, str(ROOT / "tests"))
-from get_browser import find_browser, launch_flags  # noqa: E402 - the tests' own way to a browser
+from get_browser import start  # noqa: E402 - the tests' own way to a browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -43,7 +43,9 @@ def main() -> None:
         pair = _widest(explored)
         place = f"#/q/{quote(explored.question.question_id, safe='')}"
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=find_browser(), args=launch_flags())
+            browser = start(playwright)
+            if browser is None:
+                sys.exit("no browser is here: python tests/get_browser.py gets one")
             tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
             for name, where in (("overview", "#/"), ("tree", place), ("pair", f"{place}/pair/{pair.pair.pair_id}")):
                 tab.goto("about:blank")
