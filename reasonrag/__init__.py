@@ -33,6 +33,8 @@ __all__ = [
     "pairs",
     "publish",
     "review_report",
+    "show",
+    "stats",
     "train",
     "tune",
 ]
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from reasonrag.training.checkup import doctor
     from reasonrag.training.running import train
     from reasonrag.tuning import tune
+    from reasonrag.viewing.showing import show, stats
 
 
 _CALLS = {
@@ -72,6 +75,8 @@ _CALLS = {
     "pairs": "pairing",
     "publish": "publishing",
     "review_report": "reviewing",
+    "show": "viewing.showing",
+    "stats": "viewing.showing",
     "train": "training.running",
     "tune": "tuning",
 }
