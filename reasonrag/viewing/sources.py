@@ -117,11 +117,14 @@ class Collection(Protocol):
 def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
     """What `path` holds. trees: runs of a data set that are not where its summary says.
 
-    Raises InputError where it is neither a run nor a data set.
+    Raises InputError where it is neither a run nor a data set, or where one of `trees` is no run.
     """
+    for run in trees:
+        if not _rollouts_of(run).is_file():
+            raise InputError(f"--trees {run} holds no {ROLLOUTS}; give the directory of the run, as generate made it")
     if is_data_set(path):
         return DataSet(path, trees)
-    rollouts = path if path.is_file() else path / ROLLOUTS
+    rollouts = _rollouts_of(path)
     if rollouts.is_file() and rollouts.name.endswith(".jsonl"):
         return Run(rollouts)
     if (path / TUNING).is_file():
@@ -132,6 +135,10 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
         f"{path} is neither a run ({ROLLOUTS}) nor a data set ({CANDIDATES} and {QUESTIONS}). Make one with: "
         "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR, or reasonrag import FILE --out DIR"
     )
+
+
+def _rollouts_of(path: Path) -> Path:
+    return path if path.is_file() else path / ROLLOUTS
 
 
 # -- a run -----------------------------------------------------------------------------------------------------
@@ -367,7 +374,7 @@ class _Trees:
     """The trees of some runs, found by question and configuration when they are first asked for."""
 
     def __init__(self, runs: Sequence[Path]) -> None:
-        files = {run: run if run.is_file() else run / ROLLOUTS for run in dict.fromkeys(runs)}
+        files = {run: _rollouts_of(run) for run in dict.fromkeys(runs)}
         self.warnings = [
             f"{run} is not here, so trees of this data set are missing; say where it is with --trees DIR"
             for run, file in files.items()

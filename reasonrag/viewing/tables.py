@@ -147,8 +147,9 @@ def _print(table: Table) -> None:
 def _histograms(found: Overview) -> None:
     histograms = found.histograms
     rewards = {each: histograms[name] for each in _TYPES if (name := f"reward_{each}") in histograms}
-    lengths = {each: histograms[each] for each in ("chosen", "rejected") if each in histograms}
-    several: dict[str, dict[str, Histogram]] = {
+    sides: tuple[str, ...] = ("chosen", "rejected")
+    lengths = {each: histograms[each] for each in sides if each in histograms}
+    several = {
         "reward of steps": rewards,
         "margin of pairs": _alone(histograms, "margin"),
         "confidence of pairs": _alone(histograms, "confidence"),

@@ -37,7 +37,8 @@ _Marks: TypeAlias = Mapping[int, tuple[int, int]]
 """Of a step, in how many kept pairs it is the chosen side, and the rejected one."""
 _LEGEND = (
     "#step type, what it is worth, visits (n); +2 -1: chosen in two kept pairs, rejected in one; settled: all "
-    "continuations came to the same; repeats: says the same as that step and shares its worth; unexplored: never continued"
+    "continuations came to the same; repeats: says the same as that step and shares its worth; unexplored: never "
+    "continued"
 )
 
 
@@ -70,6 +71,8 @@ def show_question(view: QuestionView, run: Path) -> None:
         console.print()
         console.print(_tree(view, tree, _marks(view, tree=place)))
     console.print()
+    if view.trees and any(state.tree is None for state in view.states):
+        console.print(Text(_no_trees(view), style=_QUIET))
     for position, state in enumerate(view.states):
         if state.tree is None:
             console.print(_lone_state(state, _marks(view, state=position)))
@@ -154,8 +157,8 @@ def _no_trees(view: QuestionView) -> str:
     if not view.states:
         return "no step of it is in the data set"
     return (
-        "its tree is not at hand, only the states that pairs are of; of a run that was moved, say where it is with "
-        "--trees DIR"
+        "not all of its trees are at hand; of the others only the states that pairs are of. Where the run that "
+        "explored it was moved: --trees RUN"
     )
 
 
