@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -415,46 +416,49 @@ class _Trees:
 
 
 class _FromStart(io.RawIOBase):
-    """A file that is open already, read from its beginning whatever else is read of it."""
+    """A file that is open already, read from its beginning up to a size, whatever else is read of it."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
+        self._size = size
         self._place = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        found = os.pread(self._descriptor, len(buffer), self._place)
+        found = os.pread(self._descriptor, min(len(buffer), self._size - self._place), self._place)
         buffer[: len(found)] = found
         self._place += len(found)
         return len(found)
 
 
 class _Lines:
-    """A file of lines that is held open: what was there when it was opened can be read again from any thread."""
+    """A file of lines that is held open as long as somebody may ask for one: what was there when it was opened can be
+    read again from any thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = path.open("rb")
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}") from error
-        self._size = os.fstat(self._file.fileno()).st_size
+        weakref.finalize(self, os.close, self._descriptor)
+        self._size = os.fstat(self._descriptor).st_size
 
     def share(self, place: int) -> float:
         return place / self._size if self._size else 1.0
 
     def all(self) -> Iterator[tuple[Place, bytes, str]]:
-        """Every line, where it is, and how to name it."""
+        """Every line that was there when it was opened, where it is, and how to name it."""
         place = 0
-        with io.BufferedReader(_FromStart(self._file.fileno()), _BLOCK) as lines:
+        with io.BufferedReader(_FromStart(self._descriptor, self._size), _BLOCK) as lines:
             for number, line in enumerate(lines, start=1):
                 yield (place, len(line)), line, f"{self.path}, line {number}"
                 place += len(line)
 
     def at(self, place: Place) -> bytes:
-        return os.pread(self._file.fileno(), place[1], place[0])
+        return os.pread(self._descriptor, place[1], place[0])
 
 
 def _field(line: bytes, name: str) -> object:
