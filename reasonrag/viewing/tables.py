@@ -168,7 +168,7 @@ def _alone(histograms: Mapping[str, Histogram], name: str) -> dict[str, Histogra
 
 def _histogram(title: str, columns: Mapping[str, Histogram]) -> Table:
     """Of one thing, or of several over the same edges: counts and bars; each column has its own scale."""
-    coarse = [_coarser(each) for each in columns.values()]
+    coarse = [_coarser(each) for each in _trimmed(list(columns.values()))]
     width = max(_BAR_WIDTH // len(coarse), 8)
     table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("from", justify="right", no_wrap=True)
@@ -183,6 +183,15 @@ def _histogram(title: str, columns: Mapping[str, Histogram]) -> Table:
             cells += [f"{count:,}", Bar(most, 0, count, width=width)]
         table.add_row(_edge(low), _edge(high), *cells)
     return table
+
+
+def _trimmed(several: list[Histogram]) -> list[Histogram]:
+    """The same without bins at either end in which none of them has anything."""
+    full = [place for place, counts in enumerate(zip(*(each.counts for each in several), strict=True)) if any(counts)]
+    if not full:
+        return several
+    first, last = full[0], full[-1] + 1
+    return [Histogram(edges=each.edges[first : last + 1], counts=each.counts[first:last]) for each in several]
 
 
 def _coarser(found: Histogram) -> Histogram:

@@ -267,7 +267,7 @@ def test_stats_says_what_money_bought(reasonrag: Reasonrag, tmp_path: Path) -> N
     """A question and a pair, in dollars and replies; nothing where it is not known."""
     paid = [asked(each, usage={"calls": 10, "requests": 4, "cost_usd": 0.5}) for each in range(4)]
     out = words(reasonrag("stats", written(tmp_path / "paid", *paid)).out)
-    assert "$2.00; $0.50 a question; $0.50 a pair" in out
+    assert "$2.00; $0.5000 a question; $0.5000 a pair" in out
     assert "40 in 16 requests; 10.0 a question, 10.0 a pair" in out
     assert "dollars a question" in out
     assert "not known" in reasonrag("stats", written(tmp_path / "free", asked(1))).out
