@@ -75,7 +75,7 @@ def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
 
 def _costs(found: Overview) -> list[tuple[str, str]]:
     usage = found.usage
-    if usage is None:
+    if usage is None or not usage.calls:  # trees that were imported do not say
         return [("replies and cost", "not known")]
     return [
         ("replies", f"{usage.calls:,} in {usage.requests:,} requests{_each(usage.calls, found)}"),
@@ -154,7 +154,7 @@ def _histograms(found: Overview) -> None:
         "margin of pairs": _alone(histograms, "margin"),
         "confidence of pairs": _alone(histograms, "confidence"),
         f"length of replies, in {found.length_unit}": lengths,
-        "replies a question": _alone(histograms, "calls"),
+        "replies a question": _alone(histograms, "calls") if found.usage and found.usage.calls else {},
         "dollars a question": _alone(histograms, "cost"),
     }
     for title, columns in several.items():

@@ -180,10 +180,11 @@ def _tree(view: QuestionView, tree: TreeView, marks: _Marks) -> RenderableType:
 
 def _source(tree: TreeView) -> str:
     ends = tree.steps[0].ends if tree.steps else []
+    calls = f"; {tree.usage.calls:,} replies" if tree.usage.calls else ""  # trees that were imported do not say
     cost = f", {dollars(tree.usage.cost_usd)}" if tree.usage.cost_usd else ""
     came = f"; of {len(ends):,} continuations {came_to(ends)}" if ends else ""
     recipe = on_one_line(tree.recipe.name)
-    return f"{on_one_line(tree.source)}: recipe {recipe}, seed {tree.seed}; {tree.usage.calls:,} replies{cost}{came}"
+    return f"{on_one_line(tree.source)}: recipe {recipe}, seed {tree.seed}{calls}{cost}{came}"
 
 
 def _lone_state(state: StateView, marks: _Marks) -> RenderableType:
