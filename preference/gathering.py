@@ -58,7 +58,7 @@ def write_candidates(
     origin: what the run's configuration tells beyond its records. A question that failed and was explored later has one
     line, that of its tree. Raises OSError, and whatever reading `rollouts` raises; nothing is replaced then.
     """
-    with _no_search_for_cycles():
+    with no_search_for_cycles():
         _write((_label(rollout, origin, tokens) for rollout in rollouts), out)
 
 
@@ -125,12 +125,12 @@ def _unheard_interrupts() -> Iterator[None]:
 
 
 def _label_lines(lines: _Lines, *, origin: Origin | None, tokens: TokenCounter | None) -> list[_Labelled]:
-    with _no_search_for_cycles():
+    with no_search_for_cycles():
         return [_label(parse_rollout(line, where=where), origin, tokens) for line, where in lines]
 
 
 @contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
+def no_search_for_cycles() -> Iterator[None]:
     """Records hold none, and looking for them took a third of the time."""
     enabled = gc.isenabled()
     gc.disable()

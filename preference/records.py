@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -265,7 +266,7 @@ class RolloutRecord(Record):
     unreadable_judgements: list[UnreadableJudgement] = []
     error: QuestionError | None = None
 
-    @property
+    @cached_property
     def ends(self) -> list[FinalScore]:
         """The ends of all continuations, each once, also those that do not count for the root: below a step that was no
         plain sample, or was none yet."""

@@ -37,6 +37,7 @@ __all__ = [
     "stats",
     "train",
     "tune",
+    "view",
 ]
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from reasonrag.training.checkup import doctor
     from reasonrag.training.running import train
     from reasonrag.tuning import tune
+    from reasonrag.viewing.looking import view
     from reasonrag.viewing.showing import show, stats
 
 
@@ -79,6 +81,7 @@ _CALLS = {
     "stats": "viewing.showing",
     "train": "training.running",
     "tune": "tuning",
+    "view": "viewing.looking",
 }
 """Where each call is, which is loaded when it is asked for."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from preference import DropReason
 from preference.candidates import Ends
 from reasonrag.viewing.sources import Explored
 
@@ -38,6 +40,8 @@ class QuestionRow(BaseModel):
     candidates: int
     kept: list[KeptPair]
     dropped: dict[str, int]
+    first_pair: int = Field(default=0, exclude=True)
+    """Place of the first kept pair among those of the whole run."""
 
 
 def question_row(explored: Explored) -> QuestionRow:
@@ -69,4 +73,15 @@ def question_row(explored: Explored) -> QuestionRow:
             if each.dropped is None
         ],
         dropped=dict(Counter(each.dropped for each in explored.candidates if each.dropped)),
+        first_pair=explored.first_pair,
     )
+
+
+def capped_row(row: QuestionRow, capped: Mapping[int, DropReason]) -> QuestionRow:
+    """The row once it is known which pairs the whole data set has too many of."""
+    reasons = [capped.get(row.first_pair + place) for place in range(len(row.kept))]
+    if not any(reasons):
+        return row
+    dropped = Counter(row.dropped) + Counter(reason for reason in reasons if reason)
+    kept = [pair for pair, reason in zip(row.kept, reasons, strict=True) if reason is None]
+    return row.model_copy(update={"kept": kept, "dropped": dict(dropped)})

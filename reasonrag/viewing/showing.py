@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from preference.gathering import no_search_for_cycles
 from reasonrag.errors import InputError, choices
 from reasonrag.settings import resolve
 from reasonrag.viewing.details import QuestionView, question_view
@@ -21,10 +22,6 @@ from reasonrag.viewing.sources import Collection, open_collection
 _EXAMPLES = 5
 _ALIKE = 0.5
 """How alike an id is at least that may have been meant, in [0, 1] (difflib)."""
-
-
-def _nobody(_: float) -> None:
-    """Nobody asked how far it is."""
 
 
 def show(run: str | Path, question_id: str | None, **flags: Any) -> QuestionView:
@@ -43,19 +40,21 @@ def show(run: str | Path, question_id: str | None, **flags: Any) -> QuestionView
     return question_view(explored, collection.rules, caps_known=collection.kind == "data set")
 
 
-def stats(path: str | Path, *, advanced: Callable[[float], None] = _nobody) -> Overview:
+def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> Overview:
     """What a run or a data set holds, in numbers.
 
     Of a run the pairs are those that `reasonrag pairs` makes with its default filters, apart from its search for the
-    questions in evaluation splits. advanced: told the share that was read, now and then.
+    questions in evaluation splits. watch: is told the share of the work that is done.
 
     Raises InputError where there is neither, or a line cannot be read.
     """
     collection = open_collection(Path(path))
     counts = Counts(collection)
-    for explored in collection.scan():
-        counts.add(explored, question_row(explored).ends)
-        advanced(collection.scanned)
+    with no_search_for_cycles():
+        for explored in collection.scan():
+            counts.add(explored, question_row(explored).ends)
+            if watch:
+                watch(collection.scanned)
     return counts.overview()
 
 

@@ -6,10 +6,8 @@ here, and nothing is told by colour alone.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -18,12 +16,10 @@ from typing import TypeAlias
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from rich.tree import Tree
 
 from preference.selection import DROP_REASONS
-from reasonrag.display import PLAIN_LINE_EVERY_S
 from reasonrag.errors import InputError, choices
 from reasonrag.prices import dollars
 from reasonrag.review_display import marked
@@ -431,31 +427,3 @@ def _heading(text: str) -> Text:
 
 def _indented(what: RenderableType, *, by: int = 2) -> Padding:
     return Padding(what, (0, 0, 0, by), expand=False)
-
-
-# -- progress --------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def reading() -> Iterator[Callable[[float], None]]:
-    """Progress on stderr while files are read, by shares: a bar in a terminal, a plain line now and then elsewhere."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield _plain_lines(console)
-        return
-    columns = TextColumn("reading"), BarColumn(bar_width=24), TextColumn("{task.percentage:.0f} %"), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("reading", total=1.0)
-        yield lambda share: bar.update(task, completed=share)
-
-
-def _plain_lines(console: Console) -> Callable[[float], None]:
-    last = time.monotonic()
-
-    def advanced(share: float) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PLAIN_LINE_EVERY_S:
-            last = time.monotonic()
-            console.print(f"{share:.0%} read")
-
-    return advanced

@@ -285,7 +285,7 @@ def test_stats_of_a_run_without_pairs_or_trees_is_no_error(reasonrag: Reasonrag,
 def test_stats_tells_how_far_it_is(run: Path) -> None:
     """In shares of the file that rise to all of it."""
     shares: list[float] = []
-    package.stats(run, advanced=shares.append)
+    package.stats(run, watch=shares.append)
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert 0 < shares[0] < 1

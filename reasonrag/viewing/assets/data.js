@@ -1,0 +1,46 @@
+// Where what is shown comes from: packed into this page, or asked of the server that gave it. Knows nothing of drawing.
+
+/** A packed part of the page: gzip in base 64. */
+async function unpacked(element) {
+  const bytes = Uint8Array.from(atob(element.textContent.trim()), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const packedSource = {
+  async list(show) {
+    show({ ...(await unpacked(document.getElementById("list-data"))), complete: true, read: 1 });
+  },
+  async question(number) {
+    const element = document.getElementById(`question-${number}`);
+    return element ? unpacked(element) : null;
+  },
+};
+
+const POLL_MS = 400;
+
+const servedSource = {
+  /** Shows what was read so far, again and again until all of it was. */
+  async list(show) {
+    const rows = [];
+    for (let complete = false; !complete; ) {
+      const part = await asked(`api/list?from=${rows.length}`);
+      for (const row of part.rows) rows[row.number] = row;
+      complete = part.complete;
+      show({ ...part, rows: complete ? part.rows : rows });
+      if (!complete) await new Promise((wait) => setTimeout(wait, POLL_MS));
+    }
+  },
+  async question(number) {
+    return asked(`api/question/${number}`);
+  },
+};
+
+async function asked(path) {
+  const answer = await fetch(path);
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error ?? `${path}: status ${answer.status}`);
+  return content;
+}
+
+const source = document.documentElement.dataset.mode === "served" ? servedSource : packedSource;

@@ -1,0 +1,177 @@
+// One step, or one pair with both sides and why it was labelled so. Knows nothing of lists and drawings.
+
+const SIGNS = { chosen: "✓ chosen", rejected: "✗ rejected" };
+
+/** Everything about a step of a tree. */
+function stepDetail(view, treeNumber, step) {
+  if (step.parent === null) {
+    return [h("h3", { tabindex: -1 }, "The question"), h("p", {}, said(view.question)), h("p", { class: "note" }, "The root of the tree is no step: it has no prompt and no reply.")];
+  }
+  const type = typeOf(step);
+  const pairs = view.pairs.filter((pair) => view.states[pair.state].tree === treeNumber && [pair.chosen, pair.rejected].includes(step.id));
+  const kept = pairs.filter((pair) => !pair.dropped);
+  return [
+    h("h3", { tabindex: -1 }, `Step ${step.id}: ${type}`, h("span", { class: "faint" }, `, layer ${step.layer}, ${step.action} turn`)),
+    h("p", { class: "content-of" }, step.content === null ? "The reply could not be read as a step." : said(step.content)),
+    h("dl", { class: "facts-of" }, stepFacts(step)),
+    step.parse_error ? parseError(step) : null,
+    kept.length
+      ? [h("h4", {}, "In these pairs"), h("ul", {}, kept.map((pair) => pairItem(view, pair, step)))]
+      : h("p", { class: "note" }, pairs.length ? `None of its ${plural(pairs.length, "candidate pair")} is in the data set; see below the drawing for the reasons.` : "It had no sibling to be compared with."),
+    step.ends.length ? endsTable(step) : null,
+    h("h4", {}, "Reply"),
+    block(step.response),
+    step.passages ? passagesOf(view, step) : null,
+    h("h4", {}, "Prompt"),
+    promptOf(view, step),
+  ];
+}
+
+function pairItem(view, pair, step) {
+  const role = pair.chosen === step.id ? "chosen" : "rejected";
+  const other = stepOf(view, pair, role === "chosen" ? pair.rejected : pair.chosen);
+  const against = role === "chosen" ? "better than" : "worse than";
+  return h("li", {}, h("a", { href: questionLink(view.id, "pair", pair.id) }, h("span", { class: role }, SIGNS[role]), `, ${against} `, said(line(other.content ?? other.response, 60)), ` (margin ${number(pair.margin)})`));
+}
+
+function stepFacts(step) {
+  const yes = (value) => (value === null ? null : value ? "yes" : "no");
+  const facts = [
+    ["worth (reward)", number(step.reward)],
+    ["mean outcome below, undiscounted", step.expected_outcome === null ? null : number(step.expected_outcome)],
+    ["continuations through it", step.ends.length ? count(step.ends.length) : null],
+    ["worth as many independent ones", step.observations === null ? null : number(step.observations)],
+    ["visits", count(step.visits)],
+    ["value that the search used", step.visits ? number(step.value) : null],
+    ["what became of it", FATES[step.fate]],
+    ["F1 / EM of the answer", step.type === "answer" && step.f1 !== null ? `${number(step.f1)} / ${number(step.em)}` : null],
+    ["outcome", step.outcome && step.type === "answer" ? said(`${step.outcome.name} ${number(step.outcome.value)}`) : null],
+    ["stands in evidence reported before", yes(step.in_evidence)],
+    ["supported by passages read", yes(step.grounded)],
+    ["gold passages", step.gold === null ? null : step.type === "query" ? `finds ${step.gold} new` : `reports ${step.gold}`],
+    ["drawn", step.draws > 1 ? `${step.draws} times, word by word` : null],
+    ["sampled by", step.sampled_by === null ? null : said(step.sampled_by)],
+    ["temperature of this draw", step.sampled_temperature],
+    ["repaired", step.repaired ? "yes: the first reply could not be read" : null],
+  ];
+  const rules = Object.entries(step.rewards).filter(([, value]) => value !== null);
+  if (rules.length > 1) facts.push(["by each rule", said(rules.map(([name, value]) => `${name} ${number(value)}`).join(", "))]);
+  return facts.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => fact(name, value));
+}
+
+function parseError(step) {
+  const { cause, detail, repair } = step.parse_error;
+  return [
+    h("p", { class: "verdict error" }, "Not readable: ", said(detail ? `${cause}: ${detail}` : cause)),
+    repair ? [h("h4", {}, "Reply to the repair turn"), block(repair)] : null,
+  ];
+}
+
+/** What the continuations came to, equal ends in one row. */
+function endsTable(step) {
+  const name = (end) => {
+    if (end.end === "failed") return "broke off at an unreadable reply";
+    const quality = end.outcome ?? end.f1 ?? 0;
+    return quality >= 1 ? "right" : quality <= 0 ? "wrong" : `partly right (${number(quality)})`;
+  };
+  const rows = d3.rollups(step.ends, (all) => all.length, name, (end) => end.steps)
+    .flatMap(([ended, lengths]) => lengths.map(([steps, many]) => [ended, steps, many]))
+    .sort((a, b) => b[2] - a[2]);
+  return [
+    h("h4", {}, step.type === "answer" ? "What it came to" : "What the continuations through it came to"),
+    h("table", { class: "numbers" },
+      h("thead", {}, h("tr", {}, ["ended", "after so many steps", "how many"].map((each) => h("th", { scope: "col" }, each)))),
+      h("tbody", {}, rows.map(([ended, steps, many]) => h("tr", {}, h("th", { scope: "row" }, ended), h("td", {}, steps), h("td", {}, many))))),
+  ];
+}
+
+function block(text) {
+  return h("pre", { dir: "auto", tabindex: 0 }, visible(text));
+}
+
+function passagesOf(view, step) {
+  const user = step.user === null ? "" : view.texts[step.user];
+  return [
+    h("h4", {}, `Passages it was shown (${step.passages.length})`),
+    h("ol", { class: "passages" }, step.passages.map((each) => {
+      const text = each.start === null ? null : user.slice(each.start, each.end).trim();
+      return h(
+        "li",
+        {},
+        h("details", {},
+          h("summary", {}, each.gold ? h("strong", { class: "gold" }, "★ gold ") : null, said(line(each.title, 120)), h("span", { class: "faint" }, each.score === null ? "" : ` score ${number(each.score)}`)),
+          h("p", { class: "faint" }, "id ", said(each.id)),
+          text === null ? h("p", {}, "Its text was not found in the prompt.") : block(text)),
+      );
+    })),
+  ];
+}
+
+function promptOf(view, step) {
+  const turns = [["system", step.system], ["user", step.user]].filter(([, text]) => text !== null);
+  const other = (step.sampled_with ?? []).map((text) => block(view.texts[text]));
+  return [
+    turns.map(([role, text]) => [h("h5", {}, `${role} turn`), block(view.texts[text])]),
+    other.length ? h("details", {}, h("summary", {}, "What was really sent instead"), other) : null,
+  ];
+}
+
+// -- a pair --------------------------------------------------------------------------------------------------
+
+const TOPICS = {
+  state: "The choice",
+  chosen: "The chosen step",
+  rejected: "The rejected step",
+  label: "Which is better",
+  confidence: "How sure",
+  checks: "Also looked at",
+  verdict: "What became of it",
+};
+
+/** Both sides of a pair, what they differ in, and why it was labelled as it was. */
+function pairDetail(view, pair) {
+  const chosen = stepOf(view, pair, pair.chosen);
+  const rejected = stepOf(view, pair, pair.rejected);
+  const state = view.states[pair.state];
+  return [
+    h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, layer ${state.layer}`)),
+    pair.dropped
+      ? h("p", { class: "verdict warning" }, "Not in the data set: ", DROPPED[pair.dropped] ?? "", " (", h("code", {}, pair.dropped), ")")
+      : h("p", { class: "verdict passed" }, `In the data set${pair.part ? `, ${pair.part === "train" ? "training" : pair.part} part` : ""}${pair.flipped ? ", sides exchanged on purpose" : ""}`),
+    sides(view, state, chosen, rejected),
+    h("h4", {}, "Why it was labelled so"),
+    h("dl", { class: "why" }, d3.groups(pair.why, (each) => each.topic).map(([topic, found]) => [h("dt", { class: topic }, TOPICS[topic]), found.map((each) => h("dd", {}, visible(each.text)))])),
+    h("dl", { class: "facts-of" },
+      fact("margin", number(pair.margin)),
+      fact("confidence", number(pair.confidence)),
+      fact("similarity of what both say", number(pair.similarity)),
+      pair.tags.length ? fact("tags", pair.tags.join(", ")) : null,
+      fact("label by", pair.label ?? "nobody")),
+    h("details", {}, h("summary", {}, "What these words mean"), glossary()),
+    h("h4", {}, "What both were asked"),
+    promptOf(view, chosen),
+  ];
+}
+
+function sides(view, state, chosen, rejected) {
+  const parts = Diff.diffWordsWithSpace(bounded(chosen.response), bounded(rejected.response));
+  const side = (role, step, marks) => {
+    const pieces = parts.filter((part) => !part[marks === "added" ? "removed" : "added"])
+      .map((part) => (part[marks] ? h(marks === "added" ? "ins" : "del", {}, visible(part.value)) : visible(part.value)));
+    const title = state.tree === null ? `step ${step.id}` : h("a", { href: questionLink(view.id, "step", state.tree, step.id) }, `step ${step.id}`);
+    return h(
+      "section",
+      { class: `side ${role}`, "aria-label": `${role} reply` },
+      h("h4", {}, h("span", { class: role }, SIGNS[role]), ": ", title, h("span", { class: "faint" }, ` ${typeOf(step)}, worth ${number(step.reward)}`)),
+      h("pre", { dir: "auto", tabindex: 0 }, pieces),
+    );
+  };
+  return h("div", { class: "sides" }, side("chosen", chosen, "removed"), side("rejected", rejected, "added"));
+}
+
+const LONGEST = 20000;
+
+/** Comparing replies takes time that grows with the square of what differs; no true reply is so long. */
+function bounded(text) {
+  return text.length > LONGEST ? `${text.slice(0, LONGEST)}… (cut here)` : text;
+}

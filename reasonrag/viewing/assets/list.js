@@ -1,0 +1,131 @@
+// The list of questions: search, filters, order. Decides which rows are shown; knows nothing of trees.
+
+const filters = { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false, order: "file" };
+
+const ORDERS = {
+  file: ["as in the file", () => 0],
+  pairs: ["most pairs", (a, b) => b.kept.length - a.kept.length],
+  margin: ["widest margin", (a, b) => widest(b) - widest(a)],
+  cost: ["most calls", (a, b) => (b.calls ?? 0) - (a.calls ?? 0)],
+  f1: ["lowest F1", (a, b) => (a.f1 ?? 2) - (b.f1 ?? 2)],
+};
+
+function widest(row) {
+  return row.kept.reduce((found, pair) => Math.max(found, pair.margin ?? 0), -1);
+}
+
+function passes(row) {
+  if (filters.ends && row.ends !== filters.ends) return false;
+  if (filters.dropped && !row.dropped[filters.dropped]) return false;
+  if (filters.unreadable && !row.unreadable) return false;
+  if (filters.type || filters.margin > 0) {
+    const fits = (pair) =>
+      (!filters.type || (pair.type ?? "unreadable") === filters.type) && (pair.margin ?? 0) >= filters.margin;
+    if (!row.kept.some(fits)) return false;
+  }
+  if (!filters.text) return true;
+  row.searched ??= [row.id, row.question, ...row.golden_answers].join("\n").toLowerCase();
+  return filters.text.split(/\s+/u).every((word) => row.searched.includes(word));
+}
+
+let held = null;
+
+/** Whether the page has the tree of a question; one that has no room for all has those of a sample. */
+function isHeld(number) {
+  return held === null || held.has(number);
+}
+
+/** The rows that pass, in order; those whose trees are here first. */
+function chosenRows(rows) {
+  const order = ORDERS[filters.order][1];
+  const found = rows.filter((row) => row && passes(row));
+  if (filters.order === "file" && held === null) return found;
+  return found.toSorted((a, b) => isHeld(b.number) - isHeld(a.number) || order(a, b));
+}
+
+function rowElement(row, current) {
+  const facts = [h("span", { class: `end ${row.ends}` }, ENDS[row.ends] ?? row.ends)];
+  if (row.cause) facts.push(h("span", {}, line(row.cause, 40)));
+  if (row.f1 !== null) facts.push(h("span", {}, `F1 ${number(row.f1)}`));
+  if (row.ends !== "failed") facts.push(h("span", {}, plural(row.kept.length, "pair")));
+  if (!isHeld(row.number)) facts.push(h("span", {}, "tree not in this page"));
+  if (row.unreadable) facts.push(h("span", { class: "warning" }, `${row.unreadable} unreadable`));
+  return h(
+    "li",
+    {},
+    h(
+      "a",
+      { href: questionLink(row.id), "data-number": row.number, "aria-current": row.number === current ? "page" : null },
+      h("span", { class: "asked" }, said(line(row.question, 160))),
+      h("span", { class: "facts" }, facts),
+    ),
+  );
+}
+
+function option(value, text, chosen) {
+  return h("option", { value, selected: value === chosen }, text);
+}
+
+/** Fills the choices with what there is to choose from; keeps what was chosen. */
+function fillFilters(rows, overview) {
+  const reasons = Object.entries(overview.dropped);
+  const choices = {
+    ends: [["", "any outcome"], ...Object.entries(overview.ends).map(([name, many]) => [name, `${ENDS[name] ?? name} (${count(many)})`])],
+    type: [["", "any pair"], ...Object.keys(TYPES).map((name) => [name, `has a pair: ${name}`])],
+    dropped: [["", "any drop reason"], ...reasons.map(([name, many]) => [name, `dropped: ${name} (${count(many)})`])],
+    order: Object.entries(ORDERS).map(([name, [text]]) => [name, text]),
+  };
+  for (const [name, found] of Object.entries(choices)) {
+    const select = document.getElementById(`filter-${name}`);
+    select.replaceChildren(...found.map(([value, text]) => option(value, text, filters[name])));
+  }
+}
+
+/** Puts the rows that pass into the page, and says how many they are. */
+function showList(state) {
+  const found = chosenRows(state.rows);
+  const list = document.getElementById("questions");
+  list.replaceChildren(...found.map((row) => rowElement(row, state.current)));
+  const reading = state.complete ? "" : `, ${Math.round(100 * state.read)} % read`;
+  const all = state.rows.length;
+  document.getElementById("found").textContent =
+    (found.length === all ? plural(all, "question") : `${count(found.length)} of ${plural(all, "question")}`) + reading;
+  document.getElementById("clear").hidden = !anyFilter();
+}
+
+function anyFilter() {
+  const { text, ends, type, dropped, margin, unreadable } = filters;
+  return Boolean(text || ends || type || dropped || margin > 0 || unreadable);
+}
+
+/** Listens to the filters; `changed` is called after each change. */
+function listenToFilters(changed) {
+  const read = {
+    text: (element) => element.value.trim().toLowerCase(),
+    margin: (element) => Number(element.value),
+    unreadable: (element) => element.checked,
+  };
+  for (const name of Object.keys(filters)) {
+    const element = document.getElementById(`filter-${name}`);
+    element.addEventListener("input", () => {
+      filters[name] = read[name] ? read[name](element) : element.value;
+      document.getElementById("margin-shown").textContent = number(filters.margin);
+      changed();
+    });
+  }
+  document.getElementById("clear").addEventListener("click", () => {
+    setFilters({});
+    document.getElementById("filter-text").focus();
+    changed();
+  });
+}
+
+/** Only these filters, all others as nobody chose anything. */
+function setFilters(wanted) {
+  Object.assign(filters, { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false }, wanted);
+  for (const name of ["text", "ends", "type", "dropped", "margin"]) {
+    document.getElementById(`filter-${name}`).value = filters[name];
+  }
+  document.getElementById("filter-unreadable").checked = filters.unreadable;
+  document.getElementById("margin-shown").textContent = number(filters.margin);
+}

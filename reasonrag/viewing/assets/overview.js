@@ -1,0 +1,185 @@
+// The first page: a run or a data set in numbers and charts, drawn by Observable Plot. Counts nothing itself.
+
+const SERIES = { query: "var(--one)", evidence: "var(--two)", answer: "var(--three)", unreadable: "var(--four)" };
+const ENDED = { right: "var(--three)", "partly right": "var(--one)", wrong: "var(--two)", failed: "var(--four)" };
+
+function bins(histogram, more = {}) {
+  return histogram.counts.map((many, i) => ({ from: histogram.edges[i], to: histogram.edges[i + 1], many, ...more }));
+}
+
+/** A chart with a title, what it says in words, and its numbers as a table. */
+function figure(title, summary, marks, table, options = {}) {
+  const labelled = { style: { background: "transparent", color: "var(--ink)", fontSize: "12px", overflow: "visible" }, width: 460, height: 250, marginLeft: 48, marginBottom: 42, ...options, marks };
+  const chart = Plot.plot(labelled);
+  for (const group of chart.querySelectorAll("[aria-label]")) group.removeAttribute("aria-label");
+  chart.setAttribute("role", "img");
+  chart.setAttribute("aria-label", `${title}. ${summary}`);
+  const wrapped = h("div", { class: "chart", tabindex: 0, role: "region", "aria-label": title }, chart);
+  if (options.series) wrapped.prepend(keyOf(options.series));
+  const [columns, rows] = table;
+  return h(
+    "figure",
+    {},
+    h("h3", {}, title),
+    h("figcaption", {}, summary),
+    wrapped,
+    h("details", {}, h("summary", {}, "Numbers"), numbersTable(columns, rows)),
+  );
+}
+
+function keyOf(series) {
+  return h("p", { class: "samples" }, Object.entries(series).map(([name, color]) => h("span", { class: "sample" }, swatch(color), ` ${name}`)));
+}
+
+function swatch(color) {
+  const element = h("span", { class: "swatch", "aria-hidden": "true" });
+  element.style.background = color;
+  return element;
+}
+
+function numbersTable(columns, rows) {
+  return h(
+    "table",
+    { class: "numbers" },
+    h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map(([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, visible(first)), rest.map((value) => h("td", {}, value))))),
+  );
+}
+
+function bars(title, summary, entries, { color = "var(--one)", label = "", columns }) {
+  const data = entries.map(([name, many]) => ({ name: line(name, 24), many }));
+  const longest = d3.max(data, (each) => each.name.length) ?? 0;
+  return figure(
+    title,
+    summary,
+    [Plot.barX(data, { y: "name", x: "many", fill: color }), Plot.text(data, { y: "name", x: "many", text: (each) => count(each.many), textAnchor: "start", dx: 4 }), Plot.ruleX([0])],
+    [columns, entries.map(([name, many]) => [name, count(many)])],
+    { marginLeft: 14 + 7 * longest, marginRight: 56, marginBottom: 42, height: 62 + 24 * data.length, x: { label, grid: true, nice: true }, y: { label: null, domain: data.map((each) => each.name) } },
+  );
+}
+
+function histogramFigure(title, summary, histograms, colors, { x, y, dashed = false }) {
+  const series = Object.entries(histograms).filter(([, found]) => found);
+  const data = series.flatMap(([name, found]) => bins(found, { name }));
+  const several = series.length > 1;
+  const outline = ([name, found]) => found.edges.map((edge, i) => ({ at: edge, many: found.counts[Math.min(i, found.counts.length - 1)], name }));
+  const marks = several
+    ? series.map((one, i) => Plot.line(outline(one), { x: "at", y: "many", curve: "step-after", stroke: colors[one[0]], strokeWidth: 2, strokeDasharray: dashed && i ? "5 3" : null }))
+    : [Plot.rectY(data, { x1: "from", x2: "to", y: "many", fill: Object.values(colors)[0], insetLeft: 0.5, insetRight: 0.5 })];
+  const edges = series[0][1].edges;
+  const rows = d3.range(edges.length - 1)
+    .filter((i) => series.some(([, found]) => found.counts[i]))
+    .map((i) => [`${number(edges[i])} to ${number(edges[i + 1])}`, ...series.map(([, found]) => count(found.counts[i] ?? 0))]);
+  return figure(title, summary, [...marks, Plot.ruleY([0])], [[x, ...series.map(([name]) => name)], rows], {
+    x: { label: x },
+    y: { label: y, grid: true, nice: true },
+    series: several ? Object.fromEntries(series.map(([name]) => [name, colors[name]])) : null,
+  });
+}
+
+function stacked(title, summary, byGroup, colors, { x, y }) {
+  const groups = Object.keys(byGroup);
+  const present = Object.keys(colors).filter((name) => groups.some((group) => byGroup[group][name]));
+  const data = groups.flatMap((group) => present.map((name) => ({ group, name, many: byGroup[group][name] ?? 0 })));
+  return figure(
+    title,
+    summary,
+    [Plot.barY(data, { x: "group", y: "many", fill: (each) => colors[each.name], order: present }), Plot.ruleY([0])],
+    [[x, ...present], groups.map((group) => [group, ...present.map((name) => count(byGroup[group][name] ?? 0))])],
+    { x: { label: x, domain: groups, type: "band" }, y: { label: y, grid: true, nice: true }, color: { type: "identity" }, series: Object.fromEntries(present.map((name) => [name, colors[name]])) },
+  );
+}
+
+// -- the page ------------------------------------------------------------------------------------------------
+
+/** Charts of what there are numbers for. */
+function chartsOf(o) {
+  const found = [];
+  const trees = o.trees;
+  const explored = o.questions - (o.ends.failed ?? 0);
+  found.push(bars("Yield", `${plural(o.questions_with_a_pair, "question")} of ${count(o.questions)} gave a pair, ${plural(o.pairs, "pair")} in all.`,
+    [["questions", o.questions], ["with a tree", explored], ["whose ends differ", o.ends.mixed ?? 0], ["with a pair", o.questions_with_a_pair]], { columns: ["", "questions"], label: "questions" }));
+  if (o.candidates) {
+    found.push(bars("Candidates", `Every two steps of a state are a candidate; ${count(o.pairs)} of ${count(o.candidates)} are in the data set, the others are left out for one reason each.`,
+      [["in the data set", o.pairs], ...Object.entries(o.dropped).sort((a, b) => b[1] - a[1])], { columns: ["what became of it", "candidates"], label: "candidates", color: "var(--two)" }));
+  }
+  if (o.pairs) {
+    found.push(stacked("Pairs by layer", "Layer of the state; colours are the action type of the chosen step.", o.pairs_by_layer, SERIES, { x: "layer", y: "pairs" }));
+  }
+  const rewards = { query: o.histograms.reward_query, evidence: o.histograms.reward_evidence, answer: o.histograms.reward_answer };
+  if (Object.values(rewards).some(Boolean)) {
+    found.push(histogramFigure("Worth of steps", "What labels are made of. Steps that are all worth 0, or all the same, can teach nothing.", rewards, SERIES, { x: "reward", y: "steps" }));
+  }
+  if (o.histograms.margin) {
+    found.push(histogramFigure("Margin of pairs", `How much more the chosen step is worth; ${number(o.mean_margin)} on average.`, { pairs: o.histograms.margin }, { pairs: "var(--one)" }, { x: "margin", y: "pairs" }));
+  }
+  if (o.histograms.confidence) {
+    found.push(histogramFigure("Confidence of pairs", `The chance that a label is right, given its continuations; ${number(o.mean_confidence)} on average.`, { pairs: o.histograms.confidence }, { pairs: "var(--three)" }, { x: "confidence", y: "pairs" }));
+  }
+  if (o.histograms.chosen) {
+    found.push(histogramFigure("Length of replies", `In ${o.length_unit}. Where one side is always longer, a model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
+  }
+  if (trees && Object.keys(trees.ends_by_steps).length) {
+    found.push(stacked("Continuations", `How many steps they took to an end, and what they came to; mean F1 ${number(trees.mean_f1)}.`, trees.ends_by_steps, ENDED, { x: "steps", y: "continuations" }));
+  }
+  if (trees && Object.keys(trees.diversity_by_layer).length) {
+    const entries = Object.entries(trees.diversity_by_layer).map(([layer, share]) => ({ layer, share }));
+    found.push(figure("Different steps", "Of the replies drawn in one state, the share that says something else than its siblings. Near 0 there is nothing to compare.",
+      [Plot.barY(entries, { x: "layer", y: "share", fill: "var(--four)" }), Plot.ruleY([0])], [["layer", "different steps a draw"], entries.map(({ layer, share }) => [layer, number(share)])], { x: { label: "layer", type: "band" }, y: { label: "share", domain: [0, 1], grid: true } }));
+  }
+  if (trees && Object.keys(trees.parse_failures_by_cause).length) {
+    found.push(bars("Unreadable replies", `By cause; ${plural(trees.repair_turns, "repair turn")} were needed beside.`, Object.entries(trees.parse_failures_by_cause), { columns: ["cause", "replies"], label: "replies", color: "var(--four)" }));
+  }
+  if (o.histograms.calls) {
+    found.push(histogramFigure("Calls", `Replies that a question took; ${count(o.usage?.calls)} in all.`, { questions: o.histograms.calls }, { questions: "var(--one)" }, { x: "replies", y: "questions" }));
+  }
+  if (o.histograms.cost) {
+    found.push(histogramFigure("Cost", `Dollars that a question took; ${dollars(o.usage?.cost_usd)} in all.`, { questions: o.histograms.cost }, { questions: "var(--one)" }, { x: "dollars", y: "questions" }));
+  }
+  return found;
+}
+
+function tile(name, value, about = "") {
+  return h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value, about ? h("span", { class: "faint" }, ` ${about}`) : null));
+}
+
+function tiles(o) {
+  const cost = o.usage?.cost_usd;
+  return h(
+    "dl",
+    { class: "tiles" },
+    tile("questions", count(o.questions), o.ends.failed ? `${count(o.ends.failed)} failed` : ""),
+    tile("with a pair", count(o.questions_with_a_pair), percent(o.questions_with_a_pair, o.questions)),
+    tile("pairs", count(o.pairs), `of ${count(o.candidates)} candidates`),
+    tile("mean confidence", number(o.mean_confidence)),
+    o.usage ? tile("replies", count(o.usage.calls), o.pairs ? `${number(o.usage.calls / o.pairs)} a pair` : "") : null,
+    o.usage ? tile("cost", dollars(cost), cost && o.pairs ? `${dollars(cost / o.pairs)} a pair` : "") : null,
+    o.trees ? tile("mean F1 / EM", `${number(o.trees.mean_f1)} / ${number(o.trees.mean_em)}`, "of continuations") : null,
+  );
+}
+
+/** Links that filter the list: what one wants to see after a number. */
+function ways(o, filter) {
+  const link = (text, wanted) => h("li", {}, h("button", { type: "button", on: { click: () => filter(wanted) } }, text));
+  const found = Object.entries(o.ends).map(([name, many]) => link(`${plural(many, "question")}: ${ENDS[name] ?? name}`, { ends: name }));
+  const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
+  return h("div", {}, h("h3", {}, "Look at"), h("ul", { class: "ways" }, found, reasons.map(([name]) => link(`dropped: ${name}`, { dropped: name })),
+    o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? link("with unreadable replies", { unreadable: true }) : null));
+}
+
+function overviewSection(o, about, filter) {
+  const names = [["data", o.splits], ["recipe", o.recipes], ["reward", o.rewards], ["teacher", o.teachers]].filter(([, values]) => values.length);
+  const signs = Object.entries(o.trees?.degenerate ?? {});
+  return [
+    h("h2", { tabindex: -1 }, `Overview of ${o.kind === "run" ? "a run" : "a data set"}`),
+    h("dl", { class: "facts-of" }, names.map(([name, values]) => fact(name, said(values.join(", ")))), fact("path", said(o.path))),
+    tiles(o),
+    o.kind === "run" ? h("p", { class: "note" }, "Pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run by its default filters. It also leaves out questions that stand in evaluation splits, which was not looked for here.") : null,
+    o.warnings.map((text) => h("p", { class: "verdict warning" }, visible(text))),
+    ways(o, filter),
+    h("div", { class: "charts" }, chartsOf(o)),
+    signs.length ? [h("h3", {}, "Signs of trees that teach nothing"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [name, count(many)]))] : null,
+    h("details", {}, h("summary", {}, "Filters that made the pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [name, String(value ?? "no limit")]))),
+    h("details", { open: !about.length ? null : true }, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text))), glossary()),
+  ];
+}

@@ -1,0 +1,190 @@
+// One question: what is known of it, its trees and its pairs. Decides what stands where; drawing is the business of tree.js.
+
+function questionLink(id, ...rest) {
+  return `#/q/${[id, ...rest].map(encodeURIComponent).join("/")}`;
+}
+
+/** The step of a state, from its tree or, where that is not at hand, from the state itself. */
+function stepOf(view, pair, id) {
+  const state = view.states[pair.state];
+  return state.tree === null ? state.steps.find((step) => step.id === id) : view.trees[state.tree].steps[id];
+}
+
+function fact(name, value) {
+  return h("div", {}, h("dt", {}, name), h("dd", {}, value));
+}
+
+function questionFacts(view, row) {
+  const tree = view.trees[0];
+  const golden = view.golden_answers.length ? view.golden_answers.flatMap((each, i) => [i ? ", " : "", said(each)]) : "none known";
+  const facts = [fact("golden answers", golden), fact("data", said(`${view.dataset}/${view.split}`))];
+  if (row) facts.push(fact("continuations ended", ENDS[row.ends] ?? row.ends));
+  if (tree) {
+    const { calls, prompt_tokens, completion_tokens, cost_usd } = tree.usage;
+    facts.push(fact("explored by", said(`recipe ${tree.recipe.name}, seed ${tree.seed}`)));
+    facts.push(fact("cost", `${plural(calls, "reply", "replies")}, ${count(prompt_tokens)} tokens in, ${count(completion_tokens)} out, ${dollars(cost_usd)}`));
+  }
+  if (view.gold_passages) facts.push(fact("gold passages", said(view.gold_passages.join(", ") || "none")));
+  return h("dl", { class: "facts-of" }, facts);
+}
+
+const LEGEND = [
+  ["symbolCircle", "query"],
+  ["symbolSquare", "evidence"],
+  ["symbolDiamond", "answer"],
+  ["symbolTimes", "unreadable reply"],
+];
+
+function legend() {
+  const sample = (content) => h("span", { class: "sample" }, content);
+  const symbol = (name) =>
+    d3.create("svg").attr("class", "tree").attr("viewBox", "-9 -9 18 18").attr("width", 18).attr("height", 18).attr("aria-hidden", "true")
+      .call((svg) => svg.append("path").attr("class", "mark").style("--worth", "0%").attr("d", d3.symbol(d3[name], 110)())).node();
+  const edge = (kind) =>
+    d3.create("svg").attr("class", "tree").attr("viewBox", "0 0 30 10").attr("width", 30).attr("height", 10).attr("aria-hidden", "true")
+      .call((svg) => svg.append("path").attr("class", `edge ${kind}`).attr("stroke-width", 3).attr("d", "M0,5H30")).node();
+  const worth = h("span", { class: "worth-scale", "aria-hidden": "true" });
+  return h(
+    "details",
+    { class: "legend" },
+    h("summary", {}, "What the drawing shows"),
+    h(
+      "p",
+      {},
+      "The question stands at the left; every step to the right of it is one thing the agent said in that state, and steps below one another are siblings. ",
+      "Layer 0 holds the steps taken right after the question. Thicker lines were visited more often by the search.",
+    ),
+    h("p", { class: "samples" }, LEGEND.map(([name, text]) => sample([symbol(name), ` ${text}`]))),
+    h(
+      "p",
+      { class: "samples" },
+      sample([edge("chosen"), " ✓ chosen in a pair"]),
+      sample([edge("rejected"), " ✗ rejected in a pair"]),
+      sample([edge("both"), " ± chosen in one, rejected in another"]),
+      sample([worth, " worth 0 to 1"]),
+    ),
+    glossary(),
+  );
+}
+
+const WORDS = [
+  ["worth", "the reward of a step, which labels use: what the continuations from it came to, on average, less for every further step. 1 is a right answer at once, 0 never right."],
+  ["visit", "the search came through this step that often."],
+  ["F1", "how far an answer agrees with the golden answers, word by word: 1 is equal."],
+  ["settled", "all continuations below came to the same, so that the search had nothing more to find out there."],
+  ["margin", "how much more the chosen step is worth than the rejected one."],
+  ["confidence", "the chance that the chosen step is truly better, given how few continuations there are."],
+];
+
+function glossary() {
+  return h("dl", { class: "glossary" }, WORDS.map(([word, meaning]) => [h("dt", {}, word), h("dd", {}, meaning)]));
+}
+
+const HOW =
+  "Pick a step to read its prompt and reply, or a pair below to see why it was labelled so. Keys: t goes into the tree, arrows move, Enter opens, " +
+  "Esc closes, j and k are the next and the last question, / searches.";
+
+/** The part of the page that shows one question; `place` says which step or pair is open. */
+function questionSection(view, row, chosenTree) {
+  const parts = [
+    h("a", { class: "back", href: "#/" }, "← all questions"),
+    h("h2", { tabindex: -1 }, said(view.question)),
+    questionFacts(view, row),
+  ];
+  if (view.error) {
+    parts.push(h("p", { class: "verdict error" }, "This question has no tree: ", said(`${view.error.cause}. ${view.error.message}`)));
+  }
+  if (view.trees.length > 1) parts.push(treeTabs(view, row, chosenTree));
+  if (view.trees.length && !view.trees[chosenTree].error) {
+    const frame = h("div", { class: "frame", tabindex: 0, role: "region", "aria-label": "The tree; arrow keys go through it" });
+    parts.push(legend(), h("div", { class: "how-much" }), frame, h("p", { class: "note" }, HOW), outsideTheTree(view.trees[chosenTree]));
+  } else if (!view.trees.length && !view.error) {
+    parts.push(h("p", { class: "note" }, "Its tree is not at hand; the steps of each pair are. A data set shows trees where its runs can be found (--trees)."));
+  }
+  parts.push(pairsSection(view));
+  return parts;
+}
+
+/** Draws the tree anew where something else is wanted of it: all, or what is around the choice of a pair. */
+function redraw(view, tree, pair, show) {
+  const frame = stage.querySelector(".frame");
+  if (!frame) return;
+  const around = pair && show.whole !== true ? pair : null;
+  const name = JSON.stringify(around ? [pair.chosen, pair.rejected] : []);
+  if (frame.dataset.drawn !== name) {
+    frame.replaceChildren(drawTree(view, tree, { pair: around, open: show.open }));
+    frame.scrollTo(0, 0);
+    frame.dataset.drawn = name;
+  }
+  const choose = (whole, text) =>
+    h("button", { type: "button", "aria-pressed": String(Boolean(show.whole) === whole), on: { click: () => show.choose(whole) } }, text);
+  stage.querySelector(".how-much").replaceChildren(...(pair ? [choose(false, "The choice of this pair"), choose(true, "Whole tree")] : []));
+}
+
+function treeTabs(view, row, chosen) {
+  return h(
+    "nav",
+    { class: "tabs", "aria-label": "Trees of this question" },
+    view.trees.map((tree, number) =>
+      h("a", { href: questionLink(view.id, "tree", number), "aria-current": number === chosen ? "true" : null }, said(`${tree.source} (${tree.recipe.name}, seed ${tree.seed})`)),
+    ),
+  );
+}
+
+/** What went wrong beside the steps that are drawn. */
+function outsideTheTree(tree) {
+  const failed = tree.failed_continuations.map((each) =>
+    h("li", {}, `from step ${each.node_id}, layer ${each.layer}: `, said(`${each.parse_error.cause}: ${line(each.response, 300)}`)));
+  const unread = tree.unreadable_judgements.map((each) => h("li", {}, `a judgement at step ${each.node_id}: `, said(line(each.response, 300))));
+  if (!failed.length && !unread.length) return null;
+  return h("details", {}, h("summary", {}, `${plural(failed.length + unread.length, "reply", "replies")} beside the tree that could not be read`), h("ul", {}, failed, unread));
+}
+
+// -- pairs ---------------------------------------------------------------------------------------------------
+
+function pairsSection(view) {
+  const kept = view.pairs.filter((pair) => !pair.dropped);
+  const reasons = d3.group(view.pairs.filter((pair) => pair.dropped), (pair) => pair.dropped);
+  const dropped = [...reasons].sort(([, a], [, b]) => b.length - a.length);
+  return h(
+    "section",
+    { class: "pairs" },
+    h("h3", {}, `Pairs in the data set (${kept.length})`),
+    kept.length ? pairTable(view, kept, "Pairs in the data set") : h("p", {}, noPair(view)),
+    dropped.length ? h("h3", {}, `Candidates that are not in it (${view.pairs.length - kept.length})`) : null,
+    dropped.map(([reason, pairs]) => {
+      const details = h("details", { class: "reason" }, h("summary", {}, h("code", {}, reason), ` ${DROPPED[reason] ?? ""} (${pairs.length})`));
+      details.addEventListener("toggle", () => {
+        if (details.open && details.children.length === 1) details.append(pairTable(view, pairs, `Dropped: ${reason}`));
+      });
+      return details;
+    }),
+  );
+}
+
+function noPair(view) {
+  if (view.error) return "A question without a tree gives no pair.";
+  if (!view.pairs.length) return "In no state were two steps taken that could be compared.";
+  return "None passes the filters; the reasons stand below.";
+}
+
+function pairTable(view, pairs, label) {
+  const head = ["layer", "chosen", "rejected", "margin", "confidence"].map((name) => h("th", { scope: "col" }, name));
+  const side = (pair, id) => {
+    const step = stepOf(view, pair, id);
+    return h("td", {}, h("span", { class: "type" }, `${typeOf(step)} `), said(line(step.content ?? step.response, 90)));
+  };
+  const rows = pairs.map((pair) => {
+    const step = stepOf(view, pair, pair.chosen);
+    return h(
+      "tr",
+      { "data-pair": pair.id },
+      h("th", { scope: "row" }, h("a", { href: questionLink(view.id, "pair", pair.id), "aria-label": `Pair in layer ${view.states[pair.state].layer}: ${line(step.content ?? step.response, 60)}` }, view.states[pair.state].layer)),
+      side(pair, pair.chosen),
+      side(pair, pair.rejected),
+      h("td", { class: "digits" }, number(pair.margin)),
+      h("td", { class: "digits" }, number(pair.confidence)),
+    );
+  });
+  return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": label }, h("table", { class: "pair-table" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
+}

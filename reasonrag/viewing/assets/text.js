@@ -1,0 +1,116 @@
+// Words and numbers of the page, and the only way in which elements are made: text is always a text node, never markup.
+
+/** Controls, marks of direction, halves of surrogate pairs, code points without a character and others that are invisible; joiners are left alone. */
+const INVISIBLE = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Cn}\p{Zl}\p{Zp}]/gu;
+
+/** Text of others with everything invisible named: U+202E as ⟨U+202E⟩. */
+function visible(text) {
+  return String(text ?? "").replace(INVISIBLE, (character) => {
+    const code = character.codePointAt(0);
+    return `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
+  });
+}
+
+/** The same on one line, at most so many characters. */
+function line(text, most = Infinity) {
+  const found = visible(text).replace(/\s+/gu, " ").trim();
+  const letters = most === Infinity ? found : [...found.slice(0, 2 * most)];
+  return letters.length > most ? `${letters.slice(0, most - 1).join("").trimEnd()}…` : found;
+}
+
+/** An element. Attributes that are null or false are left out; `on` holds listeners; children are nodes or text. */
+function h(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "on") {
+      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    } else if (value === true) {
+      element.setAttribute(key, "");
+    } else if (value !== null && value !== undefined && value !== false) {
+      element.setAttribute(key, value);
+    }
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** Text of others: isolated, so that its direction turns nothing around it. */
+function said(text, attributes = {}) {
+  return h("bdi", attributes, visible(text));
+}
+
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+/** Two digits; of small numbers those that tell them from nothing; a dash for what is not known. */
+function number(value) {
+  if (value === null || value === undefined) return "–";
+  if (value !== 0 && Math.abs(value) < 0.01) return value.toPrecision(1);
+  return value.toFixed(2);
+}
+
+function count(value) {
+  return value === null || value === undefined ? "–" : whole.format(value);
+}
+
+function plural(value, one, many = `${one}s`) {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}
+
+function dollars(value) {
+  if (value === null || value === undefined) return "–";
+  return value > 0 && value < 0.1 ? `$${value.toPrecision(2)}` : `$${value.toFixed(2)}`;
+}
+
+function percent(part, of) {
+  return of ? `${Math.round((100 * part) / of)} %` : "–";
+}
+
+const TYPES = {
+  query: { name: "query", symbol: "symbolCircle" },
+  evidence: { name: "evidence", symbol: "symbolSquare" },
+  answer: { name: "answer", symbol: "symbolDiamond" },
+  unreadable: { name: "unreadable", symbol: "symbolTimes" },
+};
+
+function typeOf(step) {
+  return TYPES[step.type] ? step.type : "unreadable";
+}
+
+const ENDS = {
+  mixed: "mixed",
+  all_right: "all right",
+  all_wrong: "all wrong",
+  unknown: "not known",
+  failed: "failed",
+};
+
+const FATES = {
+  answer: "the path ends with this answer",
+  failed: "the path ends here: the reply could not be read",
+  repeated: "left alone: it says the same as an earlier sibling and shares its estimate",
+  unexplored: "left alone: no continuation from it was sampled",
+  settled: "settled: all continuations below it came to the same",
+  mixed: "open: continuations below it differ, or only one is known",
+};
+
+const DROPPED = {
+  contaminated: "the question stands in an evaluation split",
+  malformed: "a side could not be read as a step",
+  unvalued: "nobody knows what one side is worth",
+  same_content: "both say the same",
+  not_picked: "the judge picked two others, or none",
+  ungrounded: "no passage supports the chosen step",
+  small_margin: "worth nearly the same",
+  uncertain: "too few continuations to be sure",
+  near_identical: "nearly the same words",
+  other_type: "two action types",
+  too_long: "too many tokens",
+  duplicate: "another pair of the state says the same",
+  contradicted: "another pair says the opposite",
+  not_extreme: "the state has a wider pair of these types",
+  state_full: "the state has enough pairs",
+  question_full: "the question has enough pairs",
+  efficiency_only_cap: "enough pairs that differ in path length only",
+  style_only_cap: "enough pairs that differ in wording only",
+  unbalanced: "another action type has fewer pairs",
+};

@@ -1,0 +1,181 @@
+"""`view.html`: one page that needs no network, made of what a run or a data set holds.
+
+Decides how data gets into the page and what the page may do. Texts of others never meet the HTML: they travel as packed
+JSON (gzip in base 64), and the scripts make text nodes of them; a policy allows the page's own scripts by their
+digests, and nothing else. Knows nothing of how it looks.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from pydantic import BaseModel
+
+from preference.exporting import replacing
+from preference.gathering import no_search_for_cycles
+from preference.selection import lot
+from reasonrag import __version__
+from reasonrag.terminal_text import on_one_line
+from reasonrag.viewing.details import question_view
+from reasonrag.viewing.overview import Counts, Overview
+from reasonrag.viewing.rows import QuestionRow, capped_row, question_row
+from reasonrag.viewing.sources import Collection, Explored
+
+_LIBRARIES = ("d3", "plot", "diff")
+_OWN = ("text", "data", "list", "tree", "question", "detail", "overview", "app")
+"""Scripts of the page, in the order in which they need each other."""
+
+
+class Listing(BaseModel):
+    """Everything the list and the overview need: the object of `api/list`."""
+
+    rows: list[QuestionRow]
+    overview: Overview
+    about: list[str]
+    """What one should know of this page."""
+    held: list[int] | None = None
+    """Questions whose trees are in the page; null: all."""
+    complete: bool = True
+    """Whether every question was read."""
+    read: float = 1.0
+    """Share of what is to be read."""
+
+
+def write_page(collection: Collection, out: Path, *, most: int, seed: int, watch: Callable[[float], None]) -> None:
+    """Write the page.
+
+    most: bytes of the page. Where the trees of all questions do not fit, those of a sample are in it. seed: of the
+    sample. watch: is told the share of the work that is done. Raises OSError, and InputError for a line that is none.
+    """
+    with no_search_for_cycles():
+        _write(collection, out, most=most, seed=seed, watch=watch)
+
+
+def _write(collection: Collection, out: Path, *, most: int, seed: int, watch: Callable[[float], None]) -> None:
+    rows, counts = read_all(collection, watch=lambda share: watch(share / 2))
+    parts, size = dict[int, bytes](), 0
+    order = sorted(rows, key=lambda row: lot(f"view:{row.number}:{row.id}", seed=seed))
+    room = most - len(_frame("packed", _title(collection), b"")) - 200 * len(rows)
+    for done, row in enumerate(order):
+        part = packed(question_view(collection.at(row.number), collection.rules))
+        size += len(part)
+        if size > room and parts:
+            break
+        parts[row.number] = part
+        watch(0.5 + done / len(order) / 2)
+    held = sorted(parts) if len(parts) < len(rows) else None
+    about = [*about_page(collection), *_sampled(collection, held, len(rows), seed)]
+    listing = Listing(rows=rows, overview=counts.overview(), about=about, held=held)
+    with replacing(out) as file:
+        file.write(_frame("packed", _title(collection), packed(listing)))
+        for number in sorted(parts):
+            file.write(b'<script type="application/octet-stream" id="question-%d">' % number)
+            file.write(parts[number] + b"</script>\n")
+        file.write(_END)
+
+
+def served_page(collection: Collection) -> bytes:
+    """The page without data, which asks the server it came from."""
+    return _frame("served", _title(collection), None) + _END
+
+
+def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple[list[QuestionRow], Counts]:
+    """Every question as a line, and what all of them come to."""
+    counts = Counts(collection)
+    rows: dict[int, QuestionRow] = {}
+    for explored in collection.scan():
+        rows[explored.number] = counted(explored, counts)
+        watch(collection.scanned)
+    return [capped_row(rows[number], collection.capped) for number in sorted(rows)], counts
+
+
+def counted(explored: Explored, counts: Counts) -> QuestionRow:
+    """A question as a line, once it was counted."""
+    row = question_row(explored)
+    counts.add(explored, row.ends)
+    return row
+
+
+def about_page(collection: Collection) -> list[str]:
+    """What made it, of what."""
+    return [f"Made by reasonrag {__version__} of {collection.path}."]
+
+
+def _sampled(collection: Collection, held: Sequence[int] | None, questions: int, seed: int) -> list[str]:
+    """Which trees are in the page, where not all are."""
+    if held is None:
+        return []
+    return [
+        f"It holds the trees of {len(held):,} of the {questions:,} questions, drawn with seed {seed}.",
+        f"The list and all numbers are of every question; reasonrag view {collection.path} --serve shows every tree.",
+    ]
+
+
+def packed(content: BaseModel) -> bytes:
+    """A part of the page: JSON, gzip, base 64; the same bytes for the same content."""
+    fields = orjson.dumps(content.model_dump(mode="json"))
+    return base64.b64encode(gzip.compress(fields, 6, mtime=0))
+
+
+# -- the frame -------------------------------------------------------------------------------------------------
+
+_END = b"</body>\n</html>\n"
+
+
+def _frame(mode: Literal["packed", "served"], title: str, data: bytes | None) -> bytes:
+    """The page up to the trees."""
+    environment = Environment(
+        loader=PackageLoader("reasonrag"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    template = environment.get_template("view.html.j2")
+    scripts = _scripts()
+    page = template.render(
+        mode=mode,
+        title=title,
+        policy=_policy(scripts, mode),
+        style=Markup(_asset("page.css")),  # noqa: S704 - ours
+        scripts=[Markup(each) for each in scripts],  # noqa: S704 - ours, and libraries that hold no closing tag
+        packed=None if data is None else data.decode("ascii"),
+    )
+    return page.encode()
+
+
+def _policy(scripts: Sequence[str], mode: Literal["packed", "served"]) -> str:
+    """These scripts and no other, no handlers in attributes, no request but to the server, no markup made of text."""
+    digests = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts
+    )
+    connect = "'self'" if mode == "served" else "'none'"
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; connect-src {connect}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+
+
+@cache
+def _scripts() -> tuple[str, ...]:
+    own = "\n".join(_asset(f"{name}.js") for name in _OWN)
+    libraries = [_asset(f"vendor/{name}.min.js") for name in _LIBRARIES]
+    return (*libraries, f'(() => {{\n"use strict";\n{own}\n}})();')
+
+
+def _asset(name: str) -> str:
+    return resources.files("reasonrag.viewing").joinpath("assets", *name.split("/")).read_text("utf-8")
+
+
+def _title(collection: Collection) -> str:
+    return f"{on_one_line(str(collection.path))} · reasonrag"

@@ -1,0 +1,155 @@
+"""`reasonrag view --serve`: the page, and the questions as they are asked for. Listens on loopback only.
+
+Reads the run in the background, so that the page opens at once and its list grows. Answers nobody who calls it by
+another name than this machine's own, so that no site in the same browser can ask it (DNS rebinding). Knows nothing of
+how the page looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import orjson
+from aiohttp import web
+
+from reasonrag.errors import InputError, ReasonragError
+from reasonrag.listening import listening
+from reasonrag.redaction import redact
+from reasonrag.settings import LOOPBACK
+from reasonrag.viewing.details import question_view
+from reasonrag.viewing.overview import Counts
+from reasonrag.viewing.page import Listing, about_page, counted, served_page
+from reasonrag.viewing.rows import QuestionRow, capped_row
+from reasonrag.viewing.sources import Collection
+
+_OWN_NAMES = frozenset({LOOPBACK, "localhost", "[::1]"})
+_FOUND, _BAD, _MISSING, _FORBIDDEN, _BROKEN = 200, 400, 404, 403, 500
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Reading:
+    """What was read so far, by a thread of its own, of a collection that nobody else scans."""
+
+    def __init__(self, collection: Collection) -> None:
+        self.collection = collection
+        self._rows: dict[int, QuestionRow] = {}
+        self._counts = Counts(collection)
+        self._complete = False
+        self._error: Exception | None = None
+        self._given_up = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._given_up = True
+        self._thread.join()
+
+    def _read(self) -> None:
+        try:
+            for explored in self.collection.scan():
+                if self._given_up:
+                    return
+                with self._lock:
+                    self._rows[explored.number] = counted(explored, self._counts)
+        except (ReasonragError, OSError, ValueError) as error:
+            self._error = error  # told to whoever asks for the list
+        self._complete = True
+
+    def listing(self, first: int) -> Listing:
+        """The rows from one on, or all once everything was read. Raises what stopped the reading."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            complete = self._complete
+            capped = self.collection.capped if complete else {}
+            numbers = sorted(number for number in self._rows if complete or number >= first)
+            return Listing(
+                rows=[capped_row(self._rows[number], capped) for number in numbers],
+                overview=self._counts.overview(),
+                about=about_page(self.collection),
+                complete=complete,
+                read=self.collection.scanned,
+            )
+
+    def has(self, number: int) -> bool:
+        return number in self._rows
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+
+@asynccontextmanager
+async def viewing(collection: Collection, *, port: int) -> AsyncIterator[str]:
+    """The address of the running page. port: 0 takes a free one. Raises InputError where it cannot listen."""
+    reading = Reading(collection)
+    async with listening(make_app(reading), host=LOOPBACK, port=port) as address:
+        reading.start()
+        try:
+            yield f"{address}/"
+        finally:
+            await asyncio.to_thread(reading.stop)
+
+
+def make_app(reading: Reading) -> web.Application:
+    page = served_page(reading.collection)
+
+    async def show_page(_: web.Request) -> web.Response:
+        return web.Response(body=page, content_type="text/html", charset="utf-8")
+
+    async def show_list(request: web.Request) -> web.Response:
+        first = request.query.get("from", "0")
+        if not first.isdecimal():
+            return _json({"error": "from must be a number of a question"}, _BAD)
+        try:
+            found = await asyncio.to_thread(reading.listing, int(first))
+        except (ReasonragError, OSError, ValueError) as error:
+            return _json({"error": redact(str(error))}, _BROKEN)
+        return _json(found.model_dump(mode="json"))
+
+    async def show_question(request: web.Request) -> web.Response:
+        number = int(request.match_info["number"])
+        if not reading.has(number):
+            return _json({"error": f"there is no question {number} here"}, _MISSING)
+        collection = reading.collection
+
+        def view() -> bytes:
+            found = question_view(collection.at(number), collection.rules, caps_known=reading.complete)
+            return found.model_dump_json().encode()
+
+        try:
+            return _answer(await asyncio.to_thread(view))
+        except (InputError, OSError) as error:
+            return _json({"error": redact(str(error))}, _BROKEN)
+
+    app = web.Application(middlewares=[_only_this_machine])
+    app.router.add_get("/", show_page)
+    app.router.add_get("/api/list", show_list)
+    app.router.add_get(r"/api/question/{number:\d{1,9}}", show_question)
+    return app
+
+
+@web.middleware
+async def _only_this_machine(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    name = request.host.rpartition(":")[0] or request.host
+    if name not in _OWN_NAMES:
+        return _json({"error": f"this page is at http://{LOOPBACK} alone"}, _FORBIDDEN)
+    answer = await handler(request)
+    answer.headers.update({"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"})
+    return answer
+
+
+def _json(content: object, status: int = _FOUND) -> web.Response:
+    return _answer(orjson.dumps(content), status)
+
+
+def _answer(body: bytes, status: int = _FOUND) -> web.Response:
+    answer = web.Response(body=body, status=status, content_type="application/json")
+    answer.enable_compression()
+    return answer
