@@ -120,7 +120,9 @@ function openDetail(view, tree, pair, step) {
   detail.hidden = false;
   detail.scrollTop = 0;
   document.body.dataset.detail = "open";
-  detail.querySelector("h3").focus({ preventScroll: !narrow.matches });
+  const heading = detail.querySelector("h3");
+  heading.focus({ preventScroll: true });
+  if (narrow.matches) heading.scrollIntoView({ block: "start" });
 }
 
 const narrow = matchMedia("(max-width: 68rem)");
