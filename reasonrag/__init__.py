@@ -33,6 +33,8 @@ __all__ = [
     "pairs",
     "publish",
     "review_report",
+    "show",
+    "stats",
     "train",
     "tune",
     "view",
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from reasonrag.training.running import train
     from reasonrag.tuning import tune
     from reasonrag.viewing.looking import view
+    from reasonrag.viewing.showing import show, stats
 
 
 _CALLS = {
@@ -74,6 +77,8 @@ _CALLS = {
     "pairs": "pairing",
     "publish": "publishing",
     "review_report": "reviewing",
+    "show": "viewing.showing",
+    "stats": "viewing.showing",
     "train": "training.running",
     "tune": "tuning",
     "view": "viewing.looking",

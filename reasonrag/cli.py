@@ -54,7 +54,7 @@ from reasonrag.settings import (
 from reasonrag.terminal_text import shown
 from reasonrag.training.commands import train
 from reasonrag.training.doctor_commands import doctor
-from reasonrag.viewing.commands import view
+from reasonrag.viewing.commands import show, stats, view
 
 app = typer.Typer(
     name="reasonrag",
@@ -715,6 +715,8 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(ask)
+app.command()(show)
+app.command()(stats)
 app.command()(doctor)
 app.command()(view)
 

@@ -26,7 +26,7 @@ ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
 COMMANDS = (
     *("generate", "pairs", "import", "audit", "review", "publish", "calibrate", "tune", "index", "serve"),
-    *("train", "evaluate", "compare", "ask", "doctor", "view"),
+    *("train", "evaluate", "compare", "ask", "doctor", "show", "view"),
 )
 """Commands with a table in the settings file."""
 INDEX_HOME = Path("indexes")

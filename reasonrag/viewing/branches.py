@@ -38,7 +38,7 @@ def _fate(node: RolloutNode, ends: list[FinalScore]) -> Fate:
 def _ends_below(record: RolloutRecord) -> list[list[FinalScore]]:
     """All ends of continuations through each node, those included that count for no mean above them."""
     found: list[Counter[FinalScore]] = [Counter(node.rollouts) for node in record.nodes]
-    for node in reversed(record.nodes[1:]):  # children have higher ids than their parents
+    for node in reversed(record.nodes):  # children have higher ids than their parents
         children = Counter[FinalScore]()
         for child in node.children_ids:
             children += found[child]

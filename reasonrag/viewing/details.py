@@ -257,10 +257,11 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
         found = user.find(head, place)
         starts.append(found)
         place = found + len(head) if found >= 0 else place
+    close = user.rfind("</reference>") if "</reference>" in user else len(user)
     views = []
     for i, each in enumerate(node.passages):
         start = None if starts[i] < 0 else starts[i] + len(heads[i])
-        end = next((later for later in starts[i + 1 :] if later >= 0), user.rfind("</reference>"))
+        end = next((later for later in starts[i + 1 :] if later >= 0), close)
         views.append(
             PassageView.model_construct(
                 id=each.id,
@@ -268,7 +269,7 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
                 score=each.score,
                 gold=None if gold is None else each.id in gold or each.title in gold,
                 start=start,
-                end=None if start is None else end,
+                end=None if start is None else start + len(user[start:end].rstrip("\n")),
             )
         )
     return views

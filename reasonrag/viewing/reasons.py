@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Literal
 
 from pydantic import BaseModel
@@ -104,12 +103,11 @@ def _answer(node: RolloutNode | None, record: RolloutRecord | None) -> str:
     name = record.recipe.outcome
     meaning = OUTCOMES.get(name, f"the outcome {name}")
     said = f": {meaning} is {number(quality)}"
-    if name == "evident_f1" and node.in_evidence is False:
+    if name == "evident_f1" and node.in_evidence is False and node.f1:
         said += f" (F1 alone would be {number(node.f1)}, but the answer stands in no evidence that was reported)"
     if alpha < 1 and _by_continuations(record.recipe.reward):
-        said += (
-            f", times {alpha:g} for each of the {_count(steps, 'step')} from the question, as shorter ways are better"
-        )
+        each_step = "its one step" if steps == 1 else f"each of the {steps} steps"
+        said += f", times {alpha:g} for {each_step} from the question, as shorter ways are better"
     return said
 
 
@@ -244,7 +242,6 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
 
 def _dropped(each: Candidate, rules: PairingRules) -> str:
     pair = each.pair
-    limits = asdict(rules)
     words: dict[DropReason, str] = {
         "contaminated": "the question stands in an evaluation split",
         "malformed": "a side could not be read as a step",
@@ -252,20 +249,28 @@ def _dropped(each: Candidate, rules: PairingRules) -> str:
         "same_content": "both say the same",
         "not_picked": "the judge picked two other steps of this state, or none",
         "ungrounded": "no passage read so far supports the chosen step",
-        "small_margin": f"the margin {number(pair.margin)} is below {number(limits['min_margin'])}, or nothing at all",
-        "uncertain": f"the confidence {number(pair.confidence)} is below {number(limits['min_confidence'])}",
-        "near_identical": f"both say nearly the same: {number(pair.similarity)} of their words, above "
-        f"{number(limits['max_similarity'])}",
+        "small_margin": "the margin {} is below {}".format(*_apart(each.margin, rules.min_margin))
+        if each.margin < rules.min_margin
+        else "both are worth the same, a margin of 0",
+        "uncertain": "the confidence {} is below {}".format(*_apart(pair.confidence or 0.0, rules.min_confidence)),
+        "near_identical": "both say nearly the same: {} of their words, above {}".format(
+            *_apart(pair.similarity, rules.max_similarity)
+        ),
         "other_type": "the steps are of two action types",
-        "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens, and {limits['max_tokens']} are allowed",
+        "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens, and {rules.max_tokens or 0:,} are "
+        "allowed",
         "duplicate": "another pair of this state says the same, with a wider margin",
         "contradicted": "another pair says the opposite, with a wider margin",
-        "not_extreme": "this state has a pair of these two action types with a wider margin",
-        "state_full": "this state has enough pairs that are surer",
-        "question_full": "this question has enough pairs that are surer",
-        "efficiency_only_cap": "only path lengths differ, and the data set has enough such pairs that are surer",
-        "style_only_cap": "only the wording differs, and the data set has enough such pairs that are surer",
-        "unbalanced": "another action type has fewer pairs",
+        "not_extreme": f"for these two action types this state has {_pairs(rules.max_per_combination)} whose margin is "
+        f"{number(pair.margin)} or wider",
+        "state_full": f"this state has {_pairs(rules.max_per_state)} that are surer, and may have no more",
+        "question_full": f"this question has {_pairs(rules.max_per_question)} that are surer, and may have no more",
+        "efficiency_only_cap": "only path lengths differ; at most "
+        f"{rules.max_efficiency_only:.0%} of the data set may be such pairs, and surer ones fill that",
+        "style_only_cap": "only the wording differs; at most "
+        f"{rules.max_style_only:.0%} of the data set may be such pairs, and surer ones fill that",
+        "unbalanced": "each action type gets as many pairs as the rarest (--balance), and surer ones of this type fill "
+        "that",
     }
     reason = each.dropped
     return "" if reason is None else f"{words[reason]} ({reason})"
@@ -279,6 +284,19 @@ def number(value: float | None) -> str:
     if value is None:
         return "unknown"
     return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:.2f}"  # noqa: PLR2004
+
+
+def _apart(value: float, limit: float) -> tuple[str, str]:
+    """Both with as many digits as it takes to see that they differ, two at least."""
+    for digits in range(2, 17):
+        texts = f"{value:.{digits}f}", f"{limit:.{digits}f}"
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
+def _pairs(most: int | None) -> str:
+    return "pairs" if most is None else _count(most, "pair")
 
 
 def _count(many: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Settings of `view`; the defaults of looking at things live here."""
+"""Settings of `view` and `show`; the defaults of looking at things live here."""
 
 from __future__ import annotations
 
@@ -13,15 +13,25 @@ PAGE_MB = 64
 """Of trees in one file: what a browser opens from a disk within two seconds (benchmarks/RESULTS.md)."""
 
 
-class ViewSettings(Settings):
+class ShowSettings(Settings):
+    """Settings of `show`."""
+
+    trees: list[Path] = Field(
+        default=[],
+        description="Where the run of a data set is now, if it was moved; repeatable [default: where its summary says]",
+    )
+
+    @field_validator("trees", mode="before")
+    @classmethod
+    def _runs(cls, value: object) -> object:
+        return list_of_places(value)
+
+
+class ViewSettings(ShowSettings):
     """Settings of `view`."""
 
     out: Path | None = Field(
         default=None, description="The page to write [default: view.html in what is looked at, unless --serve]"
-    )
-    trees: list[Path] = Field(
-        default=[],
-        description="Where the run of a data set is now, if it was moved; repeatable [default: where its summary says]",
     )
     max_mb: int = Field(
         default=PAGE_MB,
@@ -31,8 +41,3 @@ class ViewSettings(Settings):
     )
     seed: int = Field(default=0, description="Of that sample")
     port: int = Field(default=VIEW_PORT, ge=0, le=65535, description="With --serve: port on loopback; 0 for a free one")
-
-    @field_validator("trees", mode="before")
-    @classmethod
-    def _runs(cls, value: object) -> object:
-        return list_of_places(value)

@@ -8,11 +8,14 @@ one piece while a run goes on. Knows nothing of pages or terminals.
 from __future__ import annotations
 
 import io
+import json
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import ValidationError
@@ -32,6 +35,9 @@ from reasonrag.runs import CONFIG, ROLLOUTS, TUNING
 
 Line = TypeVar("Line", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
+_LONGEST_VALUE = 1 << 10
+_DECODER = json.JSONDecoder()
+ID = "question_id"
 Place: TypeAlias = tuple[int, int]
 """Where a line begins in its file, and its length, in bytes."""
 
@@ -104,15 +110,22 @@ class Collection(Protocol):
         """One question by its id, without a scan before; None where it is not here."""
         ...
 
+    def ids(self) -> Iterator[str]:
+        """Of all questions, those of a question that was tried again more than once. Trees are not read for it."""
+        ...
+
 
 def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
     """What `path` holds. trees: runs of a data set that are not where its summary says.
 
-    Raises InputError where it is neither a run nor a data set.
+    Raises InputError where it is neither a run nor a data set, or where one of `trees` is no run.
     """
+    for run in trees:
+        if not _rollouts_of(run).is_file():
+            raise InputError(f"--trees {run} holds no {ROLLOUTS}; give the directory of the run, as generate made it")
     if is_data_set(path):
         return DataSet(path, trees)
-    rollouts = path if path.is_file() else path / ROLLOUTS
+    rollouts = _rollouts_of(path)
     if rollouts.is_file() and rollouts.name.endswith(".jsonl"):
         return Run(rollouts)
     if (path / TUNING).is_file():
@@ -123,6 +136,10 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
         f"{path} is neither a run ({ROLLOUTS}) nor a data set ({CANDIDATES} and {QUESTIONS}). Make one with: "
         "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR, or reasonrag import FILE --out DIR"
     )
+
+
+def _rollouts_of(path: Path) -> Path:
+    return path if path.is_file() else path / ROLLOUTS
 
 
 # -- a run -----------------------------------------------------------------------------------------------------
@@ -173,11 +190,15 @@ class Run:
 
     def find(self, question_id: str) -> Explored | None:
         """One question, by the rules of single questions, without a look at the others; None where it is not here."""
-        name, found = orjson.dumps(question_id), None
+        found = None
         for _, line, where in self._lines.all():
-            if name in line and (record := _rollout(line, where)) and record.question_id == question_id:
+            if _field(line, ID) == question_id and (record := _rollout(line, where)):
                 found = record  # a later line is the tree of a question that failed before
         return None if found is None else self._explored(0, found, 0)
+
+    def ids(self) -> Iterator[str]:
+        found = (_field(line, ID) for _, line, _ in self._lines.all())
+        return (each for each in found if isinstance(each, str))
 
     def _explored(self, number: int, record: RolloutRecord, first_pair: int) -> Explored:
         chosen = [] if record.error else select(labelled_states(record), self.rules)
@@ -273,11 +294,23 @@ class DataSet:
         return replace(self._explored(number, questions, states), trees=self._trees.of(questions))
 
     def find(self, question_id: str) -> Explored | None:
-        """One question; None where it is not here."""
-        for explored in self.scan():
-            if question_id in {each.question_id for each in explored.questions}:
-                return self.at(explored.number)
+        """One question, without a look at the states of the others; None where it is not here."""
+        groups: dict[str, list[QuestionRecord]] = {}
+        for _, line, where in self._questions.all():
+            question = _parsed(line, QuestionRecord, where)
+            groups.setdefault(question_key(question.question), []).append(question)
+        for number, questions in enumerate(groups.values()):
+            names = {each.question_id for each in questions}
+            if question_id in names:
+                lines = ((line, where) for _, line, where in self._candidates.all() if _field(line, ID) in names)
+                states = [_parsed(line, StateRecord, where) for line, where in lines]
+                key = question_key(questions[0].question)
+                of_it = [each for each in states if question_key(each.question) == key]
+                return replace(self._explored(number, questions, of_it), trees=self._trees.of(questions))
         return None
+
+    def ids(self) -> Iterator[str]:
+        return (_parsed(line, QuestionRecord, where).question_id for _, line, where in self._questions.all())
 
     def _explored(self, number: int, questions: Sequence[QuestionRecord], states: Sequence[StateRecord]) -> Explored:
         found = [
@@ -342,7 +375,7 @@ class _Trees:
     """The trees of some runs, found by question and configuration when they are first asked for."""
 
     def __init__(self, runs: Sequence[Path]) -> None:
-        files = {run: run if run.is_file() else run / ROLLOUTS for run in dict.fromkeys(runs)}
+        files = {run: _rollouts_of(run) for run in dict.fromkeys(runs)}
         self.warnings = [
             f"{run} is not here, so trees of this data set are missing; say where it is with --trees DIR"
             for run, file in files.items()
@@ -369,12 +402,13 @@ class _Trees:
         places: dict[_Known, tuple[int, Place]] = {}
         for number, (_, lines) in enumerate(self._runs):
             for place, line, where in lines.all():
-                try:
-                    record = orjson.loads(line)
-                    name = record["config_hash"], record["seed"], record["question_id"]
-                except (orjson.JSONDecodeError, KeyError, TypeError):
-                    raise InputError(f"{where} is not a rollout record; look at the data set without it") from None
-                places.setdefault(name, (number, place))
+                configuration, seed, question = (_field(line, each) for each in ("config_hash", "seed", ID))
+                if isinstance(configuration, str) and isinstance(seed, int) and isinstance(question, str):
+                    name = configuration, seed, question
+                    if name not in places or places[name][0] == number:  # a later line is the tree after a failure
+                        places[name] = number, place
+                elif line.endswith(b"\n"):  # else a run is writing it
+                    raise InputError(f"{where} is not a rollout record; look at the data set without it")
         return places
 
 
@@ -382,46 +416,67 @@ class _Trees:
 
 
 class _FromStart(io.RawIOBase):
-    """A file that is open already, read from its beginning whatever else is read of it."""
+    """A file that is open already, read from its beginning up to a size, whatever else is read of it."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
+        self._size = size
         self._place = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        found = os.pread(self._descriptor, len(buffer), self._place)
+        found = os.pread(self._descriptor, min(len(buffer), self._size - self._place), self._place)
         buffer[: len(found)] = found
         self._place += len(found)
         return len(found)
 
 
 class _Lines:
-    """A file of lines that is held open: what was there when it was opened can be read again from any thread."""
+    """A file of lines that is held open as long as somebody may ask for one: what was there when it was opened can be
+    read again from any thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = path.open("rb")
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}") from error
-        self._size = os.fstat(self._file.fileno()).st_size
+        weakref.finalize(self, os.close, self._descriptor)
+        self._size = os.fstat(self._descriptor).st_size
 
     def share(self, place: int) -> float:
         return place / self._size if self._size else 1.0
 
     def all(self) -> Iterator[tuple[Place, bytes, str]]:
-        """Every line, where it is, and how to name it."""
+        """Every line that was there when it was opened, where it is, and how to name it."""
         place = 0
-        with io.BufferedReader(_FromStart(self._file.fileno()), _BLOCK) as lines:
+        with io.BufferedReader(_FromStart(self._descriptor, self._size), _BLOCK) as lines:
             for number, line in enumerate(lines, start=1):
                 yield (place, len(line)), line, f"{self.path}, line {number}"
                 place += len(line)
 
     def at(self, place: Place) -> bytes:
-        return os.pread(self._file.fileno(), place[1], place[0])
+        return os.pread(self._descriptor, place[1], place[0])
+
+
+def _field(line: bytes, name: str) -> object:
+    """A short value of a record, without a look at its trees; None where the line is cut off or has no such field.
+
+    The name must be that of one field only. In a text a quote has a backslash before it, so no text looks like it.
+    """
+    key = b'"%s":' % name.encode()
+    place = line.find(key)
+    if place >= 0:
+        rest = line[place + len(key) : place + len(key) + _LONGEST_VALUE].decode(errors="replace").lstrip()
+        with suppress(json.JSONDecodeError):  # longer than that, or cut off
+            return cast("object", _DECODER.raw_decode(rest)[0])
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return record.get(name) if isinstance(record, dict) else None
 
 
 def _rollout(line: bytes, where: str) -> RolloutRecord | None:

@@ -97,6 +97,9 @@ function showDetail(route, view, tree) {
   const pair = route.what === "pair" ? pairOf(view, route) : null;
   const step = route.what === "step" ? view.trees[tree]?.steps[Number(route.which[1])] : null;
   for (const row of stage.querySelectorAll("tr[data-pair]")) row.classList.toggle("here", row.dataset.pair === pair?.id);
+  if (pair || step) openDetail(view, tree, pair, step);
+  else closeDetail();
+  // after that, because an open detail leaves the drawing less room
   redraw(view, tree, pair?.tree === tree ? pair : null, {
     whole: state.whole,
     choose: (whole) => {
@@ -109,16 +112,17 @@ function showDetail(route, view, tree) {
   });
   const svg = stage.querySelector(".frame svg");
   if (svg) markInTree(svg, { step: step ? step.id : null, pair: pair && pair.tree === tree ? pair : null });
-  if (!pair && !step) {
-    closeDetail();
-    return;
-  }
+}
+
+function openDetail(view, tree, pair, step) {
   const close = h("button", { type: "button", class: "close", "aria-label": "Close", on: { click: () => { location.hash = questionLink(view.id, "tree", tree); } } }, "✕");
   detail.replaceChildren(close, ...flat(pair ? pairDetail(view, pair) : stepDetail(view, tree, step)));
   detail.hidden = false;
   detail.scrollTop = 0;
   document.body.dataset.detail = "open";
-  detail.querySelector("h3").focus({ preventScroll: !narrow.matches });
+  const heading = detail.querySelector("h3");
+  heading.focus({ preventScroll: true });
+  if (narrow.matches) heading.scrollIntoView({ block: "start" });
 }
 
 const narrow = matchMedia("(max-width: 68rem)");

@@ -40,7 +40,7 @@ function stepFacts(step) {
     ["worth (reward)", number(step.reward)],
     ["mean outcome below, undiscounted", step.expected_outcome === null ? null : number(step.expected_outcome)],
     ["continuations through it", step.ends.length ? count(step.ends.length) : null],
-    ["worth as many independent ones", step.observations === null ? null : number(step.observations)],
+    ["independent continuations that it is worth", step.observations === null ? null : number(step.observations)],
     ["visits", count(step.visits)],
     ["value that the search used", step.visits ? number(step.value) : null],
     ["what became of it", FATES[step.fate]],

@@ -110,8 +110,9 @@ function drawRows(current) {
   for (let place = first; place < last; place++) {
     if (drawn.has(place)) continue;
     const element = rowElement(listed[place], place, current);
+    const after = [...list.children].find((each) => Number(each.firstChild.dataset.place) > place);
     drawn.set(place, element);
-    list.append(element);
+    list.insertBefore(element, after ?? null); // in order for keys and screen readers too
   }
 }
 
