@@ -170,7 +170,7 @@ def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Pa
             )
             for name in ("query", "evidence", "answer")
         ),
-        ("nothing", lambda: page.fill("#filter-text", "no such words"), lambda row: False),
+        ("nothing", lambda: page.fill("#filter-text", "no such words"), lambda _: False),
     ]
     for name, act, passes in cases:
         act()
@@ -285,8 +285,9 @@ def test_a_data_set_opens_with_the_trees_it_was_made_of(visit: Visit, page_of_pa
 # -- looks -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")], ids=["light", "dark", "narrow"]
+)
 def test_every_view_can_be_read_by_everybody(
     visit: Visit, page_of_run: Path, run: Path, size: tuple[int, int], scheme: str
 ) -> None:
@@ -315,8 +316,8 @@ def test_every_view_can_be_read_by_everybody(
 
 @pytest.mark.parametrize("what", ["run", "data set", "run, served"])
 def test_hostile_text_does_nothing_and_is_shown_as_text(visit: Visit, hostile: Hostile, what: str) -> None:
-    """In every view of what holds it in every field: nothing ran, nothing was asked for, no element came of it, tags can
-    be read, and what is invisible or turns text around is named."""
+    """In every view of what holds it in every field: nothing ran, nothing was asked for, no element came of it, tags
+    can be read, and what is invisible or turns text around is named."""
     source = hostile.data_set if what == "data set" else hostile.run
     with contextlib.ExitStack() as stack:
         home = stack.enter_context(serving(source)) if "served" in what else reasonrag.view(source)
@@ -326,15 +327,16 @@ def test_hostile_text_does_nothing_and_is_shown_as_text(visit: Visit, hostile: H
 
 
 def look_around(page: Page, home: str | Path, source: Path, hostile: Hostile, what: str) -> None:
-    """Every kind of view, every step and every pair of a question."""
+    """Every kind of view, every pair of a question, and every step of the run's file."""
     view = view_of(source, hostile.attacked)
+    steps = view.trees[0].steps if what == "run" else view.trees[0].steps[:3]
     places: dict[str, tuple[object, ...]] = {
         "overview": (),
         "failed": ("q", hostile.failed),
         "long": ("q", hostile.long),
         "long-step": ("q", hostile.long, "step", 0, 1),
         "tree": ("q", hostile.attacked),
-        **{f"step-{step.id}": ("q", hostile.attacked, "step", 0, step.id) for step in view.trees[0].steps},
+        **{f"step-{step.id}": ("q", hostile.attacked, "step", 0, step.id) for step in steps},
         **{f"pair-{i}": ("q", hostile.attacked, "pair", pair.id) for i, pair in enumerate(view.pairs)},
     }
     found: dict[str, list[str]] = {}
@@ -392,30 +394,36 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prompt = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "Question: Which?"}]
     steps = [
         {
-            **{"id": number, "parent_id": 0, "children_ids": [], "layer": 0, "action": "think", "prompt": prompt},
-            **{"response": f"So the answer is <answer>{word}</answer>", "action_type": "answer", "content": word},
-            **{
-                "terminal": True,
-                "f1": end["f1"],
-                "em": end["em"],
-                "visits": 1,
-                "reward": end["f1"],
-                "observations": 4.0,
-            },
+            "id": number,
+            "parent_id": 0,
+            "children_ids": [],
+            "layer": 0,
+            "action": "think",
+            "prompt": prompt,
+            "response": f"So the answer is <answer>{word}</answer>",
+            "action_type": "answer",
+            "content": word,
+            "terminal": True,
+            "f1": end["f1"],
+            "em": end["em"],
+            "visits": 1,
+            "reward": end["f1"],
+            "observations": 4.0,
             "rollouts": [end],
         }
         for number, word, end in zip((1, 2), ("this", "that"), ends, strict=True)
     ]
     record = RolloutRecord.model_validate(
         {
-            **{
-                "question_id": "q",
-                "question": "Which?",
-                "golden_answers": ["this"],
-                "dataset": "toy",
-                "split": "train",
-            },
-            **{"config_hash": "0", "seed": 0, "usage": {"calls": 2, "requests": 1}, "nodes": [root, *steps]},
+            "question_id": "q",
+            "question": "Which?",
+            "golden_answers": ["this"],
+            "dataset": "toy",
+            "split": "train",
+            "config_hash": "0",
+            "seed": 0,
+            "usage": {"calls": 2, "requests": 1},
+            "nodes": [root, *steps],
             "recipe": {"name": "paper", "reward": "spre", "alpha": 0.9, "margin_by_layer": True},
         }
     ).model_dump(mode="json")
