@@ -83,6 +83,8 @@ def _worth(each: Candidate, step: StepRecord, tree: Tree | None) -> str:
     node = record.nodes[step.id] if record and step.id < len(record.nodes) else None
     if step.parse_error is not None:
         return f"Its reply could not be read as a step ({step.parse_error}), so the path ended there and counts 0."
+    if step.reward is None and each.pair.label == "imported":
+        return "The file that was imported does not say what it is worth."
     if step.reward is None:
         return "No continuation from it that counts came to an answer, so nobody knows what it is worth."
     worth = f"worth {number(step.reward)}"
