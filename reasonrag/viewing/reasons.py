@@ -252,8 +252,10 @@ def _dropped(each: Candidate, rules: PairingRules) -> str:
         "same_content": "both say the same",
         "not_picked": "the judge picked two other steps of this state, or none",
         "ungrounded": "no passage read so far supports the chosen step",
-        "small_margin": f"the margin {number(pair.margin)} is below {number(limits['min_margin'])}, or nothing at all",
-        "uncertain": f"the confidence {number(pair.confidence)} is below {number(limits['min_confidence'])}",
+        "small_margin": f"the margin {_beside(pair.margin, limits['min_margin'])} is below "
+        f"{number(limits['min_margin'])}, or nothing at all",
+        "uncertain": f"the confidence {_beside(pair.confidence, limits['min_confidence'])} is below "
+        f"{number(limits['min_confidence'])}",
         "near_identical": f"both say nearly the same: {number(pair.similarity)} of their words, above "
         f"{number(limits['max_similarity'])}",
         "other_type": "the steps are of two action types",
@@ -275,10 +277,18 @@ def _dropped(each: Candidate, rules: PairingRules) -> str:
 
 
 def number(value: float | None) -> str:
-    """Two digits; of small ones those that tell it from nothing."""
+    """Two digits; of small ones, and of those close below 1, as many as tell it from nothing and from 1."""
+    if value is not None and 0 < abs(value) < 0.01:  # noqa: PLR2004 - what two digits would call nothing
+        return f"{value:.2g}"
+    return _beside(value, 1.0)
+
+
+def _beside(value: float | None, limit: float) -> str:
+    """Two digits, or as many as it takes to tell it from a limit that it is not."""
     if value is None:
         return "unknown"
-    return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:.2f}"  # noqa: PLR2004
+    texts = (f"{value:.{digits}f}" for digits in range(2, 7) if round(value, digits) != round(limit, digits))
+    return next(texts, f"{value:.2f}")
 
 
 def _count(many: int, what: str) -> str:
