@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 TRAIN_PYTHON = Path(os.environ.get("REASONRAG_TRAIN_PYTHON", ROOT / ".venv-train" / "bin" / "python"))
 SHARED_DATA = Path(os.environ.get("REASONRAG_TEST_DATA", ROOT.parent / "shared" / "data"))
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run beside each other; threads of all would wait for each other
+
 settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laws")  # a machine that has other work breaks no law
 

@@ -83,6 +83,8 @@ def _worth(each: Candidate, step: StepRecord, tree: Tree | None) -> str:
     node = record.nodes[step.id] if record and step.id < len(record.nodes) else None
     if step.parse_error is not None:
         return f"Its reply could not be read as a step ({step.parse_error}), so the path ended there and counts 0."
+    if step.reward is None and each.pair.label == "imported":
+        return "The file that was imported does not say what it is worth."
     if step.reward is None:
         return "No continuation from it that counts came to an answer, so nobody knows what it is worth."
     worth = f"worth {number(step.reward)}"
@@ -235,8 +237,8 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
     said = f"In the data set{where}: it passes every filter"
     if each.pair.label == "value":
         said += f" (margin at least {number(rules.min_margin)}, confidence at least {number(rules.min_confidence)}"
-        most = rules.max_per_combination
-        said += f", widest margin of this state for these two action types)" if most == 1 else ")"  # noqa: F541
+        widest = ", widest margin of this state for these two action types"
+        said += f"{widest if rules.max_per_combination == 1 else ''})"
     return f"{said}.{turned}{capped}"
 
 
@@ -280,10 +282,13 @@ def _dropped(each: Candidate, rules: PairingRules) -> str:
 
 
 def number(value: float | None) -> str:
-    """Two digits; of small ones those that tell it from nothing."""
+    """Two digits; of small ones, and of those close to 1, as many as tell it from nothing and from 1."""
     if value is None:
         return "unknown"
-    return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:.2f}"  # noqa: PLR2004
+    if 0 < abs(value) < 0.01:  # noqa: PLR2004 - what two digits would call nothing
+        return f"{value:.2g}"
+    texts = (f"{value:.{digits}f}" for digits in range(2, 7) if round(value, digits) != 1)
+    return next(texts, f"{value:.2f}")
 
 
 def _apart(value: float, limit: float) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 import orjson
 from aiohttp import web
 
+from preference.gathering import no_search_for_cycles
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.listening import listening
 from reasonrag.redaction import redact
@@ -52,14 +53,18 @@ class Reading:
 
     def _read(self) -> None:
         try:
-            for explored in self.collection.scan():
-                if self._given_up:
-                    return
-                with self._lock:
-                    self._rows[explored.number] = counted(explored, self._counts)
+            with no_search_for_cycles():
+                self._read_all()
         except (ReasonragError, OSError, ValueError) as error:
             self._error = error  # told to whoever asks for the list
         self._complete = True
+
+    def _read_all(self) -> None:
+        for explored in self.collection.scan():
+            if self._given_up:
+                return
+            with self._lock:
+                self._rows[explored.number] = counted(explored, self._counts)
 
     def listing(self, first: int) -> Listing:
         """The rows from one on, or all once everything was read. Raises what stopped the reading."""

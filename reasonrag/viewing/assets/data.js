@@ -28,7 +28,7 @@ const servedSource = {
       for (const row of part.rows) rows[row.number] = row;
       complete = part.complete;
       show({ ...part, rows: complete ? part.rows : rows });
-      if (!complete) await new Promise((wait) => setTimeout(wait, POLL_MS));
+      if (!complete) await new Promise((wait) => setTimeout(wait, POLL_MS + rows.length / 2)); // the more there is, the more an answer takes
     }
   },
   async question(number) {

@@ -22,7 +22,7 @@ function questionFacts(view, row) {
   if (tree) {
     const { calls, prompt_tokens, completion_tokens, cost_usd } = tree.usage;
     facts.push(fact("explored by", said(`recipe ${tree.recipe.name}, seed ${tree.seed}`)));
-    facts.push(fact("cost", `${plural(calls, "reply", "replies")}, ${count(prompt_tokens)} tokens in, ${count(completion_tokens)} out, ${dollars(cost_usd)}`));
+    facts.push(fact("cost", calls === 0 ? "not known" : `${plural(calls, "reply", "replies")}, ${count(prompt_tokens)} tokens in, ${count(completion_tokens)} out, ${dollars(cost_usd)}`));
   }
   if (view.gold_passages) facts.push(fact("gold passages", said(view.gold_passages.join(", ") || "none")));
   return h("dl", { class: "facts-of" }, facts);

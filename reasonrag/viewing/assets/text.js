@@ -41,10 +41,11 @@ function said(text, attributes = {}) {
 
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
-/** Two digits; of small numbers those that tell them from nothing; a dash for what is not known. */
+/** Two digits; of those close to nothing or to 1 as many as tell them from it; a dash for what is not known. */
 function number(value) {
   if (value === null || value === undefined) return "–";
-  if (value !== 0 && Math.abs(value) < 0.01) return value.toPrecision(1);
+  if (value !== 0 && Math.abs(value) < 0.01) return value.toPrecision(2);
+  for (let digits = 2; digits < 7; digits++) if (Number(value.toFixed(digits)) !== 1) return value.toFixed(digits);
   return value.toFixed(2);
 }
 
