@@ -33,7 +33,9 @@ def test_the_wheel_holds_the_prompts_and_the_type_markers(wheel: zipfile.ZipFile
     """Files that are no Python are forgotten easily, and missed only on the machine of somebody else."""
     names = set(wheel.namelist())
     assert {f"reasonrag/prompts/{name}.txt" for name in PROMPT_NAMES} <= names
-    assert "reasonrag/templates/audit.html.j2" in names
+    assert {"reasonrag/templates/audit.html.j2", "reasonrag/templates/view.html.j2"} <= names
+    assets = (ROOT / "reasonrag" / "viewing" / "assets").rglob("*")
+    assert {str(path.relative_to(ROOT)) for path in assets if path.is_file()} <= names
     shipped = {path.relative_to(ROOT) for path in (ROOT / "train_configs").rglob("*") if path.is_file()}
     assert {f"reasonrag/{path}" for path in shipped} <= names
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
