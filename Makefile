@@ -107,4 +107,4 @@ endef
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-train runs/demo data/demo
+	rm -rf .venv .venv-train runs/demo data/demo tests/artefacts
