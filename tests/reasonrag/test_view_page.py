@@ -17,6 +17,7 @@ from playwright.sync_api import Page, expect
 
 import reasonrag
 from preference import RolloutRecord
+from reasonrag.errors import InputError
 from reasonrag.viewing.details import QuestionView, question_view
 from reasonrag.viewing.page import read_all
 from reasonrag.viewing.rows import QuestionRow
@@ -380,6 +381,14 @@ def not_text(page: Page) -> list[str]:
     if MARK in page.locator("main, #detail").first.inner_text():
         missing += [f"cannot be read: {each}" for each in ATTACKS[:3] if each not in said]
     return [*missing, *hidden[:5]]
+
+
+def test_half_a_surrogate_pair_is_refused_with_its_line(run: Path, tmp_path: Path) -> None:
+    """No text has one, so the reader of JSON takes none: it says where, before anything is shown."""
+    first, *_ = (run / "rollouts.jsonl").read_text("utf-8").splitlines()
+    (tmp_path / "rollouts.jsonl").write_text(first.replace("Where", "\\ud800 where", 1) + "\n", "utf-8")
+    with pytest.raises(InputError, match=r"rollouts.jsonl, line 1 is not JSON"):
+        reasonrag.view(tmp_path)
 
 
 # -- size ------------------------------------------------------------------------------------------------------
