@@ -12,7 +12,7 @@ TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-ch
 # Brings the vocabulary that Qwen2.5 has, for the tests of prompt parity; its dependencies are not for them.
 VOCABULARY := dashscope==2.0.2
 
-.PHONY: demo test test-core lint types golden bench loop train-env tiny-model clean
+.PHONY: demo test test-core lint types golden bench loop pictures train-env tiny-model clean
 
 demo: .venv/core
 	@rm -rf runs/demo data/demo
@@ -45,6 +45,10 @@ bench: .venv/core
 # A tiny student learns from its own exploration, on two cores; see benchmarks/README.md. What is done is not repeated.
 loop: .venv/core .venv-train/ready
 	$(BIN)/python benchmarks/loop.py --append benchmarks/RESULTS.md --json benchmarks/loop.json
+
+# The pictures of the README, taken in a browser of the page of a real run.
+pictures: .venv/browser
+	$(BIN)/python benchmarks/pictures.py
 
 # LLaMA-Factory in an environment of its own: its pins exclude the newest of everything else.
 train-env: .venv-train/ready

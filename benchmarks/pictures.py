@@ -1,11 +1,13 @@
 """`make pictures`: the pictures of the README, taken of a real run in a real browser.
 
 Explores the demo's questions with the offline teacher, opens the page of the data set that comes of them, and takes the
-overview, the tree of the question with the most pairs, and the pair of queries with the widest margin in it.
+overview, the smallest of the trees with several pairs, and in the question with the most pairs that of two queries with
+the widest margin.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import tempfile
@@ -23,8 +25,9 @@ from reasonrag.viewing.sources import Explored, open_collection
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT = 1440, 860
-COLORS = 128
-"""Enough for a page, and a fifth of the bytes."""
+COLORS = 256
+"""Enough for a page, and a fourth of the bytes."""
+SEVERAL = 4
 
 sys.path.insert(0, str(ROOT / "tests"))
 from get_browser import start  # noqa: E402 - the tests' own way to a browser
@@ -34,36 +37,50 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        run, data = Path(scratch) / "runs" / "demo", Path(scratch) / "data" / "demo"
+    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+        run, data = Path("runs/demo"), Path("data/demo")
         reasonrag.generate(dataset="atlas", limit=40, run=run)
         reasonrag.pairs(run, out=data)
-        page = reasonrag.view(data, out=Path(scratch) / "view.html")
-        explored = _most_pairs(data)
-        pair = _widest(explored)
-        place = f"#/q/{quote(explored.question.question_id, safe='')}"
+        page = reasonrag.view(data).resolve()
+        explored = list(open_collection(data).scan())
+        most = max(explored, key=lambda each: len(_kept(each)))
+        small = min((each for each in explored if len(_kept(each)) >= SEVERAL), key=_calls)
+        places = {
+            "overview": "#/",
+            "tree": _place(small),
+            "pair": f"{_place(most)}/pair/{_widest(most).pair.pair_id}",
+        }
         with sync_playwright() as playwright:
             browser = start(playwright)
             if browser is None:
                 sys.exit("no browser is here: python tests/get_browser.py gets one")
             tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-            for name, where in (("overview", "#/"), ("tree", place), ("pair", f"{place}/pair/{pair.pair.pair_id}")):
+            for name, where in places.items():
                 tab.goto("about:blank")
                 tab.goto(f"{page.as_uri()}{where}")
                 tab.wait_for_selector("#stage h2")
+                if name == "tree":
+                    tab.click("[data-size=fit]")
                 _keep(tab, PICTURES / f"{name}.png")
             browser.close()
 
 
-def _most_pairs(data: Path) -> Explored:
-    """The question with the most pairs, the first among equals."""
-    return max(open_collection(data).scan(), key=lambda each: sum(pair.dropped is None for pair in each.candidates))
+def _kept(explored: Explored) -> list[Candidate]:
+    return [each for each in explored.candidates if each.dropped is None]
+
+
+def _calls(explored: Explored) -> int:
+    return explored.question.usage.calls if explored.question.usage else 0
+
+
+def _place(explored: Explored) -> str:
+    """Of a question in the page."""
+    return f"#/q/{quote(explored.question.question_id, safe='')}"
 
 
 def _widest(explored: Explored) -> Candidate:
-    """Its pair of two queries with the widest margin."""
-    kept = [each for each in explored.candidates if each.dropped is None and each.types == ("query", "query")]
-    return max(kept, key=lambda each: each.margin)
+    """Of its pairs of two queries the one with the widest margin."""
+    return max((each for each in _kept(explored) if each.types == ("query", "query")), key=lambda each: each.margin)
 
 
 def _keep(tab: Page, path: Path) -> None:

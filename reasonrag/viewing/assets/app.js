@@ -1,6 +1,6 @@
 // Puts the page together: what the address says is what is shown; keys, and what happens while data is on its way.
 
-const state = { rows: [], byId: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, whole: false, filled: "" };
+const state = { rows: [], byId: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, size: "choice", filled: "" };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
 
@@ -101,10 +101,11 @@ function showDetail(route, view, tree) {
   else closeDetail();
   // after that, because an open detail leaves the drawing less room
   redraw(view, tree, pair?.tree === tree ? pair : null, {
-    whole: state.whole,
-    choose: (whole) => {
-      state.whole = whole;
+    size: state.size,
+    choose: (size) => {
+      state.size = size;
       showDetail(route, view, tree);
+      stage.querySelector(`.how-much [data-size="${size}"]`)?.focus();
     },
     open: (picked) => {
       location.hash = questionLink(view.id, "step", tree, picked.id);

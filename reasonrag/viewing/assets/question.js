@@ -105,20 +105,25 @@ function questionSection(view, row, chosenTree) {
   return parts;
 }
 
-/** Draws the tree anew where something else is wanted of it: all, or what is around the choice of a pair. */
+const SIZES = { choice: "The choice of this pair", whole: "Whole tree", fit: "All at once" };
+
+/** Draws the tree anew where something else is wanted of it: what is around the choice of a pair, or all, however small. */
 function redraw(view, tree, pair, show) {
   const frame = stage.querySelector(".frame");
   if (!frame) return;
-  const around = pair && show.whole !== true ? pair : null;
+  const around = pair && show.size === "choice" ? pair : null;
   const name = JSON.stringify(around ? [pair.chosen, pair.rejected] : []);
   if (frame.dataset.drawn !== name) {
     frame.replaceChildren(drawTree(view, tree, { pair: around, open: show.open }));
     frame.scrollTo(0, 0);
     frame.dataset.drawn = name;
   }
-  const choose = (whole, text) =>
-    h("button", { type: "button", "aria-pressed": String(Boolean(show.whole) === whole), on: { click: () => show.choose(whole) } }, text);
-  stage.querySelector(".how-much").replaceChildren(...(pair ? [choose(false, "The choice of this pair"), choose(true, "Whole tree")] : []));
+  frame.firstChild.classList.toggle("fit", show.size === "fit");
+  const sizes = Object.keys(SIZES).filter((size) => pair || size !== "choice");
+  const chosen = sizes.includes(show.size) ? show.size : "whole";
+  const choose = (size) =>
+    h("button", { type: "button", "data-size": size, "aria-pressed": String(size === chosen), on: { click: () => show.choose(size) } }, SIZES[size]);
+  stage.querySelector(".how-much").replaceChildren(...sizes.map(choose));
 }
 
 function treeTabs(view, row, chosen) {

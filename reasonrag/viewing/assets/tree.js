@@ -1,5 +1,5 @@
-// The drawing of a tree: the question at the left, a column for each layer, the first child beside its parent. Decides
-// what is drawn how, by d3.
+// The drawing of a tree: the question at the left, a column for each layer, the child with the smallest branch beside its
+// parent. Decides what is drawn how, by d3.
 
 const ROW = 44;
 const COLUMN = 236;
@@ -66,6 +66,8 @@ function drawTree(view, tree, { pair = null, open }) {
   const folded = (step) => (below[step.id] && !drawn.has(step.id) ? below[step.id] : 0);
   const roles = rolesOf(view, tree);
   const root = d3.stratify().id((step) => step.id).parentId((step) => step.parent)(steps);
+  // small branches first: so the lines to the large ones stay short
+  root.count().sort((a, b) => a.value - b.value || a.data.id - b.data.id);
   let leaves = 0;
   root.eachAfter((node) => {
     node.y = node.depth * COLUMN + 20;
