@@ -111,4 +111,4 @@ endef
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-train runs/demo data/demo
+	rm -rf .venv .venv-train runs/demo data/demo tests/artefacts

@@ -17,6 +17,7 @@ from playwright.sync_api import Page, expect
 
 import reasonrag
 from preference import RolloutRecord
+from reasonrag.errors import InputError
 from reasonrag.viewing.details import QuestionView, question_view
 from reasonrag.viewing.page import read_all
 from reasonrag.viewing.rows import QuestionRow
@@ -25,7 +26,7 @@ from reasonrag.viewing.sources import open_collection
 from .hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_mishaps, make
 from .pages import NARROW, WIDE, Visit, barriers, did_run, keep, overflow
 
-QUESTIONS, MANY = 8, 5_000
+QUESTIONS, MANY, LARGE_MB = 8, 5_000, 3
 TREE = ".frame svg.tree"
 HIDDEN = "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe]"
 """What turns text around, or is there without being seen; joiners are spelling."""
@@ -382,12 +383,20 @@ def not_text(page: Page) -> list[str]:
     return [*missing, *hidden[:5]]
 
 
+def test_half_a_surrogate_pair_is_refused_with_its_line(run: Path, tmp_path: Path) -> None:
+    """No text has one, so the reader of JSON takes none: it says where, before anything is shown."""
+    first, *_ = (run / "rollouts.jsonl").read_text("utf-8").splitlines()
+    (tmp_path / "rollouts.jsonl").write_text(first.replace("Where", "\\ud800 where", 1) + "\n", "utf-8")
+    with pytest.raises(InputError, match=r"rollouts.jsonl, line 1 is not JSON"):
+        reasonrag.view(tmp_path)
+
+
 # -- size ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 5,000 questions with the smallest trees that give a pair."""
+    """The page of 5,000 questions with the smallest trees that give a pair, of which a part has room in it."""
     place = tmp_path_factory.mktemp("large")
     ends = [{"f1": f1, "em": f1, "steps": 1, "end": "answer"} for f1 in (1.0, 0.0)]
     root = {"id": 0, "parent_id": None, "children_ids": [1, 2], "layer": None, "visits": 2, "rollouts": ends}
@@ -432,11 +441,11 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file.write(
                 orjson.dumps(record | {"question_id": f"q{number}", "question": f"Which of {number:,}?"}) + b"\n"
             )
-    return reasonrag.view(place)
+    return reasonrag.view(place, max_mb=LARGE_MB)
 
 
 def test_thousands_of_questions_can_be_searched_and_scrolled(visit: Visit, large: Path) -> None:
-    """All are in the list, words find one of them, and its end is reached and leads on."""
+    """All are in the list, words find one of them, its end is reached by key and by scrolling, and its order is one."""
     page = visit(large)
     wait_for_list(page, MANY)
     page.fill("#filter-text", "q4321")
@@ -446,14 +455,27 @@ def test_thousands_of_questions_can_be_searched_and_scrolled(visit: Visit, large
     wait_for_list(page, MANY)
     page.locator("#questions a").first.focus()
     page.keyboard.press("End")
-    last = page.locator("#questions a:focus")
-    expect(last).to_contain_text("Which of 4,999?")
+    expect(page.locator("#questions a:focus")).to_have_attribute("data-place", str(MANY - 1))
     for top in (4_000, 3_400):
         page.locator("#list-frame").evaluate("(frame, top) => frame.scrollTo(0, top)", top)
         page.wait_for_function("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     places = page.locator("#questions a").evaluate_all("all => all.map(each => Number(each.dataset.place))")
     assert places == sorted(places), "Tab goes through the list in another order than the eye"
     page.locator("#list-frame").evaluate("frame => frame.scrollTo(0, frame.scrollHeight)")
-    page.get_by_text("Which of 4,999?").click()
+    expect(page.locator(f"#questions [data-place='{MANY - 1}']")).to_be_in_viewport()
+
+
+def test_a_page_that_has_no_room_for_all_trees_says_so(visit: Visit, large: Path) -> None:
+    """It keeps to its limit, lists all questions, those first whose trees it has, and names the way to the others."""
+    assert large.stat().st_size <= LARGE_MB * 10**6
+    page = visit(large)
+    wait_for_list(page, MANY)
+    page.locator("#questions a").first.click()
     page.locator(TREE).wait_for()
     assert page.locator(".pair-table tbody tr").count() == 1
+    page.locator("#questions a").first.focus()
+    page.keyboard.press("End")
+    expect(page.locator("#questions a:focus")).to_contain_text("tree not in this page")
+    page.keyboard.press("Enter")
+    page.get_by_text("The page had no room for the tree of this question").wait_for()
+    page.get_by_text("reasonrag view --serve").wait_for()
