@@ -13,6 +13,7 @@ import typer
 
 from reasonrag.commandline import JSON, flag
 from reasonrag.errors import InputError
+from reasonrag.terminal_text import on_one_line
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 SOURCE = typer.Argument(metavar="RUN|DIR", help="Run directory of generate, or data set of pairs", show_default=False)
@@ -42,7 +43,7 @@ def view(
 
         with reading(path) as watch:
             page = write(path, watch=watch, out=out, **flags)
-        print(f"wrote {page} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
+        print(f"wrote {on_one_line(str(page))} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
         return
     if out is not None:
         raise InputError("--serve writes nothing; leave out --out")
@@ -50,7 +51,7 @@ def view(
     from reasonrag.viewing.looking import serve_view
 
     def say(address: str) -> None:
-        print(f"showing {path} at {address}  (stop with Ctrl-C)", flush=True)
+        print(f"showing {on_one_line(str(path))} at {address}  (stop with Ctrl-C)", flush=True)
         port = address.rstrip("/").rpartition(":")[2]
         print(f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then the same address", flush=True)
 

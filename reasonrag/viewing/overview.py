@@ -50,7 +50,7 @@ class TreeFacts(BaseModel):
 
 class Overview(BaseModel):
     """The object of `stats --json`. Histograms by name: `reward_query`, `reward_evidence`, `reward_answer` (steps of
-    the trees, or of the states), `margin`, `confidence` (pairs in the data set), `chosen`, `rejected` (lengths of their
+    the trees, or of the states), `margin`, `confidence` (kept pairs), `chosen`, `rejected` (lengths of their
     replies in `length_unit`), `cost` (dollars a question), `calls` (a question)."""
 
     kind: Literal["run", "data set"]

@@ -68,9 +68,9 @@ def reasons(
 def _state(each: Candidate) -> str:
     turn = _TURN_WORDS.get(each.state.action or "", "what to say")
     layer = each.state.layer
-    steps = "no step" if layer == 0 else "1 step" if layer == 1 else f"{layer} steps"
+    when = "at the very beginning" if layer == 0 else f"after {_count(layer, 'step')}"
     return (
-        f"Both steps answer the same prompt, after {steps} (layer {layer}), where the agent had to say {turn}. "
+        f"Both steps answer the same prompt, {when} (layer {layer}), where the agent had to say {turn}. "
         "Only what it said differs."
     )
 
@@ -226,7 +226,7 @@ def _checks(each: Candidate) -> list[str]:
 
 def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, flipped: bool, caps_known: bool) -> str:
     if each.dropped is not None:
-        return f"Not in the data set: {_dropped(each, rules)}."
+        return f"Left out: {_dropped(each, rules)}."
     where = {"train": " for training", "validation": " for validation"}.get(part or "", "")
     turned = " Its sides were exchanged on purpose (--flip)." if flipped else ""
     capped = (
@@ -234,7 +234,7 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
         if each.tags and not caps_known
         else ""
     )
-    said = f"In the data set{where}: it passes every filter"
+    said = f"Kept{where}: it passes every filter"
     if each.pair.label == "value":
         said += f" (margin at least {number(rules.min_margin)}, confidence at least {number(rules.min_confidence)}"
         widest = ", widest margin of this state for these two action types"

@@ -280,7 +280,7 @@ def test_a_data_set_opens_with_the_trees_it_was_made_of(visit: Visit, page_of_pa
     page.get_by_role("link", name=row.question).click()
     page.locator(TREE).wait_for()
     page.locator(".pair-table a").first.click()
-    page.get_by_text("In the data set, ").first.wait_for()
+    page.get_by_text("Kept, ").first.wait_for()
 
 
 # -- looks -----------------------------------------------------------------------------------------------------

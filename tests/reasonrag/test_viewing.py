@@ -393,7 +393,7 @@ def test_every_drop_reason_is_a_sentence_with_the_numbers_that_decided(reason: D
     [each] = candidates_of(state)
     pair = each.pair.model_copy(update={"margin": 0.0499, "confidence": 0.6, "similarity": 0.95})
     text = told(replace(each, pair=pair, dropped=reason), rules=rules)
-    assert f"verdict: Not in the data set: {DROPPED[reason]}" in text or DROPPED[reason] in text
+    assert f"verdict: Left out: {DROPPED[reason]}" in text or DROPPED[reason] in text
     assert text.endswith(f"({reason}).")
 
 
@@ -409,7 +409,7 @@ def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
     """Its part, whether it was turned, and what was not looked at."""
     each = first_pair(siblings(GOOD, BAD))
     assert "it passes every filter (margin at least 0.05, confidence at least 0.70" in told(each)
-    assert "In the data set for validation" in told(each, part="validation")
+    assert "Kept for validation" in told(each, part="validation")
     assert "exchanged on purpose" in told(each, part="train", flipped=True)
     tagged = replace(each, pair=each.pair.model_copy(update={"tags": ["efficiency_only"]}))
     assert "capped over the whole data set" in told(tagged, caps_known=False)
@@ -450,7 +450,7 @@ def test_every_candidate_has_its_verdict(made: Made) -> None:
                 assert topics[-1] == "verdict"
                 assert Counter(topics)["label"] == Counter(topics)["verdict"] == 1
                 verdict = pair.why[-1].text
-                assert f"({pair.dropped})." in verdict if pair.dropped else verdict.startswith("In the data set")
+                assert f"({pair.dropped})." in verdict if pair.dropped else verdict.startswith("Kept")
 
 
 # -- details ---------------------------------------------------------------------------------------------------

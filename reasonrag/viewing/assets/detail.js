@@ -17,7 +17,7 @@ function stepDetail(view, treeNumber, step) {
     step.parse_error ? parseError(step) : null,
     kept.length
       ? [h("h4", {}, "In these pairs"), h("ul", {}, kept.map((pair) => pairItem(view, pair, step)))]
-      : h("p", { class: "note" }, pairs.length ? `None of its ${plural(pairs.length, "candidate pair")} is in the data set; see below the drawing for the reasons.` : "It had no sibling to be compared with."),
+      : h("p", { class: "note" }, pairs.length ? `None of its ${plural(pairs.length, "candidate pair")} is kept; see below the drawing for the reasons.` : "It had no sibling to be compared with."),
     step.ends.length ? endsTable(step) : null,
     h("h4", {}, "Reply"),
     block(step.response),
@@ -136,8 +136,8 @@ function pairDetail(view, pair) {
   return [
     h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, layer ${state.layer}`)),
     pair.dropped
-      ? h("p", { class: "verdict warning" }, "Not in the data set: ", DROPPED[pair.dropped] ?? "", " (", h("code", {}, pair.dropped), ")")
-      : h("p", { class: "verdict passed" }, `In the data set${pair.part ? `, ${pair.part === "train" ? "training" : pair.part} part` : ""}${pair.flipped ? ", sides exchanged on purpose" : ""}`),
+      ? h("p", { class: "verdict warning" }, "Left out: ", DROPPED[pair.dropped] ?? "", " (", h("code", {}, pair.dropped), ")")
+      : h("p", { class: "verdict passed" }, `Kept${pair.part ? `, ${pair.part === "train" ? "training" : pair.part} part` : ""}${pair.flipped ? ", sides exchanged on purpose" : ""}`),
     sides(view, state, chosen, rejected),
     h("h4", {}, "Why it was labelled so"),
     h("dl", { class: "why" }, d3.groups(pair.why, (each) => each.topic).map(([topic, found]) => [h("dt", { class: topic }, TOPICS[topic]), found.map((each) => h("dd", {}, visible(each.text)))])),

@@ -100,8 +100,8 @@ function chartsOf(o) {
   found.push(bars("Yield", `${plural(o.questions_with_a_pair, "question")} of ${count(o.questions)} gave a pair, ${plural(o.pairs, "pair")} in all.`,
     [["questions", o.questions], ["with a tree", explored], ["whose ends differ", o.ends.mixed ?? 0], ["with a pair", o.questions_with_a_pair]], { columns: ["", "questions"], label: "questions" }));
   if (o.candidates) {
-    found.push(bars("Candidates", `Every two steps of a state are a candidate; ${count(o.pairs)} of ${count(o.candidates)} are in the data set, the others are left out for one reason each.`,
-      [["in the data set", o.pairs], ...Object.entries(o.dropped).sort((a, b) => b[1] - a[1])], { columns: ["what became of it", "candidates"], label: "candidates", color: "var(--two)" }));
+    found.push(bars("Candidates", `Every two steps of a state are a candidate; ${count(o.pairs)} of ${count(o.candidates)} are kept, the others are left out for one reason each.`,
+      [["kept", o.pairs], ...Object.entries(o.dropped).sort((a, b) => b[1] - a[1])], { columns: ["what became of it", "candidates"], label: "candidates", color: "var(--two)" }));
   }
   if (o.pairs) {
     found.push(stacked("Pairs by layer", "Layer of the state; colours are the action type of the chosen step.", o.pairs_by_layer, SERIES, { x: "layer", y: "pairs" }));

@@ -82,7 +82,7 @@ function glossary() {
 
 const HOW =
   "Pick a step to read its prompt and reply, or a pair below to see why it was labelled so. Keys: t goes into the tree, arrows move, Enter opens, " +
-  "Esc closes, j and k are the next and the last question, / searches.";
+  "Esc closes, j and k go to the next and the previous question, / searches.";
 
 /** The part of the page that shows one question; `place` says which step or pair is open. */
 function questionSection(view, row, chosenTree) {
@@ -154,9 +154,9 @@ function pairsSection(view) {
   return h(
     "section",
     { class: "pairs" },
-    h("h3", {}, `Pairs in the data set (${kept.length})`),
-    kept.length ? pairTable(view, kept, "Pairs in the data set") : h("p", {}, noPair(view)),
-    dropped.length ? h("h3", {}, `Candidates that are not in it (${view.pairs.length - kept.length})`) : null,
+    h("h3", {}, `Pairs (${kept.length})`),
+    kept.length ? pairTable(view, kept, "Pairs") : h("p", {}, noPair(view)),
+    dropped.length ? h("h3", {}, `Candidates that were left out (${view.pairs.length - kept.length})`) : null,
     dropped.map(([reason, pairs]) => {
       const details = h("details", { class: "reason" }, h("summary", {}, h("code", {}, reason), ` ${DROPPED[reason] ?? ""} (${pairs.length})`));
       details.addEventListener("toggle", () => {
