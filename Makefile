@@ -78,7 +78,7 @@ endef
 	@touch $@
 
 # A Chromium for the tests of pages, once; where none can be had a line says so, and they are skipped.
-.venv/browser: tests/get_browser.py | .venv/test
+.venv/browser: tests/get_browser.py .venv/test
 	$(BIN)/python tests/get_browser.py
 	@touch $@
 

@@ -66,6 +66,9 @@ class ParseFailure(Record):
     repair: str | None = None
 
 
+CameTo = Literal["right", "partly right", "wrong", "failed"]
+
+
 class FinalScore(Record):
     """The end of one real continuation: its answer's scores, 0 for a failed step. `steps`: edges from the root.
 
@@ -84,6 +87,13 @@ class FinalScore(Record):
     def quality(self) -> float:
         """What search and labels took for the answer's quality."""
         return (self.f1 or 0.0) if self.outcome is None else self.outcome
+
+    @property
+    def came_to(self) -> CameTo:
+        """The same in a word; `failed` where a step could not be read."""
+        if self.end == "failed":
+            return "failed"
+        return "right" if self.quality >= 1 else "wrong" if self.quality <= 0 else "partly right"
 
 
 class Outcome(Record):

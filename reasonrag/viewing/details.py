@@ -6,6 +6,7 @@ siblings share theirs; what a passage says is named by its place in the prompt. 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pydantic import BaseModel
@@ -26,10 +27,10 @@ from preference import (
 )
 from preference.candidates import Ends, Tag
 from preference.formats import SplitName
-from preference.records import FailedContinuation, FinalScore, Outcome, RecipeRef, UnreadableJudgement
+from preference.records import CameTo, FailedContinuation, FinalScore, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.prompting import inert
 from reasonrag.viewing.branches import Fate, fates
-from reasonrag.viewing.reasons import Reason, reasons
+from reasonrag.viewing.reasons import Reason, cautions, reasons
 from reasonrag.viewing.sources import Explored, Tree
 
 
@@ -43,6 +44,17 @@ class PassageView(BaseModel):
     gold: bool | None
     start: int | None
     end: int | None
+
+
+class EndView(BaseModel):
+    """Continuations that ended alike. times: how many. quality: what search and labels took for the answer's."""
+
+    came_to: CameTo
+    quality: float
+    f1: float | None
+    em: float | None
+    steps: int
+    times: int
 
 
 class StepView(BaseModel):
@@ -79,7 +91,8 @@ class StepView(BaseModel):
     rewards: dict[str, float | None] = {}
     observations: float | None = None
     expected_outcome: float | None = None
-    ends: list[FinalScore] = []
+    ends: list[EndView] = []
+    """Of the counted continuations through it, equal ones together."""
 
 
 class TreeView(BaseModel):
@@ -126,6 +139,8 @@ class PairView(BaseModel):
     dropped: DropReason | None
     part: SplitName | None
     flipped: bool
+    cautions: list[str]
+    """Why one should look twice before one believes the label."""
     why: list[Reason]
 
 
@@ -243,8 +258,18 @@ def _step(node: RolloutNode, record: RolloutRecord, fate: Fate, texts: _Texts) -
         rewards=node.rewards,
         observations=node.observations,
         expected_outcome=node.expected_outcome,
-        ends=node.rollouts,
+        ends=_ends(node.rollouts),
     )
+
+
+def _ends(rollouts: Sequence[FinalScore]) -> list[EndView]:
+    """The most frequent first."""
+    return [
+        EndView.model_construct(
+            came_to=end.came_to, quality=end.quality, f1=end.f1, em=end.em, steps=end.steps, times=times
+        )
+        for end, times in Counter(rollouts).most_common()
+    ]
 
 
 def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[PassageView] | None:
@@ -277,16 +302,21 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
 
 def _states(explored: Explored, texts: _Texts) -> tuple[list[StateView], dict[int, int]]:
     """The states that pairs are of, and the number of each by identity: one prompt of two runs is two states here."""
-    known = {(tree.record.config_hash, tree.record.seed): number for number, tree in enumerate(explored.trees)}
+    known = {_name(tree.record): number for number, tree in enumerate(explored.trees)}
     found: list[StateView] = []
     numbers: dict[int, int] = {}
     for each in explored.candidates:
         state = each.state
         if id(state) not in numbers:
             numbers[id(state)] = len(found)
-            tree = known.get((state.origin.config_hash or "", state.origin.seed or 0))
+            tree = known.get((state.origin.config_hash, state.origin.seed, state.question_id))
             found.append(_state(state, tree, texts))
     return found, numbers
+
+
+def _name(record: RolloutRecord) -> tuple[str | None, int | None, str]:
+    """What a state and its tree have in common."""
+    return record.config_hash, record.seed, record.question_id
 
 
 def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
@@ -326,15 +356,9 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
 
 
 def _pair(each: Candidate, explored: Explored, state: int, rules: PairingRules, *, caps_known: bool) -> PairView:
-    pair, origin = each.pair, each.state.origin
-    tree = next(
-        (
-            tree
-            for tree in explored.trees
-            if (tree.record.config_hash, tree.record.seed) == (origin.config_hash, origin.seed)
-        ),
-        None,
-    )
+    pair = each.pair
+    name = each.state.origin.config_hash, each.state.origin.seed, each.state.question_id
+    tree = next((tree for tree in explored.trees if _name(tree.record) == name), None)
     part, flipped = explored.parts.get(pair.pair_id), pair.pair_id in explored.flipped
     return PairView.model_construct(
         id=pair.pair_id,
@@ -351,5 +375,6 @@ def _pair(each: Candidate, explored: Explored, state: int, rules: PairingRules, 
         dropped=each.dropped,
         part=part,
         flipped=flipped,
+        cautions=cautions(each),
         why=reasons(each, tree, rules, part=part, flipped=flipped, caps_known=caps_known),
     )

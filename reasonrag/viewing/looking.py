@@ -29,13 +29,15 @@ def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **fl
     place = Path(path)
     collection = open_collection(place, settings.trees)
     out = settings.out or (place if place.is_dir() else place.parent) / VIEW_PAGE
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out {out} must end in .html: it is a page, and would replace what is there")
     if out.is_dir():
         raise InputError(f"--out {out} is a directory; name a file in it, for instance {out / VIEW_PAGE}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_page(collection, out, most=settings.max_mb * 10**6, seed=settings.seed, watch=watch or _unwatched)
     except OSError as error:
-        raise InputError(f"cannot write {error.filename or out}: {error.strerror or error}") from error
+        raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
     return out
 
 

@@ -17,12 +17,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel
 
-from preference import Candidate, DropReason, FinalScore, Usage
+from preference import Candidate, DropReason, Usage
 from preference.candidates import QuestionRecord
 from preference.selection import DROP_REASONS
 from reasonrag.audit_report import Histogram
 from reasonrag.audit_statistics import histogram, whole_edges
 from reasonrag.summaries import RunCounts, mean
+from reasonrag.viewing.reasons import cautions
 from reasonrag.viewing.sources import Collection, Explored
 
 BINS = 20
@@ -73,6 +74,8 @@ class Overview(BaseModel):
     mean_margin: float | None
     mean_confidence: float | None
     dropped: dict[str, int]
+    doubtful: int
+    """Kept pairs whose label one should look at twice (`reasons.cautions`)."""
     usage: Usage | None
     """Null where it is not known."""
     histograms: dict[str, Histogram]
@@ -110,7 +113,7 @@ class Counts:
         for tree in explored.trees:
             self._run.add(tree.record)
             for end in tree.record.nodes[0].rollouts if tree.record.nodes else ():
-                self._ends_by_steps.setdefault(end.steps, Counter())[end_name(end)] += 1
+                self._ends_by_steps.setdefault(end.steps, Counter())[end.came_to] += 1
         self._add_steps(explored)
         self._candidates += len(explored.candidates)
         for each in explored.candidates:
@@ -178,7 +181,8 @@ class Counts:
             mean_margin=_mean(kept.margins),
             mean_confidence=_mean(kept.confidences),
             dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
-            usage=self._usage,
+            doubtful=sum(kept.doubtful),
+            usage=self._usage if self._usage and self._usage.calls else None,
             histograms=_histograms(self._values, kept),
             length_unit=kept.unit,
             trees=self._tree_facts() if collection.kind == "run" else None,
@@ -189,7 +193,7 @@ class Counts:
     def _tree_facts(self) -> TreeFacts:
         run = self._run
         return TreeFacts(
-            steps=run.nodes,
+            steps=run.nodes - run.done,
             continuations=run.continuations,
             mean_f1=mean(run.f1, run.with_gold),
             mean_em=mean(run.em, run.with_gold),
@@ -220,6 +224,7 @@ class _Pairs:
         self.confidences: list[float | None] = []
         self.tokens: list[tuple[int | None, int | None]] = []
         self.words: list[tuple[int, int]] = []
+        self.doubtful: list[bool] = []
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -239,6 +244,7 @@ class _Pairs:
         self.margins.append(each.pair.margin)
         self.confidences.append(each.confidence)
         self.tokens.append((both[0].tokens, both[1].tokens))
+        self.doubtful.append(bool(cautions(each)))
         self.words.append((len(both[0].response.split()), len(both[1].response.split())))
 
     def without(self, places: Container[int]) -> _Pairs:
@@ -256,13 +262,6 @@ class _Pairs:
         return {str(layer): dict(counts) for layer, counts in sorted(found.items())}
 
 
-def end_name(end: FinalScore) -> str:
-    """What a continuation came to, in a word."""
-    if end.end == "failed":
-        return "failed"
-    return "right" if end.quality >= 1 else "wrong" if end.quality <= 0 else "partly right"
-
-
 def _histograms(values: dict[str, array[float]], kept: _Pairs) -> dict[str, Histogram]:
     """Those for which there are values."""
     found = {name: histogram(np.array(values[name]), SHARES) for name in _REWARDS if name in values}
@@ -275,7 +274,7 @@ def _histograms(values: dict[str, array[float]], kept: _Pairs) -> dict[str, Hist
     if len(lengths):
         edges = whole_edges(lengths)
         found |= {"chosen": histogram(lengths[:, 0], edges), "rejected": histogram(lengths[:, 1], edges)}
-    if "calls" in values:
+    if any(values.get("calls", ())):
         found["calls"] = histogram(np.array(values["calls"]), whole_edges(np.array(values["calls"])))
     if any(values.get("cost", ())):
         costs = np.array(values["cost"])

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from preference import DropReason
 from preference.candidates import Ends
+from reasonrag.viewing.reasons import cautions
 from reasonrag.viewing.sources import Explored
 
 
@@ -18,6 +19,8 @@ class KeptPair(BaseModel):
     type: str | None
     margin: float | None
     confidence: float | None
+    doubtful: bool
+    """Whether its label should be looked at twice."""
 
 
 class QuestionRow(BaseModel):
@@ -25,6 +28,8 @@ class QuestionRow(BaseModel):
 
     number: int
     id: str
+    ids: list[str]
+    """Of all its trees; the same question may have several in a data set of several runs."""
     question: str
     golden_answers: list[str]
     ends: Ends | str
@@ -55,6 +60,7 @@ def question_row(explored: Explored) -> QuestionRow:
     return QuestionRow.model_construct(
         number=explored.number,
         id=first.question_id,
+        ids=list(dict.fromkeys(each.question_id for each in explored.questions)),
         question=first.question,
         golden_answers=first.golden_answers,
         ends="failed" if failed else ends.pop() if len(ends) == 1 else "mixed",
@@ -68,7 +74,12 @@ def question_row(explored: Explored) -> QuestionRow:
         cost_usd=sum(costs) if costs else None,
         candidates=len(explored.candidates),
         kept=[
-            KeptPair.model_construct(type=each.chosen.action_type, margin=each.pair.margin, confidence=each.confidence)
+            KeptPair.model_construct(
+                type=each.chosen.action_type,
+                margin=each.pair.margin,
+                confidence=each.confidence,
+                doubtful=bool(cautions(each)),
+            )
             for each in explored.candidates
             if each.dropped is None
         ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,19 +24,20 @@ from pydantic import ValidationError
 from preference import Candidate, DropReason, PairingRules, RolloutRecord, StateRecord
 from preference.candidates import MalformedCandidatesError, QuestionRecord, parse_line, question_key
 from preference.exporting import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
-from preference.formats import FORMATS, SPLITS, SplitName
-from preference.json_items import read_items
+from preference.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
 from preference.labelling import labelled_states
 from preference.paths import question_record
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
 from preference.selection import Kept, beyond_shares, candidates_of, select
 from reasonrag.errors import InputError
+from reasonrag.item_files import read_items
 from reasonrag.pairing import is_data_set
 from reasonrag.runs import CONFIG, ROLLOUTS, TUNING
 
 Line = TypeVar("Line", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
 _LONGEST_VALUE = 1 << 10
+_AGAIN = "Make the data set again of its runs: reasonrag pairs RUN --out DIR"
 _DECODER = json.JSONDecoder()
 ID = "question_id"
 Place: TypeAlias = tuple[int, int]
@@ -170,7 +172,7 @@ class Run:
         for place, line, where in self._lines.all():
             record = _rollout(line, where)
             if record is None:
-                return  # the line that a run is writing at this moment
+                break  # the line that a run is writing at this moment
             number = numbers.setdefault(record.question_id, len(numbers))
             explored = self._explored(number, record, len(kept))
             for each in explored.candidates:
@@ -238,10 +240,15 @@ class DataSet:
         summary = _summary(path)
         self.rules = PairingRules(**summary.rules) if summary and summary.rules else PairingRules()
         self.teachers = set(summary.teachers) if summary else set[str]()
+        if not (path / DROPPED).is_file() and not (path / PAIRS_FILE).is_file():
+            raise InputError(
+                f"{path} has candidates, but neither {PAIRS_FILE} nor {DROPPED} says what became of them: a pairs "
+                "command was stopped there. The same command again writes both"
+            )
         self._candidates, self._questions = _Lines(path / CANDIDATES), _Lines(path / QUESTIONS)
         self._dropped = _dropped(path / DROPPED)
         self._parts, self._flipped = _rows(path)
-        self._trees = _Trees([*trees, *_sources(path, summary)])
+        self._trees = _Trees(trees, _sources(path, summary))
         self.warnings = [*(summary.warnings if summary else ()), *self._trees.warnings]
         self._places: list[tuple[list[Place], list[Place]]] = []
         """Of each question its lines in both files."""
@@ -299,6 +306,12 @@ class DataSet:
         for _, line, where in self._questions.all():
             question = _parsed(line, QuestionRecord, where)
             groups.setdefault(question_key(question.question), []).append(question)
+        alike = [questions for questions in groups.values() if question_id in {each.question_id for each in questions}]
+        if len(alike) > 1:
+            raise InputError(
+                f"{self.path} has {len(alike)} questions with the id {question_id!r}, of several runs; see them with: "
+                f"reasonrag view {self.path}"
+            )
         for number, questions in enumerate(groups.values()):
             names = {each.question_id for each in questions}
             if question_id in names:
@@ -333,9 +346,14 @@ def _summary(path: Path) -> PairSummary | None:
 def _dropped(path: Path) -> dict[str, DropReason]:
     if not path.is_file():
         return {}
-    with path.open("rb") as lines:
-        found = (orjson.loads(line) for line in lines)
-        return {each["pair_id"]: each["reason"] for each in found}
+    found: dict[str, DropReason] = {}
+    for _, line, where in _Lines(path).all():
+        try:
+            each = orjson.loads(line)
+            found[each["pair_id"]] = each["reason"]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise InputError(f"{where} does not say why a pair was dropped. {_AGAIN}") from error
+    return found
 
 
 def _rows(path: Path) -> tuple[dict[str, SplitName], frozenset[str]]:
@@ -345,10 +363,10 @@ def _rows(path: Path) -> tuple[dict[str, SplitName], frozenset[str]]:
     for split in SPLITS:
         file = path / FORMATS["proguide"].file_name(split)
         for item in read_items(file) if file.is_file() else ():
-            name = item.value.get("pair_id")
-            if isinstance(name, str):
+            row = item.value if isinstance(item.value, dict) else {}
+            if isinstance(name := row.get("pair_id"), str):
                 parts[name] = split
-                if item.value.get("flipped"):
+                if row.get("flipped"):
                     flipped.add(name)
     return parts, frozenset(flipped)
 
@@ -374,19 +392,22 @@ _Known: TypeAlias = tuple[str | None, int | None, str]
 class _Trees:
     """The trees of some runs, found by question and configuration when they are first asked for."""
 
-    def __init__(self, runs: Sequence[Path]) -> None:
-        files = {run: _rollouts_of(run) for run in dict.fromkeys(runs)}
+    def __init__(self, given: Sequence[Path], sources: Sequence[Path]) -> None:
+        """given: by the user, who then knows what is missing. sources: as the data set names them."""
+        files = {run: _rollouts_of(run) for run in dict.fromkeys([*given, *sources])}
         self.warnings = [
             f"{run} is not here, so trees of this data set are missing; say where it is with --trees DIR"
             for run, file in files.items()
-            if not file.is_file()
+            if not file.is_file() and not given
         ]
+        self._finding = threading.Lock()
         self._runs = [(run, _Lines(file)) for run, file in files.items() if file.is_file()]
         self._places: dict[_Known, tuple[int, Place]] | None = None
 
     def of(self, questions: Sequence[QuestionRecord]) -> list[Tree]:
-        if self._places is None:
-            self._places = self._find()
+        with self._finding:
+            if self._places is None:
+                self._places = self._find()
         found = []
         for each in questions:
             known = each.origin.config_hash, each.origin.seed, each.question_id
@@ -493,4 +514,4 @@ def _parsed(line: bytes, kind: type[Line], where: str) -> Line:
     try:
         return parse_line(line, kind, where=where)
     except MalformedCandidatesError as error:
-        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
+        raise InputError(f"{error}. {_AGAIN}") from error

@@ -7,7 +7,7 @@ here, and nothing is told by colour alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -19,12 +19,13 @@ from rich.panel import Panel
 from rich.text import Text
 from rich.tree import Tree
 
+from preference.records import CameTo
 from preference.selection import DROP_REASONS
 from reasonrag.errors import InputError, choices
 from reasonrag.prices import dollars
 from reasonrag.review_display import marked
 from reasonrag.terminal_text import on_one_line, shown
-from reasonrag.viewing.details import PairView, PassageView, QuestionView, StateView, StepView, TreeView
+from reasonrag.viewing.details import EndView, PairView, PassageView, QuestionView, StateView, StepView, TreeView
 from reasonrag.viewing.reasons import came_to, number
 
 _STYLES = {"query": "cyan", "evidence": "yellow", "answer": "bold"}
@@ -124,6 +125,8 @@ def show_pair(view: QuestionView, pair_id: str) -> None:
             title = Text.assemble((f"{name} ", f"bold {style}"), f"#{each.id} {_type(each)}, {_worth(each)}")
             console.print(Panel(text, title=title, title_align="left", padding=(0, 1), border_style=style))
         console.print(_heading("why"))
+        for caution in pair.cautions:
+            console.print(_indented(Text(f"LOOK TWICE: {caution}")))
         for reason in pair.why:
             console.print(_indented(Text.assemble((f"{reason.topic}: ", "bold"), shown(reason.text))))
 
@@ -178,7 +181,7 @@ def _source(tree: TreeView) -> str:
     ends = tree.steps[0].ends if tree.steps else []
     calls = f"; {tree.usage.calls:,} replies" if tree.usage.calls else ""  # trees that were imported do not say
     cost = f", {dollars(tree.usage.cost_usd)}" if tree.usage.cost_usd else ""
-    came = f"; of {len(ends):,} continuations {came_to(ends)}" if ends else ""
+    came = f"; of {_results(ends).total():,} continuations {came_to(_results(ends))}" if ends else ""
     recipe = on_one_line(tree.recipe.name)
     return f"{on_one_line(tree.source)}: recipe {recipe}, seed {tree.seed}{calls}{cost}{came}"
 
@@ -274,10 +277,17 @@ def _known(step: StepView) -> str:
         return f"{worth} ({score})"
     if not step.ends:
         return worth
-    right = sum(end.end != "failed" and end.quality >= 1 for end in step.ends)
-    partly = sum(end.end != "failed" and 0 < end.quality < 1 for end in step.ends)
+    counts = _results(step.ends)
+    right, partly = counts["right"], counts["partly right"]
     also = f", {partly} partly" if partly else ""
-    return f"{worth} ({right} of {len(step.ends)} right{also})"
+    return f"{worth} ({right} of {counts.total()} right{also})"
+
+
+def _results(ends: Sequence[EndView]) -> Counter[CameTo]:
+    counts = Counter[CameTo]()
+    for end in ends:
+        counts[end.came_to] += end.times
+    return counts
 
 
 def _numbers(pair: PairView) -> str:
@@ -364,7 +374,9 @@ def _facts(step: StepView) -> Iterator[Text]:
         "worth": None if step.reward is None else number(step.reward),
         "by rule": ", ".join(f"{on_one_line(name)} {number(value)}" for name, value in step.rewards.items()) or None,
         "in search": f"{step.visits:,} visits, value {number(step.value)}" if step.value is not None else None,
-        "continuations": f"{len(step.ends):,}: {came_to(step.ends)}" if step.ends and not step.terminal else None,
+        "continuations": f"{_results(step.ends).total():,}: {came_to(_results(step.ends))}"
+        if step.ends and not step.terminal
+        else None,
         "F1, EM": f"{number(step.f1)}, {number(step.em)}" if step.f1 is not None else None,
         "outcome": f"{on_one_line(step.outcome.name)} {number(step.outcome.value)}" if step.outcome else None,
         "drawn": f"{step.draws} times" if step.draws > 1 else None,

@@ -8,6 +8,7 @@ how the page looks.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from preference.gathering import no_search_for_cycles
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import InputError
 from reasonrag.listening import listening
 from reasonrag.redaction import redact
 from reasonrag.settings import LOOPBACK
@@ -26,7 +27,7 @@ from reasonrag.viewing.page import Listing, about_page, counted, served_page
 from reasonrag.viewing.rows import QuestionRow, capped_row
 from reasonrag.viewing.sources import Collection
 
-_OWN_NAMES = frozenset({LOOPBACK, "localhost", "[::1]"})
+_OWN_NAMES = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?", re.IGNORECASE)
 _FOUND, _BAD, _MISSING, _FORBIDDEN, _BROKEN = 200, 400, 404, 403, 500
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -39,7 +40,8 @@ class Reading:
         self._rows: dict[int, QuestionRow] = {}
         self._counts = Counts(collection)
         self._complete = False
-        self._error: Exception | None = None
+        self.error: str | None = None
+        """What stopped the reading."""
         self._given_up = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -55,8 +57,8 @@ class Reading:
         try:
             with no_search_for_cycles():
                 self._read_all()
-        except (ReasonragError, OSError, ValueError) as error:
-            self._error = error  # told to whoever asks for the list
+        except Exception as error:  # noqa: BLE001 - told to whoever asks for the list, who would wait for ever
+            self.error = redact(str(error) or type(error).__name__)
         self._complete = True
 
     def _read_all(self) -> None:
@@ -67,10 +69,8 @@ class Reading:
                 self._rows[explored.number] = counted(explored, self._counts)
 
     def listing(self, first: int) -> Listing:
-        """The rows from one on, or all once everything was read. Raises what stopped the reading."""
+        """The rows from one on, or all once everything was read."""
         with self._lock:
-            if self._error is not None:
-                raise self._error
             complete = self._complete
             capped = self.collection.capped if complete else {}
             numbers = sorted(number for number in self._rows if complete or number >= first)
@@ -110,12 +110,11 @@ def make_app(reading: Reading) -> web.Application:
 
     async def show_list(request: web.Request) -> web.Response:
         first = request.query.get("from", "0")
-        if not first.isdecimal():
+        if not re.fullmatch(r"[0-9]{1,9}", first):
             return _json({"error": "from must be a number of a question"}, _BAD)
-        try:
-            found = await asyncio.to_thread(reading.listing, int(first))
-        except (ReasonragError, OSError, ValueError) as error:
-            return _json({"error": redact(str(error))}, _BROKEN)
+        if reading.error is not None:
+            return _json({"error": reading.error}, _BROKEN)
+        found = await asyncio.to_thread(reading.listing, int(first))
         return _json(found.model_dump(mode="json"))
 
     async def show_question(request: web.Request) -> web.Response:
@@ -142,10 +141,13 @@ def make_app(reading: Reading) -> web.Application:
 
 @web.middleware
 async def _only_this_machine(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    name = request.host.rpartition(":")[0] or request.host
-    if name not in _OWN_NAMES:
+    if not _OWN_NAMES.fullmatch(request.host):
         return _json({"error": f"this page is at http://{LOOPBACK} alone"}, _FORBIDDEN)
-    answer = await handler(request)
+    answer: web.StreamResponse
+    try:
+        answer = await handler(request)
+    except web.HTTPException as none_of_ours:
+        answer = _json({"error": none_of_ours.reason}, none_of_ours.status)
     answer.headers.update({"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"})
     return answer
 

@@ -158,6 +158,7 @@ def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Pa
         ("failed", lambda: page.select_option("#filter-ends", "failed"), lambda row: row.ends == "failed"),
         ("dropped", lambda: page.select_option("#filter-dropped", reason), lambda row: reason in row.dropped),
         ("unreadable", lambda: page.check("#filter-unreadable"), lambda row: row.unreadable),
+        ("doubtful", lambda: page.check("#filter-doubtful"), lambda row: any(p.doubtful for p in row.kept)),
         (
             "margin",
             lambda: page.fill("#filter-margin", "0.3"),
@@ -169,7 +170,7 @@ def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Pa
                 lambda name=name: page.select_option("#filter-type", name),
                 lambda row, name=name: name in {p.type for p in row.kept},
             )
-            for name in ("query", "evidence", "answer")
+            for name in sorted({p.type for row in rows for p in row.kept if p.type})
         ),
         ("nothing", lambda: page.fill("#filter-text", "no such words"), lambda _: False),
     ]

@@ -191,7 +191,9 @@ def test_a_question_of_two_runs_is_one_question_with_two_trees(tmp_path: Path) -
     runs = [run_of(tmp_path / f"run{seed}", ada(seed=seed), asked(seed)) for seed in (1, 2)]
     package.pairs(runs, out=tmp_path / "data")
     assert len(scanned(tmp_path / "data")) == 3
-    view = view_of(tmp_path / "data", "q1")
+    collection = open_collection(tmp_path / "data")
+    [explored] = [each for each in list(collection.scan()) if len(each.questions) > 1]
+    view = question_view(collection.at(explored.number), collection.rules)
     assert [each.seed for each in view.trees] == [1, 2]
     assert Counter(state.tree for state in view.states) == {0: 2, 1: 2}
     for pair in view.pairs:
@@ -305,21 +307,21 @@ BAD = query("bad", 0.0, rollouts=rollouts_of(0.0, 3), observations=1, expected_o
     ("fields", "says"),
     [
         (recipe("spre"), "of 2 continuations through it 2 ended right"),
-        (recipe("spre"), "each counts 0.9 to the power of its steps"),
-        (recipe("spre", alpha=1.0), "the mean outcome is 1.00"),
-        (recipe("spre_even"), "every draw of a state weighing the same"),
-        (recipe("outcome"), "weighted by how often the search visited what follows"),
+        (recipe("spre"), "each answer counts 0.9 to the power of its steps"),
+        (recipe("spre", alpha=1.0), "2 ended right, which is 1.00 on average."),
+        (recipe("spre_even"), "2 ended right, which is 1.00 on average"),
+        (recipe("outcome"), "what follows it is weighted by how often the search went there"),
         (recipe("judge-score"), "a judge's score of the path down to it"),
         (recipe("judge-rank"), "its rank, by a judge"),
-        (recipe("spre+judge-score", judge_weight=0.3), "a judge's score counts beside it (its share is 0.3)"),
-        (recipe("spre+judge-rank", judge_weight=0.5), "a judge's ranking counts beside it (its share is 0.5)"),
+        (recipe("spre+judge-score", judge_weight=0.3), "of two parts (0.7 and 0.3 of it). By what it led to unknown"),
+        (recipe("spre+judge-rank", judge_weight=0.5), "And unknown: its rank, by a judge"),
     ],
 )
 def test_what_a_step_is_worth_is_told_by_the_rule_that_found_it(fields: Fields, says: str) -> None:
     """With its numbers."""
     record = siblings(GOOD, BAD, **fields)
     text = told(first_pair(record), record)
-    assert "chosen: It is worth 0.81: " in text
+    assert "chosen: It is worth 0.81" in text
     assert says in text
 
 
@@ -328,14 +330,16 @@ def test_an_answer_is_worth_what_its_outcome_says(outcome: str) -> None:
     """Named in words, discounted by its steps."""
     value = {"name": outcome, "value": 0.5}
     record = siblings(answer("right", 0.45, f1=1.0, outcome=value), answer("wrong", 0.0), **recipe(outcome=outcome))
-    assert f"Its answer is worth 0.45: {OUTCOMES[outcome]} is 0.50" in told(first_pair(record), record)
+    text = told(first_pair(record), record)
+    assert f"It is worth 0.45: the answer scores 0.50, {OUTCOMES[outcome]}" in text
+    assert "so it counts 0.9 for 1 step from the question: 0.50 x 0.9^1 = 0.45." in text
 
 
 def test_a_label_names_its_margin_and_how_it_was_divided() -> None:
     """Deep pairs by the discount of their layer."""
     record = tree([0, 1, 1], [query("a", 0.5), evidence("good", 0.729), evidence("bad", 0.0)], by_layer=True)
     text = told(first_pair(record), record)
-    assert "The margin between them is 0.81 (their difference divided by 0.9 to the power of 1" in text
+    assert "The margin is (0.73 - 0.00) / 0.9^1 = 0.81, divided so that deep steps" in text
 
 
 @pytest.mark.parametrize(
@@ -372,7 +376,7 @@ DROPPED: dict[DropReason, str] = {
     "near_identical": "0.95 of their words, above 0.90",
     "other_type": "two action types",
     "too_long": "1,234 tokens, and 1,000 are allowed",
-    "duplicate": "says the same, with a wider margin",
+    "duplicate": "says the same, with a margin at least as wide",
     "contradicted": "says the opposite",
     "not_extreme": "this state has 1 pair whose margin is 0.05 or wider",
     "state_full": "this state has 2 pairs that are surer",
@@ -437,7 +441,8 @@ def test_steps_without_a_worth_say_why() -> None:
 def test_what_continuations_came_to(ends: Sequence[tuple[float, str | None]], says: str) -> None:
     """Counted by kind."""
     final = [{"f1": f1, "em": 0.0, "steps": 2, "end": end} for f1, end in ends]
-    assert came_to(siblings(query("a", 0.0, rollouts=final)).nodes[1].rollouts) == says
+    found = siblings(query("a", 0.0, rollouts=final)).nodes[1].rollouts
+    assert came_to(Counter(end.came_to for end in found)) == says
 
 
 def test_every_candidate_has_its_verdict(made: Made) -> None:
@@ -571,7 +576,11 @@ def test_the_numbers_of_a_run_and_its_data_set_are_those_of_their_summaries(made
     assert_agrees(of_data, made.pair_summary)
     run, facts = made.run_summary, of_run.trees
     assert facts is not None
-    assert (facts.steps, facts.continuations, facts.repair_turns) == (run.nodes, run.continuations, run.repair_turns)
+    assert (facts.steps + run.done, facts.continuations, facts.repair_turns) == (
+        run.nodes,
+        run.continuations,
+        run.repair_turns,
+    )
     assert (facts.mean_f1, facts.mean_em, facts.mean_outcome) == (run.mean_f1, run.mean_em, run.mean_outcome)
     assert facts.diversity_by_layer == run.diversity_by_layer
     assert (facts.degenerate, facts.parse_failures_by_cause) == (run.degenerate, run.parse_failures_by_cause)

@@ -1,10 +1,15 @@
 // Puts the page together: what the address says is what is shown; keys, and what happens while data is on its way.
 
-const state = { rows: [], byId: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, size: "choice", filled: "" };
+const state = { rows: [], byId: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, size: "choice", filled: "", pending: null, route: { kind: "overview" } };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
 
 function routeOf(address) {
+  if (!address || address.startsWith("#/")) state.route = routeNamed(address);
+  return state.route; // anything else is a place in the page
+}
+
+function routeNamed(address) {
   const [, kind, ...rest] = address.split("/").map((part) => {
     try {
       return decodeURIComponent(part);
@@ -17,12 +22,9 @@ function routeOf(address) {
   return { kind: "question", id, what, which };
 }
 
-let turns = 0;
-
 /** Shows what the address names. */
 async function go() {
   const route = routeOf(location.hash);
-  const turn = ++turns;
   document.body.dataset.route = route.kind;
   if (route.kind === "overview") {
     state.view = null;
@@ -36,27 +38,34 @@ async function go() {
   if (!row) {
     stage.replaceChildren(h("p", { class: "note" }, state.complete ? `There is no question ${line(route.id, 80)} here.` : "Still reading…"));
     closeDetail();
-    return;
+  } else if (state.view?.number === row.number) {
+    showQuestion(route, row);
+  } else if (state.pending !== row.number) {
+    await fetchQuestion(row); // else its answer is on its way
   }
-  if (state.view?.number !== row.number) {
-    select(row.number);
-    stage.replaceChildren(h("p", { class: "note", role: "status" }, "Reading…"));
-    closeDetail();
-    try {
-      const view = await source.question(row.number);
-      if (turn !== turns) return; // somebody has gone on meanwhile
-      state.view = view;
-    } catch (error) {
-      state.view = null;
-      stage.replaceChildren(h("p", { class: "verdict error" }, "This question could not be read: ", said(error.message)));
-      return;
-    }
-    if (!state.view) {
-      stage.replaceChildren(...flat(onlyInTheList(row)));
-      return;
-    }
+}
+
+/** Gets a question and shows it, unless somebody has gone on meanwhile. */
+async function fetchQuestion(row) {
+  state.pending = row.number;
+  select(row.number);
+  stage.replaceChildren(h("p", { class: "note", role: "status" }, "Reading…"));
+  closeDetail();
+  let view = null;
+  let wrong = null;
+  try {
+    view = await source.question(row.number);
+  } catch (error) {
+    wrong = error;
   }
-  showQuestion(route, row);
+  if (state.pending !== row.number) return;
+  state.pending = null;
+  const route = routeOf(location.hash);
+  if (route.kind !== "question" || state.byId.get(route.id)?.number !== row.number) return;
+  state.view = view && { ...view, link: row.link };
+  if (wrong) stage.replaceChildren(h("p", { class: "verdict error" }, "This question could not be read: ", said(wrong.message)));
+  else if (view) showQuestion(route, row);
+  else stage.replaceChildren(...flat(onlyInTheList(row)));
 }
 
 function flat(nodes) {
@@ -75,7 +84,7 @@ function onlyInTheList(row) {
 function showQuestion(route, row) {
   const view = state.view;
   const treeOf = { tree: () => Number(route.which[0]), step: () => Number(route.which[0]), pair: () => pairOf(view, route)?.tree };
-  const wanted = treeOf[route.what]?.() ?? 0;
+  const wanted = Object.hasOwn(treeOf, route.what ?? "") ? treeOf[route.what]() : 0;
   const tree = view.trees[wanted] ? wanted : 0;
   const shown = stage.querySelector("[data-shown]")?.dataset.shown;
   const name = JSON.stringify([view.number, tree]);
@@ -100,23 +109,27 @@ function showDetail(route, view, tree) {
   if (pair || step) openDetail(view, tree, pair, step);
   else closeDetail();
   // after that, because an open detail leaves the drawing less room
-  redraw(view, tree, pair?.tree === tree ? pair : null, {
+  drawAgain(view, tree, pair?.tree === tree ? pair : null, step);
+}
+
+function drawAgain(view, tree, pair, step) {
+  redraw(view, tree, pair, {
     size: state.size,
     choose: (size) => {
       state.size = size;
-      showDetail(route, view, tree);
+      drawAgain(view, tree, pair, step);
       stage.querySelector(`.how-much [data-size="${size}"]`)?.focus();
     },
     open: (picked) => {
-      location.hash = questionLink(view.id, "step", tree, picked.id);
+      location.hash = questionLink(view.link, "step", tree, picked.id);
     },
   });
   const svg = stage.querySelector(".frame svg");
-  if (svg) markInTree(svg, { step: step ? step.id : null, pair: pair && pair.tree === tree ? pair : null });
+  if (svg) markInTree(svg, { step: step ? step.id : null, pair });
 }
 
 function openDetail(view, tree, pair, step) {
-  const close = h("button", { type: "button", class: "close", "aria-label": "Close", on: { click: () => { location.hash = questionLink(view.id, "tree", tree); } } }, "✕");
+  const close = h("button", { type: "button", class: "close", "aria-label": "Close", on: { click: () => leaveDetail(view, tree, pair, step) } }, "✕");
   detail.replaceChildren(close, ...flat(pair ? pairDetail(view, pair) : stepDetail(view, tree, step)));
   detail.hidden = false;
   detail.scrollTop = 0;
@@ -124,6 +137,14 @@ function openDetail(view, tree, pair, step) {
   const heading = detail.querySelector("h3");
   heading.focus({ preventScroll: true });
   if (narrow.matches) heading.scrollIntoView({ block: "start" });
+}
+
+/** Closes the detail; the keyboard goes back to where it was opened from. */
+function leaveDetail(view, tree, pair, step) {
+  const row = pair && [...stage.querySelectorAll("tr[data-pair]")].find((each) => each.dataset.pair === pair.id);
+  const opener = row ? row.querySelector("a") : stage.querySelector(`.node[data-step="${step?.id}"]`);
+  opener?.focus();
+  location.hash = questionLink(view.link, "tree", tree);
 }
 
 const narrow = matchMedia("(max-width: 68rem)");
@@ -169,9 +190,11 @@ function pageKeys(event) {
     k: () => beside(-1),
     Escape: () => detail.querySelector(".close")?.click(),
     t: () => stage.querySelector(".node[tabindex='0']")?.focus(),
+    n: () => besidePair(1),
+    p: () => besidePair(-1),
     o: () => { location.hash = "#/"; },
   };
-  if (!keys[event.key]) return;
+  if (!Object.hasOwn(keys, event.key)) return;
   event.preventDefault();
   keys[event.key]();
 }
@@ -181,21 +204,55 @@ function beside(step) {
   const found = chosenRows(state.rows);
   const here = found.findIndex((row) => row.number === state.current);
   const next = found[here < 0 ? 0 : here + step];
-  if (next) location.hash = questionLink(next.id);
+  if (next) location.hash = questionLink(next.link);
+}
+
+/** The kept pair after or before the one that is open, in the order of the table. */
+function besidePair(step) {
+  if (!state.view) return;
+  const found = [...stage.querySelectorAll(".pairs > .wide tr[data-pair]")].map((row) => row.dataset.pair);
+  const route = routeOf(location.hash);
+  const here = route.what === "pair" ? found.indexOf(route.which[0]) : -1;
+  const next = found[here < 0 ? 0 : here + step];
+  if (next) location.hash = questionLink(state.view.link, "pair", next);
+}
+
+function searchKeys(event) {
+  if (event.key === "Enter") focusRow(0, state.current);
+  else if (event.key === "Escape" && !event.target.value) event.target.blur();
 }
 
 // -- beginning -----------------------------------------------------------------------------------------------
 
 function received(part) {
+  const before = state.complete;
   Object.assign(state, { rows: part.rows, overview: part.overview, about: part.about, complete: part.complete, read: part.read });
   held = part.held ? new Set(part.held) : null;
-  state.byId = new Map();
-  for (const row of part.rows) if (row && !state.byId.has(row.id)) state.byId.set(row.id, row);
+  state.byId = linked(part.rows);
   const choices = JSON.stringify([part.overview.ends, part.overview.dropped]);
   if (choices !== state.filled) fillFilters(part.rows, part.overview);
   state.filled = choices;
   showList(state);
-  if (!state.view) go();
+  const finished = part.complete && !before;
+  if (finished && state.view?.pairs.some((pair) => pair.tags.length)) state.view = null; // what is capped is known now
+  if (!state.view && (finished || !busy())) go();
+}
+
+/** Whether somebody is at the stage, which would be drawn anew. */
+function busy() {
+  return (stage.contains(document.activeElement) && stage !== document.activeElement) || stage.querySelector("details[open]") !== null;
+}
+
+/** The rows by what links call them: the id, with the number behind it where another question has it already. */
+function linked(rows) {
+  const found = new Map();
+  const there = rows.filter(Boolean);
+  for (const row of there) {
+    row.link = found.has(row.id) ? `${row.id}~${row.number}` : row.id;
+    found.set(row.link, row);
+  }
+  for (const row of there) for (const id of row.ids) if (!found.has(id)) found.set(id, row);
+  return found;
 }
 
 function listenToTheme() {
@@ -218,6 +275,11 @@ listenToFilters(() => {
   }, 80);
 });
 document.querySelector(".filters").addEventListener("submit", (event) => event.preventDefault());
+document.getElementById("filter-text").addEventListener("keydown", searchKeys);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  stage.focus();
+});
 document.getElementById("questions").addEventListener("keydown", listKeys);
 document.getElementById("list-frame").addEventListener("scroll", () => drawRows(state.current), { passive: true });
 addEventListener("resize", () => drawRows(state.current));

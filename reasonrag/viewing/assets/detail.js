@@ -31,23 +31,23 @@ function pairItem(view, pair, step) {
   const role = pair.chosen === step.id ? "chosen" : "rejected";
   const other = stepOf(view, pair, role === "chosen" ? pair.rejected : pair.chosen);
   const against = role === "chosen" ? "better than" : "worse than";
-  return h("li", {}, h("a", { href: questionLink(view.id, "pair", pair.id) }, h("span", { class: role }, SIGNS[role]), `, ${against} `, said(line(other.content ?? other.response, 60)), ` (margin ${number(pair.margin)})`));
+  return h("li", {}, h("a", { href: questionLink(view.link, "pair", pair.id) }, h("span", { class: role }, SIGNS[role]), `, ${against} `, said(line(other.content ?? other.response, 60)), ` (margin ${number(pair.margin)})`));
 }
 
 function stepFacts(step) {
   const yes = (value) => (value === null ? null : value ? "yes" : "no");
   const facts = [
     ["worth (reward)", number(step.reward)],
-    ["mean outcome below, undiscounted", step.expected_outcome === null ? null : number(step.expected_outcome)],
-    ["continuations through it", step.ends.length ? count(step.ends.length) : null],
+    ["mean outcome below, each draw alike, undiscounted", step.expected_outcome === null ? null : number(step.expected_outcome)],
+    ["continuations through it", step.ends.length ? count(d3.sum(step.ends, (end) => end.times)) : null],
     ["independent continuations that it is worth", step.observations === null ? null : number(step.observations)],
     ["visits", count(step.visits)],
     ["value that the search used", step.visits ? number(step.value) : null],
     ["what became of it", FATES[step.fate]],
     ["F1 / EM of the answer", step.type === "answer" && step.f1 !== null ? `${number(step.f1)} / ${number(step.em)}` : null],
     ["outcome", step.outcome && step.type === "answer" ? said(`${step.outcome.name} ${number(step.outcome.value)}`) : null],
-    ["stands in evidence reported before", yes(step.in_evidence)],
-    ["supported by passages read", yes(step.grounded)],
+    ["stands in what was reported before (its outcome)", yes(step.in_evidence)],
+    ["stands in passages read so far (filter ungrounded)", yes(step.grounded)],
     ["gold passages", step.gold === null ? null : step.type === "query" ? `finds ${step.gold} new` : `reports ${step.gold}`],
     ["drawn", step.draws > 1 ? `${step.draws} times, word by word` : null],
     ["sampled by", step.sampled_by === null ? null : said(step.sampled_by)],
@@ -67,22 +67,39 @@ function parseError(step) {
   ];
 }
 
-/** What the continuations came to, equal ends in one row. */
+/** What the continuations came to. */
 function endsTable(step) {
-  const name = (end) => {
-    if (end.end === "failed") return "broke off at an unreadable reply";
-    const quality = end.outcome ?? end.f1 ?? 0;
-    return quality >= 1 ? "right" : quality <= 0 ? "wrong" : `partly right (${number(quality)})`;
-  };
-  const rows = d3.rollups(step.ends, (all) => all.length, name, (end) => end.steps)
-    .flatMap(([ended, lengths]) => lengths.map(([steps, many]) => [ended, steps, many]))
-    .sort((a, b) => b[2] - a[2]);
+  const words = (end) => ({ failed: "broke off at an unreadable reply", "partly right": `partly right (${number(end.quality)})` })[end.came_to] ?? end.came_to;
+  const golden = (end) => (end.quality === 0 && end.f1 === 1 ? ", although the answer is golden" : "");
+  const rows = step.ends.map((end) => [words(end) + golden(end), end.steps, end.times]);
   return [
     h("h4", {}, step.type === "answer" ? "What it came to" : "What the continuations through it came to"),
     h("table", { class: "numbers" },
       h("thead", {}, h("tr", {}, ["ended", "after so many steps", "how many"].map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, rows.map(([ended, steps, many]) => h("tr", {}, h("th", { scope: "row" }, ended), h("td", {}, steps), h("td", {}, many))))),
   ];
+}
+
+/** The answers that were given below a step, as far as they are steps of the tree: each with its number and outcome. */
+function answersBelow(steps, id) {
+  const below = new Set([id]);
+  for (const step of steps) if (below.has(step.parent)) below.add(step.id);
+  const given = steps.filter((step) => below.has(step.id) && step.type === "answer");
+  const worth = (step) => step.outcome?.value ?? step.f1;
+  return d3.rollups(given, (all) => d3.sum(all, (step) => step.draws), (step) => line(step.content, 60), worth)
+    .flatMap(([answer, found]) => found.map(([value, times]) => ({ answer, times, value })))
+    .sort((a, b) => b.times - a.times);
+}
+
+const MOST_ANSWERS = 6;
+
+function answersLine(view, state, step) {
+  if (state.tree === null || step.type === "answer") return null;
+  const found = answersBelow(view.trees[state.tree].steps, step.id);
+  if (!found.length) return null;
+  const outcome = (value) => (value === null ? "not scored" : value >= 1 ? "right" : value <= 0 ? "wrong" : number(value));
+  const shown = found.slice(0, MOST_ANSWERS).flatMap(({ answer, times, value }, i) => [i ? ", " : "", said(answer), ` ×${times} (${outcome(value)})`]);
+  return h("p", { class: "answers" }, "answers after it: ", shown, found.length > MOST_ANSWERS ? ", …" : "");
 }
 
 function block(text) {
@@ -133,13 +150,16 @@ function pairDetail(view, pair) {
   const chosen = stepOf(view, pair, pair.chosen);
   const rejected = stepOf(view, pair, pair.rejected);
   const state = view.states[pair.state];
+  const tied = pair.label === "value" && !pair.margin;
   return [
     h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, layer ${state.layer}`)),
     pair.dropped
       ? h("p", { class: "verdict warning" }, "Left out: ", DROPPED[pair.dropped] ?? "", " (", h("code", {}, pair.dropped), ")")
       : h("p", { class: "verdict passed" }, `Kept${pair.part ? `, ${pair.part === "train" ? "training" : pair.part} part` : ""}${pair.flipped ? ", sides exchanged on purpose" : ""}`),
-    sides(view, state, chosen, rejected),
-    h("h4", {}, "Why it was labelled so"),
+    pair.cautions.map((text) => h("p", { class: "verdict error" }, "Look twice: ", visible(text), ".")),
+    h("p", {}, h("span", { class: "faint" }, "Question: "), said(line(view.question, 200)), h("br"), h("span", { class: "faint" }, "golden: "), said(line(view.golden_answers.join(", ") || "none known", 200))),
+    sides(view, state, chosen, rejected, tied),
+    h("h4", {}, pair.dropped ? "Why it is as it is" : "Why it was labelled so"),
     h("dl", { class: "why" }, d3.groups(pair.why, (each) => each.topic).map(([topic, found]) => [h("dt", { class: topic }, TOPICS[topic]), found.map((each) => h("dd", {}, visible(each.text)))])),
     h("dl", { class: "facts-of" },
       fact("margin", number(pair.margin)),
@@ -153,25 +173,24 @@ function pairDetail(view, pair) {
   ];
 }
 
-function sides(view, state, chosen, rejected) {
-  const parts = Diff.diffWordsWithSpace(bounded(chosen.response), bounded(rejected.response));
+const DIFF_MS = 300;
+
+function sides(view, state, chosen, rejected, tied) {
+  const names = tied ? { chosen: "one side", rejected: "other side" } : SIGNS;
+  // what is too different to be compared in time stands as it is
+  const parts = Diff.diffWordsWithSpace(chosen.response ?? "", rejected.response ?? "", { timeout: DIFF_MS })
+    ?? [{ value: chosen.response, removed: true }, { value: rejected.response, added: true }];
   const side = (role, step, marks) => {
     const pieces = parts.filter((part) => !part[marks === "added" ? "removed" : "added"])
       .map((part) => (part[marks] ? h(marks === "added" ? "ins" : "del", {}, visible(part.value)) : visible(part.value)));
-    const title = state.tree === null ? `step ${step.id}` : h("a", { href: questionLink(view.id, "step", state.tree, step.id) }, `step ${step.id}`);
+    const title = state.tree === null ? `step ${step.id}` : h("a", { href: questionLink(view.link, "step", state.tree, step.id) }, `step ${step.id}`);
     return h(
       "section",
       { class: `side ${role}`, "aria-label": `${role} reply` },
-      h("h4", {}, h("span", { class: role }, SIGNS[role]), ": ", title, h("span", { class: "faint" }, ` ${typeOf(step)}, worth ${number(step.reward)}`)),
+      h("h4", {}, h("span", { class: role }, names[role]), ": ", title, h("span", { class: "faint" }, ` ${typeOf(step)}, worth ${number(step.reward)}`)),
       h("pre", { dir: "auto", tabindex: 0 }, pieces),
+      answersLine(view, state, step),
     );
   };
   return h("div", { class: "sides" }, side("chosen", chosen, "removed"), side("rejected", rejected, "added"));
-}
-
-const LONGEST = 20000;
-
-/** Comparing replies takes time that grows with the square of what differs; no true reply is so long. */
-function bounded(text) {
-  return text.length > LONGEST ? `${text.slice(0, LONGEST)}… (cut here)` : text;
 }

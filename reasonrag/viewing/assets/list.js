@@ -1,7 +1,7 @@
 // The list of questions: search, filters, order. Decides which rows are shown; only those in sight are in the document,
 // so that long lists scroll as short ones do. Knows nothing of trees.
 
-const filters = { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false, order: "file" };
+const filters = { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false, doubtful: false, order: "file" };
 
 const ORDERS = {
   file: ["as in the file", () => 0],
@@ -19,13 +19,14 @@ function passes(row) {
   if (filters.ends && row.ends !== filters.ends) return false;
   if (filters.dropped && !row.dropped[filters.dropped]) return false;
   if (filters.unreadable && !row.unreadable) return false;
+  if (filters.doubtful && !row.kept.some((pair) => pair.doubtful)) return false;
   if (filters.type || filters.margin > 0) {
     const fits = (pair) =>
       (!filters.type || (pair.type ?? "unreadable") === filters.type) && (pair.margin ?? 0) >= filters.margin;
     if (!row.kept.some(fits)) return false;
   }
   if (!filters.text) return true;
-  row.searched ??= [row.id, row.question, ...row.golden_answers].join("\n").toLowerCase();
+  row.searched ??= [...row.ids, row.question, ...row.golden_answers].join("\n").toLowerCase();
   return filters.text.split(/\s+/u).every((word) => row.searched.includes(word));
 }
 
@@ -50,19 +51,25 @@ function rowElement(row, place, current) {
   if (row.f1 !== null) facts.push(h("span", {}, `F1 ${number(row.f1)}`));
   if (row.ends !== "failed") facts.push(h("span", {}, plural(row.kept.length, "pair")));
   if (!isHeld(row.number)) facts.push(h("span", {}, "tree not in this page"));
+  const doubtful = row.kept.filter((pair) => pair.doubtful).length;
+  if (doubtful) facts.push(h("span", { class: "warning", title: "pairs to look at twice" }, `⚠ ${doubtful}`));
   if (row.unreadable) facts.push(h("span", { class: "warning" }, `${row.unreadable} unreadable`));
   const item = h(
     "li",
     { "aria-posinset": place + 1, "aria-setsize": listed.length },
     h(
       "a",
-      { href: questionLink(row.id), "data-number": row.number, "data-place": place, "aria-current": row.number === current ? "page" : null },
+      { href: questionLink(row.link), "data-number": row.number, "data-place": place, "aria-current": row.number === current ? "page" : null },
       h("span", { class: "asked" }, said(line(row.question, 160))),
       h("span", { class: "facts" }, facts),
     ),
   );
   item.style.top = `${place * ROW_REM}rem`;
   return item;
+}
+
+function typesOf(rows) {
+  return new Set(rows.flatMap((row) => row?.kept.map((pair) => pair.type ?? "unreadable") ?? []));
 }
 
 function option(value, text, chosen) {
@@ -74,12 +81,13 @@ function fillFilters(rows, overview) {
   const reasons = Object.entries(overview.dropped);
   const choices = {
     ends: [["", "any outcome"], ...Object.entries(overview.ends).map(([name, many]) => [name, `${ENDS[name] ?? name} (${count(many)})`])],
-    type: [["", "any pair"], ...Object.keys(TYPES).map((name) => [name, `has a pair: ${name}`])],
+    type: [["", "any pair"], ...Object.keys(TYPES).filter((name) => typesOf(rows).has(name)).map((name) => [name, `has pair: ${name}`])],
     dropped: [["", "any drop reason"], ...reasons.map(([name, many]) => [name, `dropped: ${name} (${count(many)})`])],
     order: Object.entries(ORDERS).map(([name, [text]]) => [name, text]),
   };
   for (const [name, found] of Object.entries(choices)) {
     const select = document.getElementById(`filter-${name}`);
+    if (select === document.activeElement) continue; // somebody is choosing
     select.replaceChildren(...found.map(([value, text]) => option(value, text, filters[name])));
   }
 }
@@ -137,21 +145,24 @@ function focusRow(place, current) {
 function showList(state) {
   const found = chosenRows(state.rows);
   const list = document.getElementById("questions");
+  const had = list.contains(document.activeElement) ? Number(document.activeElement.dataset.number) : null;
   listed = found;
   drawn.clear();
   list.replaceChildren();
   list.style.height = `${found.length * ROW_REM}rem`;
   drawRows(state.current);
+  const again = had === null ? -1 : found.findIndex((row) => row.number === had);
+  if (again >= 0) focusRow(again, state.current);
   const reading = state.complete ? "" : `, ${Math.round(100 * state.read)} % read`;
   const all = state.rows.length;
-  document.getElementById("found").textContent =
-    (found.length === all ? plural(all, "question") : `${count(found.length)} of ${plural(all, "question")}`) + reading;
+  const some = found.length ? `${count(found.length)} of ${plural(all, "question")}` : `none of ${plural(all, "question")}`;
+  document.getElementById("found").textContent = (found.length === all ? plural(all, "question") : some) + reading;
   document.getElementById("clear").hidden = !anyFilter();
 }
 
 function anyFilter() {
-  const { text, ends, type, dropped, margin, unreadable } = filters;
-  return Boolean(text || ends || type || dropped || margin > 0 || unreadable);
+  const { text, ends, type, dropped, margin, unreadable, doubtful } = filters;
+  return Boolean(text || ends || type || dropped || margin > 0 || unreadable || doubtful);
 }
 
 /** Listens to the filters; `changed` is called after each change. */
@@ -160,6 +171,7 @@ function listenToFilters(changed) {
     text: (element) => element.value.trim().toLowerCase(),
     margin: (element) => Number(element.value),
     unreadable: (element) => element.checked,
+    doubtful: (element) => element.checked,
   };
   for (const name of Object.keys(filters)) {
     const element = document.getElementById(`filter-${name}`);
@@ -178,10 +190,10 @@ function listenToFilters(changed) {
 
 /** Only these filters, all others as nobody chose anything. */
 function setFilters(wanted) {
-  Object.assign(filters, { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false }, wanted);
+  Object.assign(filters, { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false, doubtful: false }, wanted);
   for (const name of ["text", "ends", "type", "dropped", "margin"]) {
     document.getElementById(`filter-${name}`).value = filters[name];
   }
-  document.getElementById("filter-unreadable").checked = filters.unreadable;
+  for (const name of ["unreadable", "doubtful"]) document.getElementById(`filter-${name}`).checked = filters[name];
   document.getElementById("margin-shown").textContent = number(filters.margin);
 }

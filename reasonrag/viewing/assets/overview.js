@@ -58,6 +58,11 @@ function bars(title, summary, entries, { color = "var(--one)", label = "", colum
   );
 }
 
+/** An edge of a bin: whole numbers as such. */
+function edge(value) {
+  return Number.isInteger(value) ? count(value) : number(value);
+}
+
 function histogramFigure(title, summary, histograms, colors, { x, y, dashed = false }) {
   const series = Object.entries(histograms).filter(([, found]) => found);
   const data = series.flatMap(([name, found]) => bins(found, { name }));
@@ -69,7 +74,7 @@ function histogramFigure(title, summary, histograms, colors, { x, y, dashed = fa
   const edges = series[0][1].edges;
   const rows = d3.range(edges.length - 1)
     .filter((i) => series.some(([, found]) => found.counts[i]))
-    .map((i) => [`${number(edges[i])} to ${number(edges[i + 1])}`, ...series.map(([, found]) => count(found.counts[i] ?? 0))]);
+    .map((i) => [`${edge(edges[i])} to ${edge(edges[i + 1])}`, ...series.map(([, found]) => count(found.counts[i] ?? 0))]);
   return figure(title, summary, [...marks, Plot.ruleY([0])], [[x, ...series.map(([name]) => name)], rows], {
     x: { label: x },
     y: { label: y, grid: true, nice: true },
@@ -99,6 +104,9 @@ function chartsOf(o) {
   const explored = o.questions - (o.ends.failed ?? 0);
   found.push(bars("Yield", `${plural(o.questions_with_a_pair, "question")} of ${count(o.questions)} gave a pair, ${plural(o.pairs, "pair")} in all.`,
     [["questions", o.questions], ["with a tree", explored], ["whose ends differ", o.ends.mixed ?? 0], ["with a pair", o.questions_with_a_pair]], { columns: ["", "questions"], label: "questions" }));
+  if (Object.keys(o.failures_by_cause).length) {
+    found.push(bars("Failed questions", "Why they have no tree; the same command tries them again.", Object.entries(o.failures_by_cause), { columns: ["cause", "questions"], label: "questions", color: "var(--four)" }));
+  }
   if (o.candidates) {
     found.push(bars("Candidates", `Every two steps of a state are a candidate; ${count(o.pairs)} of ${count(o.candidates)} are kept, the others are left out for one reason each.`,
       [["kept", o.pairs], ...Object.entries(o.dropped).sort((a, b) => b[1] - a[1])], { columns: ["what became of it", "candidates"], label: "candidates", color: "var(--two)" }));
@@ -152,7 +160,7 @@ function tiles(o) {
     tile("with a pair", count(o.questions_with_a_pair), percent(o.questions_with_a_pair, o.questions)),
     tile("pairs", count(o.pairs), `of ${count(o.candidates)} candidates`),
     tile("mean confidence", number(o.mean_confidence)),
-    o.usage ? tile("replies", count(o.usage.calls), o.pairs ? `${number(o.usage.calls / o.pairs)} a pair` : "") : null,
+    o.usage ? tile("replies", count(o.usage.calls), o.pairs ? `${(o.usage.calls / o.pairs).toFixed(1)} a pair` : "") : null,
     o.usage ? tile("cost", dollars(cost), cost && o.pairs ? `${dollars(cost / o.pairs)} a pair` : "") : null,
     o.trees ? tile("mean F1 / EM", `${number(o.trees.mean_f1)} / ${number(o.trees.mean_em)}`, "of continuations") : null,
   );
@@ -163,6 +171,7 @@ function ways(o, filter) {
   const link = (text, wanted) => h("li", {}, h("button", { type: "button", on: { click: () => filter(wanted) } }, text));
   const found = Object.entries(o.ends).map(([name, many]) => link(`${plural(many, "question")}: ${ENDS[name] ?? name}`, { ends: name }));
   const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
+  if (o.doubtful) found.unshift(link(`⚠ ${plural(o.doubtful, "pair")} to look at twice`, { doubtful: true }));
   return h("div", {}, h("h3", {}, "Look at"), h("ul", { class: "ways" }, found, reasons.map(([name]) => link(`dropped: ${name}`, { dropped: name })),
     o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? link("with unreadable replies", { unreadable: true }) : null));
 }
@@ -176,6 +185,7 @@ function overviewSection(o, about, filter) {
     tiles(o),
     o.kind === "run" ? h("p", { class: "note" }, "Pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run by its default filters. It also leaves out questions that stand in evaluation splits, which was not looked for here.") : null,
     o.warnings.map((text) => h("p", { class: "verdict warning" }, visible(text))),
+    o.doubtful ? h("p", { class: "verdict warning" }, `Of ${plural(o.doubtful, "kept pair")} the golden answers, or the gold passages, say the opposite of the label. That may be right, as a lucky guess teaches nothing, or not: look at some.`) : null,
     ways(o, filter),
     h("div", { class: "charts" }, chartsOf(o)),
     signs.length ? [h("h3", {}, "Signs of trees that teach nothing"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [name, count(many)]))] : null,

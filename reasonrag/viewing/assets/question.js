@@ -14,8 +14,8 @@ function fact(name, value) {
   return h("div", {}, h("dt", {}, name), h("dd", {}, value));
 }
 
-function questionFacts(view, row) {
-  const tree = view.trees[0];
+function questionFacts(view, row, chosenTree) {
+  const tree = view.trees[chosenTree];
   const golden = view.golden_answers.length ? view.golden_answers.flatMap((each, i) => [i ? ", " : "", said(each)]) : "none known";
   const facts = [fact("golden answers", golden), fact("data", said(`${view.dataset}/${view.split}`))];
   if (row) facts.push(fact("continuations ended", ENDS[row.ends] ?? row.ends));
@@ -24,6 +24,7 @@ function questionFacts(view, row) {
     facts.push(fact("explored by", said(`recipe ${tree.recipe.name}, seed ${tree.seed}`)));
     facts.push(fact("cost", calls === 0 ? "not known" : `${plural(calls, "reply", "replies")}, ${count(prompt_tokens)} tokens in, ${count(completion_tokens)} out, ${dollars(cost_usd)}`));
   }
+  if (view.rubric) facts.push(fact("rubric", view.rubric.map((each) => h("div", {}, said(each)))));
   if (view.gold_passages) facts.push(fact("gold passages", said(view.gold_passages.join(", ") || "none")));
   return h("dl", { class: "facts-of" }, facts);
 }
@@ -68,11 +69,12 @@ function legend() {
 }
 
 const WORDS = [
-  ["worth", "the reward of a step, which labels use: what the continuations from it came to, on average, less for every further step. 1 is a right answer at once, 0 never right."],
+  ["worth", "the reward of a step, which labels use: what the continuations from it came to, on average, less for every step from the question. 0: never right."],
   ["visit", "the search came through this step that often."],
   ["F1", "how far an answer agrees with the golden answers, word by word: 1 is equal."],
   ["settled", "all continuations below came to the same, so that the search had nothing more to find out there."],
-  ["margin", "how much more the chosen step is worth than the rejected one."],
+  ["continuation", "a way from a step to an answer that was really gone, reply by reply."],
+  ["margin", "how much more the chosen step is worth than the rejected one, set right for how deep they are."],
   ["confidence", "the chance that the chosen step is truly better, given how few continuations there are."],
 ];
 
@@ -82,14 +84,14 @@ function glossary() {
 
 const HOW =
   "Pick a step to read its prompt and reply, or a pair below to see why it was labelled so. Keys: t goes into the tree, arrows move, Enter opens, " +
-  "Esc closes, j and k go to the next and the previous question, / searches.";
+  "Esc closes, j and k go to the next and the previous question, n and p to the next and the previous pair, / searches.";
 
 /** The part of the page that shows one question; `place` says which step or pair is open. */
 function questionSection(view, row, chosenTree) {
   const parts = [
     h("a", { class: "back", href: "#/" }, "← all questions"),
     h("h2", { tabindex: -1 }, said(view.question)),
-    questionFacts(view, row),
+    questionFacts(view, row, chosenTree),
   ];
   if (view.error) {
     parts.push(h("p", { class: "verdict error" }, "This question has no tree: ", said(`${view.error.cause}. ${view.error.message}`)));
@@ -131,7 +133,7 @@ function treeTabs(view, row, chosen) {
     "nav",
     { class: "tabs", "aria-label": "Trees of this question" },
     view.trees.map((tree, number) =>
-      h("a", { href: questionLink(view.id, "tree", number), "aria-current": number === chosen ? "true" : null }, said(`${tree.source} (${tree.recipe.name}, seed ${tree.seed})`)),
+      h("a", { href: questionLink(view.link, "tree", number), "aria-current": number === chosen ? "true" : null }, said(`${tree.source} (${tree.recipe.name}, seed ${tree.seed})`)),
     ),
   );
 }
@@ -148,7 +150,8 @@ function outsideTheTree(tree) {
 // -- pairs ---------------------------------------------------------------------------------------------------
 
 function pairsSection(view) {
-  const kept = view.pairs.filter((pair) => !pair.dropped);
+  const layer = (pair) => view.states[pair.state].layer;
+  const kept = view.pairs.filter((pair) => !pair.dropped).sort((a, b) => layer(a) - layer(b) || b.margin - a.margin);
   const reasons = d3.group(view.pairs.filter((pair) => pair.dropped), (pair) => pair.dropped);
   const dropped = [...reasons].sort(([, a], [, b]) => b.length - a.length);
   return h(
@@ -159,9 +162,12 @@ function pairsSection(view) {
     dropped.length ? h("h3", {}, `Candidates that were left out (${view.pairs.length - kept.length})`) : null,
     dropped.map(([reason, pairs]) => {
       const details = h("details", { class: "reason" }, h("summary", {}, h("code", {}, reason), ` ${DROPPED[reason] ?? ""} (${pairs.length})`));
-      details.addEventListener("toggle", () => {
+      const fill = () => {
         if (details.open && details.children.length === 1) details.append(pairTable(view, pairs, `Dropped: ${reason}`));
-      });
+      };
+      details.addEventListener("toggle", fill);
+      details.open = filters.dropped === reason; // that is what one came for
+      fill();
       return details;
     }),
   );
@@ -175,20 +181,20 @@ function noPair(view) {
 
 function pairTable(view, pairs, label) {
   const head = ["layer", "chosen", "rejected", "margin", "confidence"].map((name) => h("th", { scope: "col" }, name));
-  const side = (pair, id) => {
+  const side = (pair, id, role) => {
     const step = stepOf(view, pair, id);
-    return h("td", {}, h("span", { class: "type" }, `${typeOf(step)} `), said(line(step.content ?? step.response, 90)));
+    return h("td", { "data-name": role }, h("span", { class: "type" }, `${typeOf(step)} `), said(line(step.content ?? step.response, 90)));
   };
   const rows = pairs.map((pair) => {
     const step = stepOf(view, pair, pair.chosen);
     return h(
       "tr",
       { "data-pair": pair.id },
-      h("th", { scope: "row" }, h("a", { href: questionLink(view.id, "pair", pair.id), "aria-label": `Pair in layer ${view.states[pair.state].layer}: ${line(step.content ?? step.response, 60)}` }, view.states[pair.state].layer)),
-      side(pair, pair.chosen),
-      side(pair, pair.rejected),
-      h("td", { class: "digits" }, number(pair.margin)),
-      h("td", { class: "digits" }, number(pair.confidence)),
+      h("th", { scope: "row" }, h("a", { href: questionLink(view.link, "pair", pair.id), "aria-label": `Pair in layer ${view.states[pair.state].layer}: ${line(step.content ?? step.response, 60)}` }, view.states[pair.state].layer)),
+      side(pair, pair.chosen, "chosen"),
+      side(pair, pair.rejected, "rejected"),
+      h("td", { class: "digits", "data-name": "margin" }, number(pair.margin)),
+      h("td", { class: "digits", "data-name": "confidence" }, number(pair.confidence), pair.cautions.length ? h("span", { class: "warning", title: pair.cautions.join("; ") }, " ⚠") : null),
     );
   });
   return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": label }, h("table", { class: "pair-table" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));

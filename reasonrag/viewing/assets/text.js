@@ -80,7 +80,7 @@ function typeOf(step) {
 const ENDS = {
   mixed: "mixed",
   all_right: "all right",
-  all_wrong: "all wrong",
+  all_wrong: "none right",
   unknown: "not known",
   failed: "failed",
 };
@@ -108,10 +108,10 @@ const DROPPED = {
   too_long: "too many tokens",
   duplicate: "another pair of the state says the same",
   contradicted: "another pair says the opposite",
-  not_extreme: "the state has a wider pair of these types",
+  not_extreme: "the state has a pair of these types that is as wide or wider",
   state_full: "the state has enough pairs",
   question_full: "the question has enough pairs",
   efficiency_only_cap: "enough pairs that differ in path length only",
-  style_only_cap: "enough pairs that differ in wording only",
+  style_only_cap: "enough pairs of two answers that both hold a golden one, or neither",
   unbalanced: "another action type has fewer pairs",
 };

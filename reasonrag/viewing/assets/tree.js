@@ -4,6 +4,7 @@
 const ROW = 44;
 const COLUMN = 236;
 const LETTERS = 27;
+const FORK = COLUMN - 56;
 
 /** What the pairs of a tree say of each step: by id whether it is chosen and rejected somewhere. */
 function rolesOf(view, tree) {
@@ -29,6 +30,7 @@ function worthLine(step) {
   if (step.f1 !== null && step.type === "answer") parts.push(`F1 ${number(step.f1)}`);
   if (step.parse_error) parts.push(line(step.parse_error.cause, 16));
   if (step.visits) parts.push(plural(step.visits, "visit"));
+  if (step.type === "answer" && step.f1 === 1 && step.outcome?.value === 0) parts.push("not in evidence");
   if (step.fate === "settled") parts.push("settled");
   if (step.fate === "repeated") parts.push(`says the same as ${step.same_as}`);
   if (step.fate === "unexplored") parts.push("not explored");
@@ -90,10 +92,16 @@ function drawTree(view, tree, { pair = null, open }) {
     .attr("x", (layer) => (layer + 1) * COLUMN + 8).attr("y", 16).text((layer) => `layer ${layer}`);
 
   const thickness = d3.scaleSqrt([0, d3.max(steps, (step) => step.visits) || 1], [1, 4.5]);
-  const link = d3.linkHorizontal().source((edge) => place(edge.source)).target((edge) => place(edge.target));
-  svg.append("g").attr("class", "edges").attr("aria-hidden", "true")
-    .selectAll("path").data(root.links()).join("path")
-    .attr("class", ({ target }) => `edge ${roleName(roles.get(target.data.id))} ${target.data.fate}`)
+  // lines fork behind the words of the step that they begin at
+  const fork = (node) => [node.y + FORK, node.x];
+  const link = d3.linkHorizontal().source((edge) => fork(edge.source)).target((edge) => place(edge.target));
+  const edges = svg.append("g").attr("class", "edges").attr("aria-hidden", "true");
+  edges.selectAll(".trunk").data(root.descendants().filter((each) => each.children)).join("path")
+    .attr("class", "edge trunk")
+    .attr("stroke-width", ({ data }) => thickness(data.visits))
+    .attr("d", (each) => d3.line()([place(each), fork(each)]));
+  edges.selectAll(".branch").data(root.links()).join("path")
+    .attr("class", ({ target }) => `edge branch ${roleName(roles.get(target.data.id))} ${target.data.fate}`)
     .attr("data-step", ({ target }) => target.data.id)
     .attr("stroke-width", ({ target }) => Math.max(thickness(target.data.visits), roles.has(target.data.id) ? 3 : 1))
     .attr("d", link);
