@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from reasonrag.audit_checks import TYPE_NAMES
 from reasonrag.audit_display import in_order
 from reasonrag.audit_report import AuditReport, Histogram
 from reasonrag.drawing import drawing_style
+from reasonrag.html_text import html_templates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,13 +51,7 @@ class Plot:
 
 def page(report: AuditReport) -> str:
     """The whole page."""
-    environment = Environment(
-        loader=PackageLoader("reasonrag"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html_templates()
     environment.filters |= {"number": _number, "tokens": _tokens, "percent": _percent, "signed": _signed}
     template = environment.get_template("audit.html.j2")
     return template.render(report=report, checks=in_order(report), plots=plots(report))

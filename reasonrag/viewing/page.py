@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Literal
 
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import BaseModel
 
@@ -25,6 +24,7 @@ from preference.exporting import replacing
 from preference.gathering import no_search_for_cycles
 from preference.selection import lot
 from reasonrag import __version__
+from reasonrag.html_text import html_templates
 from reasonrag.terminal_text import on_one_line
 from reasonrag.viewing.details import question_view
 from reasonrag.viewing.overview import Counts, Overview
@@ -134,14 +134,7 @@ _END = b"</body>\n</html>\n"
 
 def _frame(mode: Literal["packed", "served"], title: str, data: bytes | None) -> bytes:
     """The page up to the trees."""
-    environment = Environment(
-        loader=PackageLoader("reasonrag"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    template = environment.get_template("view.html.j2")
+    template = html_templates().get_template("view.html.j2")
     scripts = _scripts()
     page = template.render(
         mode=mode,

@@ -58,6 +58,7 @@ def _about(found: Overview) -> list[tuple[str, str]]:
         ("labelled by", _counts(found.pairs_by_label)),
         ("tagged", _counts(found.pairs_by_tag)),
         ("mean margin, confidence", f"{_share(found.mean_margin)}, {_share(found.mean_confidence)}"),
+        ("to look at twice", f"{found.doubtful:,}, where golden answers or gold passages contradict the label"),
         ("dropped", _counts(found.dropped)),
     ]
 
