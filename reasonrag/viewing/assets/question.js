@@ -52,7 +52,7 @@ function legend() {
     h(
       "p",
       {},
-      "The question stands at the left; every step to the right of it is one thing the agent said in that state, and steps below one another are siblings. ",
+      "The question stands at the left; every step to the right of it is one thing that the agent said in the state before; steps that fork from one place are siblings. ",
       "Layer 0 holds the steps taken right after the question. Thicker lines were visited more often by the search.",
     ),
     h("p", { class: "samples" }, LEGEND.map(([name, text]) => sample([symbol(name), ` ${text}`]))),
@@ -71,6 +71,7 @@ function legend() {
 const WORDS = [
   ["worth", "the reward of a step, which labels use: what the continuations from it came to, on average, less for every step from the question. 0: never right."],
   ["visit", "the search came through this step that often."],
+  ["v", "value: the mean by which the search decided where to go on; labels use the worth instead."],
   ["F1", "how far an answer agrees with the golden answers, word by word: 1 is equal."],
   ["settled", "all continuations below came to the same, so that the search had nothing more to find out there."],
   ["continuation", "a way from a step to an answer that was really gone, reply by reply."],

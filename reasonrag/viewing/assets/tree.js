@@ -2,7 +2,7 @@
 // parent. Decides what is drawn how, by d3.
 
 const ROW = 44;
-const COLUMN = 236;
+const COLUMN = 248;
 const LETTERS = 27;
 const FORK = COLUMN - 56;
 
@@ -29,6 +29,7 @@ function worthLine(step) {
   if (step.reward !== null) parts.push(`worth ${number(step.reward)}`);
   if (step.f1 !== null && step.type === "answer") parts.push(`F1 ${number(step.f1)}`);
   if (step.parse_error) parts.push(line(step.parse_error.cause, 16));
+  if (step.visits && !step.terminal) parts.push(`v ${number(step.value)}`);
   if (step.visits) parts.push(plural(step.visits, "visit"));
   if (step.type === "answer" && step.f1 === 1 && step.outcome?.value === 0) parts.push("not in evidence");
   if (step.fate === "settled") parts.push("settled");
