@@ -50,7 +50,7 @@ class Made:
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A small run of the offline teacher, and everything that is said of its pairs."""
     run = tmp_path_factory.mktemp("reasons") / request.param
-    package.generate(dataset="atlas", model="offline", limit=6, recipe=request.param, simulations=24, run=run)
+    package.generate(dataset="atlas", model="offline", limit=5, recipe=request.param, simulations=48, run=run)
     return Made(request.param, run, list(said_of(run)))
 
 

@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,12 @@ import pytest
 from yarl import URL
 
 from reasonrag.errors import InputError
-from reasonrag.viewing.sources import Collection, Explored, Run, open_collection
+from reasonrag.viewing.sources import Collection, open_collection
 from reasonrag.viewing.view_server import viewing
 
 from ..preference.trees import asked
 from .conftest import Reasonrag
+from .slow_run import Slow
 
 QUESTIONS = 3
 PATIENCE_S = 30
@@ -35,20 +35,6 @@ def run_of(folder: Path, *, behind: bytes = b"") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rollouts.jsonl").write_bytes(b"".join(lines) + behind)
     return folder
-
-
-class Slow(Run):
-    """A run that is read no faster than the test lets it."""
-
-    def __init__(self, rollouts: Path) -> None:
-        super().__init__(rollouts)
-        self.allowed = threading.Semaphore(0)
-
-    def scan(self) -> Iterator[Explored]:
-        for each in super().scan():
-            self.allowed.acquire()
-            yield each
-        self.allowed.acquire()
 
 
 class Client:
