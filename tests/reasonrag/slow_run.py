@@ -18,12 +18,19 @@ class Slow(Run):
     def __init__(self, rollouts: Path) -> None:
         super().__init__(rollouts)
         self.allowed = threading.Semaphore(0)
+        self.answering = threading.Event()
+        """Until then nobody is shown a question."""
+        self.answering.set()
 
     def scan(self) -> Iterator[Explored]:
         for each in super().scan():
             self.allowed.acquire()
             yield each
         self.allowed.acquire()
+
+    def at(self, number: int) -> Explored:
+        self.answering.wait()
+        return super().at(number)
 
 
 @contextmanager
@@ -39,6 +46,7 @@ def slowly_served(collection: Slow, questions: int) -> Iterator[str]:
                 known.append(address)
                 ready.set()
                 await over.wait()
+                collection.answering.set()
                 collection.allowed.release(questions + 1)
         finally:
             ready.set()
