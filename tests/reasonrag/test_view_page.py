@@ -416,6 +416,28 @@ def test_a_link_into_a_run_that_is_still_being_read_leads_there(visit: Visit, ru
         assert sum("/api/question/" in each for each in asked) == 1 + again
 
 
+def test_the_list_marks_the_question_that_is_shown(visit: Visit, run: Path) -> None:
+    """Also for those who turn back before another one was there."""
+    collection = Slow(run / "rollouts.jsonl")
+    collection.allowed.release(QUESTIONS + 1)
+    with slowly_served(collection, QUESTIONS) as server:
+        page = visit(server)
+        wait_for_list(page, QUESTIONS)
+        first, second = (page.locator("#questions a").nth(each) for each in (1, 2))
+        first.click()
+        page.locator(TREE).wait_for()
+        collection.answering.clear()
+        second.click()
+        expect(second).to_have_attribute("aria-current", "page")
+        page.go_back()
+        page.locator(TREE).wait_for()
+        expect(first).to_have_attribute("aria-current", "page")
+        with page.expect_response("**/api/question/*"):
+            collection.answering.set()
+        expect(page.locator("main h2")).to_have_text(shown(page)[1])
+        assert page.locator("#questions [aria-current]").count() == 1
+
+
 # -- looks -----------------------------------------------------------------------------------------------------
 
 
