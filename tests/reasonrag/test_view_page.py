@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import quote
 
@@ -23,10 +24,12 @@ from reasonrag.viewing.page import read_all
 from reasonrag.viewing.rows import QuestionRow
 from reasonrag.viewing.sources import open_collection
 
+from ..preference.trees import answer, query, siblings
 from .hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_mishaps, make
 from .pages import NARROW, WIDE, Visit, barriers, did_run, keep, overflow
+from .slow_run import Slow, slowly_served
 
-QUESTIONS, MANY, LARGE_MB = 8, 5_000, 3
+QUESTIONS, MANY, LARGE_MB, LONG_REPLY = 8, 5_000, 3, 19_000
 TREE = ".frame svg.tree"
 HIDDEN = "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe]"
 """What turns text around, or is there without being seen; joiners are spelling."""
@@ -282,6 +285,157 @@ def test_a_data_set_opens_with_the_trees_it_was_made_of(visit: Visit, page_of_pa
     page.locator(TREE).wait_for()
     page.locator(".pair-table a").first.click()
     page.get_by_text("Kept, ").first.wait_for()
+
+
+def test_why_questions_failed_is_drawn(visit: Visit, page_of_run: Path) -> None:
+    """By cause, in the overview."""
+    page = visit(page_of_run)
+    wait_for_list(page, QUESTIONS)
+    drawn = page.locator("main figure", has=page.get_by_role("heading", name="Failed questions"))
+    expect(drawn.locator("svg text", has_text="refused")).to_have_count(1)
+
+
+SEVERAL = "several"
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of two runs that number different questions alike, whose replies are long and share nothing; and a
+    question with two pairs."""
+    place = tmp_path_factory.mktemp("grown")
+    noise = Random(0)
+    replies = [
+        "".join(f"{noise.choice(letters)} " for _ in range(LONG_REPLY // 2)) for letters in ("abcdefg", "tuvwxyz")
+    ]
+    steps = [query(reply, worth) for reply, worth in zip(replies, (0.9, 0.0), strict=True)]
+    records = [siblings(*steps, question_id="q1", question=f"Who was it, {name}?") for name in ("one", "other")]
+    for record in records:
+        folder = place / record.question.rpartition(" ")[2].rstrip("?")
+        folder.mkdir()
+        (folder / "rollouts.jsonl").write_bytes(record.to_line())
+    several = query("who", 0.9), query("what", 0.0), answer("Ada", 0.8), answer("Bob", 0.1)
+    with (folder / "rollouts.jsonl").open("ab") as file:
+        file.write(siblings(*several, question_id=SEVERAL, question="Who of several?").to_line())
+    reasonrag.pairs([place / "one", place / "other"], out=place / "pairs")
+    return reasonrag.view(place / "pairs")
+
+
+def test_the_page_can_be_used_without_a_pointer_from_any_place(visit: Visit, grown: Path) -> None:
+    """The way past the list keeps what is shown; Escape gives the keyboard back to the step it was at; n and p go from
+    pair to pair."""
+    kept = [pair.id for pair in view_of(grown.parent, SEVERAL).pairs if pair.dropped is None]
+    assert len(kept) > 1
+    home = address(grown, "q", SEVERAL)
+    page = visit(home)
+    page.locator(TREE).wait_for()
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#stage")).to_be_focused()
+    assert page.locator("main h2").inner_text() == "Who of several?"
+    assert page.url == home
+    page.keyboard.press("t")
+    page.keyboard.press("ArrowRight")
+    number = page.evaluate("document.activeElement.dataset.step")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=f"Step {number}:").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#detail").wait_for(state="hidden")
+    page.wait_for_url(re.compile("/tree/0$"))
+    expect(page.locator(f".node[data-step='{number}']")).to_be_focused()
+    seen = []
+    for key in ("n", "n", "p"):
+        before = page.url
+        page.keyboard.press(key)
+        page.wait_for_url(lambda url, before=before: url != before)
+        page.get_by_role("heading", name="Pair of steps").wait_for()
+        seen.append(page.url.rpartition("/pair/")[2])
+    assert seen[0] == seen[2] != seen[1]
+    assert set(seen) <= set(kept)
+
+
+def test_questions_with_one_id_open_each_its_own(visit: Visit, grown: Path) -> None:
+    """By a click, and by the address that is then sent to a colleague."""
+    page = visit(grown)
+    wait_for_list(page, 3)
+    for place, question in enumerate(shown(page)):
+        page.locator("#questions a").nth(place).click()
+        expect(page.locator("main h2")).to_have_text(question)
+        page.locator(".pair-table a").first.click()
+        page.get_by_role("heading", name="Pair of steps").wait_for()
+        sent = page.url
+        page.goto(address(grown))
+        page.locator("main figure svg").first.wait_for()
+        page.goto(sent)
+        page.get_by_role("heading", name="Pair of steps").wait_for()
+        assert page.locator("main h2").inner_text() == question
+
+
+def test_two_long_replies_that_share_nothing_are_shown_whole(visit: Visit, grown: Path) -> None:
+    """What they differ in cannot be found out in time, so that each is marked as a whole; the page does not hang."""
+    page = visit(grown)
+    page.get_by_role("link", name="Who was it, one?").click()
+    page.locator(".pair-table a").first.click()
+    said = page.locator("#detail .side pre")
+    said.first.wait_for()
+    assert [len(text) >= LONG_REPLY for text in said.all_text_contents()] == [True, True]
+
+
+def more_of_the_list(page: Page) -> None:
+    """Waits until the page was told several times how far the reading has come."""
+    for _ in range(3):
+        with page.expect_response("**/api/list*"):
+            pass
+
+
+def test_a_link_into_a_run_that_is_still_being_read_leads_there(visit: Visit, run: Path) -> None:
+    """Once its question was read, without a click; it is asked for once, however long its answer and
+    the others take."""
+    collection = Slow(run / "rollouts.jsonl")
+    rows = rows_of(run)
+    row = next(row for row in rows[1:-1] if row.kept)
+    with slowly_served(collection, len(rows)) as server:
+        page = visit(address(server, "q", row.id))
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.get_by_text("Still reading").wait_for()
+        collection.allowed.release(row.number)
+        expect(page.locator("#questions a")).to_have_count(row.number)
+        assert page.get_by_text("Still reading").is_visible()
+        collection.answering.clear()
+        with page.expect_request("**/api/question/*"):
+            collection.allowed.release()
+        more_of_the_list(page)
+        collection.answering.set()
+        page.locator(TREE).wait_for()
+        assert page.locator("main h2").inner_text() == row.question
+        more_of_the_list(page)
+        collection.allowed.release(len(rows) - row.number)
+        wait_for_list(page, len(rows))
+        assert page.locator(TREE).is_visible()
+        again = any(pair.tags for pair in view_of(run, row.id).pairs)  # caps are known at the end
+        assert sum("/api/question/" in each for each in asked) == 1 + again
+
+
+def test_the_list_marks_the_question_that_is_shown(visit: Visit, run: Path) -> None:
+    """Also for those who turn back before another one was there."""
+    collection = Slow(run / "rollouts.jsonl")
+    collection.allowed.release(QUESTIONS + 1)
+    with slowly_served(collection, QUESTIONS) as server:
+        page = visit(server)
+        wait_for_list(page, QUESTIONS)
+        first, second = (page.locator("#questions a").nth(each) for each in (1, 2))
+        first.click()
+        page.locator(TREE).wait_for()
+        collection.answering.clear()
+        second.click()
+        expect(second).to_have_attribute("aria-current", "page")
+        page.go_back()
+        page.locator(TREE).wait_for()
+        expect(first).to_have_attribute("aria-current", "page")
+        with page.expect_response("**/api/question/*"):
+            collection.answering.set()
+        expect(page.locator("main h2")).to_have_text(shown(page)[1])
+        assert page.locator("#questions [aria-current]").count() == 1
 
 
 # -- looks -----------------------------------------------------------------------------------------------------

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any, get_args
 
 import pytest
@@ -15,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reasonrag as package
-from preference import Candidate, DropReason, PairingRules, PairSummary, RolloutRecord
+from preference import Candidate, DropReason, FinalScore, PairingRules, PairSummary, RolloutRecord
 from preference.labelling import labelled_states, picked
 from preference.selection import DROP_REASONS, candidates_of, select
 from reasonrag.corpora import Passage
@@ -25,6 +29,7 @@ from reasonrag.summaries import RunSummary
 from reasonrag.viewing.branches import Fate, fates
 from reasonrag.viewing.details import QuestionView, question_view
 from reasonrag.viewing.overview import Overview
+from reasonrag.viewing.page import Listing
 from reasonrag.viewing.reasons import OUTCOMES, came_to, reasons
 from reasonrag.viewing.rows import question_row
 from reasonrag.viewing.sources import Collection, Explored, Tree, open_collection
@@ -42,6 +47,7 @@ from ..preference.trees import (
     siblings,
     tree,
 )
+from .conftest import Reasonrag
 
 RULES = PairingRules()
 
@@ -199,6 +205,76 @@ def test_a_question_of_two_runs_is_one_question_with_two_trees(tmp_path: Path) -
     for pair in view.pairs:
         steps = view.trees[view.states[pair.state].tree or 0].steps
         assert steps[pair.chosen].parent == steps[pair.rejected].parent
+
+
+def test_questions_of_two_runs_that_are_numbered_alike_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    """An id that names two questions shows neither, and says how both are seen."""
+    other = siblings(query("she", 0.9), query("he", 0.0), question_id="q1", question="Who else?", seed=8)
+    others = other, asked(3, seed=8)
+    runs = [
+        run_of(tmp_path / "one", asked(1), asked(2)),
+        run_of(tmp_path / "two", *others),
+    ]
+    package.pairs(runs, out=tmp_path / "data")
+    with pytest.raises(InputError, match=r"2 questions with the id 'q1', of several runs.*reasonrag view"):
+        package.show(tmp_path / "data", "q1")
+    for question_id in ("q2", "q3"):
+        assert package.show(tmp_path / "data", question_id).id == question_id
+    collection = open_collection(tmp_path / "data")
+    for each in list(collection.scan()):
+        view = question_view(collection.at(each.number), collection.rules)
+        assert_own(view, collection.at(each.number))
+
+
+@pytest.mark.parametrize("what", ["run", "data"])
+def test_a_question_that_is_asked_under_two_ids_keeps_its_trees_apart(tmp_path: Path, what: str) -> None:
+    """In one run: the prompts are the same, the trees are not, and either id shows it."""
+    text = "Who was number 1?"
+    steps = [query("nobody", 0.0), query("what", 0.2), query("who", 0.9)]
+    records = asked(1), siblings(*steps, question_id="again", question=text)
+    package.pairs(run_of(tmp_path / "run", *records), out=tmp_path / "data")
+    collection = open_collection(tmp_path / what)
+    views = [question_view(collection.at(each.number), RULES) for each in list(collection.scan())]
+    for view in views:
+        assert_own(view, collection.at(view.number))
+    assert sum(len(view.pairs) for view in views) == 1 + 3
+    for question_id in ("q1", "again"):
+        view = package.show(tmp_path / what, question_id)
+        assert len(view.trees) == (1 if what == "run" else 2)
+        assert_own(view, found(collection, question_id))
+
+
+def assert_own(view: QuestionView, explored: Explored) -> None:
+    """Every pair is of steps of its own tree, where these say what the candidate says."""
+    for pair, each in zip(view.pairs, explored.candidates, strict=True):
+        number = view.states[pair.state].tree
+        assert number is not None
+        record = explored.trees[number].record
+        assert record.question_id == each.state.question_id
+        steps = view.trees[number].steps
+        assert (steps[pair.chosen].response, steps[pair.rejected].response) == (
+            each.chosen.response,
+            each.rejected.response,
+        )
+
+
+def test_a_data_set_whose_rows_were_never_written_is_refused(made: Made, tmp_path: Path) -> None:
+    """Nobody knows what became of its pairs; the command that was stopped there is to be repeated."""
+    data = shutil.copytree(made.data, tmp_path / "data")
+    for file in ("dropped.jsonl", "RAG_ProGuide.json", "summary.json"):
+        (data / file).unlink()
+    with pytest.raises(InputError, match=r"neither RAG_ProGuide\.json nor dropped\.jsonl .* The same command again"):
+        open_collection(data)
+
+
+@pytest.mark.parametrize("file", ["dropped.jsonl", "RAG_ProGuide.json"])
+def test_a_file_that_was_cut_off_is_refused_by_its_name(made: Made, tmp_path: Path, file: str) -> None:
+    """Half of what became of the pairs would be shown as all of it."""
+    data = shutil.copytree(made.data, tmp_path / "data")
+    whole = (data / file).read_bytes()
+    (data / file).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=re.escape(str(data / file))):
+        open_collection(data)
 
 
 def test_an_imported_data_set_has_states_and_no_trees(made: Made, tmp_path: Path) -> None:
@@ -445,6 +521,28 @@ def test_what_continuations_came_to(ends: Sequence[tuple[float, str | None]], sa
     assert came_to(Counter(end.came_to for end in found)) == says
 
 
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"f1": 1.0}, "right"),
+        ({"f1": 0.999}, "partly right"),
+        ({"f1": 0.5, "em": 1.0}, "partly right"),
+        ({"f1": 0.0}, "wrong"),
+        ({"f1": None}, "wrong"),
+        ({"f1": 1.0, "outcome": 0.0}, "wrong"),
+        ({"f1": 0.0, "outcome": 1.0}, "right"),
+        ({"f1": None, "outcome": 0.25}, "partly right"),
+        ({"f1": 1.0, "end": "answer"}, "right"),
+        ({"f1": 0.5, "end": "conclusion"}, "partly right"),
+        ({"f1": 0.0, "end": "failed"}, "failed"),
+        ({"f1": None, "outcome": 0.0, "end": "failed"}, "failed"),
+    ],
+)
+def test_an_end_came_to_what_search_and_labels_took_it_for(fields: Fields, word: str) -> None:
+    """The outcome where there is one, else F1; and failed, whatever it counts, where a step could not be read."""
+    assert FinalScore.model_validate({"em": 0.0, "steps": 2} | fields).came_to == word
+
+
 def test_every_candidate_has_its_verdict(made: Made) -> None:
     """A law over a real run and its data set: one label, one verdict at the end, and it is the candidate's."""
     for path in (made.run, made.data):
@@ -596,17 +694,37 @@ def test_the_numbers_of_a_run_and_its_data_set_are_those_of_their_summaries(made
     assert sum(of_run.histograms["calls"].counts) == of_run.questions
 
 
-def test_a_run_knows_which_pairs_its_data_set_would_have_too_many_of(tmp_path: Path) -> None:
-    """Caps of tags are over the whole: the same pairs are dropped, and a question says so once all was seen."""
+def too_alike() -> list[RolloutRecord]:
+    """Questions with more pairs of two tags than a data set may have."""
     surely = {"observations": 9, "f1": 1.0, "rollouts": rollouts_of(1.0, *[1] * 9)}
     longer = query("who", 0.4, observations=9, rollouts=rollouts_of(1.0, *[8] * 9))
     worded = answer("it was Ada Lovelace", 0.4, observations=9, f1=0.5, rollouts=rollouts_of(0.5, *[1] * 9))
     best = answer("Ada Lovelace", 0.9, **surely)
-    records = [
+    return [
         *(siblings(best, longer, question_id=f"e{i}", question=f"Who wrote {i}?") for i in range(3)),
         *(siblings(best, worded, question_id=f"s{i}", question=f"Who said {i}?") for i in range(3)),
         *(asked(i) for i in range(12)),
     ]
+
+
+def test_a_line_that_is_cut_off_changes_no_cap(tmp_path: Path) -> None:
+    """What a run is writing at this moment neither hides those before it nor counts."""
+    records = too_alike()
+    runs = [
+        run_of(tmp_path / "whole", *records),
+        run_of(tmp_path / "torn", *records, torn=asked(99).to_line()[:200]),
+    ]
+    whole, torn = (open_collection(each) for each in runs)
+    assert len(list(whole.scan())) == len(list(torn.scan())) == len(records)
+    assert whole.capped
+    assert torn.capped == whole.capped
+    numbers, others = (package.stats(each) for each in runs)
+    assert numbers.model_copy(update={"path": ""}) == others.model_copy(update={"path": ""})
+
+
+def test_a_run_knows_which_pairs_its_data_set_would_have_too_many_of(tmp_path: Path) -> None:
+    """Caps of tags are over the whole: the same pairs are dropped, and a question says so once all was seen."""
+    records = too_alike()
     run, data = run_of(tmp_path / "run", *records), tmp_path / "data"
     summary = package.pairs(run, out=data)
     assert (summary.dropped["efficiency_only_cap"], summary.dropped["style_only_cap"]) == (2, 2)
@@ -633,3 +751,48 @@ def test_a_row_of_the_list_counts_its_question(made: Made) -> None:
         assert other.steps is None
     assert Counter(each.ends for each in of_run)["mixed"] == made.run_summary.questions_mixed
     assert sum((each.steps or 0) + 1 for each in of_run) == made.run_summary.nodes
+
+
+# -- the page's file -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "rollouts.jsonl", "view", "view.html.gz"])
+def test_a_page_replaces_nothing_that_is_none(tmp_path: Path, reasonrag: Reasonrag, name: str) -> None:
+    """A slip of the hand must not cost a run: what is there stays as it is."""
+    run = run_of(tmp_path / "run", asked(1))
+    out = run / name
+    before = out.read_bytes() if out.exists() else b"mine"
+    out.write_bytes(before)
+    names = sorted(run.iterdir())
+    done = reasonrag("view", run, "--out", out)
+    assert done.status == 2
+    assert f"{out} must end in .html" in done.err
+    assert out.read_bytes() == before
+    assert sorted(run.iterdir()) == names
+
+
+def listing_of(page: Path) -> Listing:
+    """The list that a page holds."""
+    [packed] = re.findall(rb'<script[^>]* id="list-data"[^>]*>([^<]*)</script>', page.read_bytes())
+    return Listing.model_validate_json(gzip.decompress(base64.b64decode(packed)))
+
+
+def test_a_page_that_cannot_hold_every_tree_says_how_many_it_holds(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """It keeps to its size, lists every question, and the same seed draws the same sample."""
+    noise = Random(0)  # does not pack well
+    replies = [[query(f"{noise.randbytes(60_000).hex()}", worth) for worth in (0.9, 0.0)] for _ in range(8)]
+    run = run_of(
+        tmp_path / "run",
+        *(siblings(*each, question_id=f"q{i}", question=f"Who {i}?") for i, each in enumerate(replies)),
+    )
+    pages = [tmp_path / f"{name}.html" for name in ("first", "again", "other")]
+    for page, seed in zip(pages, (0, 0, 1), strict=True):
+        assert reasonrag("view", run, "--out", page, "--max-mb", 1, "--seed", seed).status == 0
+        assert page.stat().st_size <= 10**6
+    first, again, other = (listing_of(page) for page in pages)
+    assert first.held is not None
+    assert 0 < len(first.held) < len(first.rows) == 8
+    assert f"It holds the trees of {len(first.held)} of the 8 questions, drawn with seed 0." in first.about
+    assert any("--serve" in text for text in first.about)
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    assert again.held == first.held != other.held

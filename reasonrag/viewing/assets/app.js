@@ -26,6 +26,8 @@ function routeNamed(address) {
 async function go() {
   const route = routeOf(location.hash);
   document.body.dataset.route = route.kind;
+  const row = route.kind === "question" ? state.byId.get(route.id) : null;
+  if (state.pending !== row?.number) state.pending = null; // somebody has gone on
   if (route.kind === "overview") {
     state.view = null;
     select(null);
@@ -34,11 +36,11 @@ async function go() {
     document.title = document.body.dataset.title;
     return;
   }
-  const row = state.byId.get(route.id);
   if (!row) {
     stage.replaceChildren(h("p", { class: "note" }, state.complete ? `There is no question ${line(route.id, 80)} here.` : "Still reading…"));
     closeDetail();
   } else if (state.view?.number === row.number) {
+    if (state.current !== row.number) select(row.number);
     showQuestion(route, row);
   } else if (state.pending !== row.number) {
     await fetchQuestion(row); // else its answer is on its way
