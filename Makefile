@@ -20,11 +20,11 @@ demo: .venv/core
 	$(BIN)/reasonrag pairs runs/demo --out data/demo
 
 test: lint types .venv/embed .venv-train/ready .venv/browser
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 # Without the 1.8 GB that real encoders need and the 2.1 GB of LLaMA-Factory; tests of them are skipped, visibly.
 test-core: lint types .venv/browser
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 lint: .venv/test
 	$(BIN)/ruff check .

@@ -112,9 +112,9 @@ def make_app(reading: Reading) -> web.Application:
         first = request.query.get("from", "0")
         if not re.fullmatch(r"[0-9]{1,9}", first):
             return _json({"error": "from must be a number of a question"}, _BAD)
-        if reading.error is not None:
-            return _json({"error": reading.error}, _BROKEN)
         found = await asyncio.to_thread(reading.listing, int(first))
+        if reading.error is not None:  # looked at last: what is complete has not broken off meanwhile
+            return _json({"error": reading.error}, _BROKEN)
         return _json(found.model_dump(mode="json"))
 
     async def show_question(request: web.Request) -> web.Response:

@@ -79,7 +79,7 @@ function onlyInTheList(row) {
   return [
     h("a", { class: "back", href: "#/" }, "← all questions"),
     h("h2", { tabindex: -1 }, said(row.question)),
-    h("p", { class: "note" }, "The page had no room for the tree of this question: it holds those of a sample. See them all with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, `reasonrag show`), "."),
+    h("p", { class: "note" }, "The page had no room for the tree of this question: it holds those of a sample. See them all with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, visible(`reasonrag show ${state.overview.path} ${row.id}`)), "."),
   ];
 }
 
