@@ -188,7 +188,10 @@ def _continued(step: StepRecord, node: RolloutNode | None, record: RolloutRecord
         return "by what is known of a step that says the same"
     found = f"of {_count(len(node.rollouts), 'continuation')} through it {came_to(_results(node.rollouts))}"
     alpha = record.recipe.alpha
-    discount = f", and each answer counts {alpha:g} to the power of its steps from the question" if alpha < 1 else ""
+    lengths = sorted({end.steps for end in node.rollouts})
+    how_many = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
+    power = f"{alpha:g} to the power of its steps from the question ({how_many})"
+    discount = f", and each answer counts {power}" if alpha < 1 else ""
     if rule == "outcome":
         return f"{found}; what follows it is weighted by how often the search went there{discount}"
     plain = sum(end.quality for end in node.rollouts) / len(node.rollouts)
@@ -264,12 +267,14 @@ def _confidence(each: Candidate) -> str:
     if each.types == ("answer", "answer"):
         said = (
             "The score of an answer is certain; as for other steps, each time it was drawn counts as one observation "
-            f"({chosen} and {rejected}), by which the chance that the chosen one is truly better is {sure}: rather low."
+            f"({chosen} and {rejected}), by which the chance that the chosen one is truly better is {sure}. It tells "
+            "how often both were seen, and doubts neither score."
         )
     else:
         said = (
             f"A few continuations may be luck. With as many as are known here (worth {chosen} independent ones for the "
-            f"chosen step, {rejected} for the rejected one), the chance that the chosen step is truly better is {sure}."
+            f"chosen step, {rejected} for the rejected one, as those that share a beginning count less), the chance "
+            f"that the chosen step is truly better is {sure}: both are Beta distributions with Jeffreys' prior."
         )
     even = 0.5
     if each.pair.confidence is not None and each.pair.confidence < even:

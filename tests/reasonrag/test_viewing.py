@@ -436,8 +436,8 @@ def test_a_judges_label_is_told_as_a_judges(pick: tuple[int, int] | None, says: 
 def test_luck_is_told_in_numbers() -> None:
     """How many continuations stand behind either side, and the chance that results."""
     each = first_pair(siblings(GOOD, BAD))
-    assert f"worth 2.00 independent ones for the chosen step, 1.00 for the rejected one" in told(each)  # noqa: F541
-    assert f"is {each.confidence:.2f}." in told(each)
+    assert "worth 2.00 independent ones for the chosen step, 1.00 for the rejected one, as" in told(each)
+    assert f"truly better is {each.confidence:.2f}: both are Beta distributions" in told(each)
 
 
 DROPPED: dict[DropReason, str] = {

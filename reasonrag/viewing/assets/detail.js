@@ -85,19 +85,20 @@ function answersBelow(steps, id) {
   const below = new Set([id]);
   for (const step of steps) if (below.has(step.parent)) below.add(step.id);
   const given = steps.filter((step) => below.has(step.id) && step.type === "answer");
-  const worth = (step) => step.outcome?.value ?? step.f1;
+  const worth = (step) => (step.f1 === 1 && step.outcome?.value === 0 ? UNSEEN : step.outcome?.value ?? step.f1);
   return d3.rollups(given, (all) => d3.sum(all, (step) => step.draws), (step) => line(step.content, 60), worth)
     .flatMap(([answer, found]) => found.map(([value, times]) => ({ answer, times, value })))
     .sort((a, b) => b.times - a.times);
 }
 
 const MOST_ANSWERS = 6;
+const UNSEEN = "golden, but in no evidence";
 
 function answersLine(view, state, step) {
   if (state.tree === null || step.type === "answer") return null;
   const found = answersBelow(view.trees[state.tree].steps, step.id);
   if (!found.length) return null;
-  const outcome = (value) => (value === null ? "not scored" : value >= 1 ? "right" : value <= 0 ? "wrong" : number(value));
+  const outcome = (value) => (value === UNSEEN ? value : value === null ? "not scored" : value >= 1 ? "right" : value <= 0 ? "wrong" : number(value));
   const shown = found.slice(0, MOST_ANSWERS).flatMap(({ answer, times, value }, i) => [i ? ", " : "", said(answer), ` ×${times} (${outcome(value)})`]);
   return h("p", { class: "answers" }, "answers after it: ", shown, found.length > MOST_ANSWERS ? ", …" : "");
 }
@@ -166,7 +167,7 @@ function pairDetail(view, pair) {
       fact("confidence", number(pair.confidence)),
       fact("similarity of what both say", number(pair.similarity)),
       pair.tags.length ? fact("tags", pair.tags.join(", ")) : null,
-      fact("label by", pair.label ?? "nobody")),
+      fact("labelled by", { value: "the worth of both", judge: "a judge", imported: "the imported file" }[pair.label] ?? "nobody")),
     h("details", {}, h("summary", {}, "What these words mean"), glossary()),
     h("h4", {}, "What both were asked"),
     promptOf(view, chosen),
