@@ -170,9 +170,12 @@ def question_view(explored: Explored, rules: PairingRules, *, caps_known: bool =
     records = [tree.record for tree in explored.trees]
     trees = [_tree(tree, texts) for tree in explored.trees]
     states, numbers = _states(explored, texts)
-    pairs = [
-        _pair(each, explored, numbers[id(each.state)], rules, caps_known=caps_known) for each in explored.candidates
-    ]
+    pairs = []
+    for each in explored.candidates:
+        state = numbers[id(each.state)]
+        number = states[state].tree
+        tree = None if number is None else explored.trees[number]
+        pairs.append(_pair(each, explored, state, tree, rules, caps_known=caps_known))
     return QuestionView(
         number=explored.number,
         id=first.question_id,
@@ -302,21 +305,17 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
 
 def _states(explored: Explored, texts: _Texts) -> tuple[list[StateView], dict[int, int]]:
     """The states that pairs are of, and the number of each by identity: one prompt of two runs is two states here."""
-    known = {_name(tree.record): number for number, tree in enumerate(explored.trees)}
+    records = (tree.record for tree in explored.trees)
+    known = {(each.config_hash, each.seed, each.question_id): number for number, each in enumerate(records)}
     found: list[StateView] = []
     numbers: dict[int, int] = {}
     for each in explored.candidates:
         state = each.state
         if id(state) not in numbers:
             numbers[id(state)] = len(found)
-            tree = known.get((state.origin.config_hash, state.origin.seed, state.question_id))
+            tree = known.get((state.origin.config_hash or "", state.origin.seed or 0, state.question_id))
             found.append(_state(state, tree, texts))
     return found, numbers
-
-
-def _name(record: RolloutRecord) -> tuple[str | None, int | None, str]:
-    """What a state and its tree have in common."""
-    return record.config_hash, record.seed, record.question_id
 
 
 def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
@@ -355,10 +354,10 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
     )
 
 
-def _pair(each: Candidate, explored: Explored, state: int, rules: PairingRules, *, caps_known: bool) -> PairView:
+def _pair(
+    each: Candidate, explored: Explored, state: int, tree: Tree | None, rules: PairingRules, *, caps_known: bool
+) -> PairView:
     pair = each.pair
-    name = each.state.origin.config_hash, each.state.origin.seed, each.state.question_id
-    tree = next((tree for tree in explored.trees if _name(tree.record) == name), None)
     part, flipped = explored.parts.get(pair.pair_id), pair.pair_id in explored.flipped
     return PairView.model_construct(
         id=pair.pair_id,

@@ -35,7 +35,7 @@ def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **fl
         raise InputError(f"--out {out} is a directory; name a file in it, for instance {out / VIEW_PAGE}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_page(collection, out, most=settings.max_mb * 10**6, seed=settings.seed, watch=watch or _unwatched)
+        write_page(collection, out, most=settings.max_mb * 10**6, seed=settings.seed, watch=watch or (lambda _: None))
     except OSError as error:
         raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
     return out
@@ -48,7 +48,3 @@ async def serve_view(path: Path, settings: ViewSettings, *, say: Callable[[str],
     async with viewing(open_collection(path, settings.trees), port=settings.port) as address:
         say(address)
         await asyncio.Event().wait()
-
-
-def _unwatched(_: float) -> None:
-    """Nobody looks."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict
 from itertools import compress
 from typing import Any, Literal
@@ -19,11 +19,13 @@ from pydantic import BaseModel
 
 from preference import Candidate, DropReason, Usage
 from preference.candidates import QuestionRecord
+from preference.gathering import no_search_for_cycles
 from preference.selection import DROP_REASONS
 from reasonrag.audit_report import Histogram
 from reasonrag.audit_statistics import histogram, whole_edges
 from reasonrag.summaries import RunCounts, mean
 from reasonrag.viewing.reasons import cautions
+from reasonrag.viewing.rows import QuestionRow, capped_row, question_row
 from reasonrag.viewing.sources import Collection, Explored
 
 BINS = 20
@@ -86,6 +88,17 @@ class Overview(BaseModel):
     warnings: list[str]
 
 
+def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple[list[QuestionRow], Counts]:
+    """Every question as a line of the list, and what all of them come to. watch: is told the share that was read."""
+    counts = Counts(collection)
+    rows: dict[int, QuestionRow] = {}
+    with no_search_for_cycles():
+        for explored in collection.scan():
+            rows[explored.number] = counts.add(explored)
+            watch(collection.scanned)
+    return [capped_row(rows[number], collection.capped) for number in sorted(rows)], counts
+
+
 class Counts:
     """What an overview is made of, question by question."""
 
@@ -102,8 +115,10 @@ class Counts:
         self._pairs = _Pairs()
         self._ends_by_steps: dict[int, Counter[str]] = {}
 
-    def add(self, explored: Explored, ends: str) -> None:
-        """ends: as `rows.question_row` says."""
+    def add(self, explored: Explored) -> QuestionRow:
+        """Count a question; returns its line of the list."""
+        row = question_row(explored)
+        ends = row.ends
         self._ends[explored.number] = ends
         self._causes.pop(explored.number, None)  # it failed, and was explored later
         if ends == "failed" and explored.question.error:
@@ -121,6 +136,7 @@ class Counts:
                 self._pairs.add(each, explored.number)
             else:
                 self._dropped[each.dropped] += 1
+        return row
 
     def _add_question(self, question: QuestionRecord) -> None:
         origin = question.origin

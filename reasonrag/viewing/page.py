@@ -27,9 +27,9 @@ from reasonrag import __version__
 from reasonrag.html_text import html_templates
 from reasonrag.terminal_text import on_one_line
 from reasonrag.viewing.details import question_view
-from reasonrag.viewing.overview import Counts, Overview
-from reasonrag.viewing.rows import QuestionRow, capped_row, question_row
-from reasonrag.viewing.sources import Collection, Explored
+from reasonrag.viewing.overview import Overview, read_all
+from reasonrag.viewing.rows import QuestionRow
+from reasonrag.viewing.sources import Collection
 
 _LIBRARIES = ("d3", "plot", "diff")
 _OWN = ("text", "data", "list", "tree", "question", "detail", "overview", "app")
@@ -87,23 +87,6 @@ def _write(collection: Collection, out: Path, *, most: int, seed: int, watch: Ca
 def served_page(collection: Collection) -> bytes:
     """The page without data, which asks the server it came from."""
     return _frame("served", _title(collection), None) + _END
-
-
-def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple[list[QuestionRow], Counts]:
-    """Every question as a line, and what all of them come to."""
-    counts = Counts(collection)
-    rows: dict[int, QuestionRow] = {}
-    for explored in collection.scan():
-        rows[explored.number] = counted(explored, counts)
-        watch(collection.scanned)
-    return [capped_row(rows[number], collection.capped) for number in sorted(rows)], counts
-
-
-def counted(explored: Explored, counts: Counts) -> QuestionRow:
-    """A question as a line, once it was counted."""
-    row = question_row(explored)
-    counts.add(explored, row.ends)
-    return row
 
 
 def about_page(collection: Collection) -> list[str]:

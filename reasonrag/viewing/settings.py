@@ -10,7 +10,7 @@ from reasonrag.settings import Settings, list_of_places
 
 VIEW_PORT = 8766
 PAGE_MB = 64
-"""Of trees in one file: what a browser opens from a disk within two seconds (benchmarks/RESULTS.md)."""
+"""Of one page: a browser opens it from a disk within two seconds (benchmarks/RESULTS.md)."""
 
 
 class ShowSettings(Settings):

@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from preference.gathering import no_search_for_cycles
 from reasonrag.errors import InputError, choices
 from reasonrag.settings import resolve
 from reasonrag.viewing.details import QuestionView, question_view
-from reasonrag.viewing.overview import Counts, Overview
-from reasonrag.viewing.rows import question_row
+from reasonrag.viewing.overview import Overview, read_all
 from reasonrag.viewing.settings import ShowSettings
 from reasonrag.viewing.sources import Collection, open_collection
 
@@ -48,13 +46,7 @@ def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> 
 
     Raises InputError where there is neither, or a line cannot be read.
     """
-    collection = open_collection(Path(path))
-    counts = Counts(collection)
-    with no_search_for_cycles():
-        for explored in collection.scan():
-            counts.add(explored, question_row(explored).ends)
-            if watch:
-                watch(collection.scanned)
+    _, counts = read_all(open_collection(Path(path)), watch=watch or (lambda _: None))
     return counts.overview()
 
 

@@ -23,7 +23,7 @@ from reasonrag.redaction import redact
 from reasonrag.settings import LOOPBACK
 from reasonrag.viewing.details import question_view
 from reasonrag.viewing.overview import Counts
-from reasonrag.viewing.page import Listing, about_page, counted, served_page
+from reasonrag.viewing.page import Listing, about_page, served_page
 from reasonrag.viewing.rows import QuestionRow, capped_row
 from reasonrag.viewing.sources import Collection
 
@@ -66,7 +66,7 @@ class Reading:
             if self._given_up:
                 return
             with self._lock:
-                self._rows[explored.number] = counted(explored, self._counts)
+                self._rows[explored.number] = self._counts.add(explored)
 
     def listing(self, first: int) -> Listing:
         """The rows from one on, or all once everything was read."""
