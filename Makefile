@@ -56,8 +56,8 @@ train-env: .venv-train/ready
 # A Qwen2 of random weights, to try the way from pairs to a model on a CPU.
 tiny-model: models/tiny-qwen2
 
-models/tiny-qwen2: .venv-train/ready tests/tiny_qwen.py
-	$(TRAIN_BIN)/python tests/tiny_qwen.py $@
+models/tiny-qwen2: .venv-train/ready tests/helpers/tiny_qwen.py
+	$(TRAIN_BIN)/python tests/helpers/tiny_qwen.py $@
 
 define check_python
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -78,8 +78,8 @@ endef
 	@touch $@
 
 # A Chromium for the tests of pages, once; where none can be had a line says so, and they are skipped.
-.venv/browser: tests/get_browser.py .venv/test
-	$(BIN)/python tests/get_browser.py
+.venv/browser: tests/helpers/get_browser.py .venv/test
+	$(BIN)/python tests/helpers/get_browser.py
 	@touch $@
 
 .venv/embed: .venv/test pyproject.toml

@@ -25,16 +25,16 @@ from typing import TypeAlias
 import orjson
 
 from preference import ActionType, AgentAction, Message, RolloutNode, cover_em, f1_score
-from preference.templates import plain_text
-from reasonrag.agent import AgentStep
-from reasonrag.chat import ChatRequest, Completion
-from reasonrag.corpora import Corpus, Passage, scan_corpus
+from preference.export.sanitize import plain_text
+from reasonrag.agent.agent import AgentStep
+from reasonrag.data.corpus import Corpus, Passage, scan_corpus
+from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
-from reasonrag.manifests import index_place
-from reasonrag.offline import Prompt, as_completions, sentences, understand
-from reasonrag.questions import Question
-from reasonrag.retrieval import IndexRetriever
-from reasonrag.searching import open_or_build
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.offline import Prompt, as_completions, sentences, understand
+from reasonrag.retrieval.dense.manifest import index_place
+from reasonrag.retrieval.from_settings import open_or_build
+from reasonrag.retrieval.retriever import IndexRetriever
 
 JUDGE_NOISE = 0.15
 """Standard deviation of a judge's score around the truth."""

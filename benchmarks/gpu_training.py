@@ -30,14 +30,14 @@ import orjson
 import typer
 from reporting import ROOT, publish, table
 
-from preference.formats import FORMATS, dataset_info
-from reasonrag.auditing import read_audit
-from reasonrag.training.configurations import as_yaml, find_config
-from reasonrag.training.environment import find_python
-from reasonrag.training.equipment import Stock, ask_driver
-from reasonrag.training.inspection import inspect
-from reasonrag.training.memory import GB, Training, plan
-from reasonrag.training.shapes import Shape, find_shape
+from preference.export.formats import FORMATS, dataset_info
+from reasonrag.curation.audit.audit import read_audit
+from reasonrag.training.doctor.memory import GB, Training, plan
+from reasonrag.training.hardware import Stock, ask_driver
+from reasonrag.training.llamafactory.config_files import as_yaml, find_config
+from reasonrag.training.llamafactory.environment import find_python
+from reasonrag.training.llamafactory.inspection import inspect
+from reasonrag.training.model_shapes import Shape, find_shape
 
 TINY = Shape(
     vocab_size=16_384,
@@ -133,7 +133,7 @@ class Bench:
             shutil.rmtree(model, ignore_errors=True)
             model.mkdir(parents=True)
             shape = self.shape.model_dump_json()
-            built = self._python("-c", BUILD, str(model), str(ROOT / "tests"), shape, home=self.place)
+            built = self._python("-c", BUILD, str(model), str(ROOT / "tests" / "helpers"), shape, home=self.place)
             count = int(built.stdout.split()[-1])
             if count != self.shape.parameters:
                 sys.exit(f"the model has {count:,} parameters, {self.shape.parameters:,} were planned with")

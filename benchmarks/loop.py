@@ -44,8 +44,8 @@ from loop_world import Size, write_world
 from reporting import ROOT, publish
 
 from preference.records import read_rollouts
-from reasonrag.local_models import served
-from reasonrag.training.environment import find_python
+from reasonrag.evaluation.subject.local_server import served
+from reasonrag.training.llamafactory.environment import find_python
 
 HERE = Path(__file__).parent
 PROMPTS, CONFIGS = HERE / "loop_prompts", HERE / "loop_configs"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from preference.candidates import PairRecord, StateRecord, read_lines
-from preference.exporting import CANDIDATES, QUESTIONS, replacing
+from preference.export.exporting import CANDIDATES, QUESTIONS, replacing
 from preference.records import RolloutRecord, read_rollouts
 
 

@@ -21,11 +21,11 @@ from reporting import ROOT, publish, table
 
 import reasonrag
 from mcts import RECIPES
-from reasonrag.bm25 import build_bm25
-from reasonrag.prices import PRICES
-from reasonrag.questions import open_questions
-from reasonrag.recall import measure_recall
-from reasonrag.searching import open_index
+from reasonrag.data.questions import open_questions
+from reasonrag.llm.prices import PRICES
+from reasonrag.retrieval.from_settings import open_index
+from reasonrag.retrieval.lexical.bm25 import build_bm25
+from reasonrag.retrieval.recall import measure_recall
 
 RECALL_AT = (3, 5)
 HTTP_QUESTIONS = 30

@@ -178,7 +178,7 @@ def _published_work(script: Path, published: Path, scratch: Path) -> str:
 
 def _our_work(source: Path, out: Path, processes: int, tokenizer: str | None = None) -> str:
     return (
-        "from reasonrag.pairing import pairs as make\n"
+        "from reasonrag.curation.pairs import pairs as make\n"
         "if __name__ == '__main__':\n"
         "    began = time.perf_counter()\n"
         f"    pairs = make({str(source)!r}, out={str(out)!r}, processes={processes}, tokenizer={tokenizer!r}, "

@@ -20,7 +20,7 @@ from playwright.sync_api import sync_playwright
 
 import reasonrag
 from preference import Candidate
-from reasonrag.viewing.sources import Explored, open_collection
+from reasonrag.viewing.collection import Explored, open_collection
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
@@ -29,7 +29,7 @@ COLORS = 256
 """Enough for a page, and a fourth of the bytes."""
 SEVERAL = 4
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 from get_browser import start  # noqa: E402 - the tests' own way to a browser
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def main() -> None:
         with sync_playwright() as playwright:
             browser = start(playwright)
             if browser is None:
-                sys.exit("no browser is here: python tests/get_browser.py gets one")
+                sys.exit("no browser is here: python tests/helpers/get_browser.py gets one")
             tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
             for name, where in places.items():
                 tab.goto("about:blank")

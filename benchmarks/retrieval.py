@@ -50,7 +50,7 @@ import typer
 from reporting import ROOT, publish, table
 
 from reasonrag.errors import InputError
-from reasonrag.neighbours import STREAMED
+from reasonrag.retrieval.dense.faiss_index import STREAMED
 from reasonrag.settings import IndexType
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from reasonrag.encoders import Encoder
-    from reasonrag.manifests import DenseManifest
-    from reasonrag.neighbours import Neighbours
+    from reasonrag.retrieval.dense.encoders import Encoder
+    from reasonrag.retrieval.dense.faiss_index import Neighbours
+    from reasonrag.retrieval.dense.manifest import DenseManifest
 
 T = TypeVar("T")
 Kind: TypeAlias = IndexType | Literal["bm25"]
@@ -210,9 +210,9 @@ class _Encoding:
 
 def _encode_and_build(corpus: Path, scratch: Path, rounds: int) -> _Encoding:
     """In one process by turns, each first as often as the other."""
-    from reasonrag.corpora import Corpus, scan_corpus
-    from reasonrag.dense_building import BuildOptions, build_dense
-    from reasonrag.encoders import EncoderChoice, load_encoder
+    from reasonrag.data.corpus import Corpus, scan_corpus
+    from reasonrag.retrieval.dense.build import BuildOptions, build_dense
+    from reasonrag.retrieval.dense.encoders import EncoderChoice, load_encoder
 
     texts = [each.contents for each in Corpus(corpus, scan_corpus(corpus).offsets)]
     encoder = load_encoder(EncoderChoice(model=MINILM), precision=None)
@@ -249,8 +249,8 @@ def _encode_alone(encoder: Encoder, texts: list[str]) -> float:
     """Seconds to encode the texts as a build slices them: longest first within a piece, so many at once."""
     import numpy as np
 
-    from reasonrag.building import stretches
-    from reasonrag.vectors import PIECE
+    from reasonrag.retrieval.dense.build_progress import stretches
+    from reasonrag.retrieval.dense.vector_store import PIECE
 
     begun = time.perf_counter()
     vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float32)
@@ -371,16 +371,16 @@ def _memory(bench: _Bench) -> Iterator[str]:
 
 
 def _stored_bytes(bench: _Bench, world: Path) -> int:
-    from reasonrag.vectors import VECTORS
+    from reasonrag.retrieval.dense.vector_store import VECTORS
 
     return (bench.place(world, HASHING) / VECTORS).stat().st_size
 
 
 def _build_measured(kind: Kind, corpus: Path, directory: Path) -> _Built:
     """Build a BM25 index, or a dense one of a type; what was there is built again or added to."""
-    from reasonrag.bm25 import build_bm25
-    from reasonrag.dense_building import BuildOptions, build_dense
-    from reasonrag.encoders import EncoderChoice
+    from reasonrag.retrieval.dense.build import BuildOptions, build_dense
+    from reasonrag.retrieval.dense.encoders import EncoderChoice
+    from reasonrag.retrieval.lexical.bm25 import build_bm25
 
     size = corpus.stat().st_size
     if kind == BM25:
@@ -529,9 +529,9 @@ def _megabytes(sizes: list[int]) -> list[str]:
 
 
 def _search_type(directory: Path, index_type: IndexType, questions: list[str], seconds: float) -> _Searched:
-    from reasonrag.dense import DenseIndex, open_encoder
-    from reasonrag.dense_checking import recall_against_exact
-    from reasonrag.neighbours import import_faiss, open_neighbours
+    from reasonrag.retrieval.dense.check import recall_against_exact
+    from reasonrag.retrieval.dense.faiss_index import import_faiss, open_neighbours
+    from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 
     manifest = read_dense(directory)
     file = manifest.file_of(index_type, directory)
@@ -573,8 +573,8 @@ def _rate(search: Callable[[Sequence[str]], object], questions: list[str], batch
 
 
 def _flat_settings(directory: Path, questions: list[str]) -> tuple[_Setting, _Setting]:
-    from reasonrag.dense import open_encoder
-    from reasonrag.neighbours import import_faiss, open_neighbours
+    from reasonrag.retrieval.dense.faiss_index import import_faiss, open_neighbours
+    from reasonrag.retrieval.dense.index import open_encoder
 
     manifest, faiss = read_dense(directory), import_faiss()
     default = int(faiss.cvar.distance_compute_blas_threshold)
@@ -602,7 +602,7 @@ def _search_seconds(opened: Neighbours, vectors: npt.NDArray[np.float32]) -> flo
 
 def _hold_open(directory: Path, questions: list[str], both: Barrier, told: Queue[dict[str, int]]) -> None:
     """Open and search the flat index, and tell what memory that takes while another process has it open as well."""
-    from reasonrag.dense import DenseIndex, open_encoder
+    from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 
     manifest = read_dense(directory)
     index = DenseIndex(directory, manifest, open_encoder(manifest), index_type="flat")
@@ -728,8 +728,8 @@ def _serve_as_published(directory: Path, threads: int, listening: Connection) ->
     import orjson
     from aiohttp import web
 
-    from reasonrag.dense import open_encoder
-    from reasonrag.searching import open_corpus
+    from reasonrag.retrieval.dense.index import open_encoder
+    from reasonrag.retrieval.from_settings import open_corpus
 
     manifest = read_dense(directory)
     corpus, encoder = open_corpus(directory, manifest), open_encoder(manifest)
@@ -892,10 +892,10 @@ def _found_by_every_search(bench: _Bench, case: _Case) -> Iterator[tuple[str, _F
 
 
 def _measure_found(directories: list[Path], questions: Path, data_set: str) -> _Found:
-    from reasonrag.manifests import read_manifest
-    from reasonrag.questions import open_questions
-    from reasonrag.recall import measure_recall
-    from reasonrag.searching import open_index
+    from reasonrag.data.questions import open_questions
+    from reasonrag.retrieval.dense.manifest import read_manifest
+    from reasonrag.retrieval.from_settings import open_index
+    from reasonrag.retrieval.recall import measure_recall
 
     dense = any(read_manifest(each).kind == "dense" for each in directories)
     retriever = open_index(*directories, index_type="flat" if dense else None)
@@ -982,7 +982,7 @@ def _cells(index_type: IndexType, rows: int, dimension: int) -> int:
 
 def _sample(index_type: IndexType, rows: int, dimension: int) -> tuple[int, int]:
     """Rows that are trained on, and cells."""
-    from reasonrag.neighbours import plan_index
+    from reasonrag.retrieval.dense.faiss_index import plan_index
 
     plan = plan_index(index_type, rows=rows, dimension=dimension)
     has_cells = plan.factory.startswith("IVF")
@@ -1087,8 +1087,8 @@ def _weights(layers: int, width: int) -> int:
 
 def _sample_size(corpus: Path) -> tuple[int, float]:
     """Lines, and mean tokens of a passage."""
-    from reasonrag.corpora import Corpus, scan_corpus
-    from reasonrag.encoders import EncoderChoice, load_encoder
+    from reasonrag.data.corpus import Corpus, scan_corpus
+    from reasonrag.retrieval.dense.encoders import EncoderChoice, load_encoder
 
     passages = list(Corpus(corpus, scan_corpus(corpus).offsets))
     lengths = load_encoder(EncoderChoice(model=MINILM)).lengths([each.contents for each in passages])
@@ -1138,7 +1138,7 @@ class _Bench:
 
     def _world(self, passages: int) -> Path:
         """The corpus of an atlas of about so many passages."""
-        from reasonrag.atlas import write_world
+        from reasonrag.data.atlas import write_world
 
         return write_world(self.scratch, math.ceil(self._scale * passages / PER_COUNTY)) / "corpus.jsonl"
 
@@ -1218,7 +1218,7 @@ class _Bench:
 
 def _has(directory: Path, corpus: Path, index_type: str | None) -> bool:
     """Whether an index of the corpus, with the type, is there."""
-    from reasonrag.manifests import MANIFEST, DenseManifest, read_manifest
+    from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
 
     if not (directory / MANIFEST).exists():
         return False
@@ -1228,23 +1228,23 @@ def _has(directory: Path, corpus: Path, index_type: str | None) -> bool:
 
 
 def _build_dense(corpus: Path, directory: Path, model: str, index_type: IndexType) -> None:
-    from reasonrag.building import SaidBuild
-    from reasonrag.dense_building import BuildOptions, build_dense
-    from reasonrag.encoders import EncoderChoice
+    from reasonrag.retrieval.dense.build import BuildOptions, build_dense
+    from reasonrag.retrieval.dense.build_progress import SaidBuild
+    from reasonrag.retrieval.dense.encoders import EncoderChoice
 
     options = BuildOptions(encoder=EncoderChoice(model=model), index_type=index_type)
     build_dense(corpus, directory, options, SaidBuild(_say))
 
 
 def _build_bm25(corpus: Path, directory: Path) -> None:
-    from reasonrag.bm25 import build_bm25
-    from reasonrag.building import SaidBuild
+    from reasonrag.retrieval.dense.build_progress import SaidBuild
+    from reasonrag.retrieval.lexical.bm25 import build_bm25
 
     build_bm25(corpus, directory, SaidBuild(_say))
 
 
 def read_dense(directory: Path) -> DenseManifest:
-    from reasonrag.manifests import DenseManifest, read_manifest
+    from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest
 
     manifest = read_manifest(directory)
     if not isinstance(manifest, DenseManifest):

@@ -43,7 +43,7 @@ from mcts.rewards import REWARDS
 from preference import NO_FILTERS, Candidate, Message, PairingRules, RolloutNode, RolloutRecord, candidates
 from preference.labelling import TOLERANCE
 from preference.records import FinalScore, RecipeRef, Usage
-from reasonrag.prices import PRICES
+from reasonrag.llm.prices import PRICES
 
 BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
 """Of a prompt: instructions and question, each step so far, three passages; and of a reply."""

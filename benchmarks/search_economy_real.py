@@ -24,12 +24,12 @@ from search_economy import PUBLISHED_RULES
 from mcts import RECIPES, Recipe, RecipeName
 from preference import PairingRules, RolloutRecord, candidates
 from preference.labelling import TOLERANCE
-from reasonrag.agent import Agent
-from reasonrag.chat import Sampling
-from reasonrag.exploration import Explorer, RunIdentity
-from reasonrag.prices import PRICES
-from reasonrag.prompting import load_prompts
-from reasonrag.questions import Question, open_questions
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.data.questions import Question, open_questions
+from reasonrag.exploration.explorer import Explorer, RunIdentity
+from reasonrag.llm.chat import Sampling
+from reasonrag.llm.prices import PRICES
 from reasonrag.settings import INDEX_HOME, MAX_STEPS
 
 TOP_K = 3

@@ -33,7 +33,7 @@ import typer
 from main_job import simulated_endpoint
 from reporting import ROOT, publish, table
 
-from reasonrag.session import SessionTally, SilentWatcher
+from reasonrag.exploration.session import SessionTally, SilentWatcher
 
 T = TypeVar("T")
 
@@ -476,7 +476,7 @@ async def _recorder(base_url: str, bodies: Path) -> AsyncIterator[str]:
 
 def _send_all(bodies: Path, base_url: str, in_flight: int, count: int) -> _Run:
     """The bare loop: the connection that reasonrag sends through, and nothing else."""
-    from reasonrag.wire import Connection
+    from reasonrag.llm.http_client import Connection
 
     connection = Connection(base_url, key="none", timeout=60)
     return _loop_over(bodies, count, in_flight, connection.post, connection.close)
@@ -574,7 +574,7 @@ class _MemoryMeter(SilentWatcher):
 def _remember(scratch: Path) -> tuple[dict[int, int], int, float]:
     """Resident bytes after some numbers of questions; the most there ever were; seconds."""
     import reasonrag
-    from reasonrag.atlas import write_world
+    from reasonrag.data.atlas import write_world
 
     world, meter, began = write_world(scratch, MEMORY_COUNTIES), _MemoryMeter(), time.perf_counter()
     reasonrag.generate(

@@ -25,7 +25,7 @@ from reporting import ROOT, publish, table
 
 import reasonrag
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 from get_browser import start  # the tests' own way to a browser
 
 EXPLORED = 40
@@ -103,7 +103,7 @@ def main(
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         browser = start(playwright)
         if browser is None:
-            sys.exit("no browser is here: python tests/get_browser.py gets one")
+            sys.exit("no browser is here: python tests/helpers/get_browser.py gets one")
         publish(_report(browser, questions, rounds, Path(scratch)), append)
         browser.close()
 

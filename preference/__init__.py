@@ -15,7 +15,7 @@ from preference.candidates import (
     StepRecord,
 )
 from preference.confidence import confidence
-from preference.exporting import ExportOptions, Facts, GoldAgreement, PairSummary, export_pairs
+from preference.export.exporting import ExportOptions, Facts, GoldAgreement, PairSummary, export_pairs
 from preference.records import (
     SCHEMA_VERSION,
     ActionType,

@@ -17,7 +17,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from preference.agreement import (
+from preference.certainty import CONFIDENCE_LEVEL
+from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
+from preference.export.json_stream import read_items
+from preference.records import Record
+from preference.sampling import StratifiedSample
+from preference.selection import lot
+from preference.statistics import (
     Bin,
     Kappa,
     Share,
@@ -28,12 +34,6 @@ from preference.agreement import (
     sign_agreement,
     sign_agreement_by,
 )
-from preference.certainty import CONFIDENCE_LEVEL
-from preference.formats import ACTION_TYPE_NAMES, pairs_files
-from preference.json_items import read_items
-from preference.records import Record
-from preference.sampling import StratifiedSample
-from preference.selection import lot
 
 REVIEW_SCHEMA: Final = "reasonrag.review/1"
 REPORT_SCHEMA: Final = "reasonrag.review_report/1"

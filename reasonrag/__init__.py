@@ -41,47 +41,47 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from reasonrag.auditing import audit
-    from reasonrag.calibration import calibrate
-    from reasonrag.estimation import estimate
-    from reasonrag.evaluation.comparing import compare
-    from reasonrag.evaluation.evaluating import evaluate
-    from reasonrag.evaluation.questioning import ask
-    from reasonrag.generation import generate
-    from reasonrag.importing import import_published
-    from reasonrag.indexing import index_build, index_check, index_info, index_serve
-    from reasonrag.pairing import pairs
-    from reasonrag.publishing import publish
-    from reasonrag.reviewing import review_report
-    from reasonrag.training.checkup import doctor
-    from reasonrag.training.running import train
-    from reasonrag.tuning import tune
-    from reasonrag.viewing.looking import view
+    from reasonrag.curation.audit.audit import audit
+    from reasonrag.curation.import_published import import_published
+    from reasonrag.curation.pairs import pairs
+    from reasonrag.curation.review import review_report
+    from reasonrag.evaluation.ask import ask
+    from reasonrag.evaluation.compare import compare
+    from reasonrag.evaluation.evaluate import evaluate
+    from reasonrag.exploration.cost_estimate import estimate
+    from reasonrag.exploration.generate import generate
+    from reasonrag.publishing.publish import publish
+    from reasonrag.retrieval.index import index_build, index_check, index_info, index_serve
+    from reasonrag.studies.calibrate import calibrate
+    from reasonrag.studies.tune import tune
+    from reasonrag.training.doctor.doctor import doctor
+    from reasonrag.training.train import train
     from reasonrag.viewing.showing import show, stats
+    from reasonrag.viewing.view import view
 
 
 _CALLS = {
-    "ask": "evaluation.questioning",
-    "audit": "auditing",
-    "calibrate": "calibration",
-    "compare": "evaluation.comparing",
-    "doctor": "training.checkup",
-    "estimate": "estimation",
-    "evaluate": "evaluation.evaluating",
-    "generate": "generation",
-    "import_published": "importing",
-    "index_build": "indexing",
-    "index_check": "indexing",
-    "index_info": "indexing",
-    "index_serve": "indexing",
-    "pairs": "pairing",
-    "publish": "publishing",
-    "review_report": "reviewing",
+    "ask": "evaluation.ask",
+    "audit": "curation.audit.audit",
+    "calibrate": "studies.calibrate",
+    "compare": "evaluation.compare",
+    "doctor": "training.doctor.doctor",
+    "estimate": "exploration.cost_estimate",
+    "evaluate": "evaluation.evaluate",
+    "generate": "exploration.generate",
+    "import_published": "curation.import_published",
+    "index_build": "retrieval.index",
+    "index_check": "retrieval.index",
+    "index_info": "retrieval.index",
+    "index_serve": "retrieval.index",
+    "pairs": "curation.pairs",
+    "publish": "publishing.publish",
+    "review_report": "curation.review",
     "show": "viewing.showing",
     "stats": "viewing.showing",
-    "train": "training.running",
-    "tune": "tuning",
-    "view": "viewing.looking",
+    "train": "training.train",
+    "tune": "studies.tune",
+    "view": "viewing.view",
 }
 """Where each call is, which is loaded when it is asked for."""
 

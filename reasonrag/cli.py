@@ -16,7 +16,9 @@ from typing import Annotated, Any, Optional
 import typer
 
 from reasonrag import __version__
-from reasonrag.commandline import (
+from reasonrag.errors import InputError, Interrupted, ReasonragError, UploadStopped
+from reasonrag.evaluation.commands import ask, compare, evaluate
+from reasonrag.options import (
     AGENT,
     BAD_INPUT,
     DATA,
@@ -34,9 +36,7 @@ from reasonrag.commandline import (
     this_command,
     with_flags_of,
 )
-from reasonrag.commandline import arguments as arguments_of_this
-from reasonrag.errors import InputError, Interrupted, ReasonragError, UploadStopped
-from reasonrag.evaluation.commands import ask, compare, evaluate
+from reasonrag.options import arguments as arguments_of_this
 from reasonrag.redaction import redact
 from reasonrag.settings import (
     AuditSettings,
@@ -51,7 +51,7 @@ from reasonrag.settings import (
     ServeSettings,
     TuneSettings,
 )
-from reasonrag.terminal_text import shown
+from reasonrag.terminal import shown
 from reasonrag.training.commands import train
 from reasonrag.training.doctor_commands import doctor
 from reasonrag.viewing.commands import show, stats, view
@@ -175,8 +175,8 @@ def generate(
     if dry_run:
         _estimate(flags, pilot=pilot, as_json=as_json)
         return
-    from reasonrag.display import TerminalWatcher, show_run
-    from reasonrag.generation import generate as generate_run
+    from reasonrag.exploration.display import TerminalWatcher, show_run
+    from reasonrag.exploration.generate import generate as generate_run
 
     with interrupts():
         summary = generate_run(watcher=TerminalWatcher(), **flags)
@@ -188,8 +188,8 @@ def generate(
 
 
 def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
-    from reasonrag.display import TerminalWatcher, show_estimate
-    from reasonrag.estimation import NothingMeasured, estimate
+    from reasonrag.exploration.cost_estimate import NothingMeasured, estimate
+    from reasonrag.exploration.display import TerminalWatcher, show_estimate
 
     flags.pop("replay")
     with interrupts():
@@ -277,10 +277,10 @@ def pairs(
     Every candidate is kept in candidates.jsonl; a data set can be given in place of its runs, and filtered anew.
     """
     flags = {name.rstrip("_"): value for name, value in locals().items() if name not in ("as_json", "dry_run")}
-    from reasonrag.audit_display import show_verdict
-    from reasonrag.display import TerminalWatcher, show_pairs
-    from reasonrag.pairing import pairs as make_pairs
-    from reasonrag.pairing import plan_judging
+    from reasonrag.curation.audit.display import show_verdict
+    from reasonrag.curation.pairs import pairs as make_pairs
+    from reasonrag.curation.pairs import plan_judging
+    from reasonrag.exploration.display import TerminalWatcher, show_pairs
 
     runs = flags.pop("runs")
     if dry_run:
@@ -311,9 +311,9 @@ def review(
     Every judgement is kept at once; the same command goes on where it stopped. Without a terminal, keys are read from
     stdin, one a line.
     """
-    from reasonrag.review_display import ReviewScreen, open_keys, show_review
-    from reasonrag.reviewing import review as judge
-    from reasonrag.reviewing import review_report
+    from reasonrag.curation.review import review as judge
+    from reasonrag.curation.review import review_report
+    from reasonrag.curation.review_screen import ReviewScreen, open_keys, show_review
 
     if report:
         found = review_report(directory)
@@ -357,8 +357,8 @@ def import_(
     Trees become a run directory, of which `pairs` makes a data set. Pairs become a data set that trains at once.
     """
     flags = {name: value for name, value in locals().items() if name not in ("sources", "as_json")}
-    from reasonrag.import_display import TerminalImport, show_import
-    from reasonrag.importing import import_published
+    from reasonrag.curation.display import TerminalImport, show_import
+    from reasonrag.curation.import_published import import_published
 
     try:
         report = import_published(sources, say=TerminalImport().say, **flags)
@@ -383,9 +383,9 @@ def audit(
 
     Writes audit.json and audit.html. Exit status 1 where an error was found that no --allow names.
     """
-    from reasonrag.audit_display import show_audit
-    from reasonrag.auditing import audit as audit_rows
-    from reasonrag.auditing import page_of
+    from reasonrag.curation.audit.audit import audit as audit_rows
+    from reasonrag.curation.audit.audit import page_of
+    from reasonrag.curation.audit.display import show_audit
 
     found = audit_rows(directory, tokenizer=tokenizer, allow=allow, out=out)
     if as_json:
@@ -421,8 +421,8 @@ def calibrate(
 ) -> None:
     """Check how far the labels of a run can be trusted; with --revalue by fresh continuations."""
     flags = {name: value for name, value in locals().items() if name != "as_json"}
-    from reasonrag.calibration import calibrate as calibrate_run
-    from reasonrag.display import TerminalWatcher, show_calibration
+    from reasonrag.exploration.display import TerminalWatcher, show_calibration
+    from reasonrag.studies.calibrate import calibrate as calibrate_run
 
     with interrupts(), caps():
         found = calibrate_run(watcher=TerminalWatcher(), **flags)
@@ -445,8 +445,8 @@ def tune(
     **flags: Any,
 ) -> None:
     """Try configurations on some questions, and say which one gives the most pairs for its cost."""
-    from reasonrag.display import TerminalWatcher, show_tuning
-    from reasonrag.tuning import tune as try_configurations
+    from reasonrag.exploration.display import TerminalWatcher, show_tuning
+    from reasonrag.studies.tune import tune as try_configurations
 
     with interrupts():
         found = try_configurations(watcher=TerminalWatcher(), run=run, pilot=pilot, vary=vary, **flags)
@@ -488,8 +488,8 @@ def publish(
     """Put a data set, or a trained model, on the Hugging Face Hub, with its card; nothing is public before everything
     is up."""
     flags = {name.rstrip("_"): value for name, value in locals().items() if name != "as_json"}
-    from reasonrag.publish_display import say, show_publication
-    from reasonrag.publishing import publish as publish_data_set
+    from reasonrag.publishing.display import say, show_publication
+    from reasonrag.publishing.publish import publish as publish_data_set
 
     with interrupts():
         try:
@@ -537,8 +537,8 @@ def index_build(
     A dense build that was interrupted goes on where it was with the same command.
     """
     flags = {name.rstrip("_"): value for name, value in locals().items() if name != "as_json"}
-    from reasonrag.index_display import TerminalBuild, show_index
-    from reasonrag.indexing import index_build as build
+    from reasonrag.retrieval.display import TerminalBuild, show_index
+    from reasonrag.retrieval.index import index_build as build
 
     with interrupts():
         directory, manifest = build(watcher=TerminalBuild(), **flags)
@@ -555,8 +555,8 @@ def index_info(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Say what an index was built from, by what, and which types it has."""
-    from reasonrag.index_display import show_index
-    from reasonrag.indexing import index_info as read
+    from reasonrag.retrieval.display import show_index
+    from reasonrag.retrieval.index import index_info as read
 
     manifest = read(directory)
     if as_json:
@@ -576,8 +576,8 @@ def index_check(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Read an index and its corpus whole: hashes, rows, and recall against an exact search."""
-    from reasonrag.index_display import TerminalBuild, show_check
-    from reasonrag.indexing import index_check as check
+    from reasonrag.retrieval.display import TerminalBuild, show_check
+    from reasonrag.retrieval.index import index_check as check
 
     with interrupts():
         found = check(directory, queries=queries, at=at, questions=questions, watcher=TerminalBuild())
@@ -613,7 +613,7 @@ def index_serve(
     POST /retrieve, GET /health, GET /metrics. With REASONRAG_RETRIEVER_TOKEN set, only who sends it is let in.
     """
     flags = dict(locals())
-    from reasonrag.indexing import index_serve as serve
+    from reasonrag.retrieval.index import index_serve as serve
 
     def say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
@@ -680,7 +680,7 @@ def simulate_endpoint(
     """
     import asyncio
 
-    from reasonrag.simulation import Habits, parse_faults, serve_forever
+    from reasonrag.llm.servers.simulator import Habits, parse_faults, serve_forever
 
     habits = Habits(
         latency_s=latency,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from reasonrag.errors import RunStopped
-from reasonrag.pacing import Pace
+from reasonrag.llm.rate_limits import Pace
 
 T = TypeVar("T")
 

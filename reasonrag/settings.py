@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from mcts import RECIPES, RecipeName
 from mcts.search import STRIDE
 from preference import ExportOptions, OutcomeName, PairingRules
-from preference.exporting import VALIDATION_SHARE
-from preference.formats import FormatName
-from preference.published_trees import TreeRecipe
+from preference.export.exporting import VALIDATION_SHARE
+from preference.export.formats import FormatName
+from preference.published.trees import TreeRecipe
 from reasonrag.errors import InputError, choices
 
 ENV_PREFIX = "REASONRAG_"

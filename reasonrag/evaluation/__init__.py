@@ -1,1 +1,1 @@
-"""How well an agent answers: many questions at once, by one method, measured, compared."""
+"""How well an agent answers: many questions by one method, measured and compared; no other room imports it."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from reasonrag.corpora import Passage
-from reasonrag.questions import Question
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import Question
 
 
 @dataclass(frozen=True, slots=True)

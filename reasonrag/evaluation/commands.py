@@ -10,7 +10,9 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from reasonrag.commandline import (
+from reasonrag.errors import Interrupted
+from reasonrag.evaluation.settings import AskSettings, CompareSettings, EvaluateSettings
+from reasonrag.options import (
     AGENT,
     DATA,
     FAILED,
@@ -23,8 +25,6 @@ from reasonrag.commandline import (
     interrupts,
     switch,
 )
-from reasonrag.errors import Interrupted
-from reasonrag.evaluation.settings import AskSettings, CompareSettings, EvaluateSettings
 
 JUDGED, MEASURED, CHECKED = "Who judges answers", "What is measured", "What is held against the model's training"
 
@@ -92,9 +92,9 @@ def evaluate(
     status 1 where model or retriever gave nothing for some question.
     """
     flags = {name: value for name, value in locals().items() if name != "as_json"}
-    from reasonrag.display import TerminalWatcher
-    from reasonrag.evaluation.display import show_evaluation
-    from reasonrag.evaluation.evaluating import evaluate as evaluate_run
+    from reasonrag.evaluation.evaluate import evaluate as evaluate_run
+    from reasonrag.evaluation.pages.display import show_evaluation
+    from reasonrag.exploration.display import TerminalWatcher
 
     with interrupts(), caps():
         report = evaluate_run(watcher=TerminalWatcher(), **flags)
@@ -143,9 +143,9 @@ def ask(
     Exit status 1 where there is no answer.
     """
     flags = {name: value for name, value in locals().items() if name not in ("as_json", "question")}
-    from reasonrag.display import TerminalWatcher
-    from reasonrag.evaluation.display import show_answer, show_step
-    from reasonrag.evaluation.questioning import ask as ask_once
+    from reasonrag.evaluation.ask import ask as ask_once
+    from reasonrag.evaluation.pages.display import show_answer, show_step
+    from reasonrag.exploration.display import TerminalWatcher
 
     told: dict[str, Any] = {} if as_json else {"told": show_step}
     try:
@@ -179,8 +179,8 @@ def compare(
     condition are one with --group NAME=RUN,RUN.
     """
     flags = {name: value for name, value in locals().items() if name not in ("as_json", "runs")}
-    from reasonrag.evaluation.comparing import compare_into
-    from reasonrag.evaluation.comparison_display import show_comparison, show_warnings
+    from reasonrag.evaluation.compare import compare_into
+    from reasonrag.evaluation.pages.comparison_display import show_comparison, show_warnings
 
     comparison, written = compare_into(runs or [], flags)
     show_warnings(comparison)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from reasonrag.errors import InputError
-from reasonrag.evaluation.measuring import METRICS
-from reasonrag.evaluation.paired import Values
+from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import Prediction, read_predictions
-from reasonrag.evaluation.reports import Report, read_report
-from reasonrag.runs import CONFIG, changed_keys, read_config
+from reasonrag.evaluation.report import Report, read_report
+from reasonrag.evaluation.statistics import Values
+from reasonrag.exploration.run_directory import CONFIG, changed_keys, read_config
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""How a student is trained: LLaMA-Factory's settings resolved against the data, checked, launched and watched."""
+"""How a student is trained by LLaMA-Factory: checked, launched, watched, recorded; imports no evaluation."""

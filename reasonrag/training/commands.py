@@ -7,8 +7,8 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from reasonrag.commandline import BAD_INPUT, JSON, flag, interrupts, switch
 from reasonrag.errors import InputError
+from reasonrag.options import BAD_INPUT, JSON, flag, interrupts, switch
 from reasonrag.training.settings import TrainSettings
 
 WHAT, CHECKED, WHERE = "What is trained", "What is checked", "Where it runs"
@@ -61,12 +61,12 @@ def train(
         _merge(config, flags, as_json=as_json)
         return
     if config is None:
-        from reasonrag.training.configurations import shipped_names
+        from reasonrag.training.llamafactory.config_files import shipped_names
 
         raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(shipped_names())}")
-    from reasonrag.training.running import train as train_model
-    from reasonrag.training.training_display import TerminalTraining, show_training
-    from reasonrag.training.training_display import as_json as in_json
+    from reasonrag.training.display import TerminalTraining, show_training
+    from reasonrag.training.display import as_json as in_json
+    from reasonrag.training.train import train as train_model
 
     with interrupts():
         result = train_model(config, dry_run=dry_run, watcher=TerminalTraining(), **flags)
@@ -79,7 +79,7 @@ def train(
 
 
 def _print(config: str | None) -> None:
-    from reasonrag.training.configurations import find_config, shipped_names
+    from reasonrag.training.llamafactory.config_files import find_config, shipped_names
 
     print(
         "\n".join(shipped_names()) if config is None else find_config(config).text, end="\n" if config is None else ""
@@ -88,8 +88,8 @@ def _print(config: str | None) -> None:
 
 def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     from reasonrag.settings import resolve
-    from reasonrag.training.merging import merge
-    from reasonrag.training.training_display import TerminalTraining, show_merged
+    from reasonrag.training.display import TerminalTraining, show_merged
+    from reasonrag.training.llamafactory.merge import merge
 
     if config is not None:
         raise InputError("--merge trains nothing, so it takes no configuration; --set changes keys of the export")

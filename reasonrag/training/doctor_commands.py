@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from reasonrag.commandline import FAILED, JSON, flag
+from reasonrag.options import FAILED, JSON, flag
 from reasonrag.training.settings import DoctorSettings
 
 _PLAN = "What is planned for"
@@ -32,8 +32,8 @@ def doctor(
 
     Exit status 1 where an error was found.
     """
-    from reasonrag.training.checkup import doctor as examine
-    from reasonrag.training.doctor_display import show_diagnosis
+    from reasonrag.training.doctor.display import show_diagnosis
+    from reasonrag.training.doctor.doctor import doctor as examine
 
     found = examine(
         config,

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import yaml
 
-from reasonrag.markdown_text import Verbatim, environment, one_line
-from reasonrag.provenance import Provenance
 from reasonrag.redaction import hidden, secrets
-from reasonrag.training.curves import CURVES, Metrics
-from reasonrag.training.outputs import Record
+from reasonrag.rendering import Verbatim, environment, one_line
+from reasonrag.training.metrics import CURVES, Metrics
+from reasonrag.training.output_directory import Record
+from reasonrag.training.provenance import Provenance
 
 CARD: Final = "README.md"
 UNKNOWN: Final = "unknown"

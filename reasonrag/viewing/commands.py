@@ -11,9 +11,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from reasonrag.commandline import JSON, flag
 from reasonrag.errors import InputError
-from reasonrag.terminal_text import on_one_line
+from reasonrag.options import JSON, flag
+from reasonrag.terminal import on_one_line
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 SOURCE = typer.Argument(metavar="RUN|DIR", help="Run directory of generate, or data set of pairs", show_default=False)
@@ -39,7 +39,7 @@ def view(
         if port is not None:
             raise InputError("--port goes with --serve")
         from reasonrag.viewing.display import reading
-        from reasonrag.viewing.looking import view as write
+        from reasonrag.viewing.view import view as write
 
         with reading(path) as watch:
             page = write(path, watch=watch, out=out, **flags)
@@ -48,7 +48,7 @@ def view(
     if out is not None:
         raise InputError("--serve writes nothing; leave out --out")
     from reasonrag.settings import resolve
-    from reasonrag.viewing.looking import serve_view
+    from reasonrag.viewing.view import serve_view
 
     def say(address: str) -> None:
         print(f"showing {on_one_line(str(path))} at {address}  (stop with Ctrl-C)", flush=True)
@@ -77,8 +77,8 @@ def show(
     """Draw the search tree of one question, its preference pairs, and why they are pairs."""
     if sum((step is not None, pair is not None, as_json)) > 1:
         raise InputError("--step, --pair and --json exclude each other: --json gives all steps and pairs anyway")
+    from reasonrag.viewing.question_screen import show_pair, show_question, show_step
     from reasonrag.viewing.showing import show as find
-    from reasonrag.viewing.terminal import show_pair, show_question, show_step
 
     found = find(run, question_id, trees=trees)
     if as_json:
@@ -98,7 +98,7 @@ def stats(
     """Say in numbers what a run or a data set holds: outcomes, pairs, drop reasons, diversity, cost, distributions."""
     from reasonrag.viewing.display import reading
     from reasonrag.viewing.showing import stats as count
-    from reasonrag.viewing.tables import show_stats
+    from reasonrag.viewing.stats_tables import show_stats
 
     with reading(path) as watch:
         found = count(path, watch=watch)

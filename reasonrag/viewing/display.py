@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from reasonrag.terminal_text import on_one_line
+from reasonrag.terminal import on_one_line
 
 
 @contextmanager

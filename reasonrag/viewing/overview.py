@@ -19,14 +19,14 @@ from pydantic import BaseModel
 
 from preference import Candidate, DropReason, Usage
 from preference.candidates import QuestionRecord
-from preference.gathering import no_search_for_cycles
+from preference.labelled_runs import no_search_for_cycles
 from preference.selection import DROP_REASONS
-from reasonrag.audit_report import Histogram
-from reasonrag.audit_statistics import histogram, whole_edges
-from reasonrag.summaries import RunCounts, mean
-from reasonrag.viewing.reasons import cautions
-from reasonrag.viewing.rows import QuestionRow, capped_row, question_row
-from reasonrag.viewing.sources import Collection, Explored
+from reasonrag.curation.audit.report import Histogram
+from reasonrag.curation.audit.statistics import histogram, whole_edges
+from reasonrag.exploration.summary import RunCounts, mean
+from reasonrag.viewing.collection import Collection, Explored
+from reasonrag.viewing.explanations import cautions
+from reasonrag.viewing.question_rows import QuestionRow, capped_row, question_row
 
 BINS = 20
 WIDTH = 1 / BINS

@@ -20,16 +20,16 @@ import orjson
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from preference.exporting import replacing
-from preference.gathering import no_search_for_cycles
+from preference.export.exporting import replacing
+from preference.labelled_runs import no_search_for_cycles
 from preference.selection import lot
 from reasonrag import __version__
 from reasonrag.html_text import html_templates
-from reasonrag.terminal_text import on_one_line
-from reasonrag.viewing.details import question_view
+from reasonrag.terminal import on_one_line
+from reasonrag.viewing.collection import Collection
 from reasonrag.viewing.overview import Overview, read_all
-from reasonrag.viewing.rows import QuestionRow
-from reasonrag.viewing.sources import Collection
+from reasonrag.viewing.question_rows import QuestionRow
+from reasonrag.viewing.question_view import question_view
 
 _LIBRARIES = ("d3", "plot", "diff")
 _OWN = ("text", "data", "list", "tree", "question", "detail", "overview", "app")

@@ -12,10 +12,10 @@ from typing import Any
 
 from reasonrag.errors import InputError, choices
 from reasonrag.settings import resolve
-from reasonrag.viewing.details import QuestionView, question_view
+from reasonrag.viewing.collection import Collection, open_collection
 from reasonrag.viewing.overview import Overview, read_all
+from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.settings import ShowSettings
-from reasonrag.viewing.sources import Collection, open_collection
 
 _EXAMPLES = 5
 _ALIKE = 0.5

@@ -16,16 +16,16 @@ from contextlib import asynccontextmanager
 import orjson
 from aiohttp import web
 
-from preference.gathering import no_search_for_cycles
+from preference.labelled_runs import no_search_for_cycles
 from reasonrag.errors import InputError
-from reasonrag.listening import listening
 from reasonrag.redaction import redact
 from reasonrag.settings import LOOPBACK
-from reasonrag.viewing.details import question_view
+from reasonrag.viewing.collection import Collection
 from reasonrag.viewing.overview import Counts
 from reasonrag.viewing.page import Listing, about_page, served_page
-from reasonrag.viewing.rows import QuestionRow, capped_row
-from reasonrag.viewing.sources import Collection
+from reasonrag.viewing.question_rows import QuestionRow, capped_row
+from reasonrag.viewing.question_view import question_view
+from reasonrag.web import listening
 
 _OWN_NAMES = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?", re.IGNORECASE)
 _FOUND, _BAD, _MISSING, _FORBIDDEN, _BROKEN = 200, 400, 404, 403, 500

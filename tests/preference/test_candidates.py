@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import MalformedCandidatesError, Message, PairRecord, QuestionRecord, RolloutRecord, StateRecord
+from preference.best_path import question_record
 from preference.candidates import is_training_split, pair_key, parse_line, question_key, read_lines, state_key
 from preference.labelling import labelled_states
-from preference.paths import question_record
-
-from .trees import Fields, ada, asked, candidates_in, failure, prompt, random_trees
+from tests.helpers.trees import Fields, ada, asked, candidates_in, failure, prompt, random_trees
 
 Change = Callable[[Any], Any]
 

@@ -14,8 +14,7 @@ from preference import Message, Origin, PairRecord, RolloutRecord, StateRecord, 
 from preference.candidates import state_key
 from preference.confidence import confidence
 from preference.labelling import labelled_states, origin_of
-
-from .trees import (
+from tests.helpers.trees import (
     THINK,
     Fields,
     Pair,

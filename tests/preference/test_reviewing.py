@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from preference.agreement import SignAgreement
 from preference.reviewing import (
     Contents,
     JudgementRecord,
@@ -23,6 +22,7 @@ from preference.reviewing import (
     sample_pairs,
     standing,
 )
+from preference.statistics import SignAgreement
 
 TYPES = ("Query Generation", "Evidence Extraction", "Answer Generation")
 

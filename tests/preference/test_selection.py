@@ -15,8 +15,7 @@ from preference import NO_FILTERS, ActionType, Candidate, PairingRules, RolloutR
 from preference.candidates import Tag
 from preference.labelling import labelled_states
 from preference.selection import DROP_REASONS, DropReason, Kept, beyond_shares, candidates_of, lot, select
-
-from .trees import (
+from tests.helpers.trees import (
     Fields,
     Pair,
     answer,

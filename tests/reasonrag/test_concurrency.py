@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reasonrag.concurrency import Dispatcher, Turn, together
 from reasonrag.errors import CapReached, Interrupted, RunStopped
-from reasonrag.pacing import FAILURES_TO_OPEN, HEADROOM, Pace, Rate
+from reasonrag.llm.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate
 
 
 async def settle() -> None:

@@ -1,0 +1,1 @@
+"""How kept pairs become files: formats of trainers, Parquet, and the summary beside them; decides no label."""

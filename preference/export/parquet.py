@@ -1,0 +1,75 @@
+"""Rows of RAG_ProGuide as Parquet, written in groups. Needs pyarrow, which the `hub` extra brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, BinaryIO
+
+from preference.export.formats import COLUMNS, Row
+
+_GROUP = 1000
+"""Rows held in memory before they are written."""
+
+
+class ParquetRows:
+    """A Parquet file that grows row by row; every file has the same column types, whatever is null in it."""
+
+    def __init__(self, file: BinaryIO, schema: Any = None) -> None:
+        """schema: pyarrow's, of other rows than RAG_ProGuide's."""
+        import pyarrow.parquet as pq
+
+        self.rows = 0
+        self._waiting: list[Row] = []
+        self._writer = pq.ParquetWriter(file, schema or _schema())
+
+    def write(self, row: Row) -> None:
+        self._waiting.append(row)
+        self.rows += 1
+        if len(self._waiting) >= _GROUP:
+            self._flush()
+
+    def finish(self) -> None:
+        self._flush()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file, whole or not; may be called again."""
+        self._writer.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._writer.schema))
+            self._waiting.clear()
+
+
+def schema_of(rows: Iterable[Row]) -> Any:
+    """The column types of rows of any format: what all of them have in common. Raises pyarrow.ArrowInvalid."""
+    import pyarrow as pa
+
+    schema = pa.schema([])
+    waiting: list[Row] = []
+    for row in chain(rows, [None]):
+        if row is not None:
+            waiting.append(row)
+        if waiting and (row is None or len(waiting) >= _GROUP):
+            found = pa.Table.from_pylist(waiting).schema
+            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+            waiting.clear()
+    return schema
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "bool": pa.bool_(),
+        "list<string>": pa.list_(pa.string()),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])

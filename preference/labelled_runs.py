@@ -1,0 +1,266 @@
+"""Several runs as one set of candidates: trees are labelled, and all states of a question stand together.
+
+Decides the order of `candidates.jsonl` and `questions.jsonl`: questions as they first come, in each the sources as they
+were given. Which states there are is decided in `labelling`. Memory holds places in files, not what stands there.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import orjson
+
+from preference.best_path import question_record
+from preference.candidates import (
+    MalformedCandidatesError,
+    Origin,
+    StateRecord,
+    is_two_turns,
+    parse_line,
+    question_key,
+)
+from preference.export.exporting import CANDIDATES, QUESTIONS, replacing
+from preference.labelling import TokenCounter, labelled_states
+from preference.records import MalformedRolloutsError, RolloutRecord, parse_rollout, read_rollouts
+
+_WORTH_SHARING = 64 * 2**20
+"""Bytes from which on several processes are faster than one: starting them takes about a second."""
+_CHUNK_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """The lines that a rollout becomes."""
+
+    question_id: str
+    key: str
+    failed: bool
+    question: bytes
+    states: bytes
+
+
+def write_candidates(
+    rollouts: Iterable[RolloutRecord], out: Path, *, origin: Origin | None = None, tokens: TokenCounter | None = None
+) -> None:
+    """Label the trees of a run and write `candidates.jsonl` and `questions.jsonl` below `out`.
+
+    origin: what the run's configuration tells beyond its records. A question that failed and was explored later has one
+    line, that of its tree. Raises OSError, and whatever reading `rollouts` raises; nothing is replaced then.
+    """
+    with no_search_for_cycles():
+        _write((_label(rollout, origin, tokens) for rollout in rollouts), out)
+
+
+def label_file(
+    rollouts: Path,
+    out: Path,
+    *,
+    origin: Origin | None = None,
+    tokens: TokenCounter | None = None,
+    processes: int = 1,
+) -> None:
+    """The same of a rollouts file, shared among so many processes where it is large.
+
+    Raises OSError, and MalformedRolloutsError for a line that is no record.
+    """
+    if processes == 1 or rollouts.stat().st_size < _WORTH_SHARING:
+        write_candidates(read_rollouts(rollouts), out, origin=origin, tokens=tokens)
+        return
+    with rollouts.open("rb") as lines, ProcessPoolExecutor(processes, get_context("spawn")) as workers:
+        chunks = _chunks((line, f"{rollouts}, line {number}") for number, line in enumerate(lines, start=1))
+        _write(_shared(workers, partial(_label_lines, origin=origin, tokens=tokens), chunks, ahead=2 * processes), out)
+
+
+_Lines: TypeAlias = list[tuple[bytes, str]]
+
+
+def _chunks(lines: Iterable[tuple[bytes, str]]) -> Iterator[_Lines]:
+    """Lines, each with its place, in lists of at least so many bytes."""
+    chunk: _Lines = []
+    size = 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line[0])
+        if size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _shared(
+    workers: Executor, work: Callable[[_Lines], list[_Labelled]], chunks: Iterable[_Lines], *, ahead: int
+) -> Iterator[_Labelled]:
+    """Results in the order of the chunks, of which only so many are in memory."""
+    waiting: deque[Future[list[_Labelled]]] = deque()
+    for chunk in chunks:
+        with _unheard_interrupts():
+            waiting.append(workers.submit(work, chunk))
+        if len(waiting) > ahead:
+            yield from waiting.popleft().result()
+    while waiting:
+        yield from waiting.popleft().result()
+
+
+@contextmanager
+def _unheard_interrupts() -> Iterator[None]:
+    """Processes that start here never hear Ctrl-C, which a terminal sends to all: whoever shares the work ends them.
+    One that comes meanwhile is heard afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _label_lines(lines: _Lines, *, origin: Origin | None, tokens: TokenCounter | None) -> list[_Labelled]:
+    with no_search_for_cycles():
+        return [_label(parse_rollout(line, where=where), origin, tokens) for line, where in lines]
+
+
+@contextmanager
+def no_search_for_cycles() -> Iterator[None]:
+    """Records hold none, and looking for them took a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _label(rollout: RolloutRecord, origin: Origin | None, tokens: TokenCounter | None) -> _Labelled:
+    for node in rollout.nodes[1:]:
+        if not is_two_turns(node.prompt):
+            raise MalformedRolloutsError(
+                f"question {rollout.question_id!r}, node {node.id}: its prompt must be one system turn and one user "
+                "turn, or nothing could be trained on it"
+            )
+    origin = origin and _completed(origin, rollout)
+    states = b"" if rollout.error else b"".join(each.to_line() for each in labelled_states(rollout, origin, tokens))
+    question = question_record(rollout, origin).to_line()
+    key = question_key(rollout.question)
+    return _Labelled(rollout.question_id, key, rollout.error is not None, question, states)
+
+
+def _write(labelled: Iterable[_Labelled], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    failed: dict[str, bytes] = {}
+    seen: set[str] = set()
+    again = False
+    with replacing(out / CANDIDATES) as candidates, replacing(out / QUESTIONS) as questions:
+        for each in labelled:
+            if each.failed:
+                failed[each.question_id] = each.question
+                continue
+            failed.pop(each.question_id, None)
+            again |= each.key in seen
+            seen.add(each.key)
+            questions.write(each.question)
+            candidates.write(each.states)
+        for line in failed.values():
+            questions.write(line)
+    if again:  # data sets ask some questions twice, under two ids
+        merge_candidates([out], out)
+
+
+def _completed(origin: Origin, rollout: RolloutRecord) -> Origin:
+    """What is known of a run, for one of its records: those of an imported one may be of several data sets."""
+    own = {"dataset": rollout.dataset, "split": rollout.split, "revision": rollout.revision or origin.revision}
+    return origin.model_copy(update=own)
+
+
+def merge_candidates(folders: Sequence[Path], out: Path) -> None:
+    """Several folders with candidates as one; states of one question stand together, and of a tree that is in several
+    folders the first is taken, whoever counted its tokens or labelled its pairs.
+
+    Raises OSError, and MalformedCandidatesError for a line that names no question.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (CANDIDATES, QUESTIONS):
+        with ExitStack() as opened:
+            sources = [opened.enter_context((folder / name).open("rb")) for folder in folders]
+            target = opened.enter_context(replacing(out / name))
+            for source, place in _grouped(sources):
+                sources[source].seek(place)
+                target.write(sources[source].readline().rstrip(b"\r\n") + b"\n")
+
+
+def recount(folder: Path, tokens: TokenCounter) -> None:
+    """Count anew the lengths in `candidates.jsonl` that another counter counted, or nobody; without any, nothing is
+    written. Raises OSError, and MalformedCandidatesError for a line that is no record."""
+    path, mark = folder / CANDIDATES, _counted_mark(tokens)
+    with path.open("rb") as lines:
+        if all(mark in line for line in lines):
+            return
+    with path.open("rb") as lines, replacing(path) as target:
+        for number, line in enumerate(lines, start=1):
+            if mark not in line:
+                state = parse_line(line, StateRecord, where=f"{path}, line {number}")
+                line = _counted(state, tokens).to_line()  # noqa: PLW2901 - the same line with other numbers
+            target.write(line)
+
+
+def _counted_mark(tokens: TokenCounter) -> bytes:
+    """What stands in the line of a state that was counted so, and nowhere else: text in JSON has no bare quotes."""
+    return b'"token_counter":' + orjson.dumps(tokens.name)
+
+
+def _counted(state: StateRecord, tokens: TokenCounter) -> StateRecord:
+    steps = [step.model_copy(update={"tokens": tokens.reply(step.response)}) for step in state.steps]
+    counted = {"tokens": tokens.prompt(state.prompt), "token_counter": tokens.name, "steps": steps}
+    return state.model_copy(update=counted)
+
+
+def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:
+    """Source and place of every line, those of a question together; of lines of one tree that are equal the first."""
+    places: dict[str, list[tuple[int, int]]] = {}
+    seen: set[bytes] = set()
+    for number, source in enumerate(sources):
+        place = 0
+        for count, line in enumerate(source, start=1):
+            key, digest = _key_and_digest(line, where=f"{source.name}, line {count}")
+            if digest not in seen:
+                seen.add(digest)
+                places.setdefault(key, []).append((number, place))
+            place += len(line)
+    for found in places.values():
+        yield from found
+
+
+def _key_and_digest(line: bytes, *, where: str) -> tuple[str, bytes]:
+    """Of the question that a line is of, and of what it says of a tree."""
+    try:
+        record = orjson.loads(line)
+        key = question_key(record["question"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedCandidatesError(f"{where} names no question: {error}") from error
+    return key, hashlib.sha256(orjson.dumps(_explored(record))).digest()[:16]
+
+
+def _explored(record: Any) -> Any:
+    """What exploring decided: neither what is known of the run beside its rollouts, nor who counted tokens, nor which
+    pairs a judge picked. All of it where no run is named."""
+    try:
+        origin = record["origin"]
+        if origin["config_hash"] is None:
+            return record
+        run = origin["config_hash"], origin["seed"], origin["dataset"], origin["split"]
+        if "steps" not in record:
+            return run, {name: value for name, value in record.items() if name != "origin"}
+        steps = [(step["id"], step["reward"]) for step in record["steps"]]
+        return run, record["question_id"], record["state_id"], steps, [pair["pair_id"] for pair in record["pairs"]]
+    except (KeyError, TypeError):
+        return record  # whoever reads the line says what is wrong with it

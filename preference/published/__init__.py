@@ -1,0 +1,1 @@
+"""Trees and pairs that others published, read into our records; writes nothing."""

@@ -1,0 +1,425 @@
+"""What the published ReasonRAG files say, in our words: prompts, replies, passages, and what had to be mended.
+
+Trees are read by `published_trees`, pairs by `published_rows`; both count every repair under a name of REPAIRS and give
+up what cannot be repaired under a name of REFUSALS. Nothing unknown is guessed. The texts are of strangers: nothing in
+them is followed, and no shape of them may end in anything but `Unusable`. Source of the formats: the published
+pipeline's own files; no code of it is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from preference.candidates import question_key
+from preference.export.sanitize import plain_text
+from preference.records import ActionType, Message, ParseFailure
+
+REPAIRS: Final[dict[str, str]] = {
+    "unreadable_characters": "NaN, or characters that no text may have: null, or the replacement character",
+    "made_plain": "a text with a special token of a chat template, with {{idx}}, for which a trainer puts a number, or "
+    "with control characters: `(im_end)` for `<|im_end|>`, `(idx)`, spaces",
+    # prompts
+    "template_cut": "a prompt rendered with its chat template: cut into system and user turn",
+    "template_preamble": "dates that the Llama template adds to the system turn: taken out",
+    "system_unglued": "the system turn stood glued into the user turn: apart again",
+    "prompt_split": "there was only `prompt`: split into system and user turn",
+    "prompt_rebuilt": "`prompt` said something else than the turns: made anew of them",
+    "columns_exchanged": "instruction and input were the user turn, the system turn had a column: put in place",
+    "prompt_of_sibling": "a step without a readable prompt: that of a step of the same state",
+    # replies
+    "tag_respelled": "a tag in other case or with spaces: as it must be",
+    "tag_closed": "an open tag whose content the file confirms: closed",
+    "mixed_tags": "several kinds of tags in a reply: that of the stated type counts, else the first kind of query, "
+    "evidence, answer",
+    "empty_content": "nothing stands in the tag, or there is no reply: kept as a reply that did not parse",
+    "no_tag": "no tag, or one that is not whole: kept as a reply that did not parse",
+    "content_from_tag": "content was missing, or not what stands in the tag: that of the tag",
+    "type_from_tag": "the action type was missing, or not that of the tag: that of the tag",
+    "type_respelled": "an action type spelled otherwise: as RAG_ProGuide spells it",
+    "reply_unwrapped": "a reply kept as a chat message: its text",
+    # trees
+    "id_of_name": "a node whose id is missing or another than its name says: that of the name",
+    "number_respelled": "a number kept as text or with a point: the number",
+    "dangling_child": "a child that is not in the file: not listed any more",
+    "child_twice": "a child listed twice: once",
+    "child_unlisted": "a node missing among its parent's children: listed",
+    "child_of_another": "a node listed by another than its parent: listed by the parent alone",
+    "parent_of_children": "a node without a usable parent that one node lists as its child: that one",
+    "orphan": "a node below none: left out, with what is below it",
+    "no_reply": "a node that was begun and has no reply: left out, with what is below it",
+    "renumbered": "a tree with gaps in its ids, or children before parents: numbered anew",
+    "step_from_depth": "a step count that is missing or not the depth: the depth",
+    "action_from_prompt": "an action name that is unknown or does not go with prompt and reply: what they show",
+    "answer_from_pred": "the answer of a forced conclusion, kept as `pred`: the answer",
+    "answer_went_on": "an answer that the search went on from: a step like others, not an end",
+    "visits_missing": "no usable visit count: 0",
+    "value_missing": "no usable search value: 0",
+    # questions
+    "question_from_prompt": "no question: that of a prompt",
+    "question_of_prompt": "a question other than the one that the prompt asks: that of the prompt",
+    "id_from_question": "no question id: one made of the question",
+    "id_taken": "the id of another tree: a number added",
+    "golden_answer_alone": "one golden answer that was no list: a list of it",
+    "golden_answers_joined": "no golden answers: those of --questions",
+    # rows
+    "layer_from_thoughts": "no usable layer: as many as there are tags in the previous thoughts",
+    "layer_of_state": "a layer other than that of an earlier row of the same state: the earlier one",
+}
+"""What is repaired, and how, by name."""
+
+REFUSALS: Final[dict[str, str]] = {
+    "no_tree": "there is no tree: the item failed when it was made, or is something else",
+    "not_an_object": "the item is no JSON object",
+    "no_root": "the tree has no node 0",
+    "duplicate_id": "two nodes have one id",
+    "cycle": "a node is below itself",
+    "no_steps": "the tree has no step",
+    "unreadable_prompt": "a prompt is neither a system and a user turn, nor text in a chat template that is known",
+    "no_question": "no question is given, and no prompt says one",
+    "duplicate_tree": "the same tree was read before",
+    "no_prompt": "there is no prompt, or it has no system and user turn",
+    "empty_chosen": "the chosen reply is missing or blank",
+    "empty_rejected": "the rejected reply is missing or blank",
+    "identical_sides": "both replies are the same",
+    "chosen_malformed": "the chosen reply has no tag with something in it",
+    "no_layer": "no layer is given, and the previous thoughts do not tell",
+    "duplicate": "the same pair was read before",
+}
+"""What is given up, and why, by name."""
+
+_EXAMPLES = 5
+_LONGEST_NUMBER = 2**53
+
+
+class Unusable(ValueError):
+    """An item that cannot be repaired. `cause`: a name of REFUSALS."""
+
+    def __init__(self, cause: str, message: str = "") -> None:
+        meaning = REFUSALS[cause]
+        super().__init__(message or meaning)
+        self.cause = cause
+
+
+@dataclass
+class Finding:
+    """How often something was found, and where first."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+class Findings:
+    """What was repaired and what was given up, by name."""
+
+    def __init__(self) -> None:
+        self.repairs: dict[str, Finding] = {}
+        self.refusals: dict[str, Finding] = {}
+
+    def repaired(self, name: str, where: str) -> None:
+        _note(self.repairs, name, where, known=REPAIRS)
+
+    def refused(self, name: str, where: str) -> None:
+        _note(self.refusals, name, where, known=REFUSALS)
+
+    def include(self, other: Findings) -> None:
+        """Count the repairs of something that was kept after all."""
+        for name, finding in other.repairs.items():
+            mine = self.repairs.setdefault(name, Finding())
+            mine.count += finding.count
+            mine.examples = (mine.examples + finding.examples)[:_EXAMPLES]
+
+
+def _note(found: dict[str, Finding], name: str, where: str, *, known: Mapping[str, str]) -> None:
+    if name not in known:
+        raise KeyError(name)
+    finding = found.setdefault(name, Finding())
+    finding.count += 1
+    if len(finding.examples) < _EXAMPLES:
+        finding.examples.append(where)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Repairs of one thing: whatever is noted is counted as found there."""
+
+    findings: Findings
+    where: str
+
+    def __call__(self, name: str) -> None:
+        self.findings.repaired(name, self.where)
+
+    def at(self, place: object) -> Notes:
+        return Notes(self.findings, f"{self.where}, {place}")
+
+
+@dataclass(frozen=True)
+class KnownQuestion:
+    """What a question file says of a question."""
+
+    id: str
+    golden_answers: list[str]
+    dataset: str
+    split: str
+    revision: str | None = None
+
+
+# -- prompts ---------------------------------------------------------------------------------------------------
+
+_TURN_OF_LLAMA = re.compile(r"<\|start_header_id\|>([a-z]+)<\|end_header_id\|>\n\n(.*?)(?:<\|eot_id\|>|\Z)", re.DOTALL)
+_TURN_OF_CHATML = re.compile(r"<\|im_start\|>([a-z]+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
+_TEMPLATES = (("<|begin_of_text|>", _TURN_OF_LLAMA), ("", _TURN_OF_CHATML))
+_PREAMBLE = re.compile(r"(?:Cutting Knowledge Date: [^\n]{1,40}\n)?(?:Today Date: [^\n]{1,40}\n)\n")
+_QWEN_DEFAULT = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+_QUESTION_LINE = re.compile(r"(?:\A|\n)(?=Question: )")
+_THOUGHTS = "\nPrevious Thoughts: "
+_REFERENCE = ". Reference: <reference>"
+_CLOSED = re.compile(r"</(?:query|evidence)>")
+
+
+class Turns(NamedTuple):
+    """What the agent was told and what it was shown."""
+
+    system: str
+    user: str
+
+    @property
+    def messages(self) -> list[Message]:
+        return [Message(role="system", content=self.system), Message(role="user", content=self.user)]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether passages stand in it."""
+        return _REFERENCE in self.user
+
+
+def plain(said: str, note: Notes) -> str:
+    """A text in which no template and no terminal finds more than text; what trains cannot be trusted to be that."""
+    harmless = plain_text(said)
+    if harmless != said:
+        note("made_plain")
+    return harmless
+
+
+def plain_turns(turns: Turns, note: Notes) -> Turns:
+    return Turns(plain(turns.system, note), plain(turns.user, note))
+
+
+def read_prompt(prompt: object, note: Notes) -> Turns | None:
+    """System and user turn of chat messages, or of text rendered with the template of Llama 3 or with ChatML (Qwen).
+    None where there are none, or others beside them. Special tokens inside of turns are still there."""
+    if isinstance(prompt, str):
+        turns = _rendered(prompt, note)
+    elif isinstance(prompt, list):
+        turns = _messages(prompt)
+    else:
+        return None
+    if not turns or [role for role, _ in turns][-1] != "user":
+        return None
+    if [role for role, _ in turns] == ["system", "user"]:
+        return unglued(turns[0][1], turns[1][1], note)
+    return unglued("", turns[0][1], note) if len(turns) == 1 else None
+
+
+def _messages(prompt: list[Any]) -> list[tuple[str, str]]:
+    turns = []
+    for message in prompt:
+        if not isinstance(message, dict):
+            return []
+        role, content = message.get("role"), message.get("content")
+        if not isinstance(role, str) or not isinstance(content, str):
+            return []
+        turns.append((role, content))
+    return turns
+
+
+def _rendered(prompt: str, note: Notes) -> list[tuple[str, str]]:
+    for opening, turn in _TEMPLATES:
+        text = prompt.removeprefix(opening)
+        found = list(turn.finditer(text))
+        if not found or "".join(each[0] for each in found) != text:
+            continue
+        turns = [(each[1], each[2]) for each in found]
+        if turns[-1] == ("assistant", ""):  # where the reply begins
+            turns.pop()
+        if turns and turns[0][0] == "system" and (preamble := _PREAMBLE.match(turns[0][1])):
+            note("template_preamble")
+            turns[0] = ("system", turns[0][1][preamble.end() :])
+        note("template_cut")
+        return turns
+    return []
+
+
+def unglued(system: str, user: str, note: Notes) -> Turns | None:
+    """Both turns apart, also where the user turn holds both; None where one of them says nothing."""
+    start = _QUESTION_LINE.search(user)
+    if start and user[: start.start()].strip():
+        head, tail = user[: start.start()], user[start.end() :]
+        head = head.removeprefix("System: ")
+        if not system.strip() or system.strip() in (head.strip(), _QWEN_DEFAULT):
+            note("system_unglued")
+            system, user = head, tail
+    return Turns(system, user) if system.strip() and user.strip() else None
+
+
+def split_prompt(prompt: str) -> Turns | None:
+    """The turns of RAG_ProGuide's `prompt`, "System: ..\\nUser: ..": cut where the user turn asks the question, else at
+    the only place where a user turn begins; None where there is none, or several."""
+    if not prompt.startswith("System: "):
+        return None
+    marks = [each.start() for each in re.finditer(r"\nUser: ", prompt)]
+    asking = [each for each in marks if prompt.startswith("Question: ", each + len("\nUser: "))]
+    cut = asking[:1] or (marks if len(marks) == 1 else [])
+    if not cut:
+        return None
+    turns = Turns(prompt[len("System: ") : cut[0]], prompt[cut[0] + len("\nUser: ") :])
+    return turns if turns.system.strip() and turns.user.strip() else None
+
+
+def question_of(user: str) -> str | None:
+    """The question that a user turn asks; None where it does not begin with one."""
+    if not user.startswith("Question: "):
+        return None
+    return user.removeprefix("Question: ").partition(_THOUGHTS)[0].partition(_REFERENCE)[0].strip() or None
+
+
+def question_asked(stated: object, asked: str | None, note: Notes) -> str | None:
+    """The question, as it is stated where prompts ask the same: what is looked for in evaluation splits must be what
+    is trained on."""
+    question = plain(text(stated) or "", note).strip()
+    if asked is None or (question and question_key(question) == question_key(asked)):
+        return question or None
+    if question:
+        note("question_of_prompt")
+    return asked
+
+
+def layer_of(user: str) -> int | None:
+    """Layer of the state of a user turn: each thought before it ends with a tag. None where there are thoughts without
+    any."""
+    _, any_thoughts, thoughts = user.partition(_THOUGHTS)
+    if not any_thoughts:
+        return 0
+    return len(_CLOSED.findall(thoughts.rpartition(_REFERENCE)[0] or thoughts)) or None
+
+
+# -- replies ---------------------------------------------------------------------------------------------------
+
+_TAGS: tuple[ActionType, ...] = ("query", "evidence", "answer")
+_ODD_TAG = re.compile(r"<[ \t]*(/?)[ \t]*(query|evidence|answer)[ \t]*>", re.IGNORECASE)
+_TYPE_NAMES: dict[str, ActionType] = {
+    "querygeneration": "query",
+    "query": "query",
+    "search": "query",
+    "evidenceextraction": "evidence",
+    "evidence": "evidence",
+    "answergeneration": "answer",
+    "answer": "answer",
+}
+
+
+class Said(NamedTuple):
+    """A reply as a step: `content` is the text inside the tag."""
+
+    response: str
+    action_type: ActionType | None
+    content: str | None
+    parse_error: ParseFailure | None = None
+
+
+def read_reply(response: str, note: Notes, *, stated: ActionType | None = None, content: str | None = None) -> Said:
+    """The step that a reply takes. stated, content: what the file says of it; the reply itself has the last word."""
+    if not response.strip():
+        note("empty_content")
+        return Said(response, None, None, ParseFailure(cause="empty", detail="there is no reply"))
+    found = _whole_tags(response)
+    if not found:
+        spelled = _ODD_TAG.sub(lambda tag: f"<{tag[1]}{tag[2].lower()}>", response)
+        if spelled != response and (found := _whole_tags(spelled)):
+            note("tag_respelled")
+            response = spelled
+    if not found:
+        return _unfinished(response, note, content)
+    if len(found) > 1:
+        note("mixed_tags")
+    tag = stated if stated in found else next(iter(found))
+    if not found[tag]:
+        note("empty_content")
+        return Said(response, tag, "", ParseFailure(cause="empty", detail=f"nothing stands inside <{tag}>"))
+    return Said(response, tag, found[tag])
+
+
+def _whole_tags(response: str) -> dict[ActionType, str]:
+    """What stands inside the first whole tag of each kind."""
+    found: dict[ActionType, str] = {}
+    for tag in _TAGS:
+        _, _, opened = response.partition(f"<{tag}>")
+        inside, closed, _ = opened.partition(f"</{tag}>")
+        if closed:
+            found[tag] = inside.strip()
+    return found
+
+
+def _unfinished(response: str, note: Notes, content: str | None) -> Said:
+    """A reply without a whole tag: closed where the file says that its content is all of it."""
+    last, tag = max((response.rfind(f"<{tag}>"), tag) for tag in _TAGS)
+    if last < 0:
+        note("no_tag")
+        return Said(response, None, None, ParseFailure(cause="no_tag", detail="found no tag"))
+    inside = response[last + len(f"<{tag}>") :].strip()
+    if inside and content is not None and content.strip() == inside:
+        note("tag_closed")
+        return Said(f"{response.rstrip()}</{tag}>", tag, inside)
+    note("no_tag")
+    return Said(response, None, None, ParseFailure(cause="cut_off", detail=f"<{tag}> is still open at the end"))
+
+
+def type_named(name: object) -> ActionType | None:
+    """The action type that a name means, however it is spelled; None for any other."""
+    if not isinstance(name, str):
+        return None
+    return _TYPE_NAMES.get("".join(letter for letter in name.casefold() if letter.isalpha()))
+
+
+# -- values ----------------------------------------------------------------------------------------------------
+
+
+def whole_number(value: object, note: Notes) -> int | None:
+    """A number that counts something; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str):
+        if not re.fullmatch(r"-?[0-9]{1,15}", value.strip()):
+            return None
+        note("number_respelled")
+        return int(value)
+    if isinstance(value, float):
+        if not value.is_integer() or abs(value) >= _LONGEST_NUMBER:
+            return None
+        note("number_respelled")
+    return int(value) if abs(value) < _LONGEST_NUMBER else None
+
+
+def number(value: object) -> float | None:
+    """A finite number; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= _LONGEST_NUMBER:
+        return None
+    return float(value) if value == value else None  # noqa: PLR0124 - NaN is not itself
+
+
+def text(value: object) -> str | None:
+    """A text that says something; None for anything else."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def golden_answers(value: object, note: Notes) -> list[str]:
+    """Golden answers that say something; empty where none are known."""
+    if single := text(value):
+        note("golden_answer_alone")
+        return [plain(single, note)]
+    if not isinstance(value, list):
+        return []
+    told = [each for each in value if (isinstance(each, int | float) and not isinstance(each, bool)) or text(each)]
+    return [plain(str(each), note) for each in told]

@@ -1,0 +1,333 @@
+"""Rows of the published RAG_ProGuide as candidates: the states that are behind them, with their steps and pairs.
+
+Decides which rows are of one state (those with one prompt) and of one question, and what of a row is repaired; see
+`published`. The label of such a pair is `imported`: which side is better is the file's word, by how much and how surely
+it does not say. Golden answers are not in the ten fields; they stay unknown unless the caller knows the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from preference.candidates import (
+    Origin,
+    PairRecord,
+    QuestionRecord,
+    StateRecord,
+    StepRecord,
+    Tag,
+    pair_key,
+    question_key,
+    state_key,
+)
+from preference.export.formats import ACTION_TYPE_NAMES
+from preference.export.sanitize import plain_text
+from preference.labelling import TokenCounter
+from preference.published.common import (
+    Findings,
+    KnownQuestion,
+    Notes,
+    Said,
+    Turns,
+    Unusable,
+    golden_answers,
+    layer_of,
+    plain,
+    plain_turns,
+    question_asked,
+    question_of,
+    read_prompt,
+    read_reply,
+    split_prompt,
+    text,
+    type_named,
+    unglued,
+    whole_number,
+)
+from preference.records import ActionType, AgentAction
+from preference.scoring import cover_em
+from preference.similarity import folded, similarity
+
+LABEL = "imported"
+_DEEPEST = 1000
+"""Layers beyond are no layers."""
+
+
+def is_row(item: object) -> bool:
+    """Whether an item of a file is meant as a pair."""
+    return isinstance(item, dict) and "chosen" in item and "rejected" in item
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """What is known of rows beyond what stands in them. questions: by `question_key`."""
+
+    dataset: str = "unknown"
+    split: str = "unknown"
+    teacher: str | None = None
+    questions: Mapping[str, KnownQuestion] = field(default_factory=dict)
+    tokens: TokenCounter | None = None
+
+
+class _Row(NamedTuple):
+    turns: Turns
+    question: str
+    layer: int
+    chosen: Said
+    rejected: Said
+
+
+@dataclass
+class _State:
+    """The rows of one prompt. steps: their ids by reply."""
+
+    turns: Turns
+    layer: int
+    steps: dict[str, int] = field(default_factory=dict)
+    said: list[Said] = field(default_factory=list)
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+
+    def step(self, said: Said) -> int:
+        if said.response not in self.steps:
+            self.steps[said.response] = len(self.said)
+            self.said.append(said)
+        return self.steps[said.response]
+
+
+@dataclass
+class _Question:
+    id: str
+    question: str
+    golden_answers: list[str]
+    origin: Origin
+    states: dict[str, _State] = field(default_factory=dict)
+
+
+class RowReader:
+    """Takes rows one by one and gives the states and questions that they come from."""
+
+    def __init__(self, rules: RowRules, findings: Findings) -> None:
+        self._rules = rules
+        self._findings = findings
+        self._questions: dict[str, _Question] = {}
+        self.rows = 0
+        """Rows that were taken, each a pair."""
+
+    def add(self, item: object, *, where: str, revision: str) -> None:
+        """Take a row. Raises Unusable where it cannot be repaired; nothing of it is then kept.
+
+        where: names the row. revision: SHA-256 of its file.
+        """
+        if not isinstance(item, dict):
+            raise Unusable("not_an_object")
+        found = Findings()  # of a row that is given up after all nothing is counted
+        row = _read(item, Notes(found, where))
+        key = question_key(row.question)
+        question = self._questions.get(key) or self._about(item, row.question, revision, Notes(found, where))
+        state_id = state_key(row.turns.messages)
+        state = question.states.get(state_id) or _State(row.turns, row.layer)
+        sides = state.steps.get(row.chosen.response), state.steps.get(row.rejected.response)
+        if sides in state.pairs:
+            raise Unusable("duplicate")
+        if state.layer != row.layer:
+            found.repaired("layer_of_state", where)
+        state.pairs.append((state.step(row.chosen), state.step(row.rejected)))
+        question.states[state_id] = state
+        self._questions[key] = question
+        self._findings.include(found)
+        self.rows += 1
+
+    def _about(self, item: dict[str, Any], question: str, revision: str, note: Notes) -> _Question:
+        """A question as its first row tells it: rows that were exported by reasonrag say more than the published ten
+        fields, and a question file more than both."""
+        key = question_key(question)
+        known = self._rules.questions.get(key)
+        golds = golden_answers(item.get("golden_answers"), note)
+        if not golds and known:
+            note("golden_answers_joined")
+            golds = known.golden_answers
+        dataset = known.dataset if known else text(item.get("dataset")) or self._rules.dataset
+        split = known.split if known else text(item.get("split")) or self._rules.split
+        return _Question(
+            id=known.id if known else text(item.get("question_id")) or f"q-{key}",
+            question=question,
+            golden_answers=golds,
+            origin=Origin(
+                dataset=dataset,
+                split=split,
+                revision=revision,
+                teacher=self._rules.teacher or text(item.get("teacher")),
+                recipe=text(item.get("recipe")),
+                renderer=text(item.get("renderer")),
+            ),
+        )
+
+    @property
+    def states_found(self) -> int:
+        return sum(len(each.states) for each in self._questions.values())
+
+    def questions(self) -> Iterator[QuestionRecord]:
+        """The lines of questions.jsonl, in the order in which questions came."""
+        for each in self._questions.values():
+            yield QuestionRecord(
+                question_id=each.id,
+                question=each.question,
+                golden_answers=each.golden_answers,
+                origin=each.origin,
+            )
+
+    def states(self) -> Iterator[StateRecord]:
+        """The lines of candidates.jsonl, those of a question together."""
+        for question in self._questions.values():
+            for state_id, state in question.states.items():
+                yield self._state(state_id, state, question)
+
+    def _state(self, state_id: str, state: _State, question: _Question) -> StateRecord:
+        tokens, prompt = self._rules.tokens, state.turns.messages
+        return StateRecord(
+            state_id=state_id,
+            question_id=question.id,
+            question=question.question,
+            golden_answers=question.golden_answers,
+            origin=question.origin,
+            layer=state.layer,
+            action=_action(state),
+            prompt=prompt,
+            tokens=tokens.prompt(prompt) if tokens else None,
+            steps=[_step(i, said, tokens) for i, said in enumerate(state.said)],
+            pairs=[_pair(state_id, state, question, *sides) for sides in state.pairs],
+        )
+
+
+def _step(i: int, said: Said, tokens: TokenCounter | None) -> StepRecord:
+    return StepRecord(
+        id=i,
+        action_type=said.action_type,
+        content=said.content,
+        response=said.response,
+        parse_error=said.parse_error.cause if said.parse_error else None,
+        tokens=tokens.reply(said.response) if tokens else None,
+    )
+
+
+def _pair(state_id: str, state: _State, question: _Question, chosen: int, rejected: int) -> PairRecord:
+    better, worse = state.said[chosen], state.said[rejected]
+    same_type = better.action_type == worse.action_type
+    left, right = (_text_of(each) if same_type else each.response for each in (better, worse))
+    return PairRecord(
+        pair_id=pair_key(state_id, better.response, worse.response, of=LABEL),
+        chosen=chosen,
+        rejected=rejected,
+        label=LABEL,
+        similarity=similarity(left, right),
+        same=same_type and folded(left) == folded(right),
+        same_type=same_type,
+        tags=_tags(better, worse, question.golden_answers),
+    )
+
+
+def _tags(better: Said, worse: Said, golds: list[str]) -> list[Tag]:
+    """style_only where golden answers are known; of what efficiency_only means, a row says nothing."""
+    both_answer = better.action_type == worse.action_type == "answer"
+    if both_answer and golds and cover_em(_text_of(better), golds) == cover_em(_text_of(worse), golds):
+        return ["style_only"]
+    return []
+
+
+def _text_of(said: Said) -> str:
+    return said.content if said.content is not None else said.response
+
+
+def _action(state: _State) -> AgentAction | None:
+    """The kind of turn, where prompt and replies tell: a conclusion and a thought that ends in an answer look alike."""
+    if state.turns.is_read:
+        return "read"
+    thinking = state.layer == 0 or any(each.action_type == "query" for each in state.said)
+    return "think" if thinking else None
+
+
+# -- one row ---------------------------------------------------------------------------------------------------
+
+
+def _read(item: dict[str, Any], note: Notes) -> _Row:
+    turns = plain_turns(_turns(item, note), note)
+    chosen, rejected = (_reply(item.get(side), note) for side in ("chosen", "rejected"))
+    if chosen is None or rejected is None:
+        raise Unusable("empty_chosen" if chosen is None else "empty_rejected")
+    if chosen.strip() == rejected.strip():
+        raise Unusable("identical_sides")
+    question = question_asked(item.get("question"), question_of(turns.user), note)
+    if question is None:
+        raise Unusable("no_question")
+    layer = _layer(item.get("layer"), turns, note)
+    better, worse = _side(item, "chosen", chosen, note), _side(item, "rejected", rejected, note)
+    if better.parse_error:
+        raise Unusable("chosen_malformed", better.parse_error.detail)
+    return _Row(turns, question, layer, better, worse)
+
+
+def _turns(item: dict[str, Any], note: Notes) -> Turns:
+    """System and user turn of a row, wherever they stand."""
+    system, user, prompt = (text(item.get(name)) for name in ("instruction", "input", "prompt"))
+    own_column = text(item.get("system"))
+    if own_column and system:
+        note("columns_exchanged")
+        system, user = own_column, f"{system}\n{user}" if user else system
+    turns = unglued(system or "", user, note) if user else unglued("", system, note) if system else None
+    if turns:
+        if prompt and own_column is None and prompt != f"System: {turns.system}\nUser: {turns.user}":
+            note("prompt_rebuilt")
+        return turns
+    turns = split_prompt(prompt) if prompt else None
+    if turns:
+        note("prompt_split")
+        return turns
+    turns = read_prompt(item.get("prompt"), note)
+    if turns is None:
+        raise Unusable("no_prompt")
+    return turns
+
+
+def _reply(side: object, note: Notes) -> str | None:
+    """The text of a reply, also where it is kept as a chat message; None where it says nothing."""
+    if isinstance(side, list) and len(side) == 1:
+        side = side[0]
+    if isinstance(side, dict):
+        note("reply_unwrapped")
+        side = side.get("content", side.get("value"))
+    said = text(side)
+    return None if said is None else text(plain(said, note))
+
+
+def _layer(given: object, turns: Turns, note: Notes) -> int:
+    layer = whole_number(given, note)
+    if layer is not None and 0 <= layer <= _DEEPEST:
+        return layer
+    found = layer_of(turns.user)
+    if found is None:
+        raise Unusable("no_layer")
+    note("layer_from_thoughts")
+    return found
+
+
+def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> Said:
+    """A reply as a step; type and content are those of its tag."""
+    name, content = item.get(f"{side}_action_type"), item.get(f"{side}_content")
+    content = plain_text(content) if isinstance(content, str) else None
+    stated = type_named(name)
+    said = read_reply(response, note, stated=stated, content=content)
+    if said.parse_error:
+        return said
+    if stated != said.action_type:
+        note("type_from_tag")
+    elif name != _spelling(said.action_type):
+        note("type_respelled")
+    if content is None or content.strip() != said.content:
+        note("content_from_tag")
+    return said
+
+
+def _spelling(action_type: ActionType | None) -> str:
+    return ACTION_TYPE_NAMES[action_type]

@@ -1,0 +1,656 @@
+"""Trees of the published ReasonRAG pipeline as rollout records, their rewards made anew.
+
+Decides what a published node means: `intermediate_node_N` is a step, `N` its visits, `Q` what the search thought of it,
+`answer` an end. What does not hold together is repaired and counted, or the tree is refused; see `published`. The
+published builder's rule and the paper's are both computed; the caller chooses which one makes the labels. Departures
+from the builder: (1) a child that is not in the file does not keep its parents from having a reward; (2) an answer is
+what stands in the tag; (3) the answer of a forced conclusion counts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+from mcts import RECIPES, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
+from preference.candidates import question_key
+from preference.export.sanitize import plain_text
+from preference.published.common import (
+    Findings,
+    KnownQuestion,
+    Notes,
+    Said,
+    Turns,
+    Unusable,
+    golden_answers,
+    number,
+    plain,
+    plain_turns,
+    question_asked,
+    question_of,
+    read_prompt,
+    read_reply,
+    text,
+    whole_number,
+)
+from preference.records import (
+    ActionType,
+    AgentAction,
+    FinalScore,
+    Outcome,
+    PassageRef,
+    QuestionError,
+    RecipeRef,
+    RolloutNode,
+    RolloutRecord,
+    Usage,
+)
+from preference.scoring import exact_match, f1_score, normalized_f1
+
+TreeRecipe = Literal["released", "paper"]
+FILE_REWARD = "file"
+"""Name of the rewards that stand in a file."""
+_NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_GOES_WITH: dict[str, tuple[AgentAction, tuple[ActionType, ...]]] = {
+    "begin_reasoning": ("think", ("query", "answer")),
+    "reasoning": ("think", ("query", "answer")),
+    "document_analysis": ("read", ("evidence",)),
+    "answer_generation": ("conclude", ("answer",)),
+}
+"""By the published name of an action: ours, and the types of its replies."""
+
+
+class PassageText(NamedTuple):
+    """A passage as a tree holds it."""
+
+    id: str
+    title: str
+    text: str
+    score: float | None
+
+
+class Support(Protocol):
+    """Whether what a step says is supported by what was read."""
+
+    def grounded(self, action_type: ActionType, content: str, passages: Sequence[PassageText]) -> bool | None: ...
+
+    def in_evidence(self, answer: str, evidence: Iterable[str]) -> bool | None: ...
+
+
+@dataclass(frozen=True)
+class TreeRules:
+    """How trees are read. alpha: discount per step. keep_rewards: labels are the rewards in the file, whatever the
+    recipe. config_hash, dataset, split: what every record says. questions: what is known of questions, by
+    `question_key`."""
+
+    recipe: TreeRecipe
+    alpha: float
+    keep_rewards: bool = False
+    config_hash: str = ""
+    dataset: str = "unknown"
+    split: str = "unknown"
+    questions: Mapping[str, KnownQuestion] = field(default_factory=dict)
+    support: Support | None = None
+
+    @property
+    def reward(self) -> str:
+        """Name of the rewards that make the labels."""
+        return FILE_REWARD if self.keep_rewards else RECIPES[self.recipe].reward
+
+
+def is_tree(item: object) -> bool:
+    """Whether an item of a file is meant as a tree, a failed one included."""
+    if not isinstance(item, dict):
+        return False
+    return ("output" in item and "question" in item) or _nodes_of(item) is not None
+
+
+def builder_f1(answer: str, golds: Iterable[str]) -> float:
+    """Token F1 in [0, 1] as the published builder has it: articles count, unlike in `scoring.f1_score`."""
+    said = _normalized(answer)
+    return max((normalized_f1(said, _normalized(gold)) for gold in golds), default=0.0)
+
+
+def _normalized(answer: str) -> str:
+    return " ".join(answer.lower().translate(_PUNCTUATION).split())
+
+
+def read_tree(item: object, rules: TreeRules, findings: Findings, *, where: str, revision: str) -> RolloutRecord:
+    """The record of a published item. Raises Unusable where it cannot be repaired.
+
+    where: names the item if it has no id. revision: SHA-256 of its file.
+    """
+    if not isinstance(item, dict):
+        raise Unusable("not_an_object")
+    given = _id_of(item)
+    found = Findings()  # of a tree that is refused after all nothing is counted
+    note = Notes(found, given or where)
+    output = _nodes_of(item)
+    if output is None:
+        raise Unusable("no_tree", _what_it_says(item))
+    steps = _steps(_skeleton(output, note), note)
+    about = _about(item, steps, rules, note)
+    values = _values(steps, about.golden_answers, rules)
+    findings.include(found)
+    return RolloutRecord(
+        question_id=given or about.id,
+        question=about.question,
+        golden_answers=about.golden_answers,
+        dataset=about.dataset,
+        split=about.split,
+        revision=revision,
+        config_hash=rules.config_hash,
+        seed=0,
+        recipe=recipe_of(rules),
+        usage=Usage(),
+        nodes=[_record(i, steps, values, rules) for i in range(len(steps))],
+    )
+
+
+def refused_record(
+    item: object, error: Unusable, rules: TreeRules, *, where: str, revision: str
+) -> RolloutRecord | None:
+    """The line of an item that is refused; None where it does not even say a question."""
+    question = text(item.get("question")) if isinstance(item, dict) else None
+    if question is None or not isinstance(item, dict):
+        return None
+    return RolloutRecord(
+        question_id=_id_of(item) or where,
+        question=question,
+        golden_answers=golden_answers(item.get("golden_answers"), Notes(Findings(), where)),
+        dataset=rules.dataset,
+        split=rules.split,
+        revision=revision,
+        config_hash=rules.config_hash,
+        seed=0,
+        recipe=recipe_of(rules),
+        usage=Usage(),
+        nodes=[],
+        error=QuestionError(cause=error.cause, message=str(error)),
+    )
+
+
+def recipe_of(rules: TreeRules) -> RecipeRef:
+    return RecipeRef(
+        name=rules.recipe,
+        reward=rules.reward,
+        alpha=rules.alpha,
+        margin_by_layer=RECIPES[rules.recipe].margin_by_layer,
+    )
+
+
+def _id_of(item: dict[str, Any]) -> str | None:
+    given = item.get("id")
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        return None
+    return str(given).strip() or None
+
+
+def _nodes_of(item: dict[str, Any]) -> dict[str, Any] | None:
+    for place in (item.get("output"), item):
+        if isinstance(place, dict) and any(_NODE.fullmatch(key) for key in place if isinstance(key, str)):
+            return place
+    return None
+
+
+def _what_it_says(item: dict[str, Any]) -> str:
+    """Why there is no tree, in the item's own words."""
+    reason = text(item.get("error")) or text(item.get("status"))
+    return f"there is no tree; the item says {reason[:200]!r}" if reason else ""
+
+
+# -- which node hangs where ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A node of the file in its tree: ids are new, `old` is the file's."""
+
+    old: int
+    parent: int | None
+    depth: int
+    node: dict[str, Any]
+
+
+def _skeleton(output: dict[str, Any], note: Notes) -> list[_Place]:
+    """The nodes that hang together, parents first, by their ids where that is possible."""
+    nodes = _by_id(output, note)
+    if 0 not in nodes:
+        raise Unusable("no_root")
+    parents = _parents(nodes, note)
+    children: dict[int, list[int]] = {}
+    for each, parent in parents.items():
+        if parent is not None:
+            children.setdefault(parent, []).append(each)
+    places: list[_Place] = []
+    new_ids: dict[int, int] = {}
+    reached: set[int] = set()
+    waiting = [0]
+    while waiting:
+        old = heapq.heappop(waiting)
+        reached.add(old)
+        parent = parents[old]
+        if old and not isinstance(nodes[old].get("response"), str):
+            note.at(f"node {old}")("no_reply")
+            reached |= _below(old, children)
+            continue
+        new_ids[old] = len(places)
+        above = None if parent is None else places[new_ids[parent]]
+        depth = above.depth + 1 if above else 0
+        places.append(_Place(old, None if parent is None else new_ids[parent], depth, nodes[old]))
+        for child in children.get(old, ()):
+            heapq.heappush(waiting, child)
+    _check_left_out({each: parents[each] for each in nodes if each not in reached}, note)
+    if len(places) == 1:
+        raise Unusable("no_steps")
+    if any(place.old != position for position, place in enumerate(places)):
+        note("renumbered")
+    return places
+
+
+def _by_id(output: dict[str, Any], note: Notes) -> dict[int, dict[str, Any]]:
+    nodes: dict[int, dict[str, Any]] = {}
+    for name, node in output.items():
+        match = _NODE.fullmatch(name)
+        if not match:
+            continue  # FlashRAG keeps metrics beside the nodes
+        here = int(match[1])
+        if here in nodes:
+            raise Unusable("duplicate_id", f"two nodes have id {here}")
+        nodes[here] = node if isinstance(node, dict) else {}
+        if here and isinstance(node, dict) and node.get("id") != here:
+            note.at(f"node {here}")("id_of_name")
+    return nodes
+
+
+def _parents(nodes: dict[int, dict[str, Any]], note: Notes) -> dict[int, int | None]:
+    """The node that each hangs below; None for the root and for those that hang nowhere."""
+    listed = _listed(nodes, note)
+    parents: dict[int, int | None] = {0: None}
+    for here, node in nodes.items():
+        if here == 0:
+            continue
+        at = note.at(f"node {here}")
+        by = listed.get(here, [])
+        parent = whole_number(node.get("parent_id"), at)
+        if parent not in nodes:
+            parent = by[0] if len(by) == 1 else None
+            if parent is not None:
+                at("parent_of_children")
+        elif parent not in by:
+            at("child_unlisted")
+        if any(each != parent for each in by):
+            at("child_of_another")
+        parents[here] = parent
+    return parents
+
+
+def _listed(nodes: dict[int, dict[str, Any]], note: Notes) -> dict[int, list[int]]:
+    """By which nodes each is listed as a child."""
+    listed: dict[int, list[int]] = {}
+    for here, node in nodes.items():
+        at = note.at(f"node {here}")
+        children = node.get("children_ids")
+        seen: set[int] = set()
+        for each in children if isinstance(children, list) else ():
+            child = whole_number(each, at)
+            if child is None or child not in nodes:
+                at("dangling_child")
+            elif child in seen:
+                at("child_twice")
+            else:
+                seen.add(child)
+                listed.setdefault(child, []).append(here)
+    return listed
+
+
+def _below(node: int, children: dict[int, list[int]]) -> set[int]:
+    found: set[int] = set()
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting.extend(children.get(each, ()))
+    return found
+
+
+def _check_left_out(left: dict[int, int | None], note: Notes) -> None:
+    """Nodes that are below none are left out; what is below itself was never a tree."""
+    ends: set[int] = set()
+    for each in left:
+        path: list[int] = []
+        here: int | None = each
+        while here is not None and here in left and here not in ends:
+            if len(path) > len(left):
+                raise Unusable("cycle", f"node {each} is below itself, or below one that is")
+            path.append(here)
+            here = left[here]
+        ends.update(path)
+        note.at(f"node {each}")("orphan")
+
+
+# -- what a node says ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A node, read. The root has no `turns` and no `said`."""
+
+    place: _Place
+    turns: Turns | None
+    said: Said
+    action: AgentAction | None
+    answer: str | None
+    """What it ends with, where it is an end."""
+    visits: int
+    value: float
+    reward: float | None
+    """That of the file."""
+    passages: list[PassageText] | None
+    """Of a read turn; None where the file does not tell, and for other turns."""
+
+
+def _steps(places: list[_Place], note: Notes) -> list[_Step]:
+    prompts = _prompts(places, note)
+    inner = {place.parent for place in places}
+    return [_step(place, prompts[i], inner=i in inner, note=note) for i, place in enumerate(places)]
+
+
+def _prompts(places: list[_Place], note: Notes) -> list[Turns | None]:
+    """The prompt of every step; siblings have seen the same, so that one may stand in for another."""
+    own = [
+        read_prompt(place.node.get("input_prompt"), note.at(f"node {place.old}")) if place.depth else None
+        for place in places
+    ]
+    of_state: dict[int | None, Turns] = {}
+    for i, place in enumerate(places):
+        if turns := own[i]:
+            own[i] = turns = plain_turns(turns, note.at(f"node {place.old}"))
+            of_state.setdefault(place.parent, turns)
+    for i, place in enumerate(places):
+        if place.depth and own[i] is None:
+            own[i] = of_state.get(place.parent)
+            if own[i] is None:
+                begins = str(place.node.get("input_prompt"))[:80]
+                raise Unusable("unreadable_prompt", f"node {place.old} has no readable prompt; it begins {begins!r}")
+            note.at(f"node {place.old}")("prompt_of_sibling")
+    return own
+
+
+def _step(place: _Place, turns: Turns | None, *, inner: bool, note: Notes) -> _Step:
+    at, node = note.at(f"node {place.old}"), place.node
+    if place.depth != whole_number(node.get("step"), at):
+        at("step_from_depth")
+    said = Said("", None, None)
+    action: AgentAction | None = None
+    answer: str | None = None
+    if turns is not None:
+        said, ending = _said(node, at)
+        action = _action(node, turns, said, at)
+        if ending is not None and inner:
+            at("answer_went_on")
+        elif ending is not None:
+            answer = ending
+    return _Step(
+        place,
+        turns,
+        said,
+        action,
+        answer,
+        visits=_visits(node, at),
+        value=_search_value(node, at),
+        reward=number(node.get("reward")),
+        passages=_passages(node.get("retrieval_result")) if action == "read" else None,
+    )
+
+
+def _said(node: dict[str, Any], note: Notes) -> tuple[Said, str | None]:
+    """The step, and the answer it gives, if it gives one: what stands in the tag, else what the file says."""
+    answer, query = node.get("answer"), node.get("next_query")
+    if not isinstance(answer, str) and isinstance(node.get("pred"), str):
+        note("answer_from_pred")
+        answer = node["pred"]
+    stated: ActionType | None = None
+    if isinstance(answer, str):
+        stated = "answer"
+    elif text(query):
+        stated = "query"
+    elif node.get("action_name") == "document_analysis":
+        stated = "evidence"
+    recorded = answer if isinstance(answer, str) else query if isinstance(query, str) else None
+    recorded = None if recorded is None else plain_text(recorded)
+    said = read_reply(plain(node["response"], note), note, stated=stated, content=recorded)
+    if said.action_type in ("query", "answer") and said.content != (recorded or "").strip():
+        note("content_from_tag")
+    if said.action_type == "answer":
+        return said, said.content
+    # without a tag the reply is no step, but the published search took it for an end
+    return said, recorded if said.action_type is None and isinstance(answer, str) else None
+
+
+def _action(node: dict[str, Any], turns: Turns, said: Said, note: Notes) -> AgentAction:
+    """What kind of turn it was: the recorded one, if prompt and reply do not speak against it."""
+    name = node.get("action_name")
+    named, types = _GOES_WITH.get(name, (None, ())) if isinstance(name, str) else (None, ())
+    if named and (named == "read") == turns.is_read and (said.action_type is None or said.action_type in types):
+        return named
+    note("action_from_prompt")
+    if turns.is_read:
+        return "read"
+    return "conclude" if named == "conclude" and said.action_type != "query" else "think"
+
+
+def _visits(node: dict[str, Any], note: Notes) -> int:
+    visits = whole_number(node.get("N"), note)
+    if visits is None or visits < 0:
+        note("visits_missing")
+        return 0
+    return visits
+
+
+def _search_value(node: dict[str, Any], note: Notes) -> float:
+    value = number(node.get("Q"))
+    if value is None:
+        note("value_missing")
+        return 0.0
+    return value
+
+
+def _passages(retrieved: object) -> list[PassageText] | None:
+    """What was retrieved, best first where scores tell; None where it cannot be read."""
+    if not isinstance(retrieved, list):
+        return None
+    passages = []
+    for each in retrieved:
+        if not isinstance(each, dict) or not isinstance(each.get("id"), int | str):
+            return None
+        contents = each.get("contents")
+        first, _, rest = contents.partition("\n") if isinstance(contents, str) else ("", "", "")
+        title = text(each.get("title")) or first
+        body = rest or text(each.get("text")) or ""
+        passages.append(PassageText(str(each["id"]), _unquoted(title), body, number(each.get("score"))))
+    if all(passage.score is not None for passage in passages):
+        passages.sort(key=lambda passage: -(passage.score or 0.0))
+    return passages
+
+
+def _unquoted(title: str) -> str:
+    """A title as it reads: the wiki dump keeps it in quotes, with those inside doubled."""
+    title = title.strip()
+    if len(title) > 1 and title[0] == title[-1] == '"':
+        return title[1:-1].replace('""', '"')
+    return title
+
+
+# -- the question ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _About:
+    id: str
+    question: str
+    golden_answers: list[str]
+    dataset: str
+    split: str
+
+
+def _about(item: dict[str, Any], steps: list[_Step], rules: TreeRules, note: Notes) -> _About:
+    asked = (question_of(step.turns.user) for step in steps if step.turns)
+    question = question_asked(item.get("question"), next(filter(None, asked), None), note)
+    if question is None:
+        raise Unusable("no_question")
+    if text(item.get("question")) is None:
+        note("question_from_prompt")
+    known = rules.questions.get(question_key(question))
+    golds = golden_answers(item.get("golden_answers"), note)
+    if not golds and known:
+        note("golden_answers_joined")
+        golds = known.golden_answers
+    if _id_of(item) is None and not known:
+        note("id_from_question")
+    return _About(
+        id=known.id if known else f"q-{question_key(question)}",
+        question=question,
+        golden_answers=golds,
+        dataset=known.dataset if known else rules.dataset,
+        split=known.split if known else rules.split,
+    )
+
+
+# -- what steps are worth --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Values:
+    """By node: rewards by rule, and what the tree that makes the labels knows."""
+
+    rewards: list[dict[str, float | None]]
+    tree: Tree[int]
+    observations: list[float | None]
+    expected: list[float | None]
+    outcomes: dict[int, Outcome]
+    f1: dict[int, float]
+    em: dict[int, float]
+
+
+def _values(steps: list[_Step], golds: list[str], rules: TreeRules) -> _Values:
+    ends = {i: step.answer for i, step in enumerate(steps) if step.answer is not None and golds}
+    f1 = {i: f1_score(answer, golds) for i, answer in ends.items()}
+    by_builder = {i: builder_f1(answer, golds) for i, answer in ends.items()}
+    published, paper = _tree(steps, by_builder), _tree(steps, f1)
+    outcome = visit_weighted_rewards(published, alpha=rules.alpha)
+    spre = spre_rewards(paper, alpha=rules.alpha)
+    rewards: list[dict[str, float | None]] = [
+        {"outcome": outcome[i], "spre": spre[i]} | ({} if step.reward is None else {FILE_REWARD: step.reward})
+        for i, step in enumerate(steps)
+    ]
+    released = rules.recipe == "released"
+    tree = published if released else paper
+    known = estimates(tree, lambda end: end.outcome)
+    return _Values(
+        rewards,
+        tree,
+        observations=[each.observations if each else None for each in known],
+        expected=[each.mean if each else None for each in known],
+        outcomes={
+            i: Outcome(name="builder_f1", value=by_builder[i]) if released else Outcome(name="f1", value=f1[i])
+            for i in ends
+        },
+        f1=f1,
+        em={i: exact_match(answer, golds) for i, answer in ends.items()},
+    )
+
+
+def _tree(steps: list[_Step], outcomes: Mapping[int, float]) -> Tree[int]:
+    """The tree with these ends; one whose quality nobody knows is none."""
+    tree: Tree[int] = Tree()
+    tree.root.visits = steps[0].visits
+    for i, step in enumerate(steps[1:], start=1):
+        if step.place.parent is None:
+            raise ValueError(f"node {i} hangs nowhere")
+        added = Step(i, terminal=i in outcomes, outcome=outcomes.get(i, 0.0))
+        tree.add(tree[step.place.parent], added).visits = step.visits
+    return tree
+
+
+# -- the record ------------------------------------------------------------------------------------------------
+
+
+def _record(i: int, steps: list[_Step], values: _Values, rules: TreeRules) -> RolloutNode:
+    node, step = values.tree[i], steps[i]
+    common: dict[str, Any] = {
+        "id": i,
+        "parent_id": node.parent_id,
+        "children_ids": node.children_ids,
+        "layer": node.layer,
+        "visits": node.visits,
+        "value": step.value,
+        "reward": values.rewards[i].get(rules.reward),
+        "rewards": values.rewards[i],
+        "observations": values.observations[i],
+        "expected_outcome": values.expected[i],
+        "rollouts": [_end(end.final, end.steps, steps, values) for end in node.rollouts],
+    }
+    if step.turns is None:
+        return RolloutNode(**common)
+    grounded, in_evidence = _supported(step, _above(step, steps), rules.support)
+    return RolloutNode(
+        **common,
+        action=step.action,
+        prompt=step.turns.messages,
+        response=step.said.response,
+        action_type=step.said.action_type,
+        content=step.said.content,
+        passages=None
+        if step.passages is None
+        else [PassageRef(id=each.id, title=each.title, score=each.score) for each in step.passages],
+        terminal=step.answer is not None,
+        parse_error=step.said.parse_error,
+        f1=values.f1.get(i),
+        em=values.em.get(i),
+        outcome=values.outcomes.get(i),
+        grounded=grounded,
+        in_evidence=in_evidence,
+    )
+
+
+def _end(last: int, edges: int, steps: list[_Step], values: _Values) -> FinalScore:
+    outcome = values.outcomes[last]
+    return FinalScore(
+        f1=values.f1[last],
+        em=values.em[last],
+        steps=edges,
+        end="conclusion" if steps[last].action == "conclude" else "answer",
+        outcome=None if outcome.name == "f1" else outcome.value,
+    )
+
+
+def _above(step: _Step, steps: list[_Step]) -> list[_Step]:
+    """The steps before it on its path, the first one last."""
+    above = []
+    parent = step.place.parent
+    while parent:
+        above.append(steps[parent])
+        parent = steps[parent].place.parent
+    return above
+
+
+def _supported(step: _Step, above: list[_Step], support: Support | None) -> tuple[bool | None, bool | None]:
+    """By the passages read so far, and by the evidence reported before; None where that has no meaning, or where the
+    file does not tell what was read."""
+    said = step.said
+    if support is None or said.parse_error or said.action_type is None or said.content is None:
+        return None, None
+    read = [each.passages for each in (step, *above) if each.action == "read"]
+    passages = [passage for each in read for passage in each or ()]
+    grounded = None if None in read else support.grounded(said.action_type, said.content, passages)
+    if said.action_type != "answer":
+        return grounded, None
+    evidence = [each.said.content or "" for each in above if each.said.action_type == "evidence"]
+    return grounded, support.in_evidence(said.content, evidence)

@@ -1,0 +1,1 @@
+"""One state, one prompt, one reply, one step; imports `llm` and `retrieval` and knows no search tree."""

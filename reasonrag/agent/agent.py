@@ -1,0 +1,271 @@
+"""The agent that ReasonRAG defines: think, read, conclude; how a state becomes a prompt and a reply becomes a step.
+
+Decides the turns, the step budget, the repair turn, what a failed step is and how answers are scored. Talks to one
+`ChatModel` and one `Retriever`; knows nothing of trees, files or other questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from preference import (
+    ActionType,
+    AgentAction,
+    Message,
+    ParseFailure,
+    PassageRef,
+    exact_match,
+    f1_score,
+)
+from preference.export.sanitize import plain_text
+from reasonrag.agent.grounding import is_grounded, is_in_evidence
+from reasonrag.agent.model_calls import Asker, Judgement, Spending
+from reasonrag.agent.parsing import ParsedReply, ParseError, parse_ranking, parse_reply, parse_score, stop_strings
+from reasonrag.agent.prompting import Prompts, as_thought, render_prompt, render_repair, render_variation
+from reasonrag.concurrency import together
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import Question
+from reasonrag.llm.chat import ChatModel, Completion, Sampling
+from reasonrag.retrieval.retriever import Retriever
+
+HOTTER = 0.3
+"""What each try to get another step adds to the temperature."""
+HOTTEST = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the agent has seen. `passages`: what this turn reads; `read`: all passages shown so far, these included;
+    `evidence`: what earlier turns reported of them."""
+
+    question: Question
+    action: AgentAction
+    layer: int
+    thoughts: tuple[str, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    read: tuple[Passage, ...] = ()
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStep:
+    """One step taken in a state, parsed or failed, scored if it ends.
+
+    f1, em: of an end, where the question has golden answers.
+    judged: what an answer is worth to somebody else than its golden answers, where somebody else was asked.
+    sampled_by: the model, where it is not the one that proposes.
+    sampled_with: the messages really sent, if the reply is no plain sample of the state's prompt: it came from the
+        repair turn, or was drawn hotter (then at sampled_temperature), or with its siblings shown.
+    """
+
+    state: State
+    prompt: tuple[Message, ...]
+    response: str
+    action_type: ActionType | None
+    content: str | None
+    terminal: bool
+    parse_error: ParseFailure | None = None
+    repaired: bool = False
+    sampled_by: str | None = None
+    sampled_with: tuple[Message, ...] | None = None
+    sampled_temperature: float | None = None
+    f1: float | None = None
+    em: float | None = None
+    judged: Judgement[float] | None = None
+    grounded: bool | None = None
+    in_evidence: bool | None = None
+
+    @property
+    def plain(self) -> bool:
+        return self.sampled_with is None
+
+    @property
+    def calls(self) -> int:
+        """Replies used: one, or two with the repair turn."""
+        repair_failed = self.parse_error is not None and self.parse_error.repair is not None
+        return 2 if self.repaired or repair_failed else 1
+
+    @property
+    def passage_refs(self) -> list[PassageRef] | None:
+        if self.state.action != "read":
+            return None
+        return [PassageRef(id=p.id, title=p.title, score=p.score) for p in self.state.passages]
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The policy and what it has spent: model, retriever, prompts and sampling. Knows no step after it was taken.
+
+    priority: of its requests where they wait for each other; smaller goes first.
+    """
+
+    model: ChatModel
+    retriever: Retriever
+    prompts: Prompts
+    sampling: Sampling
+    top_k: int
+    max_steps: int
+    seed: int
+    priority: int = 0
+    spending: Spending = field(default_factory=Spending)
+
+    @property
+    def asker(self) -> Asker:
+        """The one who asks its model, and spends for it."""
+        return Asker(self.model, self.prompts, self.sampling, self.seed, self.priority, self.spending)
+
+    def start(self, question: Question) -> State:
+        return State(question, "conclude" if self.max_steps == 1 else "think", layer=0)
+
+    async def next_state(self, step: AgentStep) -> State:
+        """The state a step leads to; a query is searched here. Raises RetrievalError."""
+        before = step.state
+        layer = before.layer + 1
+        thoughts = (*before.thoughts, step.response)
+        evidence = before.evidence + ((step.content or "",) if step.action_type == "evidence" else ())
+        if layer == self.max_steps - 1:
+            return State(before.question, "conclude", layer, thoughts, read=before.read, evidence=evidence)
+        if step.action_type == "query":
+            found = tuple(await self.retriever.retrieve(step.content or "", self.top_k))
+            known = {passage.id for passage in before.read}
+            read = before.read + tuple(each for each in found if each.id not in known)
+            return State(before.question, "read", layer, thoughts, found, read, evidence)
+        return State(before.question, "think", layer, thoughts, read=before.read, evidence=evidence)
+
+    async def sample(
+        self, state: State, samples: Sequence[int], *, attempt: int = 0, said: Sequence[AgentStep] = ()
+    ) -> list[AgentStep]:
+        """One step per sample number, all asked for in one request. Raises ModelError.
+
+        attempt: 0 for plain samples; beyond, plain ones were all like `said`: each further try is drawn hotter, and
+        from the second on the model is shown what was said.
+        """
+        prompt = render_prompt(
+            self.prompts,
+            state.action,
+            question=state.question.question,
+            thoughts=state.thoughts,
+            passages=state.passages,
+        )
+        draw = _Draw(state, prompt, prompt, self.sampling)
+        if attempt:
+            shown = [each.response for each in said] if attempt > 1 else []
+            messages = render_variation(self.prompts, prompt, said=shown) if shown else prompt
+            hotter = min(HOTTEST, self.sampling.temperature + HOTTER * attempt)
+            sampling = self.sampling.model_copy(update={"temperature": hotter})
+            draw = _Draw(state, prompt, messages, sampling, plain=False, temperature=hotter)
+        completions = await self.asker.complete(
+            state.question.id, draw.messages, samples, stop_strings(state.action), draw.sampling
+        )
+        return await together(
+            *(self._as_step(draw, completion, sample) for completion, sample in zip(completions, samples, strict=True))
+        )
+
+    async def continue_from(self, state: State, samples: Sequence[int]) -> list[list[AgentStep]]:
+        """One real continuation to an answer per sample number; their first steps share a request."""
+        firsts = await self.sample(state, samples)
+        return await together(*(self._finish(first, sample) for first, sample in zip(firsts, samples, strict=True)))
+
+    async def score(self, question: Question, prompt: Sequence[Message], sample: int) -> Judgement[float]:
+        """A judge's score of what a prompt shows, in [0, 1]. Raises ModelError."""
+        return await self.asker.judgement(
+            question.id,
+            prompt,
+            sample,
+            tag="score",
+            wanted="a number between 0 and 100",
+            read=lambda reply: parse_score(reply.text, reply.finish_reason),
+        )
+
+    async def rank(
+        self, question: Question, prompt: Sequence[Message], sample: int, *, candidates: int
+    ) -> Judgement[tuple[int, ...]]:
+        """A judge's order of the candidates that a prompt shows: their numbers, best first. Raises ModelError."""
+        return await self.asker.judgement(
+            question.id,
+            prompt,
+            sample,
+            tag="ranking",
+            wanted=f"each number from 1 to {candidates} once, the best first",
+            read=lambda reply: parse_ranking(reply.text, reply.finish_reason, candidates=candidates),
+        )
+
+    async def _finish(self, step: AgentStep, sample: int) -> list[AgentStep]:
+        path = [step]
+        while not path[-1].terminal:
+            path += await self.sample(await self.next_state(path[-1]), [sample])
+        return path
+
+    async def _as_step(self, draw: _Draw, completion: Completion, sample: int) -> AgentStep:
+        """The step a reply takes; a reply that takes none gets one repair turn, then is a failed step."""
+        state, reply = draw.state, plain_text(completion.text)
+        parsed = parse_reply(reply, action=state.action, finish_reason=completion.finish_reason)
+        if isinstance(parsed, ParsedReply):
+            return _parsed_step(draw, parsed)
+        if parsed.cause == "withheld":  # asking the filter again would not help
+            return _failed_step(draw, reply, parsed, None)
+        messages = render_repair(self.prompts, draw.messages, reply=reply, detail=parsed.detail)
+        self.spending.repairs += 1
+        stop = stop_strings(state.action)
+        [repair] = await self.asker.complete(state.question.id, messages, [sample], stop, draw.sampling)
+        second_reply = plain_text(repair.text)
+        repaired = parse_reply(second_reply, action=state.action, finish_reason=repair.finish_reason)
+        if isinstance(repaired, ParsedReply):
+            return _parsed_step(replace(draw, messages=messages, plain=False), repaired, repaired=True)
+        return _failed_step(draw, reply, parsed, second_reply)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """What was sent for a step: the state's own prompt, or something else (`messages`, `sampling`) in its place."""
+
+    state: State
+    prompt: tuple[Message, ...]
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    plain: bool = True
+    temperature: float | None = None
+    """Where it is not the agent's own."""
+
+    @property
+    def sampled_with(self) -> dict[str, Any]:
+        """The fields of a step that say how it was really drawn."""
+        return {} if self.plain else {"sampled_with": self.messages, "sampled_temperature": self.temperature}
+
+
+def _parsed_step(draw: _Draw, parsed: ParsedReply, *, repaired: bool = False) -> AgentStep:
+    state, ends = draw.state, parsed.action_type == "answer"
+    golden_answers = state.question.golden_answers
+    return AgentStep(
+        state=state,
+        prompt=draw.prompt,
+        response=as_thought(parsed.response),
+        action_type=parsed.action_type,
+        content=parsed.content,
+        terminal=ends,
+        repaired=repaired,
+        f1=f1_score(parsed.content, golden_answers) if ends and golden_answers else None,
+        em=exact_match(parsed.content, golden_answers) if ends and golden_answers else None,
+        grounded=is_grounded(parsed.action_type, parsed.content, state.read),
+        in_evidence=is_in_evidence(parsed.content, state.evidence) if ends else None,
+        **draw.sampled_with,
+    )
+
+
+def _failed_step(draw: _Draw, reply: str, error: ParseError, repair: str | None) -> AgentStep:
+    """A reply that is no step: terminal, worth nothing, kept with its text and cause."""
+    nothing = 0.0 if draw.state.question.golden_answers else None
+    return AgentStep(
+        state=draw.state,
+        prompt=draw.prompt,
+        response=reply,
+        action_type=None,
+        content=None,
+        terminal=True,
+        parse_error=ParseFailure(cause=error.cause, detail=error.detail, repair=repair),
+        f1=nothing,
+        em=nothing,
+        **draw.sampled_with,
+    )

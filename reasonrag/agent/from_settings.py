@@ -1,0 +1,165 @@
+"""From settings to the parts that an agent runs with: questions and their corpus, the model, its sampling and price.
+
+Decides which files a data set is, and which names need an endpoint. Does not know what the agent is run for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reasonrag.data.atlas import SPLITS, write_world
+from reasonrag.data.questions import (
+    ATLAS,
+    DATASETS,
+    Check,
+    QuestionSource,
+    data_sets,
+    find_questions,
+    open_questions,
+)
+from reasonrag.errors import InputError, choices
+from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.endpoint import EndpointModel, shown_url
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.prices import PRICES_AS_OF, Price, find_price
+from reasonrag.retrieval.from_settings import is_remote
+from reasonrag.settings import AgentSettings
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model by the name its answers go by, what its tokens cost, and how it is sampled."""
+
+    name: str
+    price: Price | None
+    sampling: Sampling
+
+
+def shown_sampling(sampling: Sampling) -> dict[str, Any]:
+    return sampling.model_dump(mode="json", exclude={"stop"})
+
+
+def teacher_policy(settings: AgentSettings, name: str) -> Policy:
+    price = find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out)
+    sampling = Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens)
+    return Policy(name, price, sampling)
+
+
+def check_prices(teacher: Policy, student: Policy | None = None, judge: Policy | None = None) -> None:
+    """Raises InputError for a model whose tokens no cap could count."""
+    for policy, flags, free in (
+        (teacher, "--", ""),
+        (student, "--value-", "; one at a --value-base-url is free"),
+        (judge, "--judge-", ""),
+    ):
+        if policy and policy.price is None:
+            raise InputError(
+                f"--max-cost needs the price of {policy.name}, which is not in the table of {PRICES_AS_OF}: "
+                f"give {flags}price-in and {flags}price-out, in dollars per million tokens{free}"
+            )
+
+
+def model_name(settings: AgentSettings) -> str:
+    if settings.model:
+        return settings.model
+    if settings.questions is None and (settings.dataset or ATLAS) == ATLAS:
+        return OFFLINE
+    raise InputError(
+        "give --model: a model of your endpoint (gpt-4o, or what --base-url serves), or offline for the "
+        "extractive teacher that costs nothing"
+    )
+
+
+def open_model(settings: AgentSettings) -> ChatModel:
+    """The teacher."""
+    name = model_name(settings)
+    if name == OFFLINE and not settings.base_url:
+        return OfflineTeacher()
+    return EndpointModel(
+        name,
+        base_urls=settings.base_url,
+        concurrency=settings.concurrency,
+        rpm=settings.rpm,
+        tpm=settings.tpm,
+        timeout=settings.timeout,
+    )
+
+
+async def owned(opened: AsyncExitStack, model: ChatModel) -> ChatModel:
+    """A model of ours, closed with the rest."""
+    opened.push_async_callback(model.close)
+    return model
+
+
+def find_data(settings: AgentSettings, check: Check, *, searched: bool = True) -> tuple[QuestionSource, Path | None]:
+    """The questions, and the corpus that belongs to them (None: the one of --index, or of the server).
+
+    check: what every question must pass. searched: whether passages are needed at all.
+    """
+    if settings.data_dir and not (settings.dataset or settings.questions):
+        raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
+    if settings.questions:
+        if settings.dataset:
+            raise InputError("give --questions or --dataset, not both")
+        source = open_questions(settings.questions, dataset=settings.questions.stem, split=settings.split, check=check)
+        return source, _own_corpus(settings, "--questions") if searched else None
+    dataset = settings.dataset or ATLAS
+    if dataset not in DATASETS and settings.data_dir is None:
+        raise InputError(f"there is no data set {dataset!r}; {choices(dataset, DATASETS)}")
+    if dataset == ATLAS:
+        return _atlas(settings, check)
+    source = find_questions(dataset, settings.split, settings.data_dir, check=check)
+    if settings.data_dir is None:
+        return source, _own_corpus(settings, f"--dataset {dataset} without --data-dir") if searched else None
+    return source, settings.corpus or settings.data_dir / dataset / "corpus.jsonl"
+
+
+def find_corpus(settings: AgentSettings) -> Path | None:
+    """The corpus to search for questions of one's own, atlas' where nothing is named (None: that of --index, or of the
+    server). Raises InputError as `find_data` does."""
+    if settings.corpus or settings.index or is_remote(settings):
+        return settings.corpus
+    dataset = settings.dataset or ATLAS
+    if settings.data_dir is not None and settings.dataset:
+        corpus = settings.data_dir / dataset / "corpus.jsonl"
+        if not corpus.is_file():
+            raise InputError(
+                f"{settings.data_dir} has no data set {dataset!r}; {choices(dataset, data_sets(settings.data_dir))}"
+            )
+        return corpus
+    if dataset != ATLAS:
+        return _own_corpus(settings, f"--dataset {dataset} without --data-dir")
+    return _world(settings) / "corpus.jsonl"
+
+
+def _own_corpus(settings: AgentSettings, what: str) -> Path | None:
+    if settings.corpus is None and not settings.index and not is_remote(settings):
+        raise InputError(
+            f"{what} needs passages to search: give --corpus FILE (JSONL, one "
+            '{"id", "contents": "title\\ntext"} per line), --index DIR of a built index, or --retriever http://host:port'
+        )
+    return settings.corpus
+
+
+def _atlas(settings: AgentSettings, check: Check) -> tuple[QuestionSource, Path | None]:
+    if settings.split not in SPLITS:
+        raise InputError(f"atlas has no split {settings.split!r}; {choices(settings.split, SPLITS)}")
+    world = _world(settings)
+    source = open_questions(world / f"{settings.split}.jsonl", dataset=ATLAS, split=settings.split, check=check)
+    return source, settings.corpus or world / "corpus.jsonl"
+
+
+def _world(settings: AgentSettings) -> Path:
+    try:
+        return write_world(settings.index_home)
+    except OSError as error:
+        raise InputError(f"cannot write atlas below {settings.index_home}: {error.strerror}") from error
+
+
+def shown_urls(addresses: Sequence[str]) -> list[str]:
+    return [shown_url(each) for each in addresses if each]

@@ -1,0 +1,71 @@
+"""Whether what a step says is supported by the passages read so far: by string match, no model asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from preference import ActionType, normalize_answer
+from reasonrag.data.corpus import Passage
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_LITTLE_WORDS = frozenset(
+    "of in on at to for from by with and or as is are was were be been it its this that these those he she his her "
+    "they their who which has have had also".split()
+)
+
+
+def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passage]) -> bool | None:
+    """Support of a step's content by passages (their titles included), after SQuAD normalisation.
+
+    An answer is grounded if it occurs in a passage as whole words; evidence if for each of its sentences some passage
+    holds the sentence, or all of its words apart from little ones. An answer given before anything was read is not
+    grounded, whatever it is. None where the question has no meaning: queries, yes and no after some reading, and
+    evidence that reports nothing.
+    """
+    said = normalize_answer(content)
+    sources = [_normalized(each.title, each.text) for each in passages]
+    if action_type == "answer" and not sources:
+        return False
+    if action_type == "query" or said in ("yes", "no", "none", ""):
+        return None
+    if action_type == "answer":
+        return any(f" {said} " in source for source in sources)
+    sentences = filter(None, map(normalize_answer, _SENTENCE_END.split(content)))
+    return all(any(_holds(source, sentence) for source in sources) for sentence in sentences)
+
+
+def is_in_evidence(answer: str, evidence: Iterable[str]) -> bool | None:
+    """Whether an answer occurs, as whole words after SQuAD normalisation, in evidence that was reported before it.
+
+    That is all an answering turn sees of the passages. None for yes and no once anything was reported: whether they
+    follow, no string tells.
+    """
+    reported = [said for each in evidence if (said := normalize_answer(each)) not in ("", "none")]
+    said = normalize_answer(answer)
+    if said in ("yes", "no") and reported:
+        return None
+    return any(f" {said} " in f" {each} " for each in reported)
+
+
+def reports(evidence: str, passage: Passage) -> bool:
+    """Whether evidence says something of a passage: the passage holds at least one of its sentences, by the same rule.
+
+    Evidence that reports nothing (`None`) says nothing of any passage.
+    """
+    if normalize_answer(evidence) == "none":
+        return False
+    source = _normalized(passage.title, passage.text)
+    return any(_holds(source, normalize_answer(each)) for each in _SENTENCE_END.split(evidence))
+
+
+@lru_cache(maxsize=4096)
+def _normalized(title: str, text: str) -> str:
+    """Between blanks, so that whole words can be found; kept, because siblings read the same passages."""
+    return f" {normalize_answer(f'{title} {text}')} "
+
+
+def _holds(source: str, sentence: str) -> bool:
+    telling = set(sentence.split()) - _LITTLE_WORDS
+    return f" {sentence} " in source or (bool(telling) and telling <= set(source.split()))

@@ -1,0 +1,234 @@
+"""What an answer is worth to search and labels: by golden answers, a judge, a rubric or a function of the user's.
+
+Decides which of them needs what of a question, what a judge of answers sees, and that the same answer after the same
+reasoning is judged once. A judgement that cannot be read is missing: the answer then has no outcome and counts nowhere.
+Does not know trees, nor what labels make of an outcome; that a judge is right is nobody's claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from pathlib import Path
+from typing import Any, Protocol
+
+from mcts import RECIPES
+from mcts.recipes import JUDGED_OUTCOMES
+from preference import Message
+from reasonrag.agent.agent import Agent, AgentStep
+from reasonrag.agent.model_calls import Judgement
+from reasonrag.agent.prompting import render_answer
+from reasonrag.data.questions import Question, criteria, has_golden_answers
+from reasonrag.errors import InputError, OutcomeError
+from reasonrag.settings import GenerateSettings
+
+OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1"})
+"""Outcomes that golden answers decide."""
+JUDGED_FROM = -(10**6)
+"""Sample number of an answer's judgement: no judgement of a step has one so low."""
+
+OutcomeFunction = Callable[[Question, str], float]
+"""What an answer to a question is worth, in [0, 1]."""
+
+
+class AnswerValuer(Protocol):
+    """Says what the answers to one question are worth, where golden answers do not."""
+
+    rubric: tuple[str, ...]
+    """What answers are held against, where that is a rubric."""
+
+    async def value(self, agent: Agent, step: AgentStep, /) -> Judgement[float]:
+        """Of a step that answers. Raises ModelError or OutcomeError.
+
+        agent: who is asked, where somebody is.
+        """
+        ...
+
+
+async def valued(step: AgentStep, valuer: AnswerValuer | None, agent: Agent) -> AgentStep:
+    """The step with what somebody thinks of its answer; as it is where it answers nothing, or nobody is asked."""
+    if valuer is None or step.action_type != "answer":
+        return step
+    return replace(step, judged=await valuer.value(agent, step))
+
+
+def outcome_of(step: AgentStep, name: str) -> float | None:
+    """Quality of the answer a step gives, in [0, 1]; None where its judgement is missing, 0 for any other step."""
+    if name not in OF_GOLDEN_ANSWERS:
+        return step.judged.value if step.judged else 0.0
+    if name == "em":
+        return step.em or 0.0
+    if name == "evident_f1" and step.in_evidence is False:
+        return 0.0
+    return step.f1 or 0.0
+
+
+# -- who values --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class AnswerJudge:
+    """Has the agent's model score the answers to one question, against a rubric if there is one.
+
+    gold: whether it is shown the golden answers. sample: number of its draws.
+    """
+
+    rubric: tuple[str, ...]
+    gold: bool
+    sample: int
+    _judgements: dict[tuple[Message, ...], Judgement[float]] = field(default_factory=dict)
+    _asking: defaultdict[tuple[Message, ...], asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+
+    async def value(self, agent: Agent, step: AgentStep, /) -> Judgement[float]:
+        """Asked for once, however many ask for it at a time: the same draw twice would be paid for twice."""
+        prompt = answer_prompt(agent, step, rubric=self.rubric, gold=self.gold)
+        async with self._asking[prompt]:
+            if prompt not in self._judgements:
+                judgement = await agent.score(step.state.question, prompt, self.sample)
+                agent.spending.judgements += judgement.calls
+                self._judgements[prompt] = judgement
+        return self._judgements[prompt]
+
+
+def answer_prompt(agent: Agent, step: AgentStep, *, rubric: tuple[str, ...], gold: bool) -> tuple[Message, ...]:
+    """An answer at the end of its path, with everything that was read on the way, for a judge who scores it."""
+    state = step.state
+    return render_answer(
+        agent.prompts,
+        question=state.question.question,
+        thoughts=(*state.thoughts, step.response),
+        answer=step.content or "",
+        golden_answers=state.question.golden_answers if gold else (),
+        passages=state.read,
+        rubric=rubric,
+    )
+
+
+@dataclass
+class FunctionValuer:
+    """Values the answers to one question by a function of the user's, each different text once."""
+
+    name: str
+    function: OutcomeFunction
+    rubric: tuple[str, ...] = ()
+    _values: dict[str, float] = field(default_factory=dict)
+
+    async def value(self, _agent: Agent, step: AgentStep, /) -> Judgement[float]:
+        """What the function returns; it runs in the event loop's thread, so that it need not be thread-safe."""
+        answer = step.content or ""
+        if answer not in self._values:
+            self._values[answer] = self._call(step.state.question, answer)
+        return Judgement(self._values[answer], calls=0)
+
+    def _call(self, question: Question, answer: str) -> float:
+        try:
+            found: Any = self.function(question, answer)
+        except Exception as error:
+            raise OutcomeError(
+                f"the outcome function {self.name} raised {type(error).__name__}: {error}, for the answer {answer!r}"
+            ) from error
+        value = float(found) if isinstance(found, Real) else math.nan
+        if not 0 <= value <= 1:
+            raise OutcomeError(
+                f"the outcome function {self.name} must return a number from 0 to 1; for the answer {answer!r} it "
+                f"returned {found!r}"
+            )
+        return value
+
+
+# -- what a run says ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OutcomeRule:
+    """How the answers of a run are valued.
+
+    name: in records and configuration. rubric: for questions without one of their own. function: a user's.
+    """
+
+    name: str
+    rubric: tuple[str, ...] = ()
+    function: OutcomeFunction | None = None
+
+    @property
+    def judged(self) -> bool:
+        return self.name in JUDGED_OUTCOMES
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """Names of the prompts that only this outcome uses."""
+        return {"judge": ("answer",), "rubric": ("rubric",)}.get(self.name, ())
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What decides answers and is in neither recipe, prompts nor questions."""
+        if not self.rubric:
+            return {}
+        return {"rubric_sha256": hashlib.sha256("\n".join(self.rubric).encode()).hexdigest()}
+
+    def check(self, question: Question) -> None:
+        """Raises ValueError for a question whose answers could not be valued."""
+        if self.name in OF_GOLDEN_ANSWERS:
+            has_golden_answers(question)
+        elif self.name == "rubric" and not self.rubric_of(question):
+            raise ValueError(
+                "metadata.rubric: the question has no rubric; give it one, or --rubric FILE for all that have none"
+            )
+
+    def rubric_of(self, question: Question) -> tuple[str, ...]:
+        """What answers to the question are held against; its own rubric goes before the run's."""
+        return (question.rubric or self.rubric) if self.name == "rubric" else ()
+
+    def valuer(self, question: Question, *, gold: bool, sample: int = JUDGED_FROM) -> AnswerValuer | None:
+        """Who values the answers to a question; None where its golden answers do.
+
+        gold: whether a judge is shown the golden answers. sample: number of its draws.
+        """
+        if self.function is not None:
+            return FunctionValuer(self.name, self.function)
+        return AnswerJudge(self.rubric_of(question), gold, sample) if self.judged else None
+
+
+def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = None) -> OutcomeRule:
+    """How the settings have answers valued. Raises InputError for what does not go together or cannot be read."""
+    name = settings.outcome or RECIPES[settings.recipe].outcome
+    if settings.rubric is not None and (function or name != "rubric"):
+        raise InputError(f"--rubric {settings.rubric} goes with --outcome rubric; add that, or leave it out")
+    if function is not None:
+        return OutcomeRule(_name_of(function), function=function)
+    return OutcomeRule(name, () if settings.rubric is None else _read_rubric(settings.rubric))
+
+
+def _read_rubric(path: Path) -> tuple[str, ...]:
+    try:
+        found = criteria(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read the rubric {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the rubric {path} is not UTF-8 text: {error}") from error
+    if not found:
+        raise InputError(f"the rubric {path} is empty; write what an answer must do, a criterion a line")
+    return found
+
+
+def _name_of(function: OutcomeFunction) -> str:
+    """The name under which a function's outcomes are recorded: it must tell this outcome from others."""
+    name = getattr(function, "__name__", "")
+    if not name.isidentifier():
+        raise InputError(f"outcome={function!r} has no name to be recorded under; give a function that was made by def")
+    if name in OF_GOLDEN_ANSWERS | JUDGED_OUTCOMES:
+        raise InputError(f"outcome={name} is a function with the name of an outcome of reasonrag; rename it")
+    return name
+
+
+def function_or_name(flags: dict[str, Any]) -> tuple[OutcomeFunction | None, dict[str, Any]]:
+    """A function given as `outcome`, and the other flags; None where it is a name, or not given."""
+    given = flags.get("outcome")
+    if not callable(given):
+        return None, flags
+    return given, {name: value for name, value in flags.items() if name != "outcome"}

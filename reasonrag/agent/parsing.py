@@ -1,0 +1,165 @@
+"""From a reply to a typed step, or to the reason why it is none.
+
+The reply is cut at the first closing tag, whether or not the endpoint honoured the stop string. An endpoint that did
+drops the string: an open tag then gets its closing tag back. Judgements are read here too, in the same way. Knows the
+tags of each turn and nothing of prompts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from preference import ActionType, AgentAction
+from reasonrag.llm.chat import FinishReason
+
+TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
+    "think": ("query", "answer"),
+    "read": ("evidence",),
+    "conclude": ("answer",),
+}
+"""The tags that each turn may produce; the contract with RAG_ProGuide."""
+
+_NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:/\s*100|%)?")
+_POSITION = re.compile(r"[0-9]{1,4}")
+_TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
+
+ParseCause = Literal["withheld", "cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
+"""withheld: the endpoint's content filter took the reply back. cut_off: the reply hit max_tokens before its tag was
+closed. no_tag: no tag at all. wrong_tag: a tag this turn may not use. not_opened: a closing tag without its opening
+one. mixed_tags: one tag opened inside another. empty: nothing inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReply:
+    """`response`: the reply up to and with its closing tag, tags in canonical spelling. `content`: inside the tag."""
+
+    response: str
+    action_type: ActionType
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedReply:
+    """The same of a reply to another method than the agent. `tag`: the one that it says something in."""
+
+    response: str
+    tag: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParseError:
+    cause: ParseCause
+    detail: str
+
+
+def stop_strings(action: AgentAction) -> tuple[str, ...]:
+    """What an endpoint is asked to stop at in this turn."""
+    return tuple(f"</{tag}>" for tag in TURN_TAGS[action])
+
+
+def parse_reply(text: str, *, action: AgentAction, finish_reason: FinishReason) -> ParsedReply | ParseError:
+    """The step that a reply takes in a turn, or why it takes none."""
+    if finish_reason == "content_filter":
+        return ParseError("withheld", "the endpoint's content filter took the reply back")
+    tags = list(_TAG.finditer(text))
+    closing = next((tag for tag in tags if tag[1]), None)
+    opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
+    if closing is None and not opened:
+        cause: ParseCause = "cut_off" if finish_reason == "length" else "no_tag"
+        return ParseError(cause, f"{_expected(action)}; found no tag")
+    name = (closing or opened[-1])[2].lower()
+    if name not in TURN_TAGS[action]:
+        return ParseError("wrong_tag", f"{_expected(action)}; found <{name}>")
+    if closing is None and finish_reason == "length":
+        return ParseError("cut_off", f"<{name}> is still open at the token limit")
+    opening = opened[-1] if opened else None
+    if opening is None:
+        return ParseError("not_opened", f"</{name}> closes nothing")
+    if len(opened) > 1 or opening[2].lower() != name:
+        found = " ".join(f"<{tag[2].lower()}>" for tag in opened)
+        return ParseError("mixed_tags", f"{found} opened where only <{name}> is closed")
+    content = text[opening.end() : closing.start() if closing else None].strip()
+    if not content:
+        return ParseError("empty", f"nothing stands inside <{name}>")
+    lead = text[: opening.start()].lstrip()
+    return ParsedReply(f"{lead}<{name}>{content}</{name}>", _as_type(name), content)
+
+
+def parse_tagged(text: str, *, tags: tuple[str, ...], finish_reason: FinishReason) -> TaggedReply | ParseError:
+    """What a reply of another method says in one of its tags, or why it says nothing.
+
+    Read as a step is, up to the first closing tag; but reasoning may name the tags, so the last opening one counts.
+    """
+    if finish_reason == "content_filter":
+        return ParseError("withheld", "the endpoint's content filter took the reply back")
+    wanted = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in tags)
+    found = list(re.finditer(rf"<\s*(/?)\s*({'|'.join(tags)})\s*>", text, re.IGNORECASE))
+    closing = next((tag for tag in found if tag[1]), None)
+    opened = [tag for tag in found if not tag[1] and (closing is None or tag.start() < closing.start())]
+    if closing is None and not opened:
+        return ParseError("cut_off" if finish_reason == "length" else "no_tag", f"{wanted}; found no tag")
+    name = (closing or opened[-1])[2].lower()
+    if closing is None and finish_reason == "length":
+        return ParseError("cut_off", f"<{name}> is still open at the token limit")
+    if not opened or opened[-1][2].lower() != name:
+        return ParseError("not_opened" if not opened else "mixed_tags", f"</{name}> closes nothing")
+    content = text[opened[-1].end() : closing.start() if closing else None].strip()
+    if not content:
+        return ParseError("empty", f"nothing stands inside <{name}>")
+    return TaggedReply(f"{text[: opened[-1].start()].lstrip()}<{name}>{content}</{name}>", name, content)
+
+
+def tags_of(text: str) -> tuple[int, int]:
+    """How many tags of steps a text opens, and how many it closes."""
+    closing = [bool(tag[1]) for tag in _TAG.finditer(text)]
+    return closing.count(False), closing.count(True)
+
+
+def parse_score(text: str, finish_reason: FinishReason) -> float | None:
+    """The score from 0 to 100 of a judgement, as a share of 100; None where it holds none."""
+    found = _NUMBER.fullmatch(_inside("score", text, finish_reason))
+    score = float(found[1]) / 100 if found else None
+    return score if score is not None and score <= 1 else None
+
+
+def parse_ranking(text: str, finish_reason: FinishReason, *, candidates: int) -> tuple[int, ...] | None:
+    """The numbers of all candidates, from 1 on, in the order of a judgement, best first; None where it gives none."""
+    words = [each for each in re.split(r"[\s,;>]+", _inside("ranking", text, finish_reason)) if each]
+    if not all(_POSITION.fullmatch(each) for each in words):
+        return None
+    order = tuple(map(int, words))
+    return order if sorted(order) == list(range(1, candidates + 1)) else None
+
+
+def parse_pick(text: str, finish_reason: FinishReason, *, candidates: int) -> tuple[int, int] | Literal["none"] | None:
+    """The numbers, from 1 on, of the better and the worse candidate of a judgement, or that it sees none; None where it
+    cannot be read."""
+    said = _inside("pick", text, finish_reason).casefold()
+    words = [each for each in re.split(r"[\s,;>]+", said) if each]
+    if words == ["none"]:
+        return "none"
+    if len(words) != len(("better", "worse")) or not all(_POSITION.fullmatch(each) for each in words):
+        return None
+    better, worse = map(int, words)
+    return (better, worse) if better != worse and min(better, worse) >= 1 and max(better, worse) <= candidates else None
+
+
+def _inside(tag: str, text: str, finish_reason: FinishReason) -> str:
+    """What stands in a tag of a judgement, read as a step is: up to the first closing tag, which an endpoint may have
+    dropped, and from the last opening one on. Empty where there is none or the reply was cut off in it."""
+    said, *rest = re.split(rf"<\s*/\s*{tag}\s*>", text, maxsplit=1, flags=re.IGNORECASE)
+    if not rest and finish_reason != "stop":
+        return ""
+    _, *opened = re.split(rf"<\s*{tag}\s*>", said, flags=re.IGNORECASE)
+    return opened[-1].strip() if opened else ""
+
+
+def _as_type(name: str) -> ActionType:
+    return next(tag for tags in TURN_TAGS.values() for tag in tags if tag == name)
+
+
+def _expected(action: AgentAction) -> str:
+    return "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in TURN_TAGS[action])

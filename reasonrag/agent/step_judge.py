@@ -1,0 +1,148 @@
+"""Judges: what they are shown of a step or of siblings, and what their judgements make of a finished tree.
+
+Decides which text a judge sees and when that is the golden answers, that steps which say the same are judged once, and
+what a rank is worth. Asks through the agent. Knows neither the search nor how judgements become rewards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mcts.recipes import JudgeKind
+from preference import Message
+from preference.records import UnreadableJudgement
+from reasonrag.agent.agent import Agent, AgentStep
+from reasonrag.agent.model_calls import Judgement
+from reasonrag.agent.prompting import Prompts, render_judgement, render_ranking
+from reasonrag.concurrency import together
+from reasonrag.data.questions import Question
+from reasonrag.llm.chat import sample_seed
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One thing that was said in a state, by the first step that said it. node_ids: of all steps that did."""
+
+    step: AgentStep
+    node_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """At least two options of one state. node_id: the step that led to the state, 0 for the question."""
+
+    node_id: int
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Of the judged steps by node id: a value in [0, 1], or None where the judgement could not be read."""
+
+    values: dict[int, float | None] = field(default_factory=dict)
+    unreadable: list[UnreadableJudgement] = field(default_factory=list)
+
+
+def scoring_prompt(prompts: Prompts, step: AgentStep, *, gold: bool, passages: bool) -> tuple[Message, Message]:
+    """A step at the end of its path, for a judge who scores it.
+
+    gold: whether the judge sees the golden answers. passages: whether it sees those that the step has read.
+    """
+    return render_judgement(
+        prompts,
+        question=step.state.question.question,
+        thoughts=(*step.state.thoughts, step.response),
+        golden_answers=step.state.question.golden_answers if gold else (),
+        passages=step.state.passages if passages else (),
+    )
+
+
+async def judge_choices(
+    agent: Agent, question: Question, choices: Sequence[Choice], *, kind: JudgeKind, gold: bool
+) -> Verdicts:
+    """What a judge thinks of every option: a score each, or its place among those of its state. All are asked for at
+    once. Raises the first ReasonragError; the others are cancelled."""
+    judge = _rank if kind == "rank" else _score
+    return await judge(agent, question, choices, gold=gold)
+
+
+async def _score(agent: Agent, question: Question, choices: Sequence[Choice], *, gold: bool) -> Verdicts:
+    options = [option for choice in choices for option in choice.options]
+    prompts = [scoring_prompt(agent.prompts, each.step, gold=gold, passages=True) for each in options]
+    judged = await together(
+        *(agent.score(question, prompt, sample) for prompt, sample in zip(prompts, _samples(prompts), strict=True))
+    )
+    verdicts = Verdicts()
+    for option, judgement in zip(options, judged, strict=True):
+        verdicts.values.update(dict.fromkeys(option.node_ids, judgement.value))
+        _note(agent, verdicts, judgement, kind="score", node_id=option.node_ids[0])
+    return verdicts
+
+
+async def _rank(agent: Agent, question: Question, choices: Sequence[Choice], *, gold: bool) -> Verdicts:
+    listed = [_listed(agent, question, choice) for choice in choices]
+    prompts = [_ranking_prompt(agent.prompts, options, gold=gold) for options in listed]
+    judged = await together(
+        *(
+            agent.rank(question, prompt, sample, candidates=len(options))
+            for prompt, sample, options in zip(prompts, _samples(prompts), listed, strict=True)
+        )
+    )
+    verdicts = Verdicts()
+    for choice, options, judgement in zip(choices, listed, judged, strict=True):
+        worth = dict(zip(judgement.value or (), _worth_by_rank(len(options)), strict=False))
+        for number, option in enumerate(options, start=1):
+            verdicts.values.update(dict.fromkeys(option.node_ids, worth.get(number)))
+        _note(agent, verdicts, judgement, kind="rank", node_id=choice.node_id)
+    return verdicts
+
+
+def _ranking_prompt(prompts: Prompts, options: Sequence[Option], *, gold: bool) -> tuple[Message, Message]:
+    state = options[0].step.state
+    return render_ranking(
+        prompts,
+        question=state.question.question,
+        thoughts=state.thoughts,
+        candidates=[option.step.response for option in options],
+        golden_answers=state.question.golden_answers if gold else (),
+        passages=state.passages,
+    )
+
+
+def _listed(agent: Agent, question: Question, choice: Choice) -> list[Option]:
+    """The options in the order in which a judge is shown them: one that the seed draws. Judges favour places, and the
+    order of creation says how likely a step is."""
+    state = choice.options[0].step.prompt
+    places = [sample_seed(agent.seed, question.id, state, number) for number in range(len(choice.options))]
+    return [choice.options[number] for number in sorted(range(len(places)), key=places.__getitem__)]
+
+
+def _worth_by_rank(candidates: int) -> list[float]:
+    """1 for the best, 0 for the last, even steps between."""
+    return [1 - place / (candidates - 1) for place in range(candidates)]
+
+
+def _samples(prompts: Sequence[tuple[Message, ...]]) -> list[int]:
+    """Sample numbers from -1 down: no judgement within the search has one, and of equal prompts no two have the same.
+    Paths that differ in white space only have equal prompts."""
+    seen: Counter[tuple[Message, ...]] = Counter()
+    samples = []
+    for prompt in prompts:
+        seen[prompt] += 1
+        samples.append(-seen[prompt])
+    return samples
+
+
+def _note(
+    agent: Agent,
+    verdicts: Verdicts,
+    judgement: Judgement[float] | Judgement[tuple[int, ...]],
+    *,
+    kind: JudgeKind,
+    node_id: int,
+) -> None:
+    agent.spending.judgements += judgement.calls
+    if judgement.unreadable is not None:
+        verdicts.unreadable.append(UnreadableJudgement(kind=kind, node_id=node_id, response=judgement.unreadable))

@@ -1,0 +1,1 @@
+"""Trees become preference data that can be trusted: pairs, labels, audit and review; imports no training."""

@@ -1,0 +1,361 @@
+"""`reasonrag audit`: what is wrong with a preference data set, and what its lengths ask of a trainer.
+
+Puts together what single rows show (`audit_checks`) and what all of them show (`audit_statistics`). The same audit sees
+the rows that `reasonrag pairs` is about to write, and keeps them from being written where they have errors. Memory
+holds numbers of rows, never their texts.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter as Counts
+from collections.abc import Collection, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from preference.candidates import is_training_split
+from preference.export.exporting import DATASET_INFO_FILE, replacing
+from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
+from reasonrag.curation.audit import statistics
+from reasonrag.curation.audit.cutoffs import CONTEXT, CUTOFFS, TRAINERS_DEFAULT, advised_cutoff, cutoff, kept
+from reasonrag.curation.audit.report import (
+    AUDIT,
+    AUDIT_PAGE,
+    EXAMPLES,
+    AuditFailed,
+    AuditReport,
+    CheckResult,
+    Example,
+    TokenCounterName,
+)
+from reasonrag.curation.audit.row_checks import CHECK_NAMES, CHECKS, ERRORS, CheckName, RowFacts, RowReader
+from reasonrag.curation.audit.rows import read_rows, row_files
+from reasonrag.curation.audit.statistics import Columns
+from reasonrag.curation.tokens import Counter, token_counter
+from reasonrag.errors import InputError, choices
+from reasonrag.redaction import hidden, secrets
+from reasonrag.settings import AuditSettings, resolve
+
+_NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in SPLITS}
+"""Of our files in dataset_info.json, which of a published data set names no files."""
+_DISTINCT = 50
+"""Different names (tags, renderers, splits) that are counted by themselves; files of others may have any number."""
+_DETAILS = 20
+
+
+def audit(directory: str | Path, **flags: Any) -> AuditReport:
+    """Audit a data set, or one file of it, and write `audit.json` and `audit.html` there.
+
+    The keyword arguments are the command's flags (`tokenizer`, `allow`, `out`). Raises InputError where there are no
+    rows to read, and OSError where the report cannot be written. Errors in the data are no exception: see
+    `AuditReport.errors`.
+    """
+    settings = resolve(AuditSettings, "audit", flags)
+    place = Path(directory)
+    files = row_files(place)
+    counter, _ = token_counter(settings.tokenizer)
+    seen = Audit(counter, allow=allowed_names(settings.allow), name=place.resolve().name)
+    for file in files:
+        described = _described(file.path)
+        for item in read_rows(file.path):
+            seen.add(item.value, file=file.path.name, part=file.part, described=described)
+    report = seen.report()
+    _write(report, page_of(place, settings.out))
+    return report
+
+
+def page_of(place: Path, out: Path | None) -> Path:
+    """Where the page of an audit is, and beside it the report: `audit.html`; `NAME.audit.html` of a file alone."""
+    if place.is_dir():
+        return (out or place) / AUDIT_PAGE
+    return (out or place.parent) / f"{place.stem}.{AUDIT_PAGE}"
+
+
+def write_audit(report: AuditReport, out: Path) -> None:
+    """Write `audit.json` and `audit.html` below `out`. Raises OSError."""
+    _write(report, out / AUDIT_PAGE)
+
+
+def _write(report: AuditReport, at: Path) -> None:
+    from reasonrag.curation.audit.page import page
+
+    at.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(at) as file:
+        file.write(page(report).encode())
+    with replacing(at.with_suffix(".json")) as file:
+        file.write(orjson.dumps(report.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def allowed_names(names: Iterable[str]) -> list[CheckName]:
+    """Names of errors to let pass, as `--allow` has them. Raises InputError for one that is none."""
+    allowed: list[CheckName] = []
+    for name in dict.fromkeys(names):
+        spelled = name.replace("-", "_")
+        found = next((each for each in ERRORS if each == spelled), None)
+        if found is None:
+            what = "keeps nothing from being written" if spelled in CHECKS else "is no check"
+            raise InputError(f"--allow {name}: it {what}; {choices(spelled, ERRORS)}")
+        allowed.append(found)
+    return allowed
+
+
+class AuditInspector:
+    """Audits the rows of an export before they take their place; errors that were not allowed keep them from it."""
+
+    def __init__(self, counter: Counter, *, allow: Collection[CheckName], name: str) -> None:
+        self._audit = Audit(counter, allow=allow, name=name, trusted=True)
+        self._report: AuditReport | None = None
+
+    @property
+    def report(self) -> AuditReport:
+        """Of the rows that were seen."""
+        return self._report or self._audit.report()
+
+    def see(self, row: Row, split: SplitName) -> None:
+        self._audit.add(row, file=FORMATS["proguide"].file_name(split), part=split)
+
+    def conclude(self) -> None:
+        """Raises AuditFailed."""
+        self._report = self._audit.report()
+        if self._report.errors:
+            raise AuditFailed(self._report)
+
+
+class Audit:
+    """Takes rows one by one; says at the end what was found.
+
+    allow: errors that do not count as such. name: of the data. trusted: whether the rows' own token lengths are of the
+    counter.
+    """
+
+    def __init__(
+        self, counter: Counter, *, allow: Collection[CheckName] = (), name: str = "", trusted: bool = False
+    ) -> None:
+        self._counter = counter
+        self._allow = list(allow)
+        self._name = name
+        self._secrets = secrets()
+        self._reader = RowReader(counter, secrets=self._secrets, trusted=trusted)
+        self._columns = Columns()
+        self._files: Counts[str] = Counts()
+        self._parts: Counts[str] = Counts()
+        self._found: Counts[CheckName] = Counts()
+        self._checked: Counts[CheckName] = Counts()
+        self._details: dict[CheckName, _Names] = {}
+        self._examples: dict[CheckName, list[Example]] = {}
+        self._names = {name: _Names(_DISTINCT) for name in ("tags", "labels", "renderers", "splits")}
+        self._flipped = 0
+        self._described_files = 0
+
+    def add(self, row: object, *, file: str, part: SplitName, described: bool | None = None) -> None:
+        """A row of a file. described: whether the file's description for the trainer is right; None: not looked at."""
+        self._files[file] += 1
+        facts = self._reader.facts(row)
+        self._note(facts, file)
+        if described is not None:
+            self._checked["not_described"] += 1
+            if not described:
+                self._find("not_described", facts, file)
+        if facts.broken:
+            return
+        self._parts[part] += 1
+        self._columns.add(facts, file=file, row=self._files[file], part=SPLITS.index(part))
+        self._names["tags"].update(facts.tags)
+        self._names["labels"].update([facts.label or "unknown"])
+        self._names["renderers"].update([facts.renderer or "unknown"])
+        if facts.split is not None:
+            self._names["splits"].update([facts.split])
+
+    def _note(self, facts: RowFacts, file: str) -> None:
+        for name in facts.checked:
+            self._checked[name] += 1
+        findings: dict[CheckName, list[str]] = {}
+        for name, detail in facts.findings:
+            findings.setdefault(name, []).append(detail)
+        if facts.flipped:
+            findings["flipped"] = []
+        if not facts.broken and facts.renderer is None:
+            findings["unknown_renderer"] = []
+        if facts.split is not None and not is_training_split(facts.split):
+            findings["evaluation_split"] = [facts.split]
+        for name, details in findings.items():
+            self._find(name, facts, file, *details)
+
+    def _find(self, name: CheckName, facts: RowFacts, file: str, *details: str) -> None:
+        """Count a row under a check, once."""
+        self._found[name] += 1
+        self._details.setdefault(name, _Names(_DETAILS)).update(each for each in details if each)
+        examples = self._examples.setdefault(name, [])
+        if len(examples) < EXAMPLES:
+            named = None if facts.pair_id is None else f"{facts.pair_id:016x}"
+            examples.append(Example(pair_id=named, file=file, row=self._files[file]))
+
+    # -- the report --------------------------------------------------------------------------------------------
+
+    def report(self) -> AuditReport:
+        """What was found in all rows so far."""
+        columns = self._columns
+        together = statistics.found_together(columns) | self._of_lengths() | self._of_renderers()
+        prompt, reply = columns.tokens("prompt"), columns.longer_reply
+        advised = advised_cutoff(prompt, reply) if len(columns) else None
+        cutoffs = sorted({*CUTOFFS, advised}) if advised else []
+        return AuditReport(
+            data=self._hidden(self._name),
+            files={self._hidden(name): count for name, count in self._files.items()},
+            rows=len(columns),
+            parts={part: self._parts[part] for part in SPLITS},
+            token_counter=TokenCounterName(name=self._counter.name, exact=self._counter.exact),
+            lengths=statistics.lengths(columns),
+            cutoffs=[cutoff(prompt, reply, each) for each in cutoffs],
+            advised_cutoff=advised,
+            length_gap=statistics.length_gap(columns),
+            chosen_first=statistics.chosen_first(columns),
+            action_types=statistics.types(columns),
+            type_combinations=statistics.combinations(columns),
+            layers=statistics.by_layer(columns),
+            **self._of_values(),
+            rows_per_question=statistics.quantiles(statistics.rows_per(columns, "question")),
+            rows_per_state=statistics.quantiles(statistics.rows_per(columns, "state")),
+            rows_per_question_counts=statistics.how_many(statistics.rows_per(columns, "question")),
+            worth=statistics.worth(columns),
+            **{name: self._shown(names) for name, names in self._names.items()},
+            flipped=self._found["flipped"],
+            checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
+            allowed=self._allow,
+            versions=_versions(),
+        )
+
+    def _of_values(self) -> dict[str, Any]:
+        """Margins and confidences of the rows that have them."""
+        found: dict[str, Any] = {"histograms": {}}
+        for name, field in (("margin", "margins"), ("confidence", "confidences")):
+            values = self._columns[name]
+            values = values[np.isfinite(values)]
+            found[field] = statistics.quantiles(values)
+            if len(values):
+                edges = np.linspace(0, 1, 21) if name == "confidence" else _value_edges(values)
+                found["histograms"][name] = statistics.histogram(np.clip(values, edges[0], edges[-1]), edges.tolist())
+        return found
+
+    def _of_lengths(self) -> dict[CheckName, Any]:
+        """Rows that are too long for the trainer's default, or for the model."""
+        columns = self._columns
+        if not len(columns):
+            return {}
+        prompt, reply = columns.tokens("prompt"), columns.longer_reply
+        left, _ = kept(prompt, reply, TRAINERS_DEFAULT)
+        everywhere = np.arange(0 if self._counter.exact else len(columns))
+        return {
+            "default_cutoff": np.flatnonzero(left < prompt),
+            "beyond_context": np.flatnonzero(prompt + reply > CONTEXT),
+            "estimated_lengths": everywhere,
+        }
+
+    def _of_renderers(self) -> dict[CheckName, Any]:
+        """All rows with a renderer, where there are several."""
+        known = [name for name in self._names["renderers"].counts if name != "unknown"]
+        if len(known) < 2:  # noqa: PLR2004 - one is not mixed
+            return {}
+        return {"mixed_renderers": np.arange(len(self._columns))}
+
+    def _result(self, name: CheckName, positions: Any) -> CheckResult:
+        check = CHECKS[name]
+        if name == "no_rows":
+            count, checked = int(not len(self._columns)), 1
+            examples: list[Example] = []
+        elif positions is not None:
+            count, checked = len(positions), self._checked_of(name)
+            examples = [self._columns.example(int(each)) for each in positions[:EXAMPLES]]
+        else:
+            count, checked = self._found[name], self._checked_of(name)
+            examples = self._examples.get(name, [])
+        details = self._shown(self._details[name]) if name in self._details else {}
+        if name == "mixed_renderers" and count:
+            details = self._shown(self._names["renderers"])
+        return CheckResult(
+            name=name,
+            severity=check.severity,
+            finds=check.finds,
+            advice=check.advice,
+            checked=checked,
+            count=count,
+            share=count / checked if checked else None,
+            details=details,
+            examples=[each.model_copy(update={"file": self._hidden(each.file)}) for each in examples],
+            allowed=count > 0 and name in self._allow,
+        )
+
+    def _checked_of(self, name: CheckName) -> int:
+        """Rows that could undergo a check."""
+        of_gold = ("gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts", "gold_in_question")
+        if name in (*of_gold, "evaluation_split", "not_described"):
+            return self._checked[name]
+        if name == "broken_row":
+            return sum(self._files.values())
+        if name == "position_bias":
+            return int(np.count_nonzero(self._columns["first"] >= 0))
+        if name in ("state_in_both_parts", "question_in_both_parts"):
+            return self._parts["validation"]
+        return len(self._columns)
+
+    def _shown(self, names: _Names) -> dict[str, int]:
+        """Names and how often, most frequent first, without anybody's secrets."""
+        shown: Counts[str] = Counts()
+        for name, count in names.counts.items():
+            shown[self._hidden(name)] += count
+        return dict(shown.most_common())
+
+    def _hidden(self, text: str) -> str:
+        return hidden(text, self._secrets)
+
+
+class _Names:
+    """How often names occur; beyond so many different ones, others are counted together."""
+
+    def __init__(self, most: int) -> None:
+        self.counts: Counts[str] = Counts()
+        self._most = most
+
+    def update(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.counts[name if name in self.counts or len(self.counts) < self._most else "others"] += 1
+
+
+def _value_edges(values: Any) -> Any:
+    """Edges for margins: from the smallest to the largest, and at least from 0 to 1."""
+    return np.linspace(min(0.0, float(values.min())), max(1.0, float(values.max())), 21)
+
+
+def _described(path: Path) -> bool:
+    """Whether the description beside a file tells LLaMA-Factory to read pairs and to keep the system turn apart."""
+    try:
+        entries = orjson.loads(path.with_name(DATASET_INFO_FILE).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return False
+    wanted = {"system": "instruction", "prompt": "input", "chosen": "chosen", "rejected": "rejected"}
+    return any(
+        isinstance(entry, Mapping)
+        and (entry.get("file_name") == path.name or ("hf_hub_url" in entry and name == _NAMES.get(path.name)))
+        and entry.get("ranking") is True
+        and entry.get("columns") == wanted
+        for name, entry in (entries.items() if isinstance(entries, Mapping) else ())
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "reasonrag": version("reasonrag")}
+
+
+def read_audit(directory: Path) -> AuditReport:
+    """The report that stands in a data set. Raises InputError where there is none, or one of another version."""
+    path = directory / AUDIT
+    try:
+        return AuditReport.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"there is no {path}; make it with: reasonrag audit {directory}") from error
+    except ValueError as error:
+        raise InputError(f"{path} is no report of this version; make it anew: reasonrag audit {directory}") from error

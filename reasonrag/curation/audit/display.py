@@ -1,0 +1,130 @@
+"""What a person sees of an audit: numbers, then the checks, errors first. Names of others are never markup here."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from reasonrag.curation.audit.audit import read_audit
+from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
+from reasonrag.curation.audit.report import AUDIT_PAGE, AuditReport, CheckResult, Estimate, Quantiles
+from reasonrag.exploration.display import print_table
+from reasonrag.terminal import on_one_line
+
+_STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
+
+
+def show_audit(report: AuditReport, page: Path) -> None:
+    """The numbers, the checks that found something, and where the page is."""
+    print_table(f"audit of {on_one_line(report.data)}", _numbers(report))
+    found = [each for each in in_order(report) if each.count]
+    if found:
+        _print_checks(found)
+    print(_tally(report))
+    for each in found:
+        if each.severity != "info" and not each.allowed:
+            print(f"{each.name}: {each.advice}")
+    print(f"wrote {page} and {page.with_suffix('.json').name}")
+
+
+def show_verdict(out: Path) -> None:
+    """For a data set that was just written: a line, and what comes next."""
+    report = read_audit(out)
+    named = ", ".join(each.name for each in report.warnings)
+    print(f"audit: {_tally(report)}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
+    if report.rows:
+        place = shlex.quote(str(out))
+        print(f"next: reasonrag review {place}, then reasonrag publish {place} --repo ORG/NAME")
+
+
+def in_order(report: AuditReport) -> list[CheckResult]:
+    """Errors, then what was allowed, warnings, the rest; in each those that found something first."""
+    order = ("error", "allowed", "warning", "info", "passed", "not checked")
+    return sorted(report.checks, key=lambda each: order.index(each.verdict))
+
+
+def _numbers(report: AuditReport) -> list[tuple[str, str]]:
+    gap, lengths = report.length_gap, report.lengths
+    rows = [
+        ("rows", f"{report.rows:,} ({report.parts['train']:,} train, {report.parts['validation']:,} validation)"),
+        ("questions, states", f"{report.worth.questions:,}, {report.worth.states:,}"),
+        ("tokens counted by", report.token_counter.name),
+        ("prompt", _tokens(lengths.prompt)),
+        ("chosen", _tokens(lengths.chosen)),
+        ("rejected", _tokens(lengths.rejected)),
+        ("prompt and longer reply", _tokens(lengths.total)),
+    ]
+    for each in report.cutoffs:
+        if each.truncated or each.cutoff_len == TRAINERS_DEFAULT:
+            cut = f"{each.truncated_share:.1%} of the rows cut, {each.prompt_cut_share:.1%} in the prompt"
+            rows.append((f"cutoff_len {each.cutoff_len:,}", cut))
+    if report.advised_cutoff:
+        about = "" if report.token_counter.exact else ", by estimated lengths"
+        rows.append(("cutoff_len to use", f"{report.advised_cutoff:,}: cuts nothing{about}"))
+    if gap.mean is not None and gap.median is not None and gap.shorter is not None:
+        rows.append(("chosen side shorter", f"in {gap.shorter:.1%} of the rows, longer in {gap.longer or 0:.1%}"))
+        rows.append(("chosen minus rejected", f"mean {_interval(gap.mean)}, median {_interval(gap.median)} tokens"))
+    if report.chosen_first is not None:
+        first = report.chosen_first
+        rows.append(("chosen sampled first", f"{first.value:.1%} [{first.low:.1%}, {first.high:.1%}]"))
+    rows.append(("by chosen action", _counts(report.action_types)))
+    rows.append(("rows per question", _spread(report.rows_per_question)))
+    return rows
+
+
+def _print_checks(found: list[CheckResult]) -> None:
+    table = Table(title="checks", title_justify="left")
+    table.add_column("check", no_wrap=True)
+    table.add_column("is")
+    table.add_column("rows", justify="right")
+    table.add_column("what, and where", overflow="fold", ratio=1)
+    for each in found:
+        style = _STYLES.get(each.verdict, "")
+        share = f"{each.count:,}" if each.share is None else f"{each.count:,}\n{each.share:.1%}"
+        table.add_row(each.name, each.verdict, share, escape(_where(each)), style=style)
+    Console(highlight=False).print(table)
+
+
+def _where(check: CheckResult) -> str:
+    details = on_one_line(", ".join(f"{name} {count:,}" for name, count in list(check.details.items())[:4]))
+    examples = on_one_line("; ".join(map(str, check.examples[:2])))
+    return "\n".join(part for part in (check.finds, details, f"as in {examples}" if examples else "") if part)
+
+
+def _tally(report: AuditReport) -> str:
+    """`1 error, 2 warnings, 28 other checks passed or found nothing to worry about`."""
+    verdicts = [each.verdict for each in report.checks]
+    parts = [_many(verdicts.count("error"), "error"), _many(verdicts.count("warning"), "warning")]
+    parts += [f"{verdicts.count('allowed')} allowed"] if "allowed" in verdicts else []
+    parts.append(f"{verdicts.count('passed')} checks passed")
+    parts += [f"{verdicts.count('not checked')} not checked"] if "not checked" in verdicts else []
+    return ", ".join(parts)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _tokens(found: Quantiles) -> str:
+    if found.mean is None:
+        return "-"
+    return (
+        f"mean {found.mean:,.0f}, median {found.p50:,.0f}, 95 % {found.p95:,.0f}, 99 % {found.p99:,.0f}, "
+        f"longest {found.max:,.0f} tokens"
+    )
+
+
+def _spread(found: Quantiles) -> str:
+    return "-" if found.mean is None else f"mean {found.mean:,.1f}, median {found.p50:,.0f}, most {found.max:,.0f}"
+
+
+def _interval(found: Estimate) -> str:
+    return f"{found.value:+,.1f} [{found.low:+,.1f}, {found.high:+,.1f}]"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "-"

@@ -1,0 +1,575 @@
+"""What an audit looks for: every check by name with its weight, what it finds and what to do; and what one row shows.
+
+Decides what is wrong with a row by itself. What only shows when all rows were seen is decided in `audit_statistics`.
+Texts are looked at, never kept: what leaves this module are names of checks, numbers and a few words of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from preference.candidates import question_key
+from preference.export.formats import ACTION_TYPE_NAMES
+from preference.export.sanitize import PLACEHOLDER
+from preference.published.rows import LABEL as IMPORTED
+from preference.records import ActionType, AgentAction, Message
+from preference.scoring import normalize_answer
+from preference.similarity import NEARLY_THE_SAME, similarity
+from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.curation.tokens import Counter
+from reasonrag.redaction import hidden, keys_in, texts_in
+
+Severity = Literal["error", "warning", "info"]
+
+CheckName = Literal[
+    "broken_row",
+    "empty_reply",
+    "empty_prompt",
+    "chosen_malformed",
+    "identical_sides",
+    "secret",
+    "special_token",
+    "gold_in_system_turn",
+    "gold_line_in_prompt",
+    "mixed_renderers",
+    "state_in_both_parts",
+    "question_in_both_parts",
+    "no_rows",
+    "rejected_malformed",
+    "near_identical_sides",
+    "type_mismatch",
+    "no_system_turn",
+    "other_template_token",
+    "length_bias",
+    "position_bias",
+    "duplicate_row",
+    "contradicting_rows",
+    "gold_line_in_thoughts",
+    "evaluation_split",
+    "default_cutoff",
+    "beyond_context",
+    "estimated_lengths",
+    "not_described",
+    "gold_in_question",
+    "unknown_renderer",
+    "email",
+    "flipped",
+]
+CHECK_NAMES: tuple[CheckName, ...] = get_args(CheckName)
+
+BIAS: Final = 0.6
+"""Share of the rows beyond which a side being the shorter one, or the one sampled first, is a bias; ours. The whole
+interval must lie beyond. Of the published data the chosen side is the shorter one in four of five rows."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """severity: an error keeps a data set from being written or published. finds: what a row that is counted has.
+    advice: what to do then."""
+
+    severity: Severity
+    finds: str
+    advice: str
+
+
+CHECKS: dict[CheckName, Check] = {
+    "broken_row": Check(
+        "error",
+        "a row without instruction, input, chosen or rejected, or with something there that is no text",
+        "the trainer drops such rows without a word, or stops: take them out",
+    ),
+    "empty_reply": Check(
+        "error", "a side that is empty", "the trainer takes it and learns about silence: take the row out"
+    ),
+    "empty_prompt": Check("error", "a user turn that is empty", "take the row out"),
+    "chosen_malformed": Check(
+        "error",
+        "a chosen side that is no step: no tag, several, one that is not closed, or one that its turn may not use",
+        "what is chosen is what the student will do: take the row out",
+    ),
+    "identical_sides": Check(
+        "error", "two sides that are the same but for case and spaces", "nothing can be preferred: take the row out"
+    ),
+    "secret": Check(
+        "error",
+        "a text with what looks like somebody's key or password; it is shown nowhere",
+        "take it out of the source, revoke the key, and make the data set anew",
+    ),
+    "special_token": Check(
+        "error",
+        "a text that spells a special token of a chat template, which a trainer reads as the end of a turn, say; or a "
+        f"user turn with {PLACEHOLDER}, for which LLaMA-Factory puts a number",
+        "take the row out, or break up the token in the source; reasonrag import does",
+    ),
+    "gold_in_system_turn": Check(
+        "error",
+        "a golden answer in a system turn that only this question has",
+        "the student would learn to copy the answer: keep golden answers out of prompts",
+    ),
+    "gold_line_in_prompt": Check(
+        "error",
+        "a golden answer labelled as one in the prompt (`correct answer: ..`), outside question, thoughts and passages",
+        "the student would learn to copy the answer: keep golden answers out of prompts",
+    ),
+    "mixed_renderers": Check(
+        "error",
+        "rows whose prompts come from different renderers: what differs in the prompt may be learned for the step",
+        "make one data set for each, or explore again with one set of prompts",
+    ),
+    "state_in_both_parts": Check(
+        "error", "a state with rows for training and for validation", "split by question: reasonrag pairs does"
+    ),
+    "question_in_both_parts": Check(
+        "error", "a question with rows for training and for validation", "split by question: reasonrag pairs does"
+    ),
+    "no_rows": Check("warning", "no row at all", "see what the candidates were dropped for in summary.json"),
+    "rejected_malformed": Check(
+        "warning",
+        "a rejected side that is no step",
+        "the easiest way to tell the sides apart is then their form; leave out --allow-malformed",
+    ),
+    "near_identical_sides": Check(
+        "warning",
+        f"two sides of one type that share more than {NEARLY_THE_SAME:.0%} of the words in their tags",
+        "what is preferred may be a comma: lower --max-similarity",
+    ),
+    "type_mismatch": Check(
+        "warning", "an action type in the row that is not that of the reply's tag", "trust the tag, mend the column"
+    ),
+    "no_system_turn": Check(
+        "warning",
+        "an empty system turn",
+        "the trainer's template puts its own there; at evaluation do the same, or write one",
+    ),
+    "other_template_token": Check(
+        "warning",
+        "a text with a token of another model's template, [INST] say",
+        "harmless to Qwen2.5; take the row out before a model of the other family is trained",
+    ),
+    "length_bias": Check(
+        "warning",
+        f"one side shorter in more than {BIAS:.0%} of the rows, sure to 90 %",
+        "DPO then learns length as well: balance by --balance or a wider --min-margin, use a loss that divides by "
+        "length (SimPO), and compare lengths of answers before and after",
+    ),
+    "position_bias": Check(
+        "warning",
+        f"one side sampled first in more than {BIAS:.0%} of the rows, sure to 90 %",
+        "whoever shows the sides in that order (a judge, a reviewer) is led by it: shuffle them there",
+    ),
+    "duplicate_row": Check("warning", "a row that says what an earlier one says", "keep one: reasonrag pairs does"),
+    "contradicting_rows": Check(
+        "warning", "a row whose sides stand the other way round in another one", "keep the surer one, or neither"
+    ),
+    "gold_line_in_thoughts": Check(
+        "warning",
+        "a golden answer labelled as one in the previous thoughts: the policy's own words, or a leak",
+        "look at some: thoughts that were told the answer teach to copy it",
+    ),
+    "evaluation_split": Check(
+        "warning",
+        "a row of a split that is not for training",
+        "never evaluate on that split, or leave it out; publish will refuse",
+    ),
+    "default_cutoff": Check(
+        "warning",
+        "a row whose prompt would lose its end at the trainer's own cutoff_len (2,048)",
+        "set cutoff_len to the one that is advised here",
+    ),
+    "beyond_context": Check(
+        "warning", "a row longer than Qwen2.5's context of 32,768 tokens", "leave it out: pairs --max-tokens 32768"
+    ),
+    "estimated_lengths": Check(
+        "warning",
+        "a length that is estimated, four characters a token",
+        "pip install 'reasonrag[tokens]' and audit again, before you rely on a cutoff",
+    ),
+    "not_described": Check(
+        "warning",
+        "a row in a file that dataset_info.json beside it does not describe as pairs with a system turn",
+        "LLaMA-Factory's default columns glue the instruction into the user turn: write `ranking: true` and the "
+        "columns system: instruction, prompt: input, chosen, rejected",
+    ),
+    "gold_in_question": Check(
+        "info", "a golden answer that stands in the question itself", "nothing, it is so in `which is older, A or B?`"
+    ),
+    "unknown_renderer": Check(
+        "info",
+        "a row that does not say what rendered its prompt",
+        "evaluate with the very prompts of the file; parity cannot be checked",
+    ),
+    "email": Check("info", "an email address", "public ones in passages are normal; look whether one is private"),
+    "flipped": Check("info", "a row whose sides were exchanged on purpose (--flip)", "for noise experiments only"),
+}
+
+ERRORS: tuple[CheckName, ...] = tuple(name for name in CHECK_NAMES if CHECKS[name].severity == "error")
+TEXTS: Final = ("instruction", "input", "chosen", "rejected")
+"""Fields without which a row cannot be trained on."""
+TypeName: TypeAlias = Literal["Query Generation", "Evidence Extraction", "Answer Generation", "Other"]
+TYPE_NAMES: tuple[TypeName, ...] = get_args(TypeName)
+
+_SPECIAL = re.compile(r"<\|[^|<>\s]{1,64}\|>|<｜[^｜<>\s]{1,64}｜>")  # noqa: RUF001 - DeepSeek's bars are full width
+_OF_OTHERS = re.compile(
+    r"\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>|\[(?:CLS|SEP|PAD|MASK)\]"
+)
+_EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+\b")
+_NAMED_TAG = re.compile(r"<\s*(query|evidence|answer)\s*>", re.IGNORECASE)
+_QUESTION = re.compile(r"\s*Question:\s*(.*?)(?=\nPrevious Thoughts:|\Z)", re.DOTALL)
+_READ = re.compile(r"<(reference|evidence)>.*?(?:</\1>|\Z)", re.DOTALL)
+"""What an agent has read, or says that it has: golden answers are at home there."""
+_LABEL = re.compile(
+    r"\b(?:(?:correct|right|true|gold(?:en)?|ground[- _]?truth|expected|target|official|reference)"
+    r"[- _]*(?:final[- _]*)?(?:answers?|labels?)|ground[- _]?truth|answer[- _]?key)[\"'*_`]*\s*(?:\([^)\n]{0,40}\)\s*)?"
+    r"[:=]\s*([^\n]{0,300})",
+    re.IGNORECASE,
+)
+_BARE_LABEL = re.compile(r"^[ \t>*#-]*(?:the\s+)?(?:final\s+)?answers?[ \t*_]*[:=][ \t]*([^\n]{0,300})", re.I | re.M)
+"""Not in thoughts: they may end in an answer."""
+_SAYS_LITTLE = frozenset({"yes", "no", "true", "false", "none", "unknown", "both", "neither", "same"})
+"""Answers that stand in any text."""
+_NO_MARGIN = 1e12
+_ID = re.compile(r"[0-9a-f]{16}")
+_ACTION_OF: dict[frozenset[str], AgentAction] = {
+    frozenset({"query", "answer"}): "think",
+    frozenset({"evidence"}): "read",
+    frozenset({"answer"}): "conclude",
+}
+
+Finding: TypeAlias = tuple[CheckName, str]
+"""A check and what of it was found, in a few words of ours; empty where there is nothing to add."""
+
+
+def number_of(text: str, other: str = "") -> int:
+    """Names a text, or two, by 64 bits."""
+    content = text.encode("utf-8", "surrogatepass")
+    both = b"%d:%b%b" % (len(content), content, other.encode("utf-8", "surrogatepass"))
+    return int.from_bytes(hashlib.blake2b(both, digest_size=8).digest())
+
+
+@dataclass
+class RowFacts:
+    """What is kept of a row: findings, and numbers."""
+
+    findings: list[Finding] = field(default_factory=list)
+    checked: list[CheckName] = field(default_factory=list)
+    """Checks that not every row can undergo, and this one did."""
+    broken: bool = False
+    pair_id: int | None = None
+    instruction: int = 0
+    state: int = 0
+    question: int = 0
+    pair: int = 0
+    reverse: int = 0
+    """The `pair` of a row with the sides exchanged."""
+    prompt_tokens: int = 0
+    chosen_tokens: int = 0
+    rejected_tokens: int = 0
+    chosen_type: TypeName = "Other"
+    rejected_type: TypeName = "Other"
+    layer: int | None = None
+    margin: float | None = None
+    confidence: float | None = None
+    first: bool | None = None
+    """Whether the chosen step was sampled before the rejected one."""
+    gold_in_system: bool = False
+    renderer: str | None = None
+    split: str | None = None
+    tags: Sequence[str] = ()
+    label: str | None = None
+    flipped: bool = False
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """What the two turns of a prompt show, found out once for all rows of a state."""
+
+    findings: tuple[Finding, ...]
+    instruction: int
+    state: int
+    tokens: int
+    may: frozenset[str]
+    """Tags that a reply may have."""
+
+
+class RowReader:
+    """Looks at rows one by one. Remembers the last prompt and some system turns, so that each is looked at once.
+
+    counter: of tokens. secrets: what the environment holds, looked for besides everything that looks like a key.
+    trusted: whether lengths that stand in rows were counted by the same counter just now.
+    """
+
+    def __init__(self, counter: Counter, *, secrets: Sequence[str] = (), trusted: bool = False) -> None:
+        self._counter = counter
+        self._secrets = secrets
+        self._trusted = trusted
+        self._special = re.compile("|".join([_SPECIAL.pattern, *map(re.escape, sorted(counter.specials))]))
+        self._signs = ("<|", "<｜", *(each for each in counter.specials if not each.startswith("<|")))  # noqa: RUF001
+        self._own_prompts = frozenset(vars(load_prompts()).values())
+        self._prompt_of = lru_cache(maxsize=4)(self._prompt)
+        self._system = lru_cache(maxsize=256)(self._text)
+
+    def facts(self, row: object) -> RowFacts:
+        """What a row shows. Anything may be a row; one that cannot be trained on has `broken` set."""
+        if not isinstance(row, Mapping) or not all(isinstance(row.get(name), str) for name in TEXTS):
+            return RowFacts(findings=[("broken_row", _broken(row))], broken=True, pair_id=_pair_id(row))
+        instruction, user, chosen, rejected = (row[name] for name in TEXTS)
+        prompt = self._prompt_of(instruction, user, row.get("prompt_tokens") if self._trusted else None)
+        facts = RowFacts(findings=list(prompt.findings), pair_id=_pair_id(row))
+        facts.instruction, facts.state = prompt.instruction, prompt.state
+        facts.question = _question_number(_question(row, user))
+        facts.pair = number_of(f"{prompt.state}", f"{number_of(chosen, rejected)}")
+        facts.reverse = number_of(f"{prompt.state}", f"{number_of(rejected, chosen)}")
+        facts.prompt_tokens = prompt.tokens
+        facts.chosen_tokens = self._reply_tokens(row, "chosen")
+        facts.rejected_tokens = self._reply_tokens(row, "rejected")
+        facts.findings += (*self._text(chosen, "chosen"), *self._text(rejected, "rejected"))
+        facts.findings += self._text(_rest(row), "other fields")
+        _look_at_sides(row, prompt.may, facts)
+        self._look_for_gold(row, facts)
+        _take_columns(row, facts)
+        return facts
+
+    def _reply_tokens(self, row: Mapping[str, Any], side: str) -> int:
+        counted = row.get(f"{side}_tokens") if self._trusted else None
+        return counted if isinstance(counted, int) else self._counter.reply(row[side])
+
+    def _prompt(self, instruction: str, user: str, counted: int | None) -> _Prompt:
+        turns = [Message(role="system", content=instruction), Message(role="user", content=user)]
+        findings = self._system(instruction, "instruction") + self._text(user, "input")
+        if not instruction.strip():
+            findings += (("no_system_turn", ""),)
+        if PLACEHOLDER in user:
+            findings += (("special_token", f"{PLACEHOLDER} in input"),)
+        if not user.strip():
+            findings += (("empty_prompt", ""),)
+        return _Prompt(
+            findings=findings,
+            instruction=number_of(instruction),
+            state=number_of(instruction, user),
+            tokens=self._counter.prompt(turns) if counted is None else counted,
+            may=_tags_allowed(instruction, user),
+        )
+
+    def _text(self, text: str, where: str) -> tuple[Finding, ...]:
+        findings: list[Finding] = [("secret", f"{kind} in {where}") for kind in keys_in(text, self._secrets)]
+        if [sign for sign in self._signs if sign in text]:
+            tokens = dict.fromkeys(found[0] for found in self._special.finditer(text))
+            findings += [("special_token", f"{hidden(token, self._secrets)[:40]} in {where}") for token in tokens]
+        if "<" in text or "[" in text:
+            others = dict.fromkeys(found[0] for found in _OF_OTHERS.finditer(text))
+            findings += [("other_template_token", f"{token} in {where}") for token in others]
+        if "@" in text and _EMAIL.search(text):
+            findings.append(("email", where))
+        return tuple(findings)
+
+    def _look_for_gold(self, row: Mapping[str, Any], facts: RowFacts) -> None:
+        golden = row.get("golden_answers")
+        if not isinstance(golden, list) or not golden:
+            return
+        golds = _telling(tuple(each for each in golden if isinstance(each, str)))
+        facts.checked += ["gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts", "gold_in_question"]
+        if not golds:
+            return
+        instruction, user = row["instruction"], row["input"]
+        own = instruction in self._own_prompts
+        facts.gold_in_system = not own and _holds(_padded(instruction), golds)
+        before, _, thoughts = user.partition("\nPrevious Thoughts:")
+        asked = before.partition("\n")[2] if before.lstrip().startswith("Question:") else before
+        places = [("input", line) for line in (*_labelled_lines(asked), *_bare_lines(asked))]
+        places += (
+            []
+            if own
+            else [("instruction", line) for line in (*_labelled_lines(instruction), *_bare_lines(instruction))]
+        )
+        facts.findings += [("gold_line_in_prompt", place) for place, line in places if _holds(_padded(line), golds)][:1]
+        if any(_holds(_padded(line), golds) for line in _labelled_lines(thoughts)):
+            facts.findings.append(("gold_line_in_thoughts", ""))
+        if _holds(_padded(_question(row, user)), golds):
+            facts.findings.append(("gold_in_question", ""))
+
+
+def _broken(row: object) -> str:
+    if not isinstance(row, Mapping):
+        return "no object"
+    return "no text in " + ", ".join(name for name in TEXTS if not isinstance(row.get(name), str))
+
+
+def _pair_id(row: object) -> int | None:
+    """Ids of ours as numbers; those of others could be anything, and are named by file and row."""
+    named = row.get("pair_id") if isinstance(row, Mapping) else None
+    return int(named, 16) if isinstance(named, str) and _ID.fullmatch(named) else None
+
+
+def _rest(row: Mapping[str, Any]) -> str:
+    """All other texts of a row, but those that only repeat the four."""
+    instruction, user, chosen, rejected = (row[name] for name in TEXTS)
+    rest: list[str] = []
+    for name, value in row.items():
+        if name in TEXTS:
+            continue
+        if name == "prompt" and value == f"System: {instruction}\nUser: {user}":
+            continue
+        if name in ("chosen_content", "rejected_content") and isinstance(value, str) and (value in chosen + rejected):
+            continue
+        if isinstance(value, str):
+            rest.append(value)
+        elif isinstance(value, list | Mapping):
+            rest += texts_in(value)
+    return "\n".join(rest)
+
+
+def _question(row: Mapping[str, Any], user: str) -> str:
+    """The question, where the row has it; else what the user turn begins with."""
+    named = row.get("question")
+    if isinstance(named, str) and named.strip():
+        return named
+    found = _QUESTION.match(user)
+    return found[1] if found else user
+
+
+@lru_cache(maxsize=64)
+def _question_number(question: str) -> int:
+    return int(question_key(question), 16)
+
+
+# -- the two sides ---------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _named_tags(instruction: str) -> frozenset[str]:
+    return frozenset(each.lower() for each in _NAMED_TAG.findall(instruction))
+
+
+def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
+    """What a reply may end in: a turn with passages is read, and a system turn names the tags of its turn only."""
+    named = _named_tags(instruction)
+    if "<reference>" in user or named == {"evidence"}:
+        return frozenset({"evidence"})
+    if named == {"answer"}:
+        return named
+    return frozenset({"query", "answer"}) | named
+
+
+@lru_cache(maxsize=64)
+def step_of(reply: str, may: frozenset[str]) -> ParsedReply | str:
+    """The step a reply takes where these tags are allowed, or in a word why it takes none."""
+    action = _ACTION_OF.get(may)
+    actions: Sequence[AgentAction] = (action,) if action else ("think", "read")
+    parsed = [parse_reply(reply, action=each, finish_reason="stop") for each in actions]
+    steps = [each for each in parsed if isinstance(each, ParsedReply)]
+    if not steps:
+        return next((each.cause for each in parsed if not isinstance(each, ParsedReply)), "no_tag")
+    opened, closed = tags_of(reply)
+    if not closed:
+        return "not_closed"
+    return steps[0] if (opened, closed) == (1, 1) else "several_tags"
+
+
+def _look_at_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -> None:
+    chosen, rejected = row["chosen"], row["rejected"]
+    empty = [name for name, side in (("chosen", chosen), ("rejected", rejected)) if not side.strip()]
+    facts.findings += [("empty_reply", name) for name in empty]
+    better, worse = step_of(chosen, may), step_of(rejected, may)
+    if isinstance(better, str) and "chosen" not in empty:
+        facts.findings.append(("chosen_malformed", better))
+    if isinstance(worse, str) and "rejected" not in empty:
+        facts.findings.append(("rejected_malformed", worse))
+    facts.chosen_type = _type_name(better, row.get("chosen_action_type"))
+    facts.rejected_type = _type_name(worse, row.get("rejected_action_type"))
+    for side, step in (("chosen", better), ("rejected", worse)):
+        named = row.get(f"{side}_action_type")
+        if isinstance(step, ParsedReply) and isinstance(named, str) and named != ACTION_TYPE_NAMES[step.action_type]:
+            facts.findings.append(("type_mismatch", side))
+    if empty:
+        return
+    if " ".join(chosen.split()).casefold() == " ".join(rejected.split()).casefold():
+        facts.findings.append(("identical_sides", ""))
+    elif isinstance(better, ParsedReply) and isinstance(worse, ParsedReply) and better.action_type == worse.action_type:
+        alike = similarity(better.content, worse.content)
+        if alike > NEARLY_THE_SAME:
+            facts.findings.append(("near_identical_sides", _TAG_NAMES[better.action_type]))
+
+
+_TAG_NAMES: dict[ActionType, str] = {"query": "queries", "evidence": "evidence", "answer": "answers"}
+
+
+def _type_name(step: ParsedReply | str, named: object) -> TypeName:
+    if isinstance(step, ParsedReply):
+        return next(each for each in TYPE_NAMES if each == ACTION_TYPE_NAMES[step.action_type])
+    return next((each for each in TYPE_NAMES if each == named), "Other")
+
+
+# -- golden answers --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _telling(golden: tuple[str, ...]) -> tuple[str, ...]:
+    """Golden answers that do not stand in any text by chance, normalised, between spaces."""
+    normal = {normalize_answer(each) for each in golden}
+    return tuple(f" {each} " for each in sorted(normal) if len(each) > 1 and each not in _SAYS_LITTLE)
+
+
+@lru_cache(maxsize=64)
+def _padded(text: str) -> str:
+    return f" {normalize_answer(text)} "
+
+
+def _holds(padded: str, golds: Sequence[str]) -> bool:
+    return any(gold in padded for gold in golds)
+
+
+@lru_cache(maxsize=8)
+def _labelled_lines(text: str) -> tuple[str, ...]:
+    """What follows a label like `correct answer:`, outside what was read."""
+    return tuple(found[1] for found in _LABEL.finditer(_READ.sub(" ", text)))
+
+
+@lru_cache(maxsize=8)
+def _bare_lines(text: str) -> tuple[str, ...]:
+    """What follows `answer:` at the beginning of a line."""
+    return tuple(found[1] for found in _BARE_LABEL.finditer(_READ.sub(" ", text)))
+
+
+# -- columns ---------------------------------------------------------------------------------------------------
+
+
+def _take_columns(row: Mapping[str, Any], facts: RowFacts) -> None:
+    """What a row of ours says of itself; rows of others have none of it."""
+    facts.layer = _whole(row.get("layer"))
+    facts.margin = _number(row.get("margin"))
+    facts.confidence = _number(row.get("confidence"))
+    facts.label = _short(row.get("label"))
+    ids = _whole(row.get("chosen_id")), _whole(row.get("rejected_id"))
+    if facts.label == IMPORTED:
+        ids = None, None  # they are in the order of the file, which names the chosen side first
+    if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
+        facts.first = ids[0] < ids[1]
+    facts.renderer = _short(row.get("renderer"))
+    dataset, split = _short(row.get("dataset")), _short(row.get("split"))
+    if split is not None:
+        facts.split = f"{dataset or 'unknown'}/{split}"
+        facts.checked.append("evaluation_split")
+    tags = row.get("tags")
+    facts.tags = [each for each in map(_short, tags) if each is not None] if isinstance(tags, list) else ()
+    facts.flipped = row.get("flipped") is True
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31 else None
+
+
+def _number(value: object) -> float | None:
+    """A margin or the like; what no reward could be, and would overflow as soon as it is counted with, is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) >= _NO_MARGIN:
+        return None
+    return float(value)
+
+
+def _short(value: object) -> str | None:
+    return value[:80] if isinstance(value, str) and value else None

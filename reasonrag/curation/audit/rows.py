@@ -1,0 +1,81 @@
+"""Rows of RAG_ProGuide from files: ours and anybody's.
+
+Decides which files of a directory are audited, and what part of the data each is. Knows nothing of what rows mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from preference.export.formats import SplitName, pairs_files
+from preference.export.json_stream import Item
+from reasonrag.data.item_files import read_items
+from reasonrag.errors import InputError
+from reasonrag.exploration.run_directory import ROLLOUTS
+
+_FOR_VALIDATION = ("validation", "valid", "val", "dev", "test", "eval")
+_ROW = frozenset({"instruction", "input", "chosen", "rejected"})
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A file of rows, and whether they are for training or validation."""
+
+    path: Path
+    part: SplitName
+
+
+def row_files(place: Path) -> list[RowFile]:
+    """The files to audit: `place` itself, the two of `reasonrag pairs`, or every file that begins with such a row.
+
+    Raises InputError where there is none.
+    """
+    if place.is_file():
+        return [RowFile(place, _part(place))]
+    if not place.is_dir():
+        raise InputError(f"there is no {place}; give a directory with RAG_ProGuide.json, or such a file")
+    if ours := pairs_files(place):
+        return [RowFile(path, split) for split, path in ours.items()]
+    found = [path for path in sorted(place.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
+    if not found and (place / ROLLOUTS).is_file():
+        raise InputError(
+            f"{place} is a run, no data set. First: reasonrag pairs {place} --out data/{place.resolve().name}"
+        )
+    if not found:
+        raise InputError(
+            f"{place} has no file with rows of RAG_ProGuide, a JSON list of objects with instruction, input, chosen "
+            f"and rejected; make one with: reasonrag pairs RUN --out {place}"
+        )
+    return [RowFile(path, _part(path)) for path in found]
+
+
+def _part(path: Path) -> SplitName:
+    words = path.stem.lower().replace("-", ".").replace("_", ".").split(".")
+    return "validation" if any(word in _FOR_VALIDATION for word in words) else "train"
+
+
+def _begins(path: Path) -> bool:
+    """Whether the first row of a file is one."""
+    try:
+        first = next(iter(read_items(path)), None)
+    except InputError:
+        return False
+    return first is not None and isinstance(first.value, dict) and set(first.value) >= _ROW
+
+
+def read_rows(path: Path) -> Iterator[Item]:
+    """Everything that stands where a row should be. Raises InputError for a file that is damaged, or one object that is
+    no row."""
+    only: Item | None = None
+    for item in read_items(path):
+        if item.number == 1 and isinstance(item.value, dict) and _ROW.isdisjoint(item.value):
+            only = item
+            continue
+        if only:
+            yield only
+            only = None
+        yield item
+    if only:
+        raise InputError(f"{path} holds no rows, but one object with none of {', '.join(sorted(_ROW))}")

@@ -1,0 +1,294 @@
+"""Numbers of many rows: kept as columns of some 90 bytes a row, and what an audit says of all of them together.
+
+Decides what a bias, a duplicate and a leak between parts are. Knows no texts: rows come as `RowFacts`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from preference.certainty import Z, independent_cases, wilson
+from preference.export.exporting import EffectiveSize
+from reasonrag.curation.audit.report import Estimate, Example, Histogram, LengthGap, Lengths, Quantiles
+from reasonrag.curation.audit.row_checks import BIAS, TYPE_NAMES, CheckName, RowFacts
+
+Column: TypeAlias = NDArray[Any]
+BINS = 40
+LAYERS = 32
+"""Deeper ones are counted with the deepest."""
+_MANY = 20
+"""Rows of a question from which on they are counted together."""
+
+
+class Columns:
+    """Numbers of the rows that can be trained on, in the order they came."""
+
+    _CODES: tuple[tuple[str, str], ...] = (
+        *((name, "Q") for name in ("pair_id", "instruction", "state", "question", "pair", "reverse")),
+        *((name, "I") for name in ("prompt_tokens", "chosen_tokens", "rejected_tokens", "row", "file")),
+        *((name, "B") for name in ("part", "named", "chosen_type", "rejected_type", "gold_in_system")),
+        *((name, "b") for name in ("layer", "first")),
+        *((name, "d") for name in ("margin", "confidence")),
+    )
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self._arrays: dict[str, array[Any]] = {name: array(code) for name, code in self._CODES}
+
+    def __len__(self) -> int:
+        return len(self._arrays["state"])
+
+    def add(self, facts: RowFacts, *, file: str, row: int, part: int) -> None:
+        """part: 0 for training, 1 for validation."""
+        if file not in self.files:
+            self.files.append(file)
+        values: dict[str, Any] = {
+            "pair_id": facts.pair_id or 0,
+            "named": facts.pair_id is not None,
+            "file": self.files.index(file),
+            "row": row,
+            "part": part,
+            "chosen_type": TYPE_NAMES.index(facts.chosen_type),
+            "rejected_type": TYPE_NAMES.index(facts.rejected_type),
+            "layer": -1 if facts.layer is None else min(max(facts.layer, 0), LAYERS),
+            "first": -1 if facts.first is None else facts.first,
+            "margin": math.nan if facts.margin is None else facts.margin,
+            "confidence": math.nan if facts.confidence is None else facts.confidence,
+        }
+        for name, column in self._arrays.items():
+            column.append(values[name] if name in values else getattr(facts, name))
+
+    def __getitem__(self, name: str) -> Column:
+        return np.frombuffer(self._arrays[name], dtype=self._arrays[name].typecode)
+
+    def tokens(self, name: str) -> NDArray[np.int64]:
+        return self[f"{name}_tokens"].astype(np.int64)
+
+    @property
+    def longer_reply(self) -> NDArray[np.int64]:
+        return np.maximum(self.tokens("chosen"), self.tokens("rejected"))
+
+    def example(self, position: int) -> Example:
+        named, pair_id = self._arrays["named"][position], self._arrays["pair_id"][position]
+        return Example(
+            pair_id=f"{pair_id:016x}" if named else None,
+            file=self.files[self._arrays["file"][position]],
+            row=self._arrays["row"][position],
+        )
+
+
+# -- what only all rows together show --------------------------------------------------------------------------
+
+
+def found_together(columns: Columns) -> dict[CheckName, Column]:
+    """Positions of the rows that a check finds by comparing rows with each other."""
+    if not len(columns):
+        return {}
+    found: dict[CheckName, Column] = {
+        "duplicate_row": _repeated(columns["pair"]),
+        "contradicting_rows": np.flatnonzero(np.isin(columns["pair"], columns["reverse"])),
+        "state_in_both_parts": _in_both(columns["state"], columns["part"]),
+        "question_in_both_parts": _in_both(columns["question"], columns["part"]),
+        "gold_in_system_turn": _in_a_turn_of_its_own(columns),
+    }
+    found |= {"length_bias": _biased(columns, _sign_of_gap(columns))}
+    known = columns["first"] >= 0
+    found |= {"position_bias": _biased(columns, np.where(known, np.where(columns["first"] == 1, 1, -1), 0))}
+    return found
+
+
+def _repeated(keys: Column) -> Column:
+    """All but the first of each."""
+    _, first = np.unique(keys, return_index=True)
+    return np.setdiff1d(np.arange(len(keys)), first)
+
+
+def _in_both(keys: Column, part: Column) -> Column:
+    """Validation rows whose key a training row has."""
+    return np.flatnonzero((part == 1) & np.isin(keys, keys[part == 0]))
+
+
+def _in_a_turn_of_its_own(columns: Columns) -> Column:
+    """Rows with a golden answer in a system turn that no other question has."""
+    flagged = columns["gold_in_system"] == 1
+    if not flagged.any() or len(np.unique(columns["question"])) == 1:
+        return np.flatnonzero(np.zeros(0))
+    instructions = columns["instruction"]
+    some = np.isin(instructions, instructions[flagged])
+    pairs = np.unique(np.stack([instructions[some], columns["question"][some]]), axis=1)
+    turns, questions = np.unique(pairs[0], return_counts=True)
+    return np.flatnonzero(flagged & np.isin(instructions, turns[questions == 1]))
+
+
+def _biased(columns: Columns, sign: Column) -> Column:
+    """Rows of the more frequent sign (1 or -1), where its share of those with a sign is a bias; else none."""
+    counted = sign != 0
+    if not counted.any():
+        return np.flatnonzero(counted)
+    often = 1 if np.count_nonzero(sign == 1) * 2 >= np.count_nonzero(counted) else -1
+    share = share_of(sign[counted] == often, columns["question"][counted])
+    return np.flatnonzero(sign == often) if share.low > BIAS else np.flatnonzero(np.zeros(0))
+
+
+def _sign_of_gap(columns: Columns) -> Column:
+    """1 where the chosen side is shorter, -1 where the rejected one is."""
+    sign: Column = np.sign(columns.tokens("rejected") - columns.tokens("chosen"))
+    return sign
+
+
+# -- intervals: rows of a question are not independent ---------------------------------------------------------
+
+
+def share_of(holds: Column, clusters: Column) -> Estimate:
+    """A share with Wilson's interval for as many rows as would be independent.
+
+    That number comes from how much the share varies between clusters; it is at most the number of rows, at least what
+    Kish's formula gives for rows that say the same in each cluster.
+    """
+    share, rows = float(np.mean(holds)), len(holds)
+    sizes, spread = _by_cluster(holds.astype(float) - share, clusters)
+    least = independent_cases(rows, float(np.sum(sizes.astype(float) ** 2))) or 0.0
+    variance = float(np.sum(spread**2)) / rows**2
+    worth = min(rows, max(least, share * (1 - share) / variance)) if variance > 0 else least
+    low, high = wilson(share, worth)
+    return Estimate(value=share, low=low, high=high)
+
+
+def mean_of(values: Column, clusters: Column) -> Estimate:
+    """A mean with the normal interval of a cluster-robust variance; of one cluster, that of a single row."""
+    mean, rows = float(np.mean(values)), len(values)
+    sizes, spread = _by_cluster(values - mean, clusters)
+    if len(sizes) > 1:
+        error = math.sqrt(len(sizes) / (len(sizes) - 1) * float(np.sum(spread**2))) / rows
+    else:
+        error = float(np.std(values))
+    reach = Z * error
+    return Estimate(value=mean, low=mean - reach, high=mean + reach)
+
+
+def median_of(values: Column, clusters: Column) -> Estimate:
+    """A median with the interval between two order statistics, whose distance is that of a share of one half."""
+    middle = share_of(values <= np.median(values), clusters)
+    reach = max(middle.high - middle.value, middle.value - middle.low)
+    low, high = np.quantile(values, [max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)])
+    return Estimate(value=float(np.median(values)), low=float(low), high=float(high))
+
+
+def _by_cluster(values: Column, clusters: Column) -> tuple[Column, Column]:
+    """Rows of each cluster, and the sum of their values."""
+    _, which, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    return sizes, np.bincount(which.ravel(), weights=values)
+
+
+# -- parts of the report ---------------------------------------------------------------------------------------
+
+
+def quantiles(values: Column) -> Quantiles:
+    if not len(values):
+        return Quantiles(of=0)
+    names = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    found = np.quantile(values, list(names.values()))
+    return Quantiles(of=len(values), mean=float(np.mean(values)), **dict(zip(names, map(float, found), strict=True)))
+
+
+def histogram(values: Column, edges: Sequence[float]) -> Histogram:
+    counts, _ = np.histogram(values, bins=edges)
+    return Histogram(edges=list(map(float, edges)), counts=list(map(int, counts)))
+
+
+def whole_edges(values: Column) -> list[float]:
+    """Edges for whole numbers, from 0, at most `BINS` bins of a round width."""
+    longest = int(values.max()) + 1 if len(values) else 1
+    width = next(digit * 10**power for power in range(12) for digit in (1, 2, 5) if digit * 10**power * BINS >= longest)
+    return [float(each * width) for each in range(-(-longest // width) + 1)]
+
+
+def lengths(columns: Columns) -> Lengths:
+    prompt, chosen, rejected = (columns.tokens(name) for name in ("prompt", "chosen", "rejected"))
+    total, both = prompt + columns.longer_reply, whole_edges(columns.longer_reply)
+    return Lengths(
+        prompt=quantiles(prompt),
+        chosen=quantiles(chosen),
+        rejected=quantiles(rejected),
+        total=quantiles(total),
+        histograms={
+            "total": histogram(total, whole_edges(total)),
+            "chosen": histogram(chosen, both),
+            "rejected": histogram(rejected, both),
+        },
+    )
+
+
+def length_gap(columns: Columns) -> LengthGap:
+    sign, questions, rows = _sign_of_gap(columns), columns["question"], len(columns)
+    if not rows:
+        return LengthGap(rows=0)
+    gap = columns.tokens("chosen") - columns.tokens("rejected")
+    unequal = sign != 0
+    return LengthGap(
+        rows=rows,
+        shorter=float(np.mean(sign == 1)),
+        longer=float(np.mean(sign == -1)),
+        equal=float(np.mean(sign == 0)),
+        shorter_of_unequal=share_of(sign[unequal] == 1, questions[unequal]) if unequal.any() else None,
+        mean=mean_of(gap, questions),
+        median=median_of(gap, questions),
+    )
+
+
+def chosen_first(columns: Columns) -> Estimate | None:
+    known = columns["first"] >= 0
+    return share_of(columns["first"][known] == 1, columns["question"][known]) if known.any() else None
+
+
+def worth(columns: Columns) -> EffectiveSize:
+    sizes = {name: rows_per(columns, name).astype(float) for name in ("state", "question")}
+    independent = {name: independent_cases(len(columns), float((each**2).sum())) for name, each in sizes.items()}
+    return EffectiveSize(
+        states=len(sizes["state"]),
+        questions=len(sizes["question"]),
+        by_state=independent["state"],
+        by_question=independent["question"],
+    )
+
+
+def rows_per(columns: Columns, what: str) -> Column:
+    return np.unique(columns[what], return_counts=True)[1]
+
+
+def how_many(counts: Column) -> dict[str, int]:
+    """How often each number occurs; those from `_MANY` on together."""
+    times = np.bincount(np.minimum(counts, _MANY).astype(np.int64))
+    return {
+        f"{number} or more" if number == _MANY else str(number): int(time)
+        for number, time in enumerate(times)
+        if number
+    }
+
+
+def by_layer(columns: Columns) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for layer in np.unique(columns["layer"]):
+        types = np.bincount(columns["chosen_type"][columns["layer"] == layer], minlength=len(TYPE_NAMES))
+        name = "unknown" if layer < 0 else f"{layer} or deeper" if layer == LAYERS else str(layer)
+        found[name] = {each: int(count) for each, count in zip(TYPE_NAMES, types, strict=True) if count}
+    return found
+
+
+def types(columns: Columns) -> dict[str, int]:
+    counts = np.bincount(columns["chosen_type"], minlength=len(TYPE_NAMES))
+    return {name: int(count) for name, count in zip(TYPE_NAMES, counts, strict=True) if count}
+
+
+def combinations(columns: Columns) -> dict[str, int]:
+    both = columns["chosen_type"].astype(np.int64) * len(TYPE_NAMES) + columns["rejected_type"]
+    numbers, counts = np.unique(both, return_counts=True)
+    named = [divmod(int(number), len(TYPE_NAMES)) for number in numbers]
+    found = {f"{TYPE_NAMES[a]} > {TYPE_NAMES[b]}": int(n) for (a, b), n in zip(named, counts, strict=True)}
+    return dict(sorted(found.items(), key=lambda each: -each[1]))

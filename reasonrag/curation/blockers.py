@@ -1,0 +1,111 @@
+"""What speaks against publishing a data set, or training on it, and the flag that sets each objection aside.
+
+Questions of evaluation sets, errors of the audit, labels flipped on purpose, something like a key.
+Decides nothing about files or the Hub; facts come from the inventory and the audit.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from preference.candidates import is_training_split
+from reasonrag.curation.inventory import Inventory
+from reasonrag.data.eval_splits import ALL
+from reasonrag.errors import InputError
+
+Flag = Literal["--allow", "--allow-eval"]
+
+
+@dataclass(frozen=True)
+class Objection:
+    """Why a data set should not be published; `flag name` sets it aside."""
+
+    flag: Flag
+    name: str
+    what: str
+
+
+def objections(inventory: Inventory, audit: dict[str, Any]) -> list[Objection]:
+    """All of them, at once, so that nobody meets them one after the other. audit: the content of `audit.json`."""
+    return [
+        *_of_evaluation(inventory),
+        *_of_the_audit(audit),
+        *_of_the_rows(inventory),
+    ]
+
+
+def check(
+    found: Collection[Objection],
+    *,
+    allow: Collection[str],
+    allow_eval: Collection[str],
+    therefore: str = "not published",
+) -> list[Objection]:
+    """Those that were set aside. Raises InputError for the others, with the flags that would.
+
+    therefore: what does not happen because of them.
+    """
+    aside = [
+        each
+        for each in found
+        if (each.name in allow if each.flag == "--allow" else not {each.name, ALL}.isdisjoint(allow_eval))
+    ]
+    standing = [each for each in found if each not in aside]
+    if standing:
+        reasons = " ".join(f"({number}) {each.what}." for number, each in enumerate(standing, start=1))
+        flags = shlex.join(word for each in standing for word in (each.flag, each.name))
+        raise InputError(f"{therefore}: {reasons} If that is meant, say so: {flags}")
+    return aside
+
+
+def checks_of(audit: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The checks of an audit, as far as they can be read."""
+    checks = (audit or {}).get("checks")
+    return [each for each in checks if isinstance(each, dict) and "name" in each] if isinstance(checks, list) else []
+
+
+def of_evaluation(by_split: Mapping[str, int], in_evaluation: Mapping[str, int]) -> list[Objection]:
+    """Questions that a model must not be trained on. by_split: how many were drawn from each dataset/split.
+    in_evaluation: how many of all stand in a split that is kept for evaluation, by its name."""
+    found = {
+        name: f"questions of {name} are in it ({count:,}), which is no training split and cannot be evaluated on then"
+        for name, count in by_split.items()
+        if not is_training_split(name)
+    }
+    for name, count in in_evaluation.items():
+        found.setdefault(name, f"questions of {name}, which is kept for evaluation, are in it ({count:,})")
+    return [Objection("--allow-eval", name, what) for name, what in found.items()]
+
+
+def _of_evaluation(inventory: Inventory) -> list[Objection]:
+    unchecked = (
+        []
+        if inventory.summary.contamination.get("checked")
+        else [Objection("--allow", "no_contamination_check", "nobody looked for its questions in evaluation sets")]
+    )
+    return of_evaluation(inventory.candidate_questions, inventory.in_evaluation) + unchecked
+
+
+def _of_the_audit(audit: dict[str, Any]) -> list[Objection]:
+    return [
+        Objection("--allow", str(each["name"]), f"the audit has an error, {each['name']} ({each.get('count', '?')})")
+        for each in checks_of(audit)
+        if each.get("severity") == "error" and each.get("count", 1)
+    ]
+
+
+def _of_the_rows(inventory: Inventory) -> list[Objection]:
+    found = []
+    if inventory.summary.flipped:
+        found.append(
+            Objection(
+                "--allow", "flipped", f"the sides of {inventory.summary.flipped:,} pairs are exchanged on purpose"
+            )
+        )
+    if inventory.secrets:
+        more = f" and {len(inventory.secrets) - 1:,} more lines" if len(inventory.secrets) > 1 else ""
+        found.append(Objection("--allow", "secrets", f"{inventory.secrets[0]}{more} hold something like a key"))
+    return found

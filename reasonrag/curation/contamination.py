@@ -1,0 +1,255 @@
+"""Which questions of a data set stand in an evaluation split, and which are therefore left out.
+
+Decides who may pass (`gate`) and what is told of it. Leaves to `likeness` when two questions are the same, and to
+`evaluation_splits` what they are compared with. The data set is held as numbers and the evaluation splits stream past
+it, so that neither their size nor their order matters. `publish`, training and evaluation ask `questions_in`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+from pydantic import BaseModel
+
+from preference.candidates import Origin, QuestionRecord, is_training_split, question_key, read_lines
+from preference.export.exporting import QUESTIONS, replacing
+from reasonrag.curation.near_duplicates import RULES, HeldQuestions, Rule
+from reasonrag.data.eval_splits import ALL, EvalSplit, EvalSplits, Unchecked
+from reasonrag.errors import InputError, choices
+
+CONTAMINATION = "contamination.jsonl"
+
+
+class Match(BaseModel):
+    """The evaluation question of one split that is most like a question of the data set."""
+
+    rule: Rule
+    eval: str
+    """Of the split: dataset/split."""
+    eval_id: str
+    similarity: float
+    """1 by `question`; else the Jaccard index of the words' stems, in [0, 1]."""
+    own_split: bool = False
+    """Whether the question was drawn from this very split."""
+
+
+class Flagged(BaseModel):
+    """A question of the data set with its matches, one for each split at most: a line of contamination.jsonl."""
+
+    question_id: str
+    dataset: str
+    split: str
+    question_key: str
+    dropped: bool = False
+    """Whether its candidates are left out: a split that is not its own has it and was not allowed."""
+    matches: list[Match]
+
+
+# -- a data set ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question of the data set, as far as its line in contamination.jsonl goes."""
+
+    question_id: str
+    key: str
+    origin: Origin
+
+    def drawn_from(self, split: EvalSplit) -> bool:
+        """Whether it comes from that split: by the name of its own, or because it is the very file."""
+        own = self.origin.dataset, self.origin.split
+        named = split.name == "/".join(own) and not is_training_split(self.origin.split)
+        return named or self.origin.revision == split.sha256
+
+
+def questions_in(data_set: Path, splits: Iterable[EvalSplit]) -> list[Flagged]:
+    """The questions of a data set that stand in evaluation splits, in its order; none of them is dropped by this.
+
+    data_set: a folder with questions.jsonl. The splits are read one after the other, each once. Raises InputError for a
+    split that cannot be read, MalformedCandidatesError for a bad line of the data set, OSError if it is not there.
+    """
+    held, asked = _hold(data_set / QUESTIONS)
+    found: dict[int, dict[str, Match]] = {}
+    for split in splits if len(held) else ():
+        for other in split.read():
+            for number, (rule, similarity) in held.same_as(other.question, other.answers).items():
+                match = Match(
+                    rule=rule,
+                    eval=split.name,
+                    eval_id=other.id,
+                    similarity=round(similarity, 4),
+                    own_split=asked[number].drawn_from(split),
+                )
+                of_question = found.setdefault(number, {})
+                of_question[split.name] = min(of_question.get(split.name, match), match, key=_closest_first)
+    return [
+        Flagged(
+            question_id=asked[number].question_id,
+            dataset=asked[number].origin.dataset,
+            split=asked[number].origin.split,
+            question_key=asked[number].key,
+            matches=[matches[name] for name in sorted(matches)],
+        )
+        for number, matches in sorted(found.items())
+    ]
+
+
+def _closest_first(match: Match) -> tuple[bool, int, float, str]:
+    return match.own_split, RULES.index(match.rule), -match.similarity, match.eval_id
+
+
+def _hold(questions: Path) -> tuple[HeldQuestions, list[_Asked]]:
+    """All questions, those that several runs asked once."""
+    held, asked, origins = HeldQuestions(), [], dict[Origin, Origin]()
+    seen: set[tuple[str, str, str, str]] = set()
+    for record in read_lines(questions, QuestionRecord):
+        origin = Origin(dataset=record.origin.dataset, split=record.origin.split, revision=record.origin.revision)
+        each = _Asked(record.question_id, question_key(record.question), origins.setdefault(origin, origin))
+        identity = (each.key, each.question_id, origin.dataset, origin.split)
+        if identity not in seen:
+            seen.add(identity)
+            asked.append(each)
+            held.add(record.question, record.golden_answers)
+    return held, asked
+
+
+# -- the gate --------------------------------------------------------------------------------------------------
+
+
+class Contamination(BaseModel):
+    """What was compared and what came of it: `contamination` of the summary of `pairs`. Counts are of questions."""
+
+    checked: list[EvalSplit] = []
+    unchecked: list[Unchecked] = []
+    """Splits that are known, and that nothing was compared with."""
+    questions: int = 0
+    """That stand in a split which is not their own."""
+    matched: dict[Rule, int] = {}
+    """Those, by the first rule that says so."""
+    matched_by_split: dict[str, int] = {}
+    """Those; one that stands in two splits counts in both."""
+    own_split: dict[str, int] = {}
+    """Drawn from an evaluation split themselves, and found in it. Not dropped for that."""
+    allowed: list[str] = []
+    """What --allow-eval named."""
+    kept: int = 0
+    """Of the questions, those that stand in allowed splits only."""
+    dropped: int = 0
+    """Of the questions, those whose candidates are left out as `contaminated`."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Who may pass. contaminated: keys of the questions that may not."""
+
+    summary: Contamination
+    flagged: list[Flagged] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def contaminated(self) -> frozenset[str]:
+        return frozenset(each.question_key for each in self.flagged if each.dropped)
+
+    def write(self, out: Path) -> None:
+        """`contamination.jsonl` below `out`; empty where nothing was found. Raises OSError."""
+        with replacing(out / CONTAMINATION) as file:
+            for each in self.flagged:
+                file.write(orjson.dumps(each.model_dump(), option=orjson.OPT_APPEND_NEWLINE))
+
+
+def gate(data_set: Path, splits: EvalSplits, *, allowed: Sequence[str] = ()) -> Gate:
+    """Compare a data set with evaluation splits and decide which questions are left out.
+
+    allowed: names of splits whose questions are kept, or ALL. Raises InputError for a name that nobody knows, and as
+    `questions_in`.
+    """
+    splits.found.sort(key=lambda each: (each.name, each.sha256))
+    splits.missing.sort(key=lambda each: (each.name, each.path))
+    _check_names(allowed, splits, data_set)
+    flagged = [
+        each.model_copy(update={"dropped": any(_shuts_out(match, allowed) for match in each.matches)})
+        for each in questions_in(data_set, splits.found)
+    ]
+    summary = _summary(flagged, splits, allowed)
+    return Gate(summary, flagged, _warnings(summary, flagged))
+
+
+def _shuts_out(match: Match, allowed: Collection[str]) -> bool:
+    return not match.own_split and match.eval not in allowed and ALL not in allowed
+
+
+def _check_names(allowed: Sequence[str], splits: EvalSplits, data_set: Path) -> None:
+    if not set(allowed) - {ALL}:
+        return
+    origins = {(each.origin.dataset, each.origin.split) for each in read_lines(data_set / QUESTIONS, QuestionRecord)}
+    own = {"/".join(each) for each in origins if not is_training_split(each[1])}
+    compared: list[EvalSplit | Unchecked] = [*splits.found, *splits.missing]
+    known = {each.name for each in compared} | own | {ALL}
+    for name in allowed:
+        if name not in known:
+            raise InputError(f"--allow-eval {name}: no split so called was looked at; {choices(name, known)}")
+
+
+def _summary(flagged: Sequence[Flagged], splits: EvalSplits, allowed: Sequence[str]) -> Contamination:
+    first_rule: dict[str, int] = {}
+    by_split: dict[str, set[str]] = {}
+    own: dict[str, set[str]] = {}
+    for each in flagged:
+        for match in each.matches:
+            key, rule = each.question_key, RULES.index(match.rule)
+            (own if match.own_split else by_split).setdefault(match.eval, set()).add(key)
+            if not match.own_split:
+                first_rule[key] = min(rule, first_rule.get(key, rule))
+    rules = Counter(first_rule.values())
+    dropped = {each.question_key for each in flagged if each.dropped}
+    return Contamination(
+        checked=splits.found,
+        unchecked=splits.missing,
+        questions=len(first_rule),
+        matched={rule: rules[number] for number, rule in enumerate(RULES)},
+        matched_by_split={name: len(keys) for name, keys in sorted(by_split.items())},
+        own_split={name: len(keys) for name, keys in sorted(own.items())},
+        allowed=sorted(set(allowed)),
+        kept=len(first_rule.keys() - dropped),
+        dropped=len(dropped),
+    )
+
+
+def _warnings(summary: Contamination, flagged: Sequence[Flagged]) -> list[str]:
+    """What one would regret, and what to do."""
+    found = []
+    if not summary.checked:
+        found.append(
+            "no evaluation split was at hand, so nobody knows whether these questions stand in one: give --eval FILE, "
+            "a folder with <dataset>/<split>.jsonl, or hub"
+        )
+    for each in summary.unchecked:
+        place = f" ({each.path})" if each.path else ""
+        found.append(f"not compared with {each.name}{place}: {each.reason}. Give --eval FILE if you have it elsewhere")
+    by_name = {f"{each.dataset}/{each.split}" for each in flagged}
+    found += [
+        f"drawn from {name} itself: {_questions(count)}; keep their pairs out of training, or never evaluate on it"
+        for name, count in summary.own_split.items()
+        if name not in by_name  # of those the summary warns already
+    ]
+    if summary.dropped:
+        where = ", ".join(f"{name} {count}" for name, count in summary.matched_by_split.items())
+        found.append(
+            f"left out, for standing in an evaluation split: {_questions(summary.dropped)} ({where}); see "
+            f"{CONTAMINATION}. --allow-eval NAME keeps those of a split that you will never evaluate on"
+        )
+    if summary.kept:
+        found.append(
+            f"kept, though standing in an evaluation split: {_questions(summary.kept)}, because of --allow-eval "
+            f"{', '.join(summary.allowed)}; never evaluate on it"
+        )
+    return found
+
+
+def _questions(count: int) -> str:
+    return "1 question" if count == 1 else f"{count:,} questions"

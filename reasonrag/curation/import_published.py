@@ -1,0 +1,645 @@
+"""`reasonrag import`: what ReasonRAG has published, as a run directory (trees) or as a data set (pairs).
+
+Finds the files, asks `preference.published.trees` and `published_rows` what they mean, and writes what came of it, with
+a report of every repair and everything that was given up. Knows no repair itself. Everything stays null that the files
+do not say and no flag tells: teacher, data set, golden answers of pairs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import orjson
+from pydantic import BaseModel
+
+from preference import NO_FILTERS, ActionType, RolloutRecord
+from preference.candidates import QuestionRecord, question_key
+from preference.export.exporting import (
+    CANDIDATES,
+    DATASET_INFO_FILE,
+    INDENTED,
+    QUESTIONS,
+    SUMMARY,
+    PairSummary,
+    replacing,
+)
+from preference.export.formats import PAIRS_FILE
+from preference.export.json_stream import Item
+from preference.published.common import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
+from preference.published.rows import RowReader, RowRules, is_row
+from preference.published.trees import PassageText, TreeRules, is_tree, read_tree, recipe_of, refused_record
+from reasonrag.agent.grounding import is_grounded, is_in_evidence
+from reasonrag.curation.audit.row_checks import ERRORS
+from reasonrag.curation.pairs import pairs
+from reasonrag.curation.tokens import RuleOfThumb
+from reasonrag.data.compressed import is_on_the_hub, plain_corpus
+from reasonrag.data.corpus import Passage
+from reasonrag.data.item_files import read_items
+from reasonrag.data.questions import open_questions
+from reasonrag.errors import InputError
+from reasonrag.exploration.generate import config_hash
+from reasonrag.exploration.run_directory import CONFIG, FAILURES, ROLLOUTS, only_writer
+from reasonrag.exploration.summary import versions
+from reasonrag.settings import ImportSettings, resolve
+
+REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
+UNKNOWN = "unknown"
+_WRITTEN = (ROLLOUTS, FAILURES, CONFIG, CANDIDATES, QUESTIONS, PAIRS_FILE, DATASET_INFO_FILE, SUMMARY, REPORT, REJECTED)
+"""Files that would be replaced, by an import or by what comes after it."""
+Kind = Literal["trees", "pairs"]
+Say = Callable[[str], None]
+_OF_THE_PIPELINE = re.compile(r"(reward|final|intermediate)_([0-9]+)\.json")
+_PREFERENCE = ("reward", "final", "intermediate")
+"""Of files of one number in one folder: they hold the same trees, the first with most in them."""
+_SPLITS = ("train", "dev", "validation", "val", "test")
+_TOLD_EVERY_S = 10.0
+
+
+class Counted(BaseModel):
+    """How often something was repaired or given up."""
+
+    count: int
+    meaning: str
+    examples: list[str]
+    """The first places."""
+
+
+class Source(BaseModel):
+    """A file that was read. name: as it was given, or found below a folder that was given."""
+
+    name: str
+    sha256: str
+    bytes: int
+    items: int = 0
+
+
+class ImportReport(BaseModel):
+    """What an import read, repaired, gave up and made; the content of its `import.json`."""
+
+    kind: Kind
+    out: str
+    sources: list[Source] = []
+    passed_over: list[str] = []
+    """Files that hold the same trees as one that was read."""
+    dataset: str | None = None
+    split: str | None = None
+    teacher: str | None = None
+    recipe: str | None = None
+    """Of trees; so are the next three."""
+    reward: str | None = None
+    alpha: float | None = None
+    config_hash: str | None = None
+    items: int = 0
+    """Trees or rows in the files."""
+    kept: int = 0
+    questions: int = 0
+    questions_known: int = 0
+    """Those that --questions has."""
+    without_golden_answers: int = 0
+    steps: int = 0
+    """Of trees."""
+    states: int = 0
+    """Of pairs; so are the next two."""
+    exported: int = 0
+    not_exported: dict[str, int] = {}
+    """Pairs that are candidates but no rows, by reason as in `summary.json`."""
+    repairs: dict[str, Counted] = {}
+    refusals: dict[str, Counted] = {}
+    warnings: list[str] = []
+    next_commands: list[str] = []
+    versions: dict[str, str] = {}
+
+
+def import_published(
+    sources: str | Path | Sequence[str | Path], *, say: Say = lambda _: None, **flags: Any
+) -> ImportReport:
+    """Read published trees or pairs; the keyword arguments are the command's flags (`out` for `--out`).
+
+    sources: files, folders of the published pipeline, or `hf://datasets/ORG/NAME/FILE`. Raises InputError where one
+    cannot be read, holds neither, or nothing in it can be used, and where `out` is taken; nothing is written then.
+    """
+    settings = resolve(ImportSettings, "import", flags)
+    given = [sources] if isinstance(sources, str | Path) else list(sources)
+    with tempfile.TemporaryDirectory(prefix="reasonrag-import-") as scratch:
+        found = _find(given, Path(scratch), say)
+        kind = _kind_of_all(found.files)
+        _check_place(settings.out, kind, found, settings.questions)
+        known = _known_questions(settings)
+        try:
+            with _own_place(settings.out):
+                make = _import_trees if kind == "trees" else _import_pairs
+                return make(found, settings, known)
+        except OSError as error:
+            raise InputError(f"cannot write {settings.out}: {error.strerror or error}") from error
+
+
+# -- what is read ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _File:
+    """path: where it is, unpacked or fetched."""
+
+    source: Source
+    path: Path
+
+    def items(self, say: Say) -> Iterator[tuple[Item, str]]:
+        """Each with a name for it. say: told now and then how far this is."""
+        told = time.monotonic()
+        for item in read_items(self.path):
+            self.source.items += 1
+            if time.monotonic() - told > _TOLD_EVERY_S:
+                told = time.monotonic()
+                say(f"read {self.source.items:,} of {self.source.name}")
+            yield item, f"{Path(self.source.name).name}:{item.number}"
+
+
+@dataclass(frozen=True)
+class _Found:
+    files: list[_File]
+    passed_over: list[str]
+    say: Say
+
+    def items(self) -> Iterator[tuple[Item, str, str]]:
+        """All items: each with a name for it, and the SHA-256 of its file."""
+        for file in self.files:
+            for item, where in file.items(self.say):
+                yield item, where, file.source.sha256
+
+
+def _find(given: Sequence[str | Path], scratch: Path, say: Say) -> _Found:
+    if not given:
+        raise InputError("give at least one file or folder to import")
+    files: list[_File] = []
+    passed_over: list[str] = []
+    for each in given:
+        source = Path(each)
+        if is_on_the_hub(source):
+            files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
+        elif source.is_dir():
+            chosen, others = _of_the_pipeline(source)
+            files.extend(_file(str(path), path) for path in chosen)
+            passed_over.extend(map(str, others))
+        elif source.is_file():
+            files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
+        else:
+            raise InputError(f"there is no {each} to import")
+    once: dict[str, _File] = {}
+    for file in files:
+        if file.source.sha256 in once:
+            passed_over.append(file.source.name)
+        once.setdefault(file.source.sha256, file)
+    return _Found(list(once.values()), passed_over, say)
+
+
+def _file(name: str, path: Path) -> _File:
+    try:
+        with path.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+            return _File(Source(name=name, sha256=digest, bytes=content.tell()), path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _of_the_pipeline(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files of trees below a folder, those to read and those that hold the same."""
+    found: dict[tuple[str, int], dict[str, Path]] = {}
+    for path in folder.rglob("*.json"):
+        if match := _OF_THE_PIPELINE.fullmatch(path.name):
+            found.setdefault((str(path.parent), int(match[2])), {})[match[1]] = path
+    if not found:
+        if (folder / ROLLOUTS).exists() or (folder / CANDIDATES).exists():
+            raise InputError(f"{folder} is of reasonrag itself and needs no import: reasonrag pairs {folder} --out DIR")
+        raise InputError(
+            f"{folder} holds no trees of the published pipeline (chunk_*/final_*.json, intermediate_*.json or "
+            "reward_*.json); to import another file name it"
+        )
+    chosen: list[Path] = []
+    others: list[Path] = []
+    for place in sorted(found, key=lambda place: (_natural(place[0]), place[1])):
+        first, *rest = (found[place][name] for name in _PREFERENCE if name in found[place])
+        chosen.append(first)
+        others.extend(rest)
+    return chosen, others
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """Order in which chunk_10 comes after chunk_9."""
+    return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in re.split(r"([0-9]+)", name)]
+
+
+def _kind_of_all(files: Sequence[_File]) -> Kind:
+    kinds = {file.source.name: _kind_of(file) for file in files}
+    if len(set(kinds.values())) > 1:
+        trees = next(name for name, kind in kinds.items() if kind == "trees")
+        rows = next(name for name, kind in kinds.items() if kind == "pairs")
+        raise InputError(f"{trees} holds trees and {rows} pairs; import them one after the other, each with its --out")
+    return next(iter(kinds.values()))
+
+
+def _kind_of(file: _File) -> Kind:
+    """What the first object that is recognised shows."""
+    keys: list[str] = []
+    item: Item | None = None
+    for item in read_items(file.path):
+        if is_row(item.value):
+            return "pairs"
+        if is_tree(item.value):
+            return "trees"
+        if isinstance(item.value, dict):
+            keys = keys or [str(key)[:40] for key in list(item.value)[:8]]
+    if item is None:
+        raise InputError(f"{file.source.name} is empty; it should hold trees or pairs, as a JSON list or as JSON lines")
+    raise InputError(
+        f"{file.source.name} holds neither trees (objects with question, golden_answers and output of "
+        "intermediate_node_*) nor pairs (with chosen and rejected); its first object has "
+        f"{', '.join(keys) or 'nothing'}"
+    )
+
+
+def _known_questions(settings: ImportSettings) -> dict[str, KnownQuestion]:
+    """By key; of a question that several files have the first counts."""
+    known: dict[str, KnownQuestion] = {}
+    alone = len(settings.questions) == 1
+    for path in settings.questions:
+        in_layout = path.stem in _SPLITS and path.absolute().parent.name
+        dataset = (alone and settings.dataset) or (path.absolute().parent.name if in_layout else path.stem)
+        split = (alone and settings.split) or (path.stem if in_layout else settings.split or UNKNOWN)
+        source = open_questions(path, dataset=dataset, split=split)
+        for each in source.read():
+            about = KnownQuestion(each.id, each.golden_answers, dataset, split, source.sha256)
+            known.setdefault(question_key(each.question), about)
+    return known
+
+
+# -- where it goes ---------------------------------------------------------------------------------------------
+
+
+def _check_place(out: Path, kind: Kind, found: _Found, known: Sequence[Path]) -> None:
+    """Raises InputError where something else is there; an earlier import of the kind is replaced, but never a file that
+    is being read."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; give a directory")
+    for name, path in [(file.source.name, file.path) for file in found.files] + [(str(path), path) for path in known]:
+        if path.resolve().parent == out.resolve():
+            raise InputError(f"--out {out} is where {name} lies, which could be overwritten; give another")
+    taken = [name for name in _WRITTEN if (out / name).exists()]
+    if not taken:
+        return
+    try:
+        earlier = orjson.loads((out / REPORT).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        earlier = None
+    if not isinstance(earlier, dict) or earlier.get("kind") != kind:
+        raise InputError(f"--out {out} is taken: it has {taken[0]}; choose another directory")
+
+
+@contextmanager
+def _own_place(out: Path) -> Iterator[None]:
+    """The directory; where it was made for nothing it is removed again."""
+    created = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        if created:
+            shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def _report(kind: Kind, found: _Found, settings: ImportSettings, findings: Findings, **more: Any) -> ImportReport:
+    return ImportReport(
+        kind=kind,
+        out=str(settings.out),
+        sources=[file.source for file in found.files],
+        passed_over=found.passed_over,
+        dataset=settings.dataset,
+        split=settings.split,
+        teacher=settings.teacher,
+        items=sum(file.source.items for file in found.files),
+        repairs=_counted(findings.repairs, REPAIRS),
+        refusals=_counted(findings.refusals, REFUSALS),
+        versions=versions(),
+        **more,
+    )
+
+
+def _counted(found: dict[str, Finding], meanings: dict[str, str]) -> dict[str, Counted]:
+    """Most frequent first."""
+    ordered = sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
+    return {
+        name: Counted(count=each.count, meaning=meanings[name], examples=[example[:200] for example in each.examples])
+        for name, each in ordered
+    }
+
+
+def _nothing_usable(what: str, found: _Found, findings: Findings) -> InputError:
+    reasons = "; ".join(f"{each.count:,}: {REFUSALS[name]}" for name, each in findings.refusals.items())
+    return InputError(f"no {what} in {', '.join(file.source.name for file in found.files)} can be used. {reasons}")
+
+
+def _write(path: Path, content: object) -> None:
+    with replacing(path) as file:
+        file.write(orjson.dumps(content, option=INDENTED))
+
+
+# -- trees -----------------------------------------------------------------------------------------------------
+
+
+class _ByStringMatch:
+    """Support as `generate` finds it."""
+
+    def grounded(self, action_type: ActionType, content: str, passages: Sequence[PassageText]) -> bool | None:
+        return is_grounded(action_type, content, (Passage(each.id, each.title, each.text) for each in passages))
+
+    def in_evidence(self, answer: str, evidence: Iterable[str]) -> bool | None:
+        return is_in_evidence(answer, evidence)
+
+
+class _Trees:
+    """Takes trees one by one and keeps their lines in a file, so that those of a question can stand together."""
+
+    def __init__(self, rules: TreeRules, lines: BinaryIO, failures: BinaryIO) -> None:
+        self.findings = Findings()
+        self.kept = self.steps = self.known = self.without_golden_answers = self.without_rewards = 0
+        self.places: dict[str, list[tuple[int, int]]] = {}
+        """Of the lines, by question."""
+        self._rules = rules
+        self._lines = lines
+        self._failures = failures
+        self._ids: set[str] = set()
+        self._seen: set[bytes] = set()
+
+    def take(self, item: Item, *, where: str, revision: str) -> None:
+        """Keep the tree of an item, or say why there is none."""
+        try:
+            record = self._read(item, where=where, revision=revision)
+        except Unusable as error:
+            self._refuse(item.value, error, where=where, revision=revision)
+            return
+        self.kept += 1
+        self.steps += len(record.nodes) - 1
+        self.known += question_key(record.question) in self._rules.questions
+        self.without_golden_answers += not record.golden_answers
+        self.without_rewards += all(node.reward is None for node in record.nodes)
+        self._keep(record)
+
+    def _read(self, item: Item, *, where: str, revision: str) -> RolloutRecord:
+        found = Findings()
+        if item.mended:
+            found.repaired("unreadable_characters", where)
+        record = read_tree(item.value, self._rules, found, where=where, revision=revision)
+        mark = hashlib.sha256(record.model_copy(update={"revision": None}).to_line()).digest()
+        if mark in self._seen:
+            raise Unusable("duplicate_tree")
+        self._seen.add(mark)
+        self.findings.include(found)
+        return record
+
+    def _keep(self, record: RolloutRecord) -> None:
+        """Write a line, under an id that no other has."""
+        name, number = record.question_id, 1
+        while name in self._ids:
+            number += 1
+            name = f"{record.question_id}-{number}"
+        if number > 1:
+            self.findings.repaired("id_taken", name)
+            record = record.model_copy(update={"question_id": name})
+        self._ids.add(name)
+        line = record.to_line()
+        self.places.setdefault(question_key(record.question), []).append((self._lines.tell(), len(line)))
+        self._lines.write(line)
+
+    def _refuse(self, item: object, error: Unusable, *, where: str, revision: str) -> None:
+        self.findings.refused(error.cause, where)
+        failure = {"item": where, "revision": revision, "cause": error.cause, "message": str(error)}
+        self._failures.write(orjson.dumps(failure, option=orjson.OPT_APPEND_NEWLINE))
+        record = refused_record(item, error, self._rules, where=where, revision=revision)
+        if record is not None and error.cause != "duplicate_tree":
+            self._keep(record)
+
+    def write(self, target: BinaryIO) -> None:
+        """All lines, those of a question together."""
+        for places in self.places.values():
+            for start, length in places:
+                self._lines.seek(start)
+                target.write(self._lines.read(length))
+
+
+def _import_trees(found: _Found, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
+    rules = TreeRules(
+        recipe=settings.recipe,
+        alpha=settings.discount,
+        keep_rewards=settings.keep_rewards,
+        dataset=settings.dataset or UNKNOWN,
+        split=settings.split or UNKNOWN,
+        questions=known,
+        support=_ByStringMatch(),
+    )
+    config = _config(found, settings, rules, known)
+    rules = replace(rules, config_hash=config["config_hash"])
+    out = settings.out
+    with ExitStack() as opened:
+        opened.enter_context(only_writer(out))
+        lines = opened.enter_context(tempfile.TemporaryFile(dir=out))
+        # the last one opened takes its place first, the report last
+        about, rollouts, failures = (
+            opened.enter_context(replacing(out / name)) for name in (REPORT, ROLLOUTS, FAILURES)
+        )
+        configuration = opened.enter_context(replacing(out / CONFIG))
+        trees = _Trees(rules, lines, failures)
+        for item, where, revision in found.items():
+            trees.take(item, where=where, revision=revision)
+        if not trees.kept:
+            raise _nothing_usable("tree", found, trees.findings)
+        trees.write(rollouts)
+        configuration.write(orjson.dumps(config, option=INDENTED))
+        report = _report(
+            "trees",
+            found,
+            settings,
+            trees.findings,
+            recipe=rules.recipe,
+            reward=rules.reward,
+            alpha=rules.alpha,
+            config_hash=rules.config_hash,
+            kept=trees.kept,
+            questions=len(trees.places),
+            questions_known=trees.known,
+            without_golden_answers=trees.without_golden_answers,
+            steps=trees.steps,
+            warnings=_warnings_of_trees(trees, rules),
+            next_commands=_next_for_trees(out),
+        )
+        about.write(orjson.dumps(report.model_dump(), option=INDENTED))
+    return report
+
+
+def _config(
+    found: _Found, settings: ImportSettings, rules: TreeRules, known: dict[str, KnownQuestion]
+) -> dict[str, Any]:
+    """What a run directory's config.json says of trees that somebody else explored."""
+    hashes = [file.source.sha256 for file in found.files]
+    decides: dict[str, Any] = {
+        "imported": "trees of the published ReasonRAG pipeline",
+        "dataset": rules.dataset,
+        "split": rules.split,
+        "questions_sha256": hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
+        "golden_answers_sha256": sorted({each.revision for each in known.values() if each.revision}),
+        "recipe": recipe_of(rules).model_dump(mode="json"),
+    }
+    if settings.teacher:
+        decides["model"] = settings.teacher
+    return {
+        "config_hash": config_hash(decides),
+        "decides_answers": decides,
+        "operational": {
+            "imported": [file.source.model_dump(include={"name", "sha256", "bytes"}) for file in found.files]
+        },
+        "versions": versions(),
+    }
+
+
+def _warnings_of_trees(trees: _Trees, rules: TreeRules) -> list[str]:
+    warnings = []
+    if trees.without_rewards:
+        why = "the file has none" if rules.keep_rewards else "no answer was reached, or no golden answer is known"
+        warnings.append(f"{trees.without_rewards:,} trees have no reward anywhere, and will make no pair: {why}")
+    if trees.without_golden_answers and not rules.keep_rewards:
+        warnings.append(
+            f"{trees.without_golden_answers:,} trees have no golden answers, so that no reward can be made anew: "
+            "give --questions FILE, or --keep-rewards if the file has rewards"
+        )
+    if rules.split == UNKNOWN:
+        warnings.append(_NO_SPLIT)
+    return warnings
+
+
+_NO_SPLIT = (
+    "nobody knows which split these questions are of: tell it by --dataset and --split, or by --questions, and never "
+    "evaluate on what may be among them"
+)
+
+
+_AS_PUBLISHED = (
+    "--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-per-combination 0 --allow-malformed "
+    "--allow-ungrounded --max-efficiency-only 1 --max-style-only 1"
+)
+"""The published builder's rule: the margin, and that both sides do not say the same."""
+
+
+def _next_for_trees(out: Path) -> list[str]:
+    """How pairs are made: by our rules, and by the published one."""
+    ours, published = (
+        shlex.join(["reasonrag", "pairs", str(out), "--out", f"data/{out.name}{end}"]) for end in ("", "-as-published")
+    )
+    return [ours, f"{published} {_AS_PUBLISHED}"]
+
+
+def _next_for_pairs(out: Path) -> list[str]:
+    return [
+        shlex.join(["reasonrag", "audit", str(out)]),
+        shlex.join(["reasonrag", "pairs", str(out), "--out", f"{out}-filtered"]),
+    ]
+
+
+# -- pairs -----------------------------------------------------------------------------------------------------
+
+
+def _import_pairs(found: _Found, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
+    _check_flags_of_trees(settings)
+    findings = Findings()
+    rules = RowRules(
+        dataset=settings.dataset or UNKNOWN,
+        split=settings.split or UNKNOWN,
+        teacher=settings.teacher,
+        questions=known,
+        tokens=RuleOfThumb(),
+    )
+    reader, out = RowReader(rules, findings), settings.out
+    with ExitStack() as opened:
+        opened.enter_context(only_writer(out))
+        questions, candidates, rejected = (
+            opened.enter_context(replacing(out / name)) for name in (QUESTIONS, CANDIDATES, REJECTED)
+        )
+        for item, where, revision in found.items():
+            _take_row(reader, item, findings, rejected, where=where, revision=revision)
+        if not reader.rows:
+            raise _nothing_usable("pair", found, findings)
+        for state in reader.states():
+            candidates.write(state.to_line())
+        asked = list(reader.questions())
+        questions.writelines(question.to_line() for question in asked)
+    summary = _export(out)
+    report = _report(
+        "pairs",
+        found,
+        settings,
+        findings,
+        kept=reader.rows,
+        questions=len(asked),
+        questions_known=sum(question_key(each.question) in known for each in asked),
+        without_golden_answers=sum(not each.golden_answers for each in asked),
+        states=reader.states_found,
+        exported=summary.pairs,
+        not_exported={reason: count for reason, count in summary.dropped.items() if count},
+        warnings=_warnings_of_pairs(asked, settings, summary),
+        next_commands=_next_for_pairs(out),
+    )
+    _write(out / REPORT, report.model_dump())
+    return report
+
+
+def _take_row(
+    reader: RowReader, item: Item, findings: Findings, rejected: BinaryIO, *, where: str, revision: str
+) -> None:
+    try:
+        reader.add(item.value, where=where, revision=revision)
+    except Unusable as error:
+        findings.refused(error.cause, where)
+        line = {"item": where, "revision": revision, "cause": error.cause, "message": str(error), "row": item.value}
+        rejected.write(orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE))
+    else:
+        if item.mended:
+            findings.repaired("unreadable_characters", where)
+
+
+def _export(out: Path) -> PairSummary:
+    """Rows of every candidate but those that did not parse: what to filter is the user's choice, and made later."""
+    no_filters: dict[str, Any] = {name: 0 if value is None else value for name, value in asdict(NO_FILTERS).items()}
+    # what is wrong with published rows is what `reasonrag audit`, the next command, is there to say
+    return pairs(out, out=out, allow=list(ERRORS), **no_filters)
+
+
+def _check_flags_of_trees(settings: ImportSettings) -> None:
+    """Raises InputError for flags that pairs have no use for."""
+    for flag, given in (
+        ("--recipe", settings.recipe != ImportSettings.model_fields["recipe"].default),
+        ("--keep-rewards", settings.keep_rewards),
+        ("--alpha", settings.alpha is not None),
+    ):
+        if given:
+            raise InputError(f"{flag} is for trees: rows of pairs have no rewards; leave it out")
+
+
+def _warnings_of_pairs(asked: Sequence[QuestionRecord], settings: ImportSettings, summary: PairSummary) -> list[str]:
+    warnings = [each for each in summary.warnings if f"/{UNKNOWN} questions" not in each]
+    without = sum(not each.golden_answers for each in asked)
+    if without:
+        warnings.append(
+            f"golden answers of {without:,} questions are not known: --questions FILE would tell, FlashRAG's "
+            "DATASET/SPLIT.jsonl for one"
+        )
+    if any(each.origin.split == UNKNOWN for each in asked) and not settings.split:
+        warnings.append(_NO_SPLIT)
+    return warnings

@@ -1,0 +1,234 @@
+"""What a data set directory holds, read whole before anything of it is published.
+
+Decides whether rows, candidates and summary are of one export, and collects what the data set card says of the runs:
+which question sets, teachers and settings, and what they cost. Looks for secrets in every line. Knows neither what
+speaks against publishing nor the Hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from preference.candidates import Origin
+from preference.export.exporting import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
+from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
+from preference.export.json_stream import MalformedFileError, read_items
+from preference.records import Usage
+from reasonrag.curation.contamination import CONTAMINATION
+from reasonrag.errors import InputError
+from reasonrag.exploration.run_directory import ROLLOUTS
+from reasonrag.redaction import line_holds_key, secrets
+
+_AGAIN = "Make it again: reasonrag pairs {0} --out {0}"
+_BLOCK = 1 << 20
+
+
+@dataclass
+class RunFacts:
+    """What one run gave to the data set."""
+
+    origin: Origin
+    questions: int = 0
+    failed: int = 0
+    usage: Usage | None = field(default_factory=lambda: Usage(cost_usd=0.0))
+    """Null where a question does not tell."""
+
+    def add(self, question: dict[str, Any]) -> None:
+        self.questions += 1
+        self.failed += question.get("error") is not None
+        told = question.get("usage")
+        self.usage = self.usage + Usage.model_validate(told) if self.usage and told else None
+
+
+@dataclass
+class Inventory:
+    """A data set that was read whole."""
+
+    directory: Path
+    summary: PairSummary
+    runs: list[RunFacts]
+    candidate_questions: dict[str, int]
+    """Questions of candidates and paths, by `dataset/split`."""
+    in_evaluation: dict[str, int]
+    """Questions that stand in an evaluation split and were kept, by its name."""
+    secrets: list[str]
+    """Places (file, line) that hold something like a key."""
+
+    @property
+    def datasets(self) -> list[str]:
+        return sorted({run.origin.dataset for run in self.runs})
+
+    def rows(self, name: str) -> int:
+        return self.summary.files.get(name, 0)
+
+    def rows_of(self, split: SplitName) -> int:
+        return self.rows(FORMATS["proguide"].file_name(split))
+
+
+def take_inventory(directory: Path) -> Inventory:
+    """Read a data set. Raises InputError where it is none, is empty, or is not what its summary says."""
+    if (directory / ROLLOUTS).is_file() and not (directory / CANDIDATES).is_file():
+        raise InputError(
+            f"{directory} is a run, no data set. First: reasonrag pairs {directory} --out data/{directory.name}"
+        )
+    summary = _read_summary(directory)
+    if not summary.pairs:
+        raise InputError(f"{directory} has no pairs, so there is nothing to publish; see {directory / SUMMARY} for why")
+    for name in (CANDIDATES, QUESTIONS, DROPPED, *summary.files):
+        if not (directory / name).is_file():
+            raise InputError(f"there is no {directory / name}. {_AGAIN.format(directory)}")
+    pair_ids = _check_rows(directory, summary)
+    found: list[str] = []
+    runs = _runs(directory, found)
+    _check_candidates(directory, summary, pair_ids, found)
+    for name in (DROPPED, CONTAMINATION):
+        if (directory / name).is_file():
+            found.extend(secrets_in(directory / name))
+    return Inventory(
+        directory,
+        summary,
+        sorted(runs.values(), key=lambda run: run.origin.model_dump_json()),
+        _by_split(runs.values()),
+        kept_in_evaluation(directory, summary),
+        found,
+    )
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def secrets_in(path: Path) -> Iterator[str]:
+    """Places of lines with something like a key in them."""
+    known = secrets()
+    for number, line in _objects(path):
+        if line_holds_key(line.text, line.value, known):
+            yield f"{path}, line {number}"
+
+
+# -- whether it is one export ----------------------------------------------------------------------------------
+
+
+def _read_summary(directory: Path) -> PairSummary:
+    path = directory / SUMMARY
+    try:
+        return PairSummary.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        what = "has no summary.json, so it is no data set" if directory.is_dir() else "does not exist"
+        raise InputError(f"{directory} {what}. Make one: reasonrag pairs RUN --out {directory}") from error
+    except (OSError, ValidationError) as error:
+        raise InputError(f"{path} is not the summary of a data set. {_AGAIN.format(directory)}") from error
+
+
+def _check_rows(directory: Path, summary: PairSummary) -> set[str]:
+    """That the files of rows are those the summary counted; the ids of the pairs."""
+    for name, digest in summary.sha256.items():
+        if name in summary.files and sha256_of(directory / name) != digest:
+            raise InputError(
+                f"{directory / name} has changed since {SUMMARY} was written, so what the card would say of it is not "
+                f"true. {_AGAIN.format(directory)}"
+            )
+    pair_ids = set()
+    for split in SPLITS:
+        name = FORMATS["proguide"].file_name(split)
+        if name not in summary.files:
+            continue
+        count = 0
+        try:
+            for item in read_items(directory / name):
+                count += 1
+                pair_ids.add(item.value["pair_id"])
+        except (MalformedFileError, KeyError, TypeError) as error:
+            raise InputError(f"{directory / name} holds no rows of {PAIRS_FILE}. {_AGAIN.format(directory)}") from error
+        if count != summary.files[name]:
+            raise InputError(
+                f"{directory / name} has {count:,} rows, {SUMMARY} says {summary.files[name]:,}. "
+                f"{_AGAIN.format(directory)}"
+            )
+    return pair_ids
+
+
+def _check_candidates(directory: Path, summary: PairSummary, pair_ids: set[str], found: list[str]) -> None:
+    """That the candidates are those of the rows: an export that failed may have replaced them."""
+    path, known, count = directory / CANDIDATES, secrets(), 0
+    left = set(pair_ids)
+    for number, state in _objects(path):
+        if line_holds_key(state.text, state.value, known):
+            found.append(f"{path}, line {number}")
+        for pair in state.value["pairs"]:
+            count += 1
+            left.discard(pair["pair_id"])
+    if left or count != summary.candidates:
+        raise InputError(
+            f"{path} is not what the rows were made of ({count:,} candidates, {SUMMARY} says {summary.candidates:,}; "
+            f"{len(left):,} rows without one). {_AGAIN.format(directory)}"
+        )
+
+
+def _runs(directory: Path, found: list[str]) -> dict[str, RunFacts]:
+    path, known = directory / QUESTIONS, secrets()
+    runs: dict[str, RunFacts] = {}
+    for number, question in _objects(path):
+        if line_holds_key(question.text, question.value, known):
+            found.append(f"{path}, line {number}")
+        try:
+            origin = Origin.model_validate(question.value["origin"])
+            runs.setdefault(origin.model_dump_json(), RunFacts(origin)).add(question.value)
+        except (ValidationError, KeyError) as error:
+            raise InputError(f"{path}, line {number} is no line of questions. {_AGAIN.format(directory)}") from error
+    return runs
+
+
+def _by_split(runs: Collection[RunFacts]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for run in runs:
+        name = f"{run.origin.dataset}/{run.origin.split}"
+        counts[name] = counts.get(name, 0) + run.questions - run.failed
+    return {name: count for name, count in sorted(counts.items()) if count}
+
+
+def kept_in_evaluation(directory: Path, summary: PairSummary) -> dict[str, int]:
+    """Questions of a data set that stand in an evaluation split and were not left out, by its name."""
+    path, counts, dropped = directory / CONTAMINATION, dict[str, int](), set[str]()
+    for _, line in _objects(path) if path.is_file() else ():
+        if line.value.get("dropped"):
+            dropped.add(str(line.value.get("question_key")))
+            continue
+        for name in {str(match["eval"]) for match in line.value.get("matches", ()) if "eval" in match}:
+            counts[name] = counts.get(name, 0) + 1
+    left_out = summary.contamination.get("dropped", 0)
+    if len(dropped) != left_out:
+        raise InputError(
+            f"{path} is not that of the rows (questions left out: {len(dropped):,}, {SUMMARY} says {left_out:,}). "
+            f"{_AGAIN.format(directory)}"
+        )
+    return dict(sorted(counts.items()))
+
+
+@dataclass(frozen=True)
+class _Line:
+    text: str
+    value: dict[str, Any]
+
+
+def _objects(path: Path) -> Iterator[tuple[int, _Line]]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                value = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                value = None
+            if not isinstance(value, dict):
+                raise InputError(f"{path}, line {number} is no JSON object. {_AGAIN.format(path.parent)}")
+            yield number, _Line(line.decode(), value)

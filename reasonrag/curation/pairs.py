@@ -1,0 +1,239 @@
+"""`reasonrag pairs`: runs, or data sets made earlier, as one preference data set, a folder that trains.
+
+Finds the sources and what their configurations tell; leaves labels, rules and formats to `preference`. Labels by value
+spend nothing: run it as often as you like.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from preference import (
+    MalformedCandidatesError,
+    MalformedRolloutsError,
+    Origin,
+    PairSummary,
+    RolloutRecord,
+    export_pairs,
+)
+from preference.export.exporting import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, Facts
+from preference.labelled_runs import label_file, merge_candidates, recount
+from preference.labelling import TokenCounter, origin_of
+from preference.records import TornLineError, read_rollouts
+from reasonrag.concurrency import run_to_end
+from reasonrag.curation.audit.audit import AuditInspector, allowed_names, write_audit
+from reasonrag.curation.contamination import Gate, gate
+from reasonrag.curation.judge_labels import Judging, describe_judging, label_by_judge
+from reasonrag.curation.tokens import token_counter
+from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
+from reasonrag.errors import InputError
+from reasonrag.exploration.run_directory import CONFIG, ROLLOUTS
+from reasonrag.exploration.session import SilentWatcher, Watcher
+from reasonrag.exploration.summary import versions
+from reasonrag.llm.chat import ChatModel
+from reasonrag.settings import PairsSettings, resolve
+
+
+def pairs(
+    runs: str | Path | Sequence[str | Path],
+    *,
+    chat_model: ChatModel | None = None,
+    watcher: Watcher | None = None,
+    processes: int = 1,
+    **flags: Any,
+) -> PairSummary:
+    """Write the data set of `runs`; the keyword arguments are the command's flags (`min_margin` for `--min-margin`).
+
+    runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl. chat_model: the
+    judge of `label="judge"`, instead of the one that the settings would open. processes: how many share the trees of a
+    large run; more than one only where the calling script has a main guard, as `multiprocessing` asks for. Raises
+    InputError where a source cannot be read or `out` cannot be written, AuditFailed where rows have errors that `allow`
+    does not name (all files but the candidates then stay as they were), and of a judge what `label_by_judge` does.
+    """
+    settings = resolve(PairsSettings, "pairs", flags)
+    tokens, warnings = token_counter(settings.tokenizer)
+    inspector = AuditInspector(tokens, allow=allowed_names(settings.allow), name=settings.out.resolve().name)
+    if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
+        raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
+    _check_place(settings.out)
+    with _understood(settings.out):
+        splits = EvalSplits()
+        add_given(splits, settings.eval)  # a bad file is told before anything is labelled
+        sources = gather(runs, settings.out, tokens, processes=processes)
+        gated = _gate(settings, splits, sources)
+        if settings.label == "judge":
+            watcher = watcher or SilentWatcher()
+            judging = run_to_end(label_by_judge(settings.out, settings, chat_model, watcher)).model_dump()
+        else:
+            judging, untold = _judged_before(sources, settings.out)
+            warnings = [*warnings, *untold]
+        facts = Facts(
+            sources=tuple(map(str, sources)),
+            judging=judging,
+            token_counter=tokens.name,
+            contaminated=gated.contaminated,
+            contamination=gated.summary.model_dump(),
+            warnings=(*warnings, *gated.warnings),
+            versions=versions(),
+        )
+        summary = export_pairs(settings.out, settings.out, settings.rules, settings.options, facts, inspector=inspector)
+        gated.write(settings.out)  # not before: if rows are refused, it stays that of the rows that are there
+        write_audit(inspector.report, settings.out)
+    return summary
+
+
+def _check_place(out: Path) -> None:
+    """Raises InputError for a folder of others' data sets: their descriptions for the trainer would be replaced."""
+    if (out / DATASET_INFO_FILE).is_file() and not (out / CANDIDATES).is_file():
+        raise InputError(
+            f"--out {out} is taken: its {DATASET_INFO_FILE} describes other data sets and would be replaced; give a "
+            "directory of its own, which is the trainer's dataset_dir then"
+        )
+
+
+def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path]) -> Gate:
+    """Look for the questions in evaluation splits, those given and those that the sources tell of."""
+    add_known(splits, sources, allowed=settings.allow_eval)
+    return gate(settings.out, splits, allowed=settings.allow_eval)
+
+
+def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
+    """What `pairs` with `label="judge"` would ask and cost, in a line. Asks nobody, and leaves `out` as it is."""
+    settings = resolve(PairsSettings, "pairs", flags)
+    tokens, _ = token_counter(settings.tokenizer)
+    with _understood(settings.out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
+        sources = _sources(runs, settings.out)
+        gather(sources, Path(scratch), tokens)
+        return describe_judging(Path(scratch), settings)
+
+
+_JUDGED = b'"label":"judge"'
+"""What stands in the line of a state that a judge labelled, and nowhere else: text in JSON has no bare quotes."""
+
+
+def _judged_before(sources: Sequence[Path], out: Path) -> tuple[dict[str, Any], list[str]]:
+    """What the summary of a source tells of the judge whose labels stand in the candidates; and a warning where that
+    is not known, or was not one judge alone."""
+    with (out / CANDIDATES).open("rb") as lines:
+        if not any(_JUDGED in line for line in lines):
+            return {}, []
+    told = [judging for judging in map(_judging_of, sources) if judging]
+    if len(told) == 1:
+        return told[0] | {"session_calls": 0}, []
+    why = "several sources were judged" if told else f"no {SUMMARY} of a source tells of one"
+    return {}, [f"labels are of a judge, and {why}: what it was, and what it cost, is not in this summary"]
+
+
+def _judging_of(source: Path) -> dict[str, Any]:
+    try:
+        return Judging.model_validate(orjson.loads((source / SUMMARY).read_bytes())["judging"]).model_dump()
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValidationError):
+        return {}  # a run, or files that were copied without it
+
+
+@contextmanager
+def _understood(out: Path) -> Iterator[None]:
+    """What reading and writing raises, as a user can act on it."""
+    try:
+        yield
+    except TornLineError as error:
+        raise InputError(f"{error}. A run was stopped there; the same generate command again mends the file") from error
+    except MalformedRolloutsError as error:
+        raise InputError(str(error)) from error
+    except MalformedCandidatesError as error:
+        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
+    except OSError as error:
+        raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
+
+
+def gather(
+    runs: str | Path | Sequence[str | Path], out: Path, tokens: TokenCounter, *, processes: int = 1
+) -> list[Path]:
+    """Write `candidates.jsonl` and `questions.jsonl` of all sources below `out`, every length by one counter; returns
+    what the sources are.
+
+    Raises InputError for a source that is neither a run nor a data set, and for an `out` that is a run.
+    """
+    sources = _sources(runs, out)
+    if len(sources) == 1 and not is_data_set(sources[0]):
+        _label(sources[0], out, tokens, processes)
+        return sources
+    if [each.resolve() for each in sources] == [out.resolve()]:
+        recount(out, tokens)
+        return sources
+    out.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".sources-", dir=out))
+    try:
+        folders = []
+        for number, source in enumerate(sources):
+            folders.append(source if is_data_set(source) else scratch / str(number))
+            if not is_data_set(source):
+                _label(source, folders[-1], tokens, processes)
+        merge_candidates(folders, out)
+        recount(out, tokens)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return sources
+
+
+def _sources(runs: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
+    """Where they are, if all of them can be read and `out` is no run. Raises InputError."""
+    if (out / ROLLOUTS).exists():
+        raise InputError(f"--out {out} is a run directory, whose summary would be overwritten; choose another")
+    sources = [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
+    if not sources:
+        raise InputError("give at least one run directory of reasonrag generate")
+    for source in sources:
+        if not is_data_set(source) and not _rollouts(source).is_file():
+            missing = _rollouts(source)
+            raise InputError(
+                f"there is no {missing}; give a run directory. Make one with: reasonrag generate --run {source}"
+            )
+    return sources
+
+
+def is_data_set(folder: Path) -> bool:
+    """Whether a folder holds what `pairs` or `import` writes."""
+    return (folder / CANDIDATES).is_file() and (folder / QUESTIONS).is_file()
+
+
+def _rollouts(source: Path) -> Path:
+    return source if source.is_file() else source / ROLLOUTS
+
+
+def _label(source: Path, out: Path, tokens: TokenCounter, processes: int) -> None:
+    rollouts = _rollouts(source)
+    first = next(iter(read_rollouts(rollouts)), None)
+    origin = None if first is None else _origin(first, rollouts.with_name(CONFIG))
+    label_file(rollouts, out, origin=origin, tokens=tokens, processes=processes)
+
+
+def _origin(first: RolloutRecord, config: Path) -> Origin:
+    """What the records of a run and its configuration tell of where its states come from."""
+    origin = origin_of(first)
+    try:
+        content = orjson.loads(config.read_bytes())
+        decides, operational = content["decides_answers"], content["operational"]
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return origin  # rollouts alone, without their run
+    if content.get("config_hash") != origin.config_hash:
+        raise InputError(f"{config} is not the configuration of the rollouts beside it; put back the one that is")
+    return origin.model_copy(
+        update={
+            "revision": operational.get("hub_revision") or decides.get("questions_sha256"),
+            "teacher": decides.get("model"),
+            "value_model": (decides.get("value_model") or {}).get("name"),
+            "retriever": decides.get("retriever"),
+            "top_k": decides.get("top_k"),
+            "max_steps": decides.get("max_steps"),
+        }
+    )

@@ -1,0 +1,369 @@
+"""`reasonrag review`: a person says of blind pairs which side is better; what they say is kept at once, and counted.
+
+Decides what a key does, how judgements are kept (`DIR/review/<reviewer>.jsonl`, appended, never rewritten) and who a
+reviewer may be. What is drawn and what it comes to is decided in `preference.reviewing`; how it looks, and where keys
+come from, in `review_display`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+import orjson
+from pydantic import ValidationError
+
+from preference.export.exporting import replacing
+from preference.export.formats import pairs_files
+from preference.export.json_stream import MalformedFileError
+from preference.records import first_error
+from preference.reviewing import (
+    Contents,
+    JudgementRecord,
+    ReviewPair,
+    ReviewReport,
+    Verdict,
+    digest,
+    read_pairs,
+    report_of,
+    sample_pairs,
+    standing,
+)
+from reasonrag import __version__
+from reasonrag.errors import InputError, StorageError
+from reasonrag.files import append_durably
+from reasonrag.settings import ReviewSettings, resolve
+from reasonrag.terminal import on_one_line
+
+REVIEW, REPORT = "review", "report.json"
+ANYBODY = "reviewer"
+_SAFE_NAME = re.compile(r"\w[\w.-]{0,63}")
+LONGEST_NOTE = 2000
+
+VERDICTS: Final[dict[str, Verdict]] = {"a": "a", "b": "b", "t": "tie", "s": "skip"}
+WORDS = {
+    "tie": "t",
+    "equal": "t",
+    "skip": "s",
+    "note": "n",
+    "undo": "u",
+    "whole": "w",
+    "instructions": "i",
+    "golden": "g",
+    "help": "?",
+    "h": "?",
+    "quit": "q",
+    "exit": "q",
+}
+"""What may be written in place of a key."""
+
+
+class Keys(Protocol):
+    """Where keys come from: a terminal, or lines on stdin."""
+
+    def key(self) -> str | None:
+        """What was pressed or written, as it came; None when there is no more."""
+
+    def note(self) -> str | None:
+        """A line of text; None when there is no more."""
+
+
+class Screen(Protocol):
+    """What the reviewer sees."""
+
+    def begin(self, *, reviewer: str, contents: Contents, size: int, judged: int) -> None: ...
+
+    def pair(self, pair: ReviewPair, seed: int, *, number: int, size: int, whole: bool, note: str) -> None: ...
+
+    def keys(self) -> None:
+        """What every key does."""
+
+    def text(self, title: str, text: str) -> None: ...
+
+    def say(self, message: str) -> None: ...
+
+
+def review(directory: str | Path, keys: Keys, screen: Screen, **flags: Any) -> ReviewReport:
+    """Show the pairs of the sample that are not judged yet, until there is none, or a quit; then the report.
+
+    Raises InputError for a data set or a reviewer's name that cannot be used, StorageError where a judgement cannot be
+    written down.
+    """
+    settings = resolve(ReviewSettings, "review", flags)
+    directory, reviewer = Path(directory), reviewer_name(settings.reviewer)
+    with _readable(directory):
+        sample, contents = sample_pairs(directory, settings.pairs, seed=settings.seed)
+    if not sample:
+        why = f"{contents.unreadable:,} have no prompt or no two replies, {contents.same:,} two equal ones"
+        raise InputError(
+            f"{directory} holds no pair that can be shown: of its {contents.rows:,} rows {why}. Have a look at "
+            f"{' and '.join(str(path) for path in pairs_files(directory).values())}"
+        )
+    with _ReviewFile(directory / REVIEW / f"{reviewer}.jsonl", screen) as file:
+        session = _Session(sample, file, settings.seed, keys, screen)
+        screen.begin(reviewer=reviewer, contents=contents, size=len(sample), judged=session.judged)
+        session.run()
+    return review_report(directory)
+
+
+def review_report(directory: str | Path) -> ReviewReport:
+    """What all reviewers have said of a data set, against its labels and each other; writes `review/report.json`.
+
+    Raises InputError where there is no data set, a file of judgements is broken or the report cannot be written.
+    """
+    directory = Path(directory)
+    judgements = {}
+    with _readable(directory):
+        for path in sorted((directory / REVIEW).glob("*.jsonl")):
+            judgements[path.stem] = _parse(path, path.read_bytes())[0]
+        report = report_of(str(directory), judgements, read_pairs(directory))
+    if judgements:
+        try:
+            with replacing(directory / REVIEW / REPORT) as file:
+                file.write(orjson.dumps(report.model_dump(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        except OSError as error:
+            raise InputError(f"cannot write {directory / REVIEW / REPORT}: {error.strerror}") from error
+    return report
+
+
+def reviewer_name(given: str | None) -> str:
+    """A name that is safe as that of a file: the one given, else the user's, else `reviewer`. Raises InputError."""
+    if given is not None:
+        if not _SAFE_NAME.fullmatch(given):
+            raise InputError(
+                f"--reviewer {given!r} cannot name a file; use up to 64 letters, digits, '_', '-' and '.', a letter, "
+                "digit or '_' first"
+            )
+        return given
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container without an entry for its user
+        return ANYBODY
+    return user if _SAFE_NAME.fullmatch(user) else ANYBODY
+
+
+@contextmanager
+def _readable(directory: Path) -> Iterator[None]:
+    """Refuses what is no data set, and explains one that cannot be read."""
+    if directory.is_file():
+        raise InputError(f"{directory} is a file; give the directory of a data set, which holds RAG_ProGuide.json")
+    if not pairs_files(directory):
+        raise InputError(f"there is no RAG_ProGuide.json in {directory}. Make one with: reasonrag pairs RUN --out DIR")
+    try:
+        yield
+    except MalformedFileError as error:
+        raise InputError(str(error)) from error
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename or directory}: {error.strerror}") from error
+
+
+# -- judgements on disk ----------------------------------------------------------------------------------------
+
+
+class _ReviewFile:
+    """The judgements of one reviewer, locked against a second session. Use as a context manager."""
+
+    def __init__(self, path: Path, screen: Screen) -> None:
+        self._path = path
+        self._screen = screen
+        self.lines: list[JudgementRecord] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("a+b", buffering=0)
+        except OSError as error:
+            raise InputError(f"cannot write {self._path}: {error.strerror}") from error
+        try:
+            self._take()
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def append(self, judgement: JudgementRecord) -> None:
+        """On disk when this returns. Raises StorageError; the file then ends as before."""
+        try:
+            append_durably(self._file.fileno(), judgement.to_line(), end=self._file.seek(0, os.SEEK_END))
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self._path}: {error.strerror}. The last judgement is lost; make room and run the same "
+                "command again"
+            ) from error
+        self.lines.append(judgement)
+
+    def _take(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{self._path} is open in another review; go on there, or choose another --reviewer"
+            ) from error
+        self._file.seek(0)
+        content = self._file.read()
+        self.lines, whole = _parse(self._path, content)
+        if whole < len(content):
+            self._file.truncate(whole)
+            self._screen.say(
+                f"the last line of {self._path} was cut off by an earlier stop; removed it, its pair is shown again"
+            )
+        elif content and not content.endswith(b"\n"):
+            os.write(self._file.fileno(), b"\n")
+
+
+def _parse(path: Path, content: bytes) -> tuple[list[JudgementRecord], int]:
+    """The judgements, and how many bytes they take: a last line that is torn is none. Raises InputError."""
+    found, read = [], 0
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        try:
+            found.append(JudgementRecord.model_validate_json(line))
+        except ValidationError as error:
+            if not line.endswith(b"\n"):
+                break
+            name = JudgementRecord.model_fields["schema_version"].default
+            raise InputError(
+                f"{path}, line {number} is not a line of {name}: {first_error(error)}. Remove the line, or move the "
+                "file away"
+            ) from error
+        read += len(line)
+    return found, read
+
+
+# -- a session -------------------------------------------------------------------------------------------------
+
+
+class _Session:
+    """Pairs of a sample, one after the other."""
+
+    def __init__(self, sample: list[ReviewPair], file: _ReviewFile, seed: int, keys: Keys, screen: Screen) -> None:
+        said = standing(file.lines)
+        self._sample = {pair.facts.key: pair for pair in sample}
+        self._waiting = [pair for pair in sample if pair.facts.key not in said]
+        self._done = [key for key in said if key in self._sample]
+        """Pairs of the sample that are judged, the last one last."""
+        self._notes = {key: each.note for key, each in said.items()}
+        self._last: ReviewPair | None = None
+        """Judged in this session."""
+        self._file = file
+        self._seed = seed
+        self._keys = keys
+        self._screen = screen
+
+    @property
+    def judged(self) -> int:
+        return len(self._done)
+
+    def run(self) -> None:
+        """Until the sample is judged, or somebody quits."""
+        while self._waiting:
+            if not self._judge(self._waiting[0]):
+                return
+        self._screen.say(f"all {len(self._sample):,} pairs of the sample are judged; a larger --pairs adds more")
+
+    def _judge(self, pair: ReviewPair) -> bool:
+        """Show a pair until it is judged, or another one is to be shown; whether to go on."""
+        note = self._notes.pop(pair.facts.key, "")
+        self._show(pair, note)
+        started = time.monotonic()
+        while True:
+            written = self._keys.key()
+            key, rest = ("q", "") if written is None else _key_of(written)
+            if key in VERDICTS:
+                self._keep(pair, VERDICTS[key], note, time.monotonic() - started)
+                return True
+            if key == "q":
+                return False
+            if key == "u":
+                self._notes[pair.facts.key] = note
+                if self._undo():
+                    return True
+            elif key == "n":
+                note = self._take_note(rest or self._keys.note(), note)
+            else:
+                self._tell(pair, key, note)
+
+    def _take_note(self, text: str | None, before: str) -> str:
+        note = before if text is None else on_one_line(text)[:LONGEST_NOTE]
+        self._screen.say(f"note: {note}" if note else "no note")
+        return note
+
+    def _tell(self, pair: ReviewPair, key: str, note: str) -> None:
+        """Keys that change nothing."""
+        if key == "w":
+            self._show(pair, note, whole=True)
+        elif key == "i":
+            self._screen.text("instructions", pair.system or "none are known")
+        elif key == "g":
+            self._tell_golden_answers()
+        elif key == "?":
+            self._screen.keys()
+        elif key:
+            self._screen.say(f"{on_one_line(key)[:20]!r} is no key; ? shows them")
+
+    def _show(self, pair: ReviewPair, note: str, *, whole: bool = False) -> None:
+        number = len(self._done) + 1
+        self._screen.pair(pair, self._seed, number=number, size=len(self._sample), whole=whole, note=note)
+
+    def _keep(self, pair: ReviewPair, verdict: Verdict, note: str, seconds: float) -> None:
+        first, second = pair.sides(self._seed)
+        self._append(pair, (digest(first), digest(second)), verdict, note, seconds)
+        self._notes[pair.facts.key] = note
+        self._waiting.remove(pair)
+        self._done.append(pair.facts.key)
+        self._last = pair
+
+    def _undo(self) -> bool:
+        """Take the last judgement of the sample back, and have its pair shown again; whether there was one."""
+        if not self._done:
+            self._screen.say("there is nothing to undo")
+            return False
+        pair = self._sample[self._done.pop()]
+        self._append(pair, standing(self._file.lines)[pair.facts.key].shown, "withdrawn", "", 0.0)
+        self._waiting.insert(0, pair)
+        self._last = None
+        self._screen.say("taken back; here it is again")
+        return True
+
+    def _append(self, pair: ReviewPair, shown: tuple[str, str], verdict: Verdict, note: str, seconds: float) -> None:
+        self._file.append(
+            JudgementRecord(
+                pair=pair.facts.key,
+                pair_id=pair.facts.pair_id,
+                shown=shown,
+                verdict=verdict,
+                note=note,
+                seconds=round(seconds, 2),
+                at=datetime.now(UTC).isoformat(timespec="seconds"),
+                seed=self._seed,
+                version=__version__,
+            )
+        )
+
+    def _tell_golden_answers(self) -> None:
+        """Those of the pair that was judged last, once no other pair of its question is left."""
+        if self._last is None:
+            self._screen.say("golden answers are shown of the pair judged last; judge one first")
+        elif any(pair.question == self._last.question for pair in self._waiting):
+            self._screen.say("not yet: another pair of that question is still to be judged")
+        else:
+            answers = " | ".join(self._last.golden_answers) or "not known"
+            self._screen.text("golden answers of the pair before", answers)
+
+
+def _key_of(written: str) -> tuple[str, str]:
+    """The key that was meant, and what stands behind `n`: its note. What is no key stays as it is."""
+    word, _, rest = written.strip().partition(" ")
+    if rest and word.lower() not in ("n", "note"):
+        return written.strip(), ""
+    return WORDS.get(word.lower(), word.lower()), rest.strip()

@@ -1,0 +1,374 @@
+"""What a reviewer sees of blind pairs, on stderr, and where keys come from; the report, on stdout.
+
+Shows of a pair its state and its two replies, and nothing of what the data set thinks of them. Text of models and
+passages is hostile: it is made harmless by `terminal_text`, and never read as markup.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from preference.export.formats import PAIRS_FILE
+from preference.reviewing import Contents, Remark, ReviewerReport, ReviewersAgreement, ReviewPair, ReviewReport
+from preference.statistics import Bin, Kappa, Share, SignAgreement
+from reasonrag.curation.review import REPORT, REVIEW, Keys
+from reasonrag.exploration.display import print_table
+from reasonrag.terminal import on_one_line, shown
+
+WIDEST = 100
+"""Columns; longer lines are hard to read."""
+OF_A_PASSAGE, OF_THOUGHTS, OF_A_REPLY, OF_A_QUESTION = 600, 1200, 2400, 600
+"""Characters that are shown of each, until the whole is asked for."""
+MOST_WORDS = 600
+"""Words and signs of a reply beyond which words that differ are not sought: it takes up to the cube of their number, a
+second here."""
+MOSTLY_DIFFERENT = 0.5
+"""Share of words that differ beyond which none is marked: all would be."""
+MOST_REMARKS = 20
+STDIN = 0
+ENOUGH = 10
+"""Verdicts from which on it is said that something is out of line."""
+EVEN = 0.5
+TOO_SOON_S = 0.2
+"""Nobody has read a pair by then: a key that is still held down from the one before is not meant for it."""
+DIFFERS = "bold yellow"
+KEYS = (
+    ("a", "A is the better step"),
+    ("b", "B is the better step"),
+    ("t", "both are as good (a tie)"),
+    ("s", "skip: I cannot say"),
+    ("n", "add a note, one line"),
+    ("u", "undo: take the last judgement back"),
+    ("w", "show this pair whole, nothing folded"),
+    ("i", "show the instructions the agent had"),
+    ("g", "show the golden answers of the pair before"),
+    ("q", "quit; all is kept, the same command goes on"),
+)
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_END_OF_A_THOUGHT = re.compile(r"(</\s*(?:evidence|query|answer)\s*>[.\"]?)\s+")
+
+
+# -- a pair ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A user turn in RAG_ProGuide's layout, taken apart; of another layout all is `question`."""
+
+    question: str
+    thoughts: str = ""
+    passages: tuple[tuple[str, str], ...] = ()
+    """Title and text."""
+    has_passages: bool = False
+
+
+def seen_in(user: str) -> Seen:
+    """What the agent had seen, by the layout of `prompting.render_prompt`."""
+    head, found, reference = user.partition(". Reference: <reference>")
+    if not head.startswith("Question: "):
+        return Seen(user)
+    question, _, thoughts = head.removeprefix("Question: ").partition("\nPrevious Thoughts: ")
+    listed = reference.removesuffix("</reference>").split("Wikipedia Title: ")
+    passages = [each.strip().partition("\n") for each in listed if each.strip()]
+    return Seen(question, thoughts, tuple((title, text) for title, _, text in passages), bool(found))
+
+
+def marked(one: str, other: str) -> tuple[Text, Text]:
+    """Both replies, what is made harmless, with the words in which they differ marked alike on both sides."""
+    texts = Text(shown(one)), Text(shown(other))
+    words, others = (list(_TOKEN.finditer(text.plain)) for text in texts)
+    if max(len(words), len(others)) > MOST_WORDS:
+        return texts
+    matcher = difflib.SequenceMatcher(None, [each[0] for each in words], [each[0] for each in others], autojunk=False)
+    if 1 - matcher.ratio() > MOSTLY_DIFFERENT:
+        return texts
+    for what, from_one, to_one, from_other, to_other in matcher.get_opcodes():
+        if what != "equal":
+            for text, found, start, end in (
+                (texts[0], words, from_one, to_one),
+                (texts[1], others, from_other, to_other),
+            ):
+                if start < end:
+                    text.stylize(DIFFERS, found[start].start(), found[end - 1].end())
+    return texts
+
+
+def folded(text: Text, most: int, *, keep_end: float = 0.0) -> Text:
+    """At most so many characters of a text, and how many there are more. keep_end: share of them that are its end."""
+    left_out = len(text) - most
+    if left_out <= most // 8:  # not worth a fold
+        return text
+    end = round(most * keep_end)
+    start = text.plain.rfind(" ", 0, most - end)  # not in the middle of a word, unless the text is a single one
+    start = start if start > (most - end) // 2 else most - end
+    gap = Text(f" [.. {len(text) - start - end:,} more characters: w ..] ", style="dim")
+    return Text.assemble(text[:start], gap, text[len(text) - end :] if end else Text())
+
+
+def screen_of(pair: ReviewPair, seed: int, *, whole: bool) -> RenderableType:
+    """The state, then both sides. Reads nothing of the pair but its prompt and its replies."""
+    return Group(*_state(seen_in(pair.user), whole=whole), *_sides(pair, seed, whole=whole))
+
+
+def _state(seen: Seen, *, whole: bool) -> Iterator[RenderableType]:
+    def fold(text: str, most: int, keep_end: float = 0.0) -> Text:
+        return Text(shown(text)) if whole else folded(Text(shown(text)), most, keep_end=keep_end)
+
+    yield Text("Question", style="bold")
+    yield _indented(fold(seen.question, OF_A_QUESTION))
+    if seen.thoughts:
+        thoughts = _END_OF_A_THOUGHT.sub(r"\1\n", seen.thoughts.strip())
+        yield Text("Previous thoughts", style="bold")
+        yield _indented(fold(thoughts, OF_THOUGHTS, keep_end=0.75))
+    if seen.has_passages:
+        yield Text("Passages found for the latest query" if seen.passages else "No passage was found", style="bold")
+        for number, (title, text) in enumerate(seen.passages, start=1):
+            yield _indented(Text.assemble(f"{number} ", (on_one_line(title)[:OF_A_PASSAGE], "italic")))
+            yield Padding(fold(text if whole else on_one_line(text), OF_A_PASSAGE), (0, 0, 0, 4))
+
+
+def _sides(pair: ReviewPair, seed: int, *, whole: bool) -> Iterator[RenderableType]:
+    for name, text in zip("AB", marked(*pair.sides(seed)), strict=True):
+        reply = text if whole else folded(text, OF_A_REPLY, keep_end=0.4)
+        yield Panel(reply, title=Text(name, style="bold"), title_align="left", padding=(0, 1))
+
+
+def _indented(text: Text) -> Padding:
+    return Padding(text, (0, 0, 0, 2))
+
+
+class ReviewScreen:
+    """The reviewer's screen, on stderr: stdout is for the report."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+    def begin(self, *, reviewer: str, contents: Contents, size: int, judged: int) -> None:
+        of = f"{size:,} of {contents.pairs:,} pairs"
+        self.say(f"reviewer {reviewer}: {of}, {judged:,} judged before")
+        left_out = {"repeated": contents.repeated, "with equal sides": contents.same, "unreadable": contents.unreadable}
+        if any(left_out.values()):
+            self.say("rows left out: " + ", ".join(f"{count:,} {name}" for name, count in left_out.items() if count))
+        self.say("Which step would you rather have the agent take? Labels stay hidden until the report.")
+        self.keys()
+
+    def pair(self, pair: ReviewPair, seed: int, *, number: int, size: int, whole: bool, note: str) -> None:
+        self._print("")
+        self._print(Rule(Text(f"pair {number:,} of {size:,}"), style="dim"))
+        self._print(screen_of(pair, seed, whole=whole))
+        if note:
+            self.say(f"note: {note}")
+        self._print(Text("a A  b B  t tie  s skip  n note  u undo  w whole  ? keys  q quit", style="dim"))
+
+    def keys(self) -> None:
+        table = Table.grid(padding=(0, 1), pad_edge=True)
+        for key, meaning in KEYS:
+            table.add_row(Text(key, style="bold"), Text(meaning))
+        self._print(table)
+
+    def text(self, title: str, text: str) -> None:
+        self._print(Text(title, style="bold"))
+        self._print(_indented(Text(shown(text))))
+
+    def say(self, message: str) -> None:
+        self._print(Text(shown(message)))
+
+    def _print(self, shown: RenderableType) -> None:
+        self._console.print(shown, width=min(self._console.width, WIDEST))
+
+
+# -- keys ------------------------------------------------------------------------------------------------------
+
+
+def open_keys() -> Keys:
+    """Single keys where stdin is a terminal, else lines."""
+    return TerminalKeys(STDIN) if os.isatty(STDIN) else LineKeys(STDIN)
+
+
+class LineKeys:
+    """A key a line, from a pipe or a file; a note may stand behind its `n`, or on the next line."""
+
+    def __init__(self, descriptor: int) -> None:
+        try:
+            self._file: IO[bytes] = os.fdopen(descriptor, "rb", closefd=False)
+        except OSError:  # stdin was closed: nobody is there
+            self._file = BytesIO()
+
+    def key(self) -> str | None:
+        while line := self._file.readline():
+            if text := line.decode(errors="replace").strip():
+                return text
+        return None
+
+    def note(self) -> str | None:
+        line = self._file.readline()
+        return line.decode(errors="replace") if line else None
+
+
+class TerminalKeys:
+    """Keys as they are pressed. What was pressed before a pair could be read judges nothing; what is pasted neither."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def key(self) -> str | None:
+        """A key that is a character; arrows and other keys that send several are passed over."""
+        before = termios.tcgetattr(self._descriptor)
+        try:
+            tty.setcbreak(self._descriptor)
+            time.sleep(TOO_SOON_S)
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+            self._prompt("> ")
+            while True:
+                pressed = self._read()
+                if pressed is None or pressed.startswith("\x04"):
+                    key = None
+                    break
+                if len(pressed.strip()) == 1 and pressed.isprintable():
+                    key = pressed.strip()
+                    break
+        finally:
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
+        self._prompt(f"{key or ''}\n")
+        return key
+
+    def note(self) -> str | None:
+        self._prompt("note: ")
+        return self._read()
+
+    def _read(self) -> str | None:
+        """What is there; None at the end, or when the terminal is gone."""
+        try:
+            return os.read(self._descriptor, 4096).decode(errors="replace") or None
+        except OSError:
+            return None
+        except KeyboardInterrupt:
+            self._prompt("\n")
+            raise
+
+    @staticmethod
+    def _prompt(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+# -- the report ------------------------------------------------------------------------------------------------
+
+
+def show_review(report: ReviewReport) -> None:
+    """What each reviewer's judgements come to, then what they say of each other."""
+    if not report.reviewers:
+        print(f"nobody has judged a pair yet; begin with: reasonrag review {report.directory}")
+        return
+    for each in report.reviewers:
+        _show_reviewer(each)
+    if report.between:
+        rows = [(f"{each.one}, {each.other}", _between(each)) for each in report.between]
+        print_table("reviewers against each other, ties included", rows)
+    print(f"intervals hold {report.level:.0%}; a pair counts as one case, though pairs of a question are alike")
+    print(f"wrote {Path(report.directory) / REVIEW / REPORT}")
+
+
+def _show_reviewer(report: ReviewerReport) -> None:
+    ties = f", {report.ties:,} of them {'a tie' if report.ties == 1 else 'ties'}" if report.ties else ""
+    skipped = f", {report.skipped:,} skipped" if report.skipped else ""
+    gone = (
+        [("no longer there", f"{_many(report.gone, 'judgement')} of pairs that left the data set")]
+        if report.gone
+        else []
+    )
+    flipped = (
+        [("labels exchanged", _agreed(report.flipped))] if report.flipped.confirmed.of or report.flipped.ties else []
+    )
+    rows = [
+        ("judged", _many(report.judged, "pair") + ties + skipped),
+        *gone,
+        ("agrees with the label", _agreed(report.agreement)),
+        ("kappa", _kappa(report.kappa)),
+        *((f"  {name}", _agreed(each)) for name, each in report.by_action_type.items()),
+        *((f"  layer {name}", _agreed(each)) for name, each in report.by_layer.items()),
+        *(_claim(each) for each in report.by_confidence if each.mean_confidence is not None),
+        *flipped,
+        ("says A", _share(report.says_a) + _liking(report.says_a)),
+        ("median time", "-" if report.median_seconds is None else f"{report.median_seconds:.1f} s a pair"),
+    ]
+    print_table(f"review by {report.reviewer}", rows)
+    _list("disagrees with the label", report.disagreements)
+    _list("notes on other pairs", report.notes)
+
+
+def _claim(each: Bin) -> tuple[str, str]:
+    """A bin of confidence: what it claims, and what a person confirms."""
+    claim, high, low = each.mean_confidence or 0.0, each.confirmed.high, each.confirmed.low
+    verdict = ""
+    if high is not None and low is not None and each.confirmed.of >= ENOUGH:
+        verdict = "; claims too much" if high < claim else "; claims too little" if low > claim else ""
+    agreed = _agreed(SignAgreement(confirmed=each.confirmed, ties=each.ties))
+    return f"  confidence {each.low:.1f} to {each.high:.1f}", f"{agreed}; claimed {claim:.2f}{verdict}"
+
+
+def _agreed(each: SignAgreement) -> str:
+    ties = f", {_many(each.ties, 'tie')}" if each.ties else ""
+    return _share(each.confirmed) + ties
+
+
+def _many(count: int, thing: str) -> str:
+    return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def _share(share: Share) -> str:
+    if share.share is None or share.low is None or share.high is None:
+        return "- of 0"
+    return f"{share.share:.2f} [{share.low:.2f}, {share.high:.2f}] of {share.of:,}"
+
+
+def _kappa(kappa: Kappa) -> str:
+    if kappa.kappa is None or kappa.low is None or kappa.high is None:
+        return "not defined: all is on one side"
+    return f"{kappa.kappa:.2f} [{kappa.low:.2f}, {kappa.high:.2f}], {kappa.chance:.2f} would agree by chance"
+
+
+def _liking(share: Share) -> str:
+    """Whether a side was preferred whatever stood there: which one is drawn by a fair coin."""
+    if share.of < ENOUGH or share.low is None or share.high is None or share.low <= EVEN <= share.high:
+        return ""
+    return f"; leans to {'A' if share.low > EVEN else 'B'}, though a coin decides what stands there"
+
+
+def _between(each: ReviewersAgreement) -> str:
+    return f"alike {_share(each.alike)}; kappa {_kappa(each.kappa)}"
+
+
+def _list(title: str, remarks: list[Remark]) -> None:
+    if not remarks:
+        return
+    print(f"{title} (rows of {PAIRS_FILE}, from 1):")
+    for each in remarks[:MOST_REMARKS]:
+        name = each.pair_id or each.pair
+        place = f"row {each.row:,}" if each.file == PAIRS_FILE else f"{each.file} row {each.row:,}"
+        over = "" if each.rejected_action_type == each.chosen_action_type else f" over {each.rejected_action_type}"
+        layer = "" if each.layer is None else f", layer {each.layer}"
+        sure = "" if each.confidence is None else f", confidence {each.confidence:.2f}"
+        print(f"  {name}  {place}: {each.chosen_action_type}{over}{layer}{sure}")
+        if each.note:
+            print(f"    note: {on_one_line(each.note)}")
+    if len(remarks) > MOST_REMARKS:
+        print(f"  .. and {len(remarks) - MOST_REMARKS:,} more, all in {REPORT}")

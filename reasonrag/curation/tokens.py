@@ -1,0 +1,262 @@
+"""How many tokens prompts and replies have, as a trainer counts: LLaMA-Factory's template `qwen`, which is ChatML.
+
+Three counters: Qwen2.5's own vocabulary from a package, any `tokenizer.json`, and a rule of thumb that says so. What is
+special to a template is counted as a trainer reads it, also where it stands inside a text. Counts; decides nothing.
+Source: LLaMA-Factory 0.9.5, data/template.py (`qwen`) and data/processor/pairwise.py, which encode each turn by itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from preference import Message
+from preference.labelling import TokenCounter
+from reasonrag.errors import InputError
+from reasonrag.llm.chat import estimate_tokens
+
+QWEN, ESTIMATE = "qwen2.5", "estimate"
+"""What `--tokenizer` takes beside folders and names on the Hub."""
+DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+"""What template `qwen` puts where a row has no system turn."""
+MERGES = 151_643
+"""Entries of the vocabulary of Qwen2 and Qwen2.5, special tokens apart."""
+_REMEMBERED = 512
+"""Texts whose length is remembered: rows of a state stand together, and few system turns are ever used."""
+
+
+class SpecialTokens(Protocol):
+    """What a counter knows of the tokens that steer a template."""
+
+    @property
+    def specials(self) -> frozenset[str]:
+        """Texts that are read as one token each, wherever they stand, and that no text of ours should hold."""
+        ...
+
+
+class Counter(TokenCounter, SpecialTokens, Protocol):
+    """A token counter that also knows its special tokens."""
+
+
+class RuleOfThumb:
+    """Four characters a token, and a few tokens for the turns: good for English, never exact."""
+
+    name = "four characters a token (an estimate)"
+    exact = False
+    specials: frozenset[str] = frozenset()
+
+    def prompt(self, prompt: Sequence[Message]) -> int:
+        return sum(estimate_tokens(turn.content) + 5 for turn in prompt) + 3
+
+    def reply(self, text: str) -> int:
+        return estimate_tokens(text) + 2
+
+
+class QwenVocabulary:
+    """Exact for Qwen2 and Qwen2.5 of any size, without the Hub: their vocabulary lies in a package."""
+
+    name = "Qwen2.5's vocabulary, template qwen"
+    exact = True
+
+    @property
+    def specials(self) -> frozenset[str]:
+        return _QWEN_SPECIALS
+
+    def prompt(self, prompt: Sequence[Message]) -> int:
+        return _in_template(prompt, _qwen_length)
+
+    def reply(self, text: str) -> int:
+        return _qwen_length(f"{text}<|im_end|>\n")
+
+
+class TokenizerFile:
+    """Exact for the model whose `tokenizer.json` it is, as far as that speaks ChatML. Raises InputError otherwise."""
+
+    exact = True
+
+    def __init__(self, path: Path, label: str) -> None:
+        self.path = path
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        self.name = f"{label} ({digest}), template qwen"
+        self.specials = frozenset(
+            token.content for token in _tokenizer(path).get_added_tokens_decoder().values() if token.special
+        )
+        if not {"<|im_start|>", "<|im_end|>"} <= self.specials:
+            raise InputError(
+                f"{path} has no special tokens <|im_start|> and <|im_end|>, so its model does not speak the template "
+                f"qwen, in which lengths are counted; give a Qwen2.5, {QWEN} or {ESTIMATE}"
+            )
+
+    def prompt(self, prompt: Sequence[Message]) -> int:
+        return _in_template(prompt, lambda text: _file_length(self.path, text))
+
+    def reply(self, text: str) -> int:
+        return _file_length(self.path, f"{text}<|im_end|>\n")
+
+
+def token_counter(name: str | None) -> tuple[Counter, list[str]]:
+    """The counter that `--tokenizer` names, and warnings about it.
+
+    None: Qwen2.5's vocabulary where the extra is installed, else the rule of thumb and a warning. Raises InputError
+    where what is named cannot be had.
+    """
+    if name is None:
+        if missing := _missing_for_qwen():
+            estimated = f"token lengths are estimates, four characters a token, because {missing}"
+            return RuleOfThumb(), [f"{estimated}. For true ones: pip install 'reasonrag[tokens]'"]
+        return QwenVocabulary(), []
+    if name == ESTIMATE:
+        return RuleOfThumb(), []
+    if name == QWEN:
+        if missing := _missing_for_qwen():
+            raise InputError(f"--tokenizer {QWEN}: {missing}. Install the extra: pip install 'reasonrag[tokens]'")
+        return QwenVocabulary(), []
+    return _of_a_file(name), []
+
+
+def _missing_for_qwen() -> str | None:
+    """Why the vocabulary cannot be read; None where it can."""
+    if importlib.util.find_spec("tiktoken") is None:
+        return "the package tiktoken is not installed"
+    path = _vocabulary()
+    if path is None:
+        return "the package dashscope, which carries Qwen2.5's vocabulary, is not installed"
+    if not path.is_file():
+        return f"the package dashscope that is installed has no {path.name}"
+    return None
+
+
+def _vocabulary() -> Path | None:
+    """The vocabulary's place. The package is not imported: it would start much that nobody needs here."""
+    found = importlib.util.find_spec("dashscope")
+    places = found.submodule_search_locations if found else None
+    return Path(next(iter(places))) / "resources" / "qwen.tiktoken" if places else None
+
+
+def _of_a_file(name: str) -> TokenizerFile:
+    if importlib.util.find_spec("tokenizers") is None:
+        raise InputError(
+            f"--tokenizer {name}: reading a tokenizer.json needs the tokens extra: pip install 'reasonrag[tokens]'"
+        )
+    folder = Path(name).expanduser()
+    if folder.is_dir() or folder.is_file():
+        path = folder if folder.is_file() else folder / "tokenizer.json"
+        if not path.is_file():
+            raise InputError(f"--tokenizer {name}: the folder has no tokenizer.json")
+        return TokenizerFile(path.resolve(), path.parent.resolve().name)
+    if name.count("/") != 1 or name.startswith(("/", ".", "~")):
+        raise InputError(
+            f"--tokenizer {name}: there is no such folder, and it is no name on the Hub (ORG/NAME); "
+            f"give one of these, {QWEN} or {ESTIMATE}"
+        )
+    return TokenizerFile(_fetched(name), name)
+
+
+def _fetched(name: str) -> Path:
+    """The `tokenizer.json` of a model on the Hub. Raises InputError where it cannot be had."""
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError as error:
+        raise InputError(
+            f"--tokenizer {name} would be fetched from the Hub, which needs the hub extra: "
+            f"pip install 'reasonrag[hub]'. Or give a folder with its tokenizer.json, or {QWEN}"
+        ) from error
+    try:
+        return Path(hf_hub_download(name, "tokenizer.json")).resolve()
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"--tokenizer {name}: there is no such folder here, and its tokenizer.json cannot be fetched from the Hub: "
+            f"{first} Check name and network, or give a folder that has the file; {QWEN} needs no network"
+        ) from error
+
+
+def _in_template(prompt: Sequence[Message], length: Any) -> int:
+    """Tokens of turns as the template renders them, and of the header that the reply follows.
+
+    A turn ends in `<|im_end|>`, and what is special is a border that no token crosses, so turns are counted apart.
+    """
+    system = next((turn.content for turn in prompt if turn.role == "system"), "") or DEFAULT_SYSTEM
+    others = [(turn.role, turn.content) for turn in prompt if turn.role != "system"]
+    turns = [("system", system), *others]
+    count: int = sum(length(f"<|im_start|>{role}\n{content}<|im_end|>\n") for role, content in turns)
+    return count + int(length("<|im_start|>assistant\n"))
+
+
+# -- Qwen2.5 ---------------------------------------------------------------------------------------------------
+
+_QWEN_TOKENS = (
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>"),
+    *("<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>"),
+    *("<|vision_pad|>", "<|image_pad|>", "<|video_pad|>", "<tool_call>", "</tool_call>", "<|fim_prefix|>"),
+    *("<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
+)
+"""What Qwen2.5 adds to its vocabulary, in the order of their ids; each is one token wherever it stands."""
+_QWEN_SPECIALS = frozenset(each for each in _QWEN_TOKENS if each.startswith("<|"))
+_QWEN_BORDERS = re.compile("|".join(map(re.escape, _QWEN_TOKENS)))
+_QWEN_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""How Qwen2 cuts text before it looks at pairs of bytes; from its `tokenizer.json`."""
+_BLANK_AT_A_TIME = 16_384
+_LONG_BLANK = re.compile(rf"\s{{{_BLANK_AT_A_TIME}}}")
+"""The library cannot take blanks of hundreds of thousands of characters; such are cut, a token beside the truth."""
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _qwen_length(text: str) -> int:
+    """Tokens of a text with its special ones. Text between them is normalised (NFC), as Qwen2's tokenizer does."""
+    specials = sum(1 for _ in _QWEN_BORDERS.finditer(text))
+    return specials + sum(_plain_length(each) for each in _QWEN_BORDERS.split(text) if each)
+
+
+def _plain_length(text: str) -> int:
+    encoding = _qwen_encoding()
+    text = unicodedata.normalize("NFC", text)
+    if len(text) < _BLANK_AT_A_TIME or not _LONG_BLANK.search(text):
+        return len(encoding.encode_ordinary(text))
+    ends = [0, *(found.end() for found in _LONG_BLANK.finditer(text)), len(text)]
+    return sum(len(encoding.encode_ordinary(text[start:end])) for start, end in pairwise(ends))
+
+
+@cache
+def _qwen_encoding() -> Any:
+    import tiktoken
+
+    path = _vocabulary()
+    if path is None:
+        raise InputError("the package dashscope is not installed: pip install 'reasonrag[tokens]'")
+    lines = (line.split() for line in path.read_bytes().splitlines() if line)
+    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+    if len(ranks) != MERGES:
+        raise InputError(
+            f"{path} has {len(ranks):,} entries, not the {MERGES:,} of Qwen2.5; install another version of dashscope, "
+            f"or give --tokenizer FOLDER with the tokenizer.json of your model"
+        )
+    return tiktoken.Encoding("qwen2.5", pat_str=_QWEN_PATTERN, mergeable_ranks=ranks, special_tokens={})
+
+
+# -- any tokenizer.json ----------------------------------------------------------------------------------------
+
+
+@cache
+def _tokenizer(path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise InputError(f"cannot read {path} as a tokenizer: {error}") from error
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _file_length(path: Path, text: str) -> int:
+    return len(_tokenizer(path).encode(text, add_special_tokens=False).ids)

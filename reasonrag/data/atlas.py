@@ -1,0 +1,350 @@
+"""Atlas: a fictional encyclopedia with questions whose answers and gold passages are known, made from a seed.
+
+The world is a row of counties, each a pure function of (seed, number), so that any size streams in constant memory
+and a larger world contains a smaller one. Questions stay inside their county and a county belongs to one split:
+splits share neither question nor gold passage. Nothing here is copied from anywhere; it ships as code, not as text.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import orjson
+
+from preference.export.exporting import replacing
+
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+VERSION = 2
+"""Changes whenever the same seed and size would give other text."""
+DEFAULT_COUNTIES = 120
+"""1,320 passages and 960 questions: small enough to be made and indexed in a second, large enough to search in."""
+DEFAULT_SEED = 0
+
+_ONSETS = "b br c d dr f g gr h j k l m n p qu r s t th tr v w z".split()
+_VOWELS = "a e i o u ae ea ia io ou".split()
+_CODAS = "l m n nd r rn s st th x".split()
+_SYLLABLES = [onset + vowel for onset in _ONSETS for vowel in _VOWELS]
+_TOWN_ENDINGS = "borough bridge by fell ford garth holm mere mouth stead wick worth".split()
+_OCCUPATIONS = "astronomer botanist cartographer chemist composer engraver historian physician poet sculptor".split()
+_GENRES = "ballad chronicle comedy elegy fable memoir novel opera satire treatise".split()
+_TRADES = "Academy Brewery Company Conservatory Foundry Guild Institute Museum Observatory Press".split()
+_QUALITIES = (
+    "Amber Ashen Broken Burning Crooked Distant Drowned Empty Faithful Forgotten Gilded Hollow Hidden Iron Last "
+    "Lonely Narrow Pale Patient Quiet Restless Scarlet Second Silent Sleeping Stolen Unseen Wandering Winter Wooden"
+).split()
+_THINGS = (
+    "Anchor Bell Bridge Candle Clock Compass Crown Door Garden Harbour Key Lantern Ledger Letter Lighthouse Loom "
+    "Map Mirror Orchard Organ Raven River Rope Sail Staircase Telescope Tower Violin Well Window"
+).split()
+_COMPANIONS = _TRADES + [f"{quality} Hours" for quality in _QUALITIES]
+
+
+@dataclass(frozen=True, slots=True)
+class Town:
+    name: str
+    region: str
+    river: str
+    founded: int
+    population: int
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    name: str
+    born: int
+    birthplace: Town
+    home: Town
+    occupation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    title: str
+    author: Person
+    year: int
+    genre: str
+
+
+@dataclass(frozen=True, slots=True)
+class Organisation:
+    name: str
+    founder: Person
+    seat: Town
+    founded: int
+
+
+@dataclass(frozen=True, slots=True)
+class County:
+    """Everything that may be asked about together."""
+
+    number: int
+    towns: tuple[Town, ...]
+    people: tuple[Person, ...]
+    works: tuple[Work, ...]
+    organisation: Organisation
+
+    @property
+    def split(self) -> Split:
+        """Eight counties of ten are for training, one for dev, one for test."""
+        return SPLITS[max(0, self.number % 10 - 7)]
+
+    @property
+    def subjects(self) -> tuple[Town | Person | Work | Organisation, ...]:
+        return (*self.towns, *self.people, *self.works, self.organisation)
+
+
+def county(number: int, *, seed: int = DEFAULT_SEED) -> County:
+    """The county of this number, from 0."""
+    dice = random.Random(f"atlas {VERSION} {seed} {number}")
+    region = _word(number // 4, dice_seed=seed, syllables=3) + "ia"
+    towns = tuple(
+        Town(
+            name=_town_name(3 * number + i, seed),
+            region=region,
+            river=_word(3 * number + i, dice_seed=seed + 1, syllables=2, ending=_pick(dice, _CODAS)),
+            founded=dice.randrange(900, 1600),
+            population=dice.randrange(12, 900) * 100,
+        )
+        for i in range(3)
+    )
+    births = dice.sample(range(1700, 1900), 4)
+    people = tuple(_person(4 * number + i, born, towns, dice, seed) for i, born in enumerate(births))
+    works: list[Work] = []
+    for i, author in enumerate(people[:3]):
+        year = author.born + dice.randrange(22, 60)
+        year += year in {work.year for work in works[:1]}  # "published first" needs different years
+        works.append(Work(_work_title(3 * number + i, seed), author, year, _pick(dice, _GENRES)))
+    organisation = Organisation(
+        name=f"{_word(number, dice_seed=seed + 2, syllables=3)} {_pick(dice, _TRADES)}",
+        founder=people[3],
+        seat=towns[2],
+        founded=people[3].born + dice.randrange(25, 50),
+    )
+    return County(number, towns, people, tuple(works), organisation)
+
+
+def passages(counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED) -> Iterator[dict[str, str]]:
+    """The corpus in FlashRAG's format, county by county."""
+    for number in range(counties):
+        for position, subject in enumerate(county(number, seed=seed).subjects):
+            title, text = _describe(subject)
+            yield {"id": _passage_id(number, position), "contents": f"{title}\n{text}"}
+
+
+def questions(split: Split, counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED) -> Iterator[dict[str, Any]]:
+    """The questions of a split in FlashRAG's format, eight per county of that split."""
+    for number in range(counties):
+        place = county(number, seed=seed)
+        if place.split == split:
+            yield from _ask(place)
+
+
+def write_world(directory: Path, counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED) -> Path:
+    """The world as `corpus.jsonl` and a file per split, in a folder of its own below `directory`.
+
+    A world that is already there is taken as it is: its folder's name says everything it depends on.
+    """
+    home = directory / f"atlas-v{VERSION}-seed{seed}-{counties}"
+    home.mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        _write_lines(home / f"{split}.jsonl", questions(split, counties, seed=seed))
+    _write_lines(home / "corpus.jsonl", passages(counties, seed=seed))
+    return home
+
+
+def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    if path.exists():
+        return
+    with replacing(path) as file:
+        file.writelines(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in records)
+
+
+# -- names: the n-th name of a kind is a scrambled n written in syllables, so no two are the same ------------------
+
+
+def _scramble(number: int, size: int, seed: int) -> tuple[int, int]:
+    """A permutation of range(size) applied to number, and how often number has gone around."""
+    rounds, position = divmod(number, size)
+    step = 7_368_787 + 2 * seed
+    while _common_divisor(step, size) != 1:
+        step += 1
+    return (position * step + 104_729 * (seed + 1)) % size, rounds
+
+
+def _common_divisor(a: int, b: int) -> int:
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def _numbered(name: str, rounds: int) -> str:
+    return name if rounds == 0 else f"{name} {rounds + 1}"
+
+
+def _word(number: int, *, dice_seed: int, syllables: int, ending: str = "") -> str:
+    """A capitalised word of open syllables, then the ending."""
+    size = len(_SYLLABLES) ** syllables
+    position, rounds = _scramble(number, size, dice_seed)
+    parts = []
+    for _ in range(syllables):
+        position, digit = divmod(position, len(_SYLLABLES))
+        parts.append(_SYLLABLES[digit])
+    return _numbered("".join(parts).capitalize() + ending, rounds)
+
+
+def _town_name(number: int, seed: int) -> str:
+    ending = _TOWN_ENDINGS[number % len(_TOWN_ENDINGS)]
+    return _word(number, dice_seed=seed + 3, syllables=2, ending=ending)
+
+
+def _work_title(number: int, seed: int) -> str:
+    size = len(_QUALITIES) * len(_THINGS) * len(_COMPANIONS)
+    position, rounds = _scramble(number, size, seed)
+    position, quality = divmod(position, len(_QUALITIES))
+    companion, thing = divmod(position, len(_THINGS))
+    title = f"The {_QUALITIES[quality]} {_THINGS[thing]} and the {_COMPANIONS[companion]}"
+    return _numbered(title, rounds)
+
+
+def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random, seed: int) -> Person:
+    given = _SYLLABLES[number % 97].capitalize() + _pick(dice, _CODAS)
+    shared = number // 2  # two people share a family name, so that searching for it alone finds both
+    family = _word(shared, dice_seed=seed + 4, syllables=2, ending=_CODAS[shared % len(_CODAS)])
+    birthplace, home = dice.sample(towns, 2)
+    return Person(
+        name=f"{given} {family}",
+        born=born,
+        birthplace=birthplace,
+        home=home,
+        occupation=_pick(dice, _OCCUPATIONS),
+    )
+
+
+def _pick(dice: random.Random, options: list[str]) -> str:
+    return options[dice.randrange(len(options))]
+
+
+# -- text ------------------------------------------------------------------------------------------------------
+
+
+def _describe(subject: Town | Person | Work | Organisation) -> tuple[str, str]:
+    """Title and text of a subject's passage."""
+    match subject:
+        case Town():
+            return subject.name, (
+                f"{subject.name} is a town in the region of {subject.region}. It was founded in {subject.founded} and "
+                f"has {subject.population:,} inhabitants. The river {subject.river} flows through {subject.name}."
+            )
+        case Person():
+            return subject.name, (
+                f"{subject.name} (born {subject.born}) was {_article(subject.occupation)}. {subject.name} was born in "
+                f"{subject.birthplace.name} and later lived in {subject.home.name}, where most of the work was done."
+            )
+        case Work():
+            return subject.title, (
+                f"{subject.title} is {_article(subject.genre)} by {subject.author.name}, published in {subject.year}. "
+                f"It was first printed in {subject.author.home.name}."
+            )
+        case Organisation():
+            return subject.name, (
+                f"The {subject.name} is an organisation with its seat in {subject.seat.name}. "
+                f"It was founded in {subject.founded} by {subject.founder.name}."
+            )
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def _passage_id(number: int, position: int) -> str:
+    return f"atlas_{number}_{position}"
+
+
+def _ask(place: County) -> Iterator[dict[str, Any]]:
+    """Eight questions: bridge, composition, comparison, yes/no."""
+    first, second, third = place.works
+    organisation, people = place.organisation, place.people
+    earlier, later = sorted(people[:2], key=lambda person: person.born)
+    sooner, _ = sorted((first, second), key=lambda work: work.year)
+    left, right = _pair_to_compare(place)
+    same = "yes" if left.birthplace == right.birthplace else "no"
+    author = third.author
+    born_in, founder = people[1].birthplace, organisation.founder
+    asked: list[tuple[str, str, str, tuple[Any, ...]]] = [
+        (
+            "bridge",
+            f"Where was the author of {first.title} born?",
+            first.author.birthplace.name,
+            (first, first.author),
+        ),
+        (
+            "bridge",
+            f"What was the occupation of the founder of the {organisation.name}?",
+            founder.occupation,
+            (organisation, founder),
+        ),
+        (
+            "composition",
+            f"Which river flows through the town where {people[1].name} was born?",
+            born_in.river,
+            (people[1], born_in),
+        ),
+        (
+            "composition",
+            f"In what year was the town founded in which the author of {third.title} was born?",
+            str(author.birthplace.founded),
+            (third, author, author.birthplace),
+        ),
+        (
+            "composition",
+            f"How many inhabitants has the town where the {organisation.name} has its seat?",
+            f"{organisation.seat.population:,}",
+            (organisation, organisation.seat),
+        ),
+        (
+            "comparison",
+            f"Who was born first, {people[0].name} or {people[1].name}?",
+            earlier.name,
+            (earlier, later),
+        ),
+        (
+            "comparison",
+            f"Which was published first, {first.title} or {second.title}?",
+            sooner.title,
+            (first, second),
+        ),
+        (
+            "yes_no",
+            f"Were {left.name} and {right.name} born in the same town?",
+            same,
+            (left, right),
+        ),
+    ]
+    for index, (kind, question, answer, gold) in enumerate(asked):
+        yield {
+            "id": f"atlas_{place.split}_{place.number}_{index}",
+            "question": question,
+            "golden_answers": [answer],
+            "metadata": {
+                "type": kind,
+                "gold_titles": [_describe(subject)[0] for subject in gold],
+                "gold_ids": [_passage_id(place.number, place.subjects.index(each)) for each in gold],
+            },
+        }
+
+
+def _pair_to_compare(place: County) -> tuple[Person, Person]:
+    """Two people for the yes/no question: born in one town in every second ten of counties, if there are any such.
+
+    By tens, because a split is decided within them.
+    """
+    wanted = place.number // 10 % 2 == 0
+    pairs = list(permutations(place.people, 2))
+    fitting = [pair for pair in pairs if (pair[0].birthplace == pair[1].birthplace) == wanted]
+    return (fitting or pairs)[0]

@@ -1,0 +1,189 @@
+"""Corpora that come packed: gzip, Zstandard, or a data set on the Hugging Face Hub.
+
+Passages are read by offset, so a packed corpus is unpacked once, into a folder of `indexes/` that is finished when it
+has a `source.json`; after that it is a plain file like any other. Does not look into the passages: the scan does.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from reasonrag.errors import InputError
+from reasonrag.files import building
+
+SOURCE = "source.json"
+CORPUS = "corpus.jsonl"
+_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ON_THE_HUB = re.compile(r"hf:/+(?:datasets/)?(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?(?:/(?P<file>.+))?")
+_BLOCK = 1 << 20
+
+
+def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
+    """The corpus as a plain JSONL file: itself, or what was unpacked below `home`, now or earlier.
+
+    source: a file, or `hf://datasets/ORG/NAME[@REVISION][/FILE]`; without FILE the train split is read by `datasets`.
+    Raises InputError where there is nothing, it is damaged, or the Hub cannot be used.
+    """
+    on_the_hub = _ON_THE_HUB.fullmatch(str(source))
+    if on_the_hub:
+        return _from_the_hub(home, say=say, **on_the_hub.groupdict())
+    if not source.is_file():
+        raise InputError(f"there is no corpus {source}")
+    return _unpacked(source, home, say=say) if _packing(source) else source
+
+
+def is_on_the_hub(source: Path) -> bool:
+    """Whether a corpus is named by its place on the Hub."""
+    return _ON_THE_HUB.fullmatch(str(source)) is not None
+
+
+def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
+    stat = source.stat()
+    origin = {"source": str(source.resolve()), "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    name = source.name.split(".")[0]
+
+    def unpack(target: IO[bytes]) -> None:
+        try:
+            for block in _blocks(source):
+                target.write(block)
+        except _damages() as error:
+            raise InputError(f"{source} is damaged or cut off ({error}); fetch it again") from error
+
+    return _kept(home, name, origin, unpack, say=say)
+
+
+def _packing(source: Path) -> bytes:
+    """How the file begins, if it is packed."""
+    with source.open("rb") as file:
+        beginning = file.read(4)
+    return next((magic for magic in (_GZIP, _ZSTANDARD) if beginning.startswith(magic)), b"")
+
+
+def _blocks(source: Path) -> Iterator[bytes]:
+    """What is packed in a file, block by block. Raises EOFError where it is cut off."""
+    if _packing(source) == _GZIP:
+        with gzip.open(source) as lines:
+            while block := lines.read(_BLOCK):
+                yield block
+        return
+    try:
+        import zstandard
+    except ImportError as error:
+        raise InputError(
+            f"{source} is packed with Zstandard, which needs the index extra: pip install 'reasonrag[index]'"
+        ) from error
+    # frame by frame: zstandard's own reader takes a file that is cut off for one that ends there
+    frames = zstandard.ZstdDecompressor()
+    frame, within = frames.decompressobj(), False
+    with source.open("rb") as packed:
+        while block := packed.read(_BLOCK):
+            while block:
+                yield frame.decompress(block)
+                within, block = not frame.eof, frame.unused_data
+                if frame.eof:
+                    frame = frames.decompressobj()
+    if within:
+        raise EOFError("its last frame has no end")
+
+
+def _damages() -> tuple[type[Exception], ...]:
+    """What the libraries raise for bytes that are not what they began as."""
+    always = (EOFError, gzip.BadGzipFile, zlib.error)
+    try:
+        import zstandard
+    except ImportError:
+        return always
+    return (*always, zstandard.ZstdError)
+
+
+def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | None, say: Callable[[str], None]) -> Path:
+    try:
+        from huggingface_hub import HfApi, hf_hub_download
+    except ImportError as error:
+        raise InputError(
+            f"{name} would be fetched from the Hub, which needs the hub extra: pip install 'reasonrag[hub]'"
+        ) from error
+    try:
+        commit = HfApi().dataset_info(name, revision=revision or "main").sha
+        if file:
+            say(f"fetching {file} of {name} from the Hub")
+            fetched = Path(hf_hub_download(name, file, repo_type="dataset", revision=commit))
+            return plain_corpus(fetched, home, say=say)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"cannot fetch {name} from the Hub: {error}. Check the name and the network") from error
+    origin = {"source": f"hf://datasets/{name}", "revision": commit}
+    return _kept(home, name.rpartition("/")[2], origin, lambda target: _write_rows(name, commit, target), say=say)
+
+
+def _write_rows(name: str, commit: str | None, target: IO[bytes]) -> None:
+    """The rows of a data set's train split, as they are, one JSON object a line."""
+    from datasets import load_dataset
+
+    def rows_of_the_split() -> Iterator[Any]:
+        yield from load_dataset(name, split="train", revision=commit, streaming=True)
+
+    def next_row() -> Any:
+        try:
+            return next(rows, None)
+        except Exception as error:
+            raise InputError(
+                f"cannot read the data set {name} of the Hub: {error}. Name its file: hf://datasets/{name}/FILE"
+            ) from error
+
+    rows = rows_of_the_split()
+    while (row := next_row()) is not None:
+        target.write(orjson.dumps(row, default=str) + b"\n")
+
+
+def _kept(
+    home: Path,
+    name: str,
+    origin: dict[str, Any],
+    write: Callable[[IO[bytes]], None],
+    *,
+    say: Callable[[str], None],
+) -> Path:
+    """What `write` writes, in a folder named after its origin; written once."""
+    mark = hashlib.sha256(str(origin["source"]).encode()).hexdigest()[:8]
+    folder = home / f"{name}-{mark}"
+    with building(folder, say=say):
+        if _origin(folder) == origin:
+            return folder / CORPUS
+        say(f"unpacking {origin['source']} into {folder / CORPUS}")
+        unfinished = folder.with_name(f".{folder.name}.building")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            unfinished.mkdir(parents=True)
+            with (unfinished / CORPUS).open("wb") as target:
+                write(target)
+            (unfinished / SOURCE).write_bytes(orjson.dumps(origin, option=orjson.OPT_INDENT_2))
+            if folder.exists():
+                (folder / SOURCE).unlink(missing_ok=True)
+                (folder / CORPUS).unlink(missing_ok=True)
+                folder.rmdir()
+            unfinished.rename(folder)
+        except OSError as error:
+            raise InputError(
+                f"cannot unpack into {folder}: {error.strerror or error}. Give another --index-home"
+            ) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return folder / CORPUS
+
+
+def _origin(folder: Path) -> Any:
+    try:
+        return orjson.loads((folder / SOURCE).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None

@@ -1,0 +1,288 @@
+"""Which questions are kept for evaluation: files a user names, those beside the data of a run, FlashRAG's on the Hub.
+
+Decides what counts as an evaluation split, what it is called (dataset/split), and that a bad line is found before
+anything is compared. Holds no questions: a file is read as often as somebody asks, who does with them what he likes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from preference.candidates import is_training_split
+from preference.export.exporting import SUMMARY
+from reasonrag.data.datasets import download_questions
+from reasonrag.data.questions import ATLAS, HUB_SPLITS, QuestionSource
+from reasonrag.errors import InputError
+from reasonrag.exploration.run_directory import CONFIG
+
+HUB: Final = "hub"
+"""What `--eval` takes in place of a file for the evaluation splits of FlashRAG's collection."""
+ALL: Final = "all"
+"""What `--allow-eval` takes in place of a name for every split."""
+_KEPT_FOR_EVALUATION = {"dev", "eval", "evaluation", "test", "val", "valid", "validation"}
+_NO_QUESTIONS = {"corpus"}
+
+
+class EvalSplit(BaseModel):
+    """A file of questions that nothing may be trained on.
+
+    name: dataset/split. path: absolute. sha256: of the file, and with it of everything that was compared.
+    questions: how many it has. revision: commit on the Hub, where it came from there.
+    """
+
+    name: str
+    path: str
+    sha256: str
+    questions: int
+    revision: str | None = None
+
+    def read(self) -> Iterator[EvalQuestion]:
+        """Its questions, one at a time. Raises InputError naming file and line."""
+        try:
+            yield from _questions(Path(self.path))
+        except OSError as error:
+            raise InputError(f"cannot read the evaluation split {self.path}: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class EvalQuestion:
+    """A question that is kept for evaluation. answers: empty where the file keeps them secret."""
+
+    id: str
+    question: str
+    answers: tuple[str, ...] = ()
+
+
+class Unchecked(BaseModel):
+    """An evaluation split that is known and could not be read, or was not."""
+
+    name: str
+    path: str
+    reason: str
+
+
+@dataclass
+class EvalSplits:
+    """Those that could be read, each once, and those that could not. Their order does not matter."""
+
+    found: list[EvalSplit] = field(default_factory=list)
+    missing: list[Unchecked] = field(default_factory=list)
+
+    def add(self, split: EvalSplit) -> None:
+        if all((each.name, each.sha256) != (split.name, split.sha256) for each in self.found):
+            self.found.append(split)
+
+    def miss(self, name: str, path: Path | str, reason: str) -> None:
+        if all((each.name, each.path) != (name, str(path)) for each in self.missing):
+            self.missing.append(Unchecked(name=name, path=str(path), reason=reason))
+
+
+def _absolute(path: Path) -> Path:
+    """As it is called: a link keeps its own name, under which the Hub's cache has each file."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow the link
+
+
+def _words(stem: str) -> set[str]:
+    return set(re.split(r"[^a-z]+", stem.lower()))
+
+
+# -- what a user names -----------------------------------------------------------------------------------------
+
+
+def add_given(splits: EvalSplits, given: Iterable[str]) -> None:
+    """The splits that `--eval` names: question files, folders of them, `hub`.
+
+    A folder holds <dataset>/<split>.jsonl, or is that of one data set; all splits but train count, whatever they are
+    called. Raises InputError for what is not there, holds no question, or has a line that is none.
+    """
+    for each in given:
+        path = Path(each)
+        if each == HUB and not path.exists():
+            _add_hub(splits)
+        elif path.is_dir():
+            _add_folder(splits, path)
+        elif path.is_file():
+            splits.add(open_split(path))
+        else:
+            raise InputError(
+                f"there is no evaluation split {each}; give --eval a file of questions (JSONL), a folder with "
+                f"<dataset>/<split>.jsonl, or {HUB} for those of FlashRAG's collection"
+            )
+
+
+def open_split(path: Path, *, dataset: str | None = None) -> EvalSplit:
+    """Check a question file whole. dataset: what it is called [default: as its folder].
+
+    A line needs no more than a "question"; one that is blank counts, and is like no other. Raises InputError naming the
+    first bad line.
+    """
+    path = _absolute(path)
+    digest = hashlib.sha256()
+    try:
+        count = sum(1 for _ in _questions(path))
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"cannot read the evaluation split {path}: {error.strerror}") from error
+    if not count:
+        raise InputError(f"the evaluation split {path} is empty; it needs one question per line")
+    name = f"{dataset or path.parent.name}/{path.stem}"
+    return EvalSplit(name=name, path=str(path), sha256=digest.hexdigest(), questions=count)
+
+
+def _add_folder(splits: EvalSplits, folder: Path) -> None:
+    named = [each for each in _question_files(folder) if not is_training_split(each.stem)]
+    chosen = [each for each in named if _words(each.stem) & _KEPT_FOR_EVALUATION or _starts_with_a_question(each)]
+    if not chosen:
+        raise InputError(
+            f"{folder} holds no evaluation split; put them at <dataset>/<split>.jsonl, split being dev, test or any "
+            "other name but train, or give --eval FILE"
+        )
+    for path in chosen:
+        splits.add(open_split(path))
+
+
+def _question_files(folder: Path) -> list[Path]:
+    """JSON lines of a folder and of those in it, hidden ones and corpora apart."""
+    places = (*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl"))
+    shown = [each for each in places if not any(part.startswith(".") for part in each.relative_to(folder).parts)]
+    return sorted(each for each in shown if not _words(each.stem) & _NO_QUESTIONS)
+
+
+def _starts_with_a_question(path: Path) -> bool:
+    """Whether a file with a name that tells nothing is one of questions, and not a run's or a data set's."""
+    try:
+        with path.open("rb") as lines:
+            record = orjson.loads(lines.readline())
+    except (OSError, orjson.JSONDecodeError):
+        return False
+    return isinstance(record, dict) and isinstance(record.get("question"), str) and "schema_version" not in record
+
+
+def _add_hub(splits: EvalSplits) -> None:
+    for dataset, names in sorted(HUB_SPLITS.items()):
+        for split in names:
+            if not is_training_split(split):
+                splits.add(_of_source(download_questions(dataset, split)))
+
+
+def _of_source(source: QuestionSource) -> EvalSplit:
+    return EvalSplit(
+        name=f"{source.dataset}/{source.split}",
+        path=str(_absolute(source.path)),
+        sha256=source.sha256,
+        questions=source.total,
+        revision=source.revision,
+    )
+
+
+# -- what is known without being named -------------------------------------------------------------------------
+
+
+def add_known(splits: EvalSplits, sources: Sequence[Path], *, allowed: Sequence[str] = ()) -> None:
+    """The splits that the sources of a data set tell of.
+
+    A run: all data sets of its --data-dir, and what lies beside its question file, as far as a name says dev, test or
+    validation. A data set: what it was checked against before. What is gone is noted as missing. Raises InputError for
+    a file that is there and is bad, unless its name is allowed: a gate that nobody asked for must not stand open
+    because of a broken file.
+    """
+    for source in sources:
+        _add_checked_before(splits, source / SUMMARY, allowed)
+        _add_of_run(splits, (source.parent if source.is_file() else source) / CONFIG, allowed)
+
+
+def _add_checked_before(splits: EvalSplits, summary: Path, allowed: Sequence[str]) -> None:
+    try:
+        before = orjson.loads(summary.read_bytes())["contamination"]
+        nowhere: dict[str, Any] = {"path": ""}  # what is published tells no places
+        checked = [EvalSplit.model_validate(nowhere | each) for each in before.get("checked", ())]
+        missing = [Unchecked.model_validate(nowhere | each) for each in before.get("unchecked", ())]
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValidationError):
+        return  # a run, or a data set that nobody checked
+    for each in checked:
+        _add_if_there(splits, Path(each.path), each.name, allowed, revision=each.revision)
+    for unchecked in missing:
+        _add_if_there(splits, Path(unchecked.path), unchecked.name, allowed)
+
+
+def _add_of_run(splits: EvalSplits, config: Path, allowed: Sequence[str]) -> None:
+    try:
+        content = orjson.loads(config.read_bytes())
+        operational, decides = content["operational"], content["decides_answers"]
+        settings: dict[str, Any] = operational.get("settings") or {}
+        data_dir, questions = settings.get("data_dir"), operational.get("questions")
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return  # rollouts alone, without their run
+    folders = [Path(data_dir)] if isinstance(data_dir, str) else []
+    if isinstance(questions, str) and not any(Path(questions).parent.parent == folder for folder in folders):
+        folders.append(Path(questions).parent)
+    dataset = ATLAS if decides.get("dataset") == ATLAS and not settings.get("questions") else None
+    for folder in folders:
+        if not folder.is_dir():
+            splits.miss(f"{folder.name}/*", folder, "the folder of the run's questions is gone")
+            continue
+        for path in _question_files(folder):
+            if _words(path.stem) & _KEPT_FOR_EVALUATION and not is_training_split(path.stem):
+                _add_if_there(splits, path, f"{dataset or _absolute(path).parent.name}/{path.stem}", allowed)
+
+
+def _add_if_there(
+    splits: EvalSplits, path: Path, name: str, allowed: Sequence[str], *, revision: str | None = None
+) -> None:
+    if any((each.name, each.path) == (name, str(path)) for each in splits.found):
+        return
+    if not path.name:
+        splits.miss(name, "", "the data set was published, which does not tell where the file is")
+        return
+    if not path.is_file():
+        splits.miss(name, path, "the folder is gone" if not path.parent.is_dir() else "the file is gone")
+        return
+    try:
+        found = open_split(path)
+    except InputError as error:
+        if name not in allowed and ALL not in allowed:
+            raise InputError(f"{error}. Mend the file, or go on without this split: --allow-eval {name}") from error
+        splits.miss(name, path, str(error))
+        return
+    splits.add(found.model_copy(update={"name": name, "path": str(_absolute(path)), "revision": revision}))
+
+
+# -- lines -----------------------------------------------------------------------------------------------------
+
+
+def _questions(path: Path) -> Iterator[EvalQuestion]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield _question(line, number, where=f"{path}, line {number}")
+
+
+def _question(line: bytes, number: int, *, where: str) -> EvalQuestion:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
+    if not isinstance(record, dict) or not isinstance(record.get("question"), str):
+        raise InputError(f'{where} is no question; it needs a text "question"')
+    return EvalQuestion(str(record.get("id", number)), record["question"], _answers(record))
+
+
+def _answers(record: dict[str, Any]) -> tuple[str, ...]:
+    """Golden answers, those of multiple choice spelled out; none where they are in no form that we know."""
+    answers, options = record.get("golden_answers"), record.get("choices")
+    if not isinstance(answers, list):
+        return ()
+    if isinstance(options, list) and all(type(each) is int and 0 <= each < len(options) for each in answers):
+        answers = [options[each] for each in answers]
+    return tuple(str(each) for each in answers if isinstance(each, str | int | float))

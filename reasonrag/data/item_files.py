@@ -1,0 +1,46 @@
+"""Files of many items as users have them: JSON in any layout (`preference.export.json_stream`), or Parquet.
+
+Decides which of the two a file is, and says what is wrong with it in a user's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from preference.export.json_stream import Item, MalformedFileError
+from preference.export.json_stream import read_items as read_json
+from reasonrag.errors import InputError
+
+_ROWS = 1000
+"""Rows of a Parquet file that are in memory at a time."""
+_PARQUET = b"PAR1"
+
+
+def read_items(path: Path) -> Iterator[Item]:
+    """The items of a file, one at a time. Raises InputError where it cannot be read, is damaged or cut off."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(len(_PARQUET)) == _PARQUET
+        yield from _rows(path) if packed else read_json(path)
+    except MalformedFileError as error:
+        raise InputError(f"{error}. Fetch or make the file again") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _rows(path: Path) -> Iterator[Item]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise InputError(f"{path} is Parquet, which needs the hub extra: pip install 'reasonrag[hub]'") from error
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield Item(number, row)
+    except (pa.ArrowException, ValueError) as error:
+        raise InputError(f"{path} is damaged after row {number:,} ({error}); fetch it again") from error

@@ -1,0 +1,293 @@
+"""Questions: FlashRAG's format, and where the named data sets are found.
+
+A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`; golden answers may be missing where
+a run can do without. A named data set comes from a directory (`<data-dir>/<dataset>/<split>.jsonl` beside
+`corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the project itself. What is decided here:
+which files those are, and that a bad line is found before any work is started; and what in the metadata names gold
+passages, kind and hops, and what is a rubric. Nobody else reads metadata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from preference.records import first_error
+from reasonrag.data.corpus import Passage
+from reasonrag.errors import InputError, choices
+
+HUB_SPLITS: dict[str, tuple[str, ...]] = {
+    "2wikimultihopqa": ("train", "dev"),
+    "bamboogle": ("test",),
+    "hotpotqa": ("train", "dev"),
+    "musique": ("train", "dev"),
+    "nq": ("train", "dev", "test"),
+    "popqa": ("test",),
+    "triviaqa": ("train", "dev", "test"),
+}
+"""Data sets and splits of FlashRAG's collection that reasonrag names."""
+
+_HOPS_OF_AN_ID = re.compile(r"([1-9])hop[0-9]*__")
+
+ATLAS = "atlas"
+DATASETS = (ATLAS, *sorted(HUB_SPLITS))
+
+
+@dataclass(frozen=True, slots=True)
+class GoldPassages:
+    """The passages that a question's answer rests on, as its data set names them; for checking, never for a prompt."""
+
+    by: Literal["id", "title"]
+    names: tuple[str, ...]
+
+    def among(self, passages: Iterable[Passage]) -> frozenset[str]:
+        """Those of the gold passages that are among these. Titles are the same whatever their case, spaces and quotes;
+        several passages of one title are one."""
+        return self.keys & {self.key(each) for each in passages}
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """One key per gold passage."""
+        return frozenset(self.names) if self.by == "id" else frozenset(map(_title_key, self.names))
+
+    def key(self, passage: Passage) -> str:
+        """The key that a passage would have if it were gold."""
+        return passage.id if self.by == "id" else _title_key(passage.title)
+
+
+def _title_key(title: str) -> str:
+    return " ".join(title.split()).strip('"').casefold()
+
+
+class Question(BaseModel):
+    """One question. `golden_answers`, `gold` and `rubric` are for scoring only and reach no prompt of the agent.
+    `golden_answers` is empty where none is known."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+
+    id: str = Field(min_length=1)
+    question: str = Field(min_length=1)
+    golden_answers: list[str] = []
+    metadata: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled_out(cls, record: object) -> object:
+        """FlashRAG's multiple choice: golden answers are positions in `choices`, and mean what stands there."""
+        if not isinstance(record, dict) or not (options := record.get("choices")) or not isinstance(options, list):
+            return record
+        answers = record.get("golden_answers")
+        if not isinstance(answers, list) or not all(type(each) is int for each in answers):
+            return record
+        if not all(0 <= each < len(options) for each in answers):
+            raise ValueError(f"golden_answers {answers} are positions in choices, which has {len(options)}")
+        return record | {"golden_answers": [options[each] for each in answers]}
+
+    @field_validator("question")
+    @classmethod
+    def _says_something(cls, question: str) -> str:
+        if not question.strip():
+            raise ValueError("the question is blank")
+        return question
+
+    @field_validator("golden_answers", mode="before")
+    @classmethod
+    def _null_is_none(cls, golden_answers: object) -> object:
+        return [] if golden_answers is None else golden_answers
+
+    @field_validator("golden_answers")
+    @classmethod
+    def _silence_is_none(cls, golden_answers: list[str]) -> list[str]:
+        return golden_answers if any(answer.strip() for answer in golden_answers) else []
+
+    @field_validator("metadata", mode="before")
+    @classmethod
+    def _null_is_nothing(cls, metadata: object) -> object:
+        return {} if metadata is None else metadata
+
+    @property
+    def gold(self) -> GoldPassages | None:
+        """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (FlashRAG's
+        HotpotQA and 2WikiMultiHopQA); None where the metadata names none."""
+        facts = self.metadata.get("supporting_facts")
+        titles = self.metadata.get("gold_titles") or (facts.get("title") if isinstance(facts, dict) else None)
+        if ids := _names(self.metadata.get("gold_ids")):
+            return GoldPassages("id", ids)
+        if named := _names(titles):
+            return GoldPassages("title", named)
+        return None
+
+    @property
+    def type(self) -> str | None:
+        """What kind of question it is, by `metadata.type` (HotpotQA, 2WikiMultiHopQA, atlas); None where that says
+        nothing."""
+        kind = self.metadata.get("type")
+        return kind if isinstance(kind, str) and kind.strip() else None
+
+    @property
+    def hops(self) -> int | None:
+        """Passages that must be put together: `metadata.hops`, else the number in MuSiQue's ids (`2hop__..`,
+        `3hop1__..`), else how many gold passages there are; None where none of these says it."""
+        given = self.metadata.get("hops")
+        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+            return given
+        if found := _HOPS_OF_AN_ID.match(self.id):
+            return int(found[1])
+        return len(self.gold.keys) if self.gold else None
+
+    @property
+    def rubric(self) -> tuple[str, ...]:
+        """What `metadata.rubric` asks of an answer, criterion by criterion; empty where it asks nothing. Raises
+        ValueError where it is neither a text nor a list of texts."""
+        given = self.metadata.get("rubric") or []
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+            raise ValueError("metadata.rubric: must be a text, or a list of texts")
+        return tuple(found for each in texts for found in criteria(each))
+
+
+def criteria(rubric: str) -> tuple[str, ...]:
+    """The criteria of a rubric, one on each line."""
+    return tuple(line.strip() for line in rubric.splitlines() if line.strip())
+
+
+Check = Callable[[Question], object]
+"""Raises ValueError for a question that a run could do nothing with."""
+
+
+def has_golden_answers(question: Question) -> None:
+    """A question whose answers can be held against golden ones."""
+    if not question.golden_answers:
+        raise ValueError(
+            "golden_answers: none says anything, so no answer could be right; where none are known, let generate have "
+            "answers judged: --outcome judge, or --outcome rubric"
+        )
+
+
+def _names(listed: object) -> tuple[str, ...]:
+    """Each name of a list once, numbers by their spelling; empty for anything else, for metadata may hold anything."""
+    if not isinstance(listed, list):
+        return ()
+    return tuple(dict.fromkeys(str(each) for each in listed if isinstance(each, str | int) and str(each).strip()))
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSource:
+    """Where the questions of a run are: a checked file, and what names it in the configuration.
+
+    revision: commit of the Hub's repository, where the file came from there.
+    check: what every question of it has passed.
+    sha256: of the whole file, so that a larger `--limit` is the same source.
+    """
+
+    dataset: str
+    split: str
+    path: Path
+    sha256: str
+    total: int
+    revision: str | None = None
+    check: Check = has_golden_answers
+
+    def limited(self, limit: int | None) -> Questions:
+        """The first `limit` questions, to be read as often as one likes."""
+        return Questions(self, limit)
+
+    def read(self, limit: int | None = None) -> Iterator[Question]:
+        """The first `limit` questions in file order."""
+        with self.path.open("rb") as lines:
+            for number, line in enumerate(islice(lines, limit), start=1):
+                yield parse_question(line, where=f"{self.path}, line {number}", check=self.check)
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The first questions of a source, read from its file each time."""
+
+    source: QuestionSource
+    limit: int | None
+
+    def __iter__(self) -> Iterator[Question]:
+        return self.source.read(self.limit)
+
+    def __len__(self) -> int:
+        return min(self.source.total, self.limit or self.source.total)
+
+
+def open_questions(
+    path: Path, *, dataset: str, split: str, revision: str | None = None, check: Check = has_golden_answers
+) -> QuestionSource:
+    """Check a question file whole. Raises InputError naming the first bad line."""
+    digest = hashlib.sha256()
+    first_seen: dict[str, int] = {}
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                question = parse_question(line, where=f"{path}, line {number}", check=check)
+                if first_seen.setdefault(question.id, number) != number:
+                    raise InputError(
+                        f"{path}, line {number}: question id {question.id!r} was already used in line "
+                        f"{first_seen[question.id]}. Ids must be unique"
+                    )
+                digest.update(line)
+    except OSError as error:
+        raise InputError(f"cannot read the questions {path}: {error.strerror}") from error
+    if not first_seen:
+        raise InputError(f"the question file {path} is empty; it needs one question per line")
+    return QuestionSource(dataset, split, path, digest.hexdigest(), len(first_seen), revision, check)
+
+
+def parse_question(line: bytes, *, where: str, check: Check = has_golden_answers) -> Question:
+    """One line of a question file. Raises InputError naming `where`."""
+    try:
+        question = Question.model_validate(orjson.loads(line))
+        check(question)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
+    except ValidationError as error:
+        raise InputError(
+            f'{where} is no question ({first_error(error)}); it needs "id", "question" and a list "golden_answers"'
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{where} is no question ({error})") from error
+    return question
+
+
+def find_questions(
+    dataset: str, split: str, data_dir: Path | None, *, check: Check = has_golden_answers
+) -> QuestionSource:
+    """The questions of a named data set, from `data_dir` or else from the Hub.
+
+    Raises InputError for names that do not exist, saying which do.
+    """
+    if data_dir is None:
+        from reasonrag.data.datasets import download_questions
+
+        return download_questions(dataset, split, check=check)
+    folder = data_dir / dataset
+    if not folder.is_dir():
+        raise InputError(f"{data_dir} has no data set {dataset!r}; {choices(dataset, data_sets(data_dir))}")
+    path = folder / f"{split}.jsonl"
+    if not path.is_file():
+        splits = [each.stem for each in folder.glob("*.jsonl") if each.stem != "corpus"]
+        if not splits:
+            raise InputError(f"{folder} holds no questions; put them at {path}")
+        raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
+    return open_questions(path, dataset=dataset, split=split, check=check)
+
+
+def data_sets(data_dir: Path) -> list[str]:
+    """Names of the data sets in a directory. Raises InputError if there are none."""
+    if not data_dir.is_dir():
+        raise InputError(f"there is no data directory {data_dir}")
+    present = sorted(each.name for each in data_dir.iterdir() if (each / "corpus.jsonl").exists())
+    if not present:
+        raise InputError(f"{data_dir} holds no data set; put them at <dataset>/<split>.jsonl and corpus.jsonl")
+    return present

@@ -1,0 +1,189 @@
+"""`reasonrag ask`: one question, answered once by the agent, for somebody who watches.
+
+Writes nothing. Takes its parts from where `evaluate` does; what is known of the model's training is a warning here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from preference.records import ParseFailure, PassageRef
+from reasonrag.agent.agent import AgentStep
+from reasonrag.agent.from_settings import check_prices, find_corpus
+from reasonrag.agent.prompting import load_prompts, renderer_hash
+from reasonrag.concurrency import run_to_end
+from reasonrag.data.questions import Question
+from reasonrag.errors import InputError
+from reasonrag.evaluation.methods.methods import LinearAgent, Parts
+from reasonrag.evaluation.report import Asked
+from reasonrag.evaluation.settings import AskSettings
+from reasonrag.evaluation.subject.evaluated_model import find_subject, open_subject, policy_of
+from reasonrag.evaluation.subject.lineage import Lineage
+from reasonrag.exploration.session import SilentWatcher, Watcher
+from reasonrag.llm.budget import Caps, Ledger
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
+from reasonrag.retrieval.from_settings import object_or_name, open_retriever
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.settings import resolve
+
+QUESTION_ID = "asked"
+
+
+class _Capped:
+    """A `ChatModel` whose spending is counted, and held to caps, without a journal."""
+
+    def __init__(self, inner: ChatModel, ledger: Ledger) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._ledger = ledger
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        async with self._ledger.reserve(request) as reservation:
+            completions = await self._inner.complete(request)
+            reservation.settle(completions)
+        return completions
+
+    async def check(self) -> None:
+        await self._inner.check()
+
+    async def close(self) -> None:
+        """The model stays its owner's."""
+
+
+class TakenStep(BaseModel):
+    """A step of the answer to one question."""
+
+    action: Literal["think", "read", "conclude"]
+    response: str
+    action_type: str | None
+    content: str | None
+    passages: list[PassageRef] = []
+    parse_error: ParseFailure | None = None
+    repaired: bool = False
+
+
+class Answer(BaseModel):
+    """What the agent makes of one question."""
+
+    question: str
+    answer: str | None
+    """Null where a reply could not be read."""
+    model: str
+    steps: list[TakenStep]
+    evidence: list[str]
+    """What was reported of the passages, in order."""
+    sources: list[PassageRef]
+    """Passages that were shown, each once."""
+    grounded: bool | None
+    """Whether some passage that was shown holds the answer; null where that has no meaning."""
+    searches: int
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    warnings: list[str]
+
+
+def ask(
+    question: str,
+    *,
+    chat_model: ChatModel | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    told: Callable[[TakenStep], None] = lambda _: None,
+    **flags: Any,
+) -> Answer:
+    """Answer one question; the keyword arguments are the command's flags.
+
+    told: hears of every step when it is taken. Raises InputError before anything is asked, ModelError and
+    RetrievalError where no answer can be had, CapReached where the next reply could cross a cap.
+    """
+    retriever, named = object_or_name(retriever)
+    settings = resolve(AskSettings, "ask", flags | named)
+    if not question.strip():
+        raise InputError("the question is blank")
+    asked = Question(id=QUESTION_ID, question=question.strip())
+    return run_to_end(_ask(asked, settings, chat_model, retriever, watcher=watcher or SilentWatcher(), told=told))
+
+
+async def _ask(
+    question: Question,
+    settings: AskSettings,
+    chat_model: ChatModel | None,
+    retriever: Retriever | None,
+    *,
+    watcher: Watcher,
+    told: Callable[[TakenStep], None],
+) -> Answer:
+    steps: list[AgentStep] = []
+    subject, prompts = find_subject(settings, chat_model), load_prompts(settings.prompts)
+    policy = policy_of(subject, settings)
+    if settings.max_cost is not None:
+        check_prices(policy)
+    corpus = None if retriever else find_corpus(settings)
+    lineage = Lineage.of(subject, settings.trained_on)
+    async with AsyncExitStack() as opened:
+        if chat_model is None:
+            chat_model = await open_subject(subject, settings, opened, say=watcher.say)
+        if retriever is None:
+            retriever = await open_retriever(
+                settings, corpus, opened, say=watcher.say, before_building=[chat_model.check]
+            )
+        await chat_model.check()
+        asked = Asked(
+            renderer=renderer_hash(prompts),
+            top_k=settings.top_k,
+            retriever=retriever.identity,
+            max_steps=settings.steps,
+        )
+        warnings = lineage.warnings([question], asked)
+        for warning in warnings:
+            watcher.warn(warning)
+        caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
+        ledger = Ledger(policy.price, caps)
+        parts = Parts(
+            model=_Capped(chat_model, ledger),
+            retriever=retriever,
+            prompts=prompts,
+            sampling=policy.sampling,
+            top_k=settings.top_k,
+            max_steps=settings.steps,
+            seed=settings.seed,
+        )
+
+        def hear(step: AgentStep) -> None:
+            steps.append(step)
+            told(_taken(step))
+
+        attempt = await LinearAgent(parts.agent).attempt(question, hear)
+    return Answer(
+        question=question.question,
+        answer=attempt.answer,
+        model=policy.name,
+        steps=[_taken(each) for each in steps],
+        evidence=[step.content for step in steps if step.action_type == "evidence" and step.content],
+        sources=[PassageRef(id=each.id, title=each.title, score=each.score) for each in attempt.read],
+        grounded=steps[-1].grounded,
+        searches=attempt.searches,
+        calls=ledger.spent.calls,
+        prompt_tokens=ledger.spent.prompt,
+        completion_tokens=ledger.spent.completion,
+        cost_usd=ledger.cost,
+        warnings=warnings,
+    )
+
+
+def _taken(step: AgentStep) -> TakenStep:
+    return TakenStep(
+        action=step.state.action,
+        response=step.response,
+        action_type=step.action_type,
+        content=step.content,
+        passages=step.passage_refs or [],
+        parse_error=step.parse_error,
+        repaired=step.repaired,
+    )

@@ -1,0 +1,321 @@
+"""`reasonrag compare`: evaluations of the same questions held against each other, pair by pair.
+
+Decides what is compared with what (every condition with the first), which questions stand as examples, and what a
+difference is called in a sentence. What may be compared is decided in `conditions`, how sure a difference is in
+`paired`, what the files look like in `comparison` and `comparison_page`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from preference.export.exporting import INDENTED, replacing
+from reasonrag.errors import InputError
+from reasonrag.evaluation.comparison import (
+    COMPARISON,
+    Comparison,
+    ConditionRecord,
+    Delta,
+    Example,
+    ExampleAnswer,
+    ExampleStep,
+    Outcomes,
+    Pair,
+    Part,
+    Test,
+    Verdict,
+)
+from reasonrag.evaluation.conditions import (
+    Condition,
+    changed,
+    common_questions,
+    doubts,
+    read_conditions,
+)
+from reasonrag.evaluation.metrics import METRICS
+from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, drawing, page
+from reasonrag.evaluation.predictions import Prediction
+from reasonrag.evaluation.settings import CompareSettings
+from reasonrag.evaluation.statistics import Values, differences, significance
+from reasonrag.exploration.summary import versions
+from reasonrag.redaction import hidden_in, secrets
+from reasonrag.settings import resolve
+
+OF_PARTS = ("em", "f1", "cover_em")
+"""Metrics of the questions of a type, or of as many hops."""
+TESTED = ("em", "cover_em")
+LONGEST_STEP = 240
+"""Characters of a reply in an example."""
+
+
+def compare(runs: Sequence[str | Path] = (), *, out: str | Path | None = None, **flags: Any) -> Comparison:
+    """Hold evaluations against the first of them, and write `compare.json`, `compare.md` and `compare.svg`.
+
+    runs: directories of `evaluate`. out: where to write [default: `compare-A-B` beside the first]. Other settings as
+    `CompareSettings`, group among them: `["NAME=DIR,DIR"]`. Raises InputError for what does not compare.
+    """
+    return compare_into(runs, flags | {"out": out})[0]
+
+
+def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[Comparison, Path]:
+    """The same, and where it was written."""
+    settings = resolve(CompareSettings, "compare", flags)
+    conditions = read_conditions([Path(each) for each in runs], settings.group)
+    comparison, out = compared(conditions, settings), settings.out or default_out(conditions)
+    write(comparison, out)
+    return comparison, out
+
+
+def compared(conditions: Sequence[Condition], settings: CompareSettings) -> Comparison:
+    """The comparison itself; nothing is written."""
+    questions, left_out = common_questions(conditions)
+    reference, *others = conditions
+    first = reference.first.report
+    return Comparison(
+        dataset=first.dataset,
+        split=first.split,
+        questions=len(questions),
+        left_out=asdict(left_out),
+        confidence=settings.confidence,
+        bootstrap=settings.bootstrap,
+        seed=settings.seed,
+        conditions=[_condition(each, questions) for each in conditions],
+        pairs=[_Pairing(reference, each, questions, settings).pair() for each in others],
+        warnings=doubts(conditions, left_out),
+        versions=versions(),
+    )
+
+
+def write(comparison: Comparison, out: Path) -> None:
+    """The three files; each takes its place when it is whole."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in (
+            (DRAWING, drawing(comparison).encode()),
+            (PAGE, page(comparison).encode()),
+            (COMPARISON, orjson.dumps(hidden_in(comparison.model_dump(mode="json"), secrets()), option=INDENTED)),
+        ):
+            with replacing(out / name) as file:
+                file.write(content)
+    except OSError as error:
+        raise InputError(f"cannot write the comparison to {out}: {error.strerror}; choose another --out") from error
+
+
+def default_out(conditions: Sequence[Condition]) -> Path:
+    """`compare-A-B` beside the first evaluation; of many conditions the first and how many more."""
+    names = ["".join(c if c.isalnum() or c in "._-" else "-" for c in each.name)[:60] for each in conditions]
+    shown = names if len(names) <= 3 else [names[0], f"and-{len(names) - 1}-more"]  # noqa: PLR2004 - a name to read
+    return conditions[0].first.path.parent / "-".join(["compare", *shown])
+
+
+def _condition(condition: Condition, questions: Sequence[str]) -> ConditionRecord:
+    report = condition.first.report
+    found = {name: condition.values(name, questions) for name in METRICS}
+    return ConditionRecord(
+        name=condition.name,
+        runs=[str(each.path) for each in condition.seeds],
+        method=report.method,
+        model=report.model,
+        seeds=[each.report.seed for each in condition.seeds],
+        metrics={name: _mean(values) for name, values in found.items()},
+    )
+
+
+def _mean(values: Values) -> float | None:
+    known = values[:, ~np.isnan(values).any(axis=0)]
+    return round(float(known.mean()), 12) if known.size else None
+
+
+class _Pairing:
+    """One condition against the reference, on these questions."""
+
+    def __init__(
+        self, reference: Condition, other: Condition, questions: Sequence[str], settings: CompareSettings
+    ) -> None:
+        self.reference, self.other, self.questions, self.settings = reference, other, questions, settings
+        self.values = {name: (reference.values(name, questions), other.values(name, questions)) for name in METRICS}
+        self.em, self.cover = (_change(*self.values[name]) for name in ("em", "cover_em"))
+
+    def pair(self) -> Pair:
+        deltas = self._deltas(METRICS, np.arange(len(self.questions)))
+        tests = self._tests()
+        verdict = self._verdict(deltas, tests)
+        return Pair(
+            reference=self.reference.name,
+            other=self.other.name,
+            verdict=verdict,
+            sentence=sentence(
+                verdict,
+                deltas,
+                tests,
+                reference=self.reference.name,
+                other=self.other.name,
+                confidence=self.settings.confidence,
+            ),
+            metrics=deltas,
+            tests=tests,
+            outcomes=self._outcomes(np.arange(len(self.questions))),
+            by_type=self._parts(lambda each: each.type),
+            by_hops=self._parts(lambda each: each.hops),
+            changed=changed(self.reference, self.other),
+            wins=self._examples(self.em > 0),
+            losses=self._examples(self.em < 0),
+        )
+
+    def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, Delta]:
+        chosen = {name: tuple(side[:, columns] for side in self.values[name]) for name in names}
+        found = differences(
+            [(one, other) for one, other in chosen.values()],
+            resamples=self.settings.bootstrap,
+            seed=self.settings.seed,
+            confidence=self.settings.confidence,
+        )
+        return {
+            name: Delta(**asdict(each)) for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS
+        }
+
+    def _tests(self) -> dict[str, Test]:
+        found = {name: significance(*self.values[name], seed=self.settings.seed) for name in TESTED}
+        return {name: Test(test=each.test, p=float(f"{each.p:.6g}")) for name, each in found.items() if each}
+
+    def _verdict(self, deltas: dict[str, Delta], tests: dict[str, Test]) -> Verdict:
+        if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):
+            return "identical"
+        em, cover = (surely(name, deltas, tests, self.settings.confidence) for name in TESTED)
+        if em == 0:
+            return "no_difference"
+        if em > 0:
+            return "gain" if cover > 0 else "style_gain"
+        return "loss" if cover < 0 else "style_loss"
+
+    def _outcomes(self, columns: np.ndarray[Any, Any]) -> Outcomes:
+        em, alike = self.em[columns], self.cover[columns] == 0
+        return Outcomes(
+            wins=int((em > 0).sum()),
+            losses=int((em < 0).sum()),
+            ties=int((em == 0).sum()),
+            style_wins=int(((em > 0) & alike).sum()),
+            style_losses=int(((em < 0) & alike).sum()),
+        )
+
+    def _parts(self, key: Callable[[Prediction], str | int | None]) -> dict[str, Part]:
+        """By what the reference's first seed says of a question; those of which it says nothing are in no part."""
+        said = [key(self.reference.first.predictions[each]) for each in self.questions]
+        present = sorted({each for each in said if each is not None}, key=lambda each: (isinstance(each, str), each))
+        parts = {}
+        for each in present:
+            columns = np.flatnonzero([one == each for one in said])
+            parts[str(each)] = Part(
+                questions=len(columns), metrics=self._deltas(OF_PARTS, columns), outcomes=self._outcomes(columns)
+            )
+        return parts
+
+    def _examples(self, chosen: np.ndarray[Any, Any]) -> list[Example]:
+        """Those that are no matter of style go first; among equals a draw by the seed."""
+
+        def rank(position: int) -> tuple[float, str]:
+            lot = hashlib.sha256(f"{self.settings.seed}\0{self.questions[position]}".encode()).hexdigest()
+            return -abs(float(self.cover[position])), lot
+
+        places = sorted((int(each) for each in np.flatnonzero(chosen)), key=rank)[: self.settings.examples]
+        return [self._example(self.questions[each], style=self.cover[each] == 0) for each in places]
+
+    def _example(self, id_: str, *, style: bool) -> Example:
+        ours, theirs = (each.first.predictions[id_] for each in (self.reference, self.other))
+        return Example(
+            question_id=id_,
+            question=ours.question,
+            golden_answers=ours.golden_answers,
+            style=bool(style),
+            reference=_example_answer(ours),
+            other=_example_answer(theirs),
+        )
+
+
+def _change(one: Values, other: Values) -> Values:
+    """Per question, of the means over seeds."""
+    change: Values = np.round(other.mean(axis=0) - one.mean(axis=0), 12)
+    return change
+
+
+def _example_answer(prediction: Prediction) -> ExampleAnswer:
+    steps = [
+        ExampleStep(action=each.action, said=_shortened(each.response if each.content is None else each.content))
+        for each in prediction.steps
+    ]
+    return ExampleAnswer(answer=prediction.answer, em=prediction.em, cover_em=prediction.cover_em, steps=steps)
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_STEP else f"{text[: LONGEST_STEP - 1]}…"
+
+
+# -- in words --------------------------------------------------------------------------------------------------
+
+
+def surely(metric: str, deltas: dict[str, Delta], tests: dict[str, Test], confidence: float) -> int:
+    """1 or -1 where a metric is higher or lower by its interval and by its test; else 0."""
+    return deltas[metric].side if metric in tests and tests[metric].p <= 1 - confidence else 0
+
+
+def sentence(
+    verdict: Verdict,
+    deltas: dict[str, Delta],
+    tests: dict[str, Test],
+    *,
+    reference: str,
+    other: str,
+    confidence: float,
+) -> str:
+    """What the difference comes to, no more than intervals and tests carry."""
+    em, cover = points(deltas["em"]), points(deltas["cover_em"])
+    sure = f"{confidence:.0%} interval"
+    its_side = surely("cover_em", deltas, tests, confidence)
+    said: dict[Verdict, str] = {
+        "identical": f"{other} and {reference} have the same numbers on every question.",
+        "gain": f"{other} is better than {reference}: EM {em}, and cover-EM gains, too: {cover} ({sure}s without 0).",
+        "style_gain": (
+            f"{other} has a higher EM than {reference}: {em}; but cover-EM {_does_not(its_side, 'gain')}: "
+            f"{cover}. That may be the style of the answers and does not count as a gain."
+        ),
+        "loss": f"{other} is worse than {reference}: EM {em}, and cover-EM loses, too: {cover} ({sure}s without 0).",
+        "style_loss": (
+            f"{other} has a lower EM than {reference}: {em}; but cover-EM {_does_not(its_side, 'lose')}: "
+            f"{cover}. That may be the style of the answers."
+        ),
+        "no_difference": f"No difference in EM is shown between {other} and {reference}: {em}, "
+        + _why_none(deltas["em"], tests.get("em"), sure),
+    }
+    beside = f" Cover-EM {_does_not(its_side)}: {cover}." if verdict == "no_difference" and its_side else ""
+    return said[verdict] + beside
+
+
+def _does_not(side: int, verb: str = "change") -> str:
+    """What cover-EM does where EM does something else."""
+    return {0: f"is not shown to {verb}", 1: "gains", -1: "loses"}[side]
+
+
+def _why_none(em: Delta, test: Test | None, sure: str) -> str:
+    """Why nothing is shown, and what could have been."""
+    if em.low is None or em.high is None or test is None:
+        return "without a question to tell."
+    if em.value == em.low == em.high == 0:
+        return "it is the same on every question."
+    if em.side:
+        return f"but too few questions differ: a test gives p = {test.p:.2g}."
+    return f"{sure} with 0. {em.n:,} questions show differences from about {50 * (em.high - em.low):.1f} points on."
+
+
+def points(delta: Delta) -> str:
+    """In points of a hundred, with the interval."""
+    if delta.value is None or delta.low is None or delta.high is None:
+        return "nothing to compare"
+    return f"{100 * delta.value:+.1f} points [{100 * delta.low:+.1f}, {100 * delta.high:+.1f}]"

@@ -1,0 +1,357 @@
+"""`reasonrag evaluate`: many questions answered by one method, scored, and written to a run directory with intervals.
+
+Resolves settings into parts and says what the run's configuration is. What is known of the model's training is held
+against the questions and the conditions before anything is asked. What a method does, how a session goes and what is
+measured are decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from preference.candidates import is_training_split
+from reasonrag.agent.from_settings import Policy, check_prices, find_data, shown_sampling, shown_urls
+from reasonrag.agent.model_calls import Asker
+from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
+from reasonrag.concurrency import run_to_end
+from reasonrag.data.questions import Question, QuestionSource, has_golden_answers
+from reasonrag.errors import InputError
+from reasonrag.evaluation.attempts import Method
+from reasonrag.evaluation.judge import Judge, judge_policy, open_judge
+from reasonrag.evaluation.methods.methods import NoPassages, Parts, asked_by, identity_of, method_for
+from reasonrag.evaluation.metrics import Means, latency_of
+from reasonrag.evaluation.pages.page import write_page
+from reasonrag.evaluation.predictions import Prediction, write_predictions
+from reasonrag.evaluation.report import Asked, Check, Latency, Report, Spent, read_report
+from reasonrag.evaluation.session import Outcome, Sitting
+from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
+from reasonrag.evaluation.subject.evaluated_model import Subject, find_subject, open_subject, policy_of
+from reasonrag.evaluation.subject.lineage import Lineage
+from reasonrag.exploration.generate import config_hash
+from reasonrag.exploration.run_directory import FAILURES, JOURNAL, ROLLOUTS, has_answers, keep_config, only_writer
+from reasonrag.exploration.session import SilentWatcher, Watcher
+from reasonrag.exploration.summary import versions
+from reasonrag.llm.budget import Caps, Ledger, Tokens
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.failures import FailureLog
+from reasonrag.llm.journal import Journal, JournaledModel, open_journal
+from reasonrag.llm.models import Models
+from reasonrag.retrieval.from_settings import object_or_name, open_retriever
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.settings import resolve
+
+BEFORE_SEARCHING = ("renderer", "top_k", "max_steps")
+"""Conditions that can be checked before an index is built."""
+
+
+def evaluate(
+    *,
+    chat_model: ChatModel | None = None,
+    judge_chat_model: ChatModel | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    **flags: Any,
+) -> Report:
+    """Answer questions and measure the answers; the keyword arguments are the command's flags.
+
+    chat_model, judge_chat_model, retriever: used instead of what the settings would build; a retriever may also be
+    named as --retriever does.
+    Works inside a running event loop too. Raises InputError before anything is asked; RunStopped where a cap, a lost
+    endpoint or a full disk ended it, and KeyboardInterrupt after Ctrl-C: what was answered is kept, and the same call
+    goes on. Failed questions are in the report.
+    """
+    retriever, named = object_or_name(retriever)
+    settings = resolve(EvaluateSettings, "evaluate", flags | named)
+    return run_to_end(_evaluate(settings, chat_model, judge_chat_model, retriever, watcher or SilentWatcher()))
+
+
+async def _evaluate(
+    settings: EvaluateSettings,
+    chat_model: ChatModel | None,
+    judge_chat_model: ChatModel | None,
+    retriever: Retriever | None,
+    watcher: Watcher,
+) -> Report:
+    """`evaluate` for settings that are resolved already."""
+    searched = settings.method not in SEARCHLESS
+    if retriever is None and not searched:
+        retriever = NoPassages()
+    source, corpus = find_data(settings, _answerable, searched=searched)
+    questions = list(source.limited(settings.limit))
+    subject, prompts = find_subject(settings, chat_model), load_prompts(settings.prompts)
+    policy, judge = policy_of(subject, settings), judge_policy(settings, judge_chat_model)
+    if settings.max_cost is not None:
+        check_prices(policy, judge=judge)
+    if (settings.run / ROLLOUTS).exists():
+        raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
+    split = f"{source.dataset}/{source.split}"
+    lineage = Lineage.of(subject, settings.trained_on)
+    checks = [lineage.seen(questions, split, settings.allow)]
+    asked = Asked(renderer=renderer_hash(prompts), top_k=settings.top_k, retriever="", max_steps=settings.steps)
+    if settings.method == "agent":
+        checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
+    async with AsyncExitStack() as opened:
+        if chat_model is None and not (subject.served_here or has_answers(settings.run)):
+            chat_model = await open_subject(subject, settings, opened, say=watcher.say)
+        if retriever is None:
+            checking = [chat_model.check] if chat_model else []
+            retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checking)
+        asked = asked.model_copy(update={"retriever": retriever.identity})
+        if settings.method == "agent":
+            checks += lineage.held_against(asked, ["retriever"], settings.allow)
+        asked = asked_by(settings.method, asked)
+        plan = _Plan(settings, source, questions, subject, policy, judge, prompts, retriever, asked, lineage, checks)
+        for warning in plan.warnings:
+            watcher.warn(warning)
+        try:
+            opened.enter_context(only_writer(settings.run))
+        except OSError as error:
+            raise InputError(f"cannot write the run directory {settings.run}: {error.strerror}") from error
+        keep_config(settings.run, plan.config, held=has_answers(settings.run))
+        return await _Run(plan, chat_model, judge_chat_model, watcher).carry_out()
+
+
+def _answerable(question: Question) -> None:
+    try:
+        has_golden_answers(question)
+    except ValueError:
+        raise ValueError("golden_answers: none says anything, so no answer to it could be scored") from None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is asked of whom, as resolved and checked."""
+
+    settings: EvaluateSettings
+    source: QuestionSource
+    questions: list[Question]
+    subject: Subject
+    policy: Policy
+    judge: Policy | None
+    prompts: Prompts
+    retriever: Retriever
+    asked: Asked
+    lineage: Lineage
+    checks: list[Check]
+
+    @property
+    def warnings(self) -> list[str]:
+        found = [f"{each.message} (--allow)" for each in self.checks if each.outcome == "allowed"]
+        found += [self.lineage.unknown] if self.lineage.unknown else []
+        if is_training_split(self.source.split):
+            found.append(
+                f"{self.source.dataset}/{self.source.split} is a split for training; what is measured on it says "
+                "little of a model that was trained on questions of that split"
+            )
+        return found
+
+    @property
+    def decides_answers(self) -> dict[str, Any]:
+        return {
+            "dataset": self.source.dataset,
+            "split": self.source.split,
+            "questions_sha256": self.source.sha256,
+            "retriever": self.asked.retriever,
+            "top_k": self.asked.top_k,
+            "model": self.policy.name,
+            "sampling": shown_sampling(self.policy.sampling),
+            "seed": self.settings.seed,
+        } | identity_of(self.settings, self.prompts)
+
+    @property
+    def config_hash(self) -> str:
+        return config_hash(self.decides_answers)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Content of config.json."""
+        return {
+            "config_hash": self.config_hash,
+            "decides_answers": self.decides_answers,
+            "operational": {"questions": str(self.source.path), "settings": self.shown_settings},
+            "versions": versions(),
+        }
+
+    @property
+    def shown_settings(self) -> dict[str, Any]:
+        """As they were resolved, addresses without users, passwords and queries."""
+        settings = self.settings
+        addresses = settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
+        shown = {"base_url": shown_urls(addresses), "judge_base_url": shown_urls(settings.judge_base_url)}
+        return settings.model_dump(mode="json") | shown
+
+    def parts(self, model: ChatModel) -> Parts:
+        return Parts(
+            model=model,
+            retriever=self.retriever,
+            prompts=self.prompts,
+            sampling=self.policy.sampling,
+            top_k=self.settings.top_k,
+            max_steps=self.settings.steps,
+            seed=self.settings.seed,
+        )
+
+    def judge_of(self, model: ChatModel) -> Judge:
+        if self.judge is None:
+            raise ValueError("no judge is asked")
+        return Judge(Asker(model, self.prompts, self.judge.sampling, self.settings.seed))
+
+
+@dataclass
+class _Run:
+    """One session of a run directory that is locked and has its configuration."""
+
+    plan: _Plan
+    chat_model: ChatModel | None
+    judge_chat_model: ChatModel | None
+    watcher: Watcher
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    latency: Latency = field(default_factory=Latency)
+
+    async def carry_out(self) -> Report:
+        """Answer every question, from the journal or anew, and write what came of it."""
+        plan, settings = self.plan, self.plan.settings
+        seen: set[str] = set()  # questions that the journal has something of
+
+        def wanted(question_id: str) -> bool:
+            seen.add(question_id)
+            return True
+
+        async with AsyncExitStack() as opened:
+            journal = await opened.enter_async_context(open_journal(settings.run / JOURNAL, wanted=wanted))
+            failures = opened.enter_context(FailureLog(settings.run / FAILURES))
+            method_of = partial(_method, plan)
+            sitting = Sitting(plan.questions, method_of, plan.judge_of, failures, self.watcher, settings.concurrency)
+            if seen:
+                self.outcomes = await sitting.replay(self._behind(journal, None, None))
+            owed = [each for each in plan.questions if each.id not in self.outcomes]
+            if owed:
+                models = self._behind(journal, *await self._open(opened))
+                cost = await self._ask(sitting, models, owed, fresh={each.id for each in owed} - seen)
+            else:
+                self.watcher.started(total=len(plan.questions), done=len(plan.questions))
+                self.watcher.ended()
+                cost = self._behind(journal, None, None).cost
+        report = self._report(cost)
+        self._write(report)
+        return report
+
+    async def _ask(self, sitting: Sitting, models: Models, owed: list[Question], *, fresh: set[str]) -> float | None:
+        """Ask for what is owed; dollars spent in all sessions. Says how far it came where it is stopped."""
+        began, before = time.monotonic(), models.teacher.ledger.spent.completion
+        found = await sitting.ask(models, owed, fresh)
+        self.outcomes |= found
+        self.latency = latency_of(
+            [each.seconds for each in found.values() if each.seconds is not None and each.prediction.error is None],
+            session=time.monotonic() - began,
+            tokens=models.teacher.ledger.spent.completion - before,
+            concurrency=self.plan.settings.concurrency,
+        )
+        return models.cost
+
+    async def _open(self, opened: AsyncExitStack) -> tuple[ChatModel, ChatModel | None]:
+        """The models themselves, when something is owed: a server of a folder takes its time to start."""
+        plan = self.plan
+        model = self.chat_model or await open_subject(plan.subject, plan.settings, opened, say=self.watcher.say)
+        if plan.judge is None:
+            return model, None
+        return model, self.judge_chat_model or await open_judge(plan.judge.name, plan.settings, opened)
+
+    def _behind(self, journal: Journal, model: ChatModel | None, judge: ChatModel | None) -> Models:
+        """The models behind the journal and one set of caps; None where only the journal answers."""
+        plan, settings, spent = self.plan, self.plan.settings, journal.delivered_by
+        caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
+        ledger = Ledger(plan.policy.price, caps, spent=spent.get(None, Tokens()))
+        answering = JournaledModel(model, journal, name=plan.policy.name, ledger=ledger)
+        if plan.judge is None:
+            return Models(answering)
+        name = f"{plan.judge.name} (judge)"
+        beside = ledger.beside(plan.judge.price, spent.get(name, Tokens()))
+        return Models(answering, JournaledModel(judge, journal, name=name, ledger=beside, recorded_as=name))
+
+    def _report(self, cost: float | None) -> Report:
+        plan, settings = self.plan, self.plan.settings
+        outcomes = [self.outcomes[each.id] for each in plan.questions]
+        predictions = [each.prediction for each in outcomes]
+        means = Means(settings.bootstrap, settings.confidence, settings.bootstrap_seed)
+        causes = Counter(each.error.cause for each in predictions if each.error)
+        answered = [each for each in predictions if each.error is None]
+        unjudged = Counter(each.unjudged for each in outcomes if each.unjudged)
+        return Report(
+            run=str(settings.run),
+            dataset=plan.source.dataset,
+            split=plan.source.split,
+            questions_sha256=plan.source.sha256,
+            questions=len(predictions),
+            answered=len(answered),
+            failed=causes.total(),
+            failures_by_cause=dict(causes.most_common()),
+            unjudged_by_cause=dict(unjudged.most_common()),
+            method=settings.method,
+            model=plan.policy.name,
+            judge=plan.judge.name if plan.judge else None,
+            asked=plan.asked,
+            config_hash=plan.config_hash,
+            seed=settings.seed,
+            confidence=settings.confidence,
+            bootstrap=settings.bootstrap,
+            bootstrap_seed=settings.bootstrap_seed,
+            metrics=means.of(predictions),
+            by_type=means.groups(predictions, lambda each: each.type),
+            by_hops=means.groups(predictions, lambda each: each.hops),
+            parse_failures_by_cause=_parse_failures(answered),
+            usage=_spent(outcomes),
+            cost_usd=None if cost is None else round(cost, 8),
+            latency=self.latency if self.latency.questions else self._earlier_latency(),
+            checks=plan.checks,
+            provenance=plan.lineage.trained,
+            warnings=plan.warnings,
+            settings=plan.shown_settings,
+            versions=versions(),
+        )
+
+    def _earlier_latency(self) -> Latency:
+        """As the report said that this one takes the place of."""
+        try:
+            earlier = read_report(self.plan.settings.run)
+        except InputError:  # there is none, or none that can be read: it is written anew
+            return Latency()
+        return earlier.latency if earlier.config_hash == self.plan.config_hash else Latency()
+
+    def _write(self, report: Report) -> None:
+        folder = self.plan.settings.run
+        predictions = [self.outcomes[each.id].prediction for each in self.plan.questions]
+        write_predictions(folder, predictions)
+        report.write(folder)
+        write_page(folder, report, predictions)
+
+
+def _method(plan: _Plan, model: ChatModel) -> Method:
+    return method_for(plan.settings, plan.parts(model))
+
+
+def _parse_failures(predictions: Iterable[Prediction]) -> dict[str, int]:
+    steps = (step for each in predictions for step in each.steps)
+    return dict(Counter(step.parse_error for step in steps if step.parse_error is not None).most_common())
+
+
+def _spent(outcomes: Iterable[Outcome]) -> Spent:
+    answers = judgements = Tokens()
+    for each in outcomes:
+        answers += Tokens(each.prediction.calls, 0, each.prediction.prompt_tokens, each.prediction.completion_tokens)
+        judgements += each.judge
+    return Spent(
+        calls=answers.calls,
+        prompt_tokens=answers.prompt,
+        completion_tokens=answers.completion,
+        judge_calls=judgements.calls,
+        judge_prompt_tokens=judgements.prompt,
+        judge_completion_tokens=judgements.completion,
+    )

@@ -1,0 +1,1 @@
+"""The ways of answering that are compared: our agent and the baselines."""

@@ -1,0 +1,184 @@
+"""Methods to compare the agent with: no retrieval, standard RAG, Iter-RetGen, and Search-R1's loop.
+
+They ask the same model with the same sampling and search the same retriever. A reply that cannot be read is no answer,
+for a cause; the repair turn is the agent's, and no baseline has it. Decides what each method asks and when it stops;
+knows no golden answer and no score. The instructions are our own wording (`baseline_prompts`). Departures from what was
+published:
+
+1. Iter-RetGen (arXiv 2305.15294) shows demonstrations; here the instruction alone says what is wanted.
+2. Search-R1 (arXiv 2503.09516) continues one assistant turn, with what was found inside it. Chat endpoints begin a new
+   turn with every request, so each reply is an assistant turn of its own and what was found is the user turn after it:
+   the model's words stand where they stood in training, and so does the first user turn; what a trained model sees
+   beside that are the marks between turns. For its instruction to the letter, put it into
+   `--prompts DIR/baselines/search-r1.txt`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from preference import Message
+from preference.export.sanitize import plain_text
+from reasonrag.agent.model_calls import Asker
+from reasonrag.agent.parsing import ParseError, TaggedReply, parse_tagged
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import Question
+from reasonrag.evaluation.attempts import Attempt, AttemptStep
+from reasonrag.evaluation.methods.baseline_prompts import (
+    BaselinePrompts,
+    render_baseline,
+    search_r1_found,
+    search_r1_rethink,
+    search_r1_start,
+)
+from reasonrag.evaluation.settings import BaselineName
+from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
+
+_ANSWER_TAG = re.compile(r"<\s*/?\s*answer\s*>", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ClosedBook:
+    """The question alone. name: `direct`, or `cot` (reasoning step by step before the answer)."""
+
+    name: BaselineName
+    asker: Asker
+    prompts: BaselinePrompts
+
+    async def answer(self, question: Question) -> Attempt:
+        prompt = render_baseline(self.prompts, self.name, question.question)
+        step, answer = await _answered(self.asker, question, prompt)
+        return Attempt(answer, (step,))
+
+
+@dataclass(frozen=True)
+class IterRetGen:
+    """Search with the question and what was generated last, generate from what is found, and again; the last generation
+    answers (arXiv 2305.15294, section 3). With one iteration: standard RAG.
+
+    name: `iter-retgen`, or `rag`, whose instruction asks for the answer without reasoning.
+    """
+
+    name: BaselineName
+    asker: Asker
+    prompts: BaselinePrompts
+    retriever: Retriever
+    top_k: int
+    iterations: int
+
+    async def answer(self, question: Question) -> Attempt:
+        steps: list[AttemptStep] = []
+        read: dict[str, Passage] = {}
+        answer = None
+        for iteration in range(self.iterations):
+            generated = steps[-1].response if steps else ""
+            found = await self.retriever.retrieve(_query(question.question, generated), self.top_k)
+            read |= {each.id: each for each in found if each.id not in read}
+            prompt = render_baseline(self.prompts, self.name, question.question, found)
+            # the same passages make the same prompt, whose next draw must be another one
+            step, answer = await _answered(self.asker, question, prompt, found, sample=iteration)
+            steps.append(step)
+        return Attempt(answer, tuple(steps), self.iterations, tuple(read.values()))
+
+
+@dataclass(frozen=True)
+class SearchR1:
+    """Think, search, read, until there is an answer or the budget is spent (arXiv 2503.09516, algorithm 1).
+
+    max_searches: its action budget. A reply that is neither a search nor an answer takes one of them, too, and the
+    model is told so: that is the method's own. The reply after them must answer.
+    """
+
+    asker: Asker
+    prompts: BaselinePrompts
+    retriever: Retriever
+    top_k: int
+    max_searches: int
+    name: BaselineName = "search-r1"
+
+    async def answer(self, question: Question) -> Attempt:
+        messages = search_r1_start(self.prompts, question.question)
+        steps: list[AttemptStep] = []
+        read: dict[str, Passage] = {}
+        searches, shown = 0, tuple[Passage, ...]()
+        for left in range(self.max_searches, -1, -1):
+            reply, parsed = await _asked(self.asker, question, messages, ("search", "answer"))
+            steps.append(_step("think", reply, parsed, shown))
+            if isinstance(parsed, TaggedReply) and parsed.tag == "answer":
+                return Attempt(parsed.content, tuple(steps), searches, tuple(read.values()))
+            if left == 0:
+                if isinstance(parsed, TaggedReply):
+                    steps[-1] = AttemptStep("think", parsed.response, None, shown, "wrong_tag")
+                break
+            if isinstance(parsed, TaggedReply):
+                shown = tuple(await self.retriever.retrieve(parsed.content, self.top_k))
+                searches += 1
+                read |= {each.id: each for each in shown if each.id not in read}
+                messages += search_r1_found(parsed.response, shown)
+            elif parsed.cause == "withheld":  # asking the filter again would not help
+                break
+            else:
+                shown = ()
+                messages += search_r1_rethink(self.prompts, reply)
+        return Attempt(None, tuple(steps), searches, tuple(read.values()))
+
+
+Baseline = ClosedBook | IterRetGen | SearchR1
+
+
+def baseline(
+    name: BaselineName,
+    *,
+    asker: Asker,
+    prompts: BaselinePrompts,
+    retriever: Retriever,
+    top_k: int,
+    iterations: int,
+    max_searches: int,
+) -> Baseline:
+    """The method of this name."""
+    match name:
+        case "direct" | "cot":
+            return ClosedBook(name, asker, prompts)
+        case "rag":
+            return IterRetGen(name, asker, prompts, retriever, top_k, iterations=1)
+        case "iter-retgen":
+            return IterRetGen(name, asker, prompts, retriever, top_k, iterations)
+        case "search-r1":
+            return SearchR1(asker, prompts, retriever, top_k, max_searches)
+
+
+async def _answered(
+    asker: Asker,
+    question: Question,
+    prompt: tuple[Message, ...],
+    passages: list[Passage] | None = None,
+    *,
+    sample: int = 0,
+) -> tuple[AttemptStep, str | None]:
+    """A reply that must answer, and the answer."""
+    reply, parsed = await _asked(asker, question, prompt, ("answer",), sample=sample)
+    answer = parsed.content if isinstance(parsed, TaggedReply) else None
+    return _step("answer", reply, parsed, tuple(passages or ())), answer
+
+
+async def _asked(
+    asker: Asker, question: Question, prompt: tuple[Message, ...], tags: tuple[str, ...], *, sample: int = 0
+) -> tuple[str, TaggedReply | ParseError]:
+    stop = tuple(f"</{tag}>" for tag in tags)
+    [completion] = await asker.complete(question.id, prompt, [sample], stop)
+    reply = plain_text(completion.text)
+    return reply, parse_tagged(reply, tags=tags, finish_reason=completion.finish_reason)
+
+
+def _step(action: str, reply: str, parsed: TaggedReply | ParseError, passages: tuple[Passage, ...]) -> AttemptStep:
+    if isinstance(parsed, ParseError):
+        return AttemptStep(action, reply, None, passages, parsed.cause)
+    return AttemptStep(action, parsed.response, parsed.content, passages)
+
+
+def _query(question: str, generated: str) -> str:
+    """The question and what was generated last, no longer than a query may be."""
+    said = _ANSWER_TAG.sub(" ", generated)
+    return f"{question} {said}".strip().encode()[:QUERY_BYTES].decode("utf-8", "ignore")

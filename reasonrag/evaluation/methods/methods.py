@@ -1,0 +1,138 @@
+"""How a question is answered once: the linear agent as a method, and which method the settings name.
+
+Knows neither files nor scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reasonrag.agent.agent import Agent, AgentStep
+from reasonrag.agent.model_calls import Spending
+from reasonrag.agent.prompting import Prompts, renderer_hash
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import Question
+from reasonrag.evaluation.attempts import Attempt, AttemptStep, Method
+from reasonrag.evaluation.methods.baseline_prompts import baseline_hash, load_baseline_prompts
+from reasonrag.evaluation.methods.baselines import baseline
+from reasonrag.evaluation.report import Asked
+from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings, MethodName
+from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.retrieval.retriever import Retriever
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What every method is made of. model: tells the question of each request from its `question_id`."""
+
+    model: ChatModel
+    retriever: Retriever
+    prompts: Prompts
+    sampling: Sampling
+    top_k: int
+    max_steps: int
+    seed: int
+
+    @property
+    def agent(self) -> Agent:
+        return Agent(
+            model=self.model,
+            retriever=self.retriever,
+            prompts=self.prompts,
+            sampling=self.sampling,
+            top_k=self.top_k,
+            max_steps=self.max_steps,
+            seed=self.seed,
+        )
+
+
+class NoPassages:
+    """The retriever of who does not search: no index is opened for it."""
+
+    identity = "none"
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:  # noqa: ARG002 - a retriever's
+        return []
+
+
+def method_for(settings: EvaluateSettings, parts: Parts) -> Method:
+    """The method that the settings name."""
+    if settings.method == "agent":
+        return LinearAgent(parts.agent)
+    return baseline(
+        settings.method,
+        asker=parts.agent.asker,
+        prompts=load_baseline_prompts(settings.prompts),
+        retriever=parts.retriever,
+        top_k=parts.top_k,
+        iterations=settings.iterations,
+        max_searches=settings.max_searches,
+    )
+
+
+def asked_by(method: MethodName, asked: Asked) -> Asked:
+    """Those of an agent's conditions that a method has, too: only the agent has its prompts and its step budget, and
+    who does not search has no retriever."""
+    if method == "agent":
+        return asked
+    none = ["renderer", "max_steps", *(["top_k", "retriever"] if method in SEARCHLESS else [])]
+    return asked.model_copy(update=dict.fromkeys(none))
+
+
+def identity_of(settings: EvaluateSettings, prompts: Prompts) -> dict[str, Any]:
+    """What decides a method's answers beside questions, retriever, model, sampling and seed: for the configuration."""
+    if settings.method == "agent":
+        return {
+            "method": settings.method,
+            "renderer": renderer_hash(prompts),
+            "prompts": prompts.hash,
+            "max_steps": settings.steps,
+        }
+    shown = baseline_hash(load_baseline_prompts(settings.prompts), settings.method)
+    of_one = {"iter-retgen": {"iterations": settings.iterations}, "search-r1": {"max_searches": settings.max_searches}}
+    return {"method": settings.method, "baseline_prompts": shown} | of_one.get(settings.method, {})
+
+
+@dataclass(frozen=True)
+class LinearAgent:
+    """The agent that ReasonRAG defines, one step per state, as a trained model is used: no search over steps.
+
+    A reply that takes no step, after its repair turn too, ends the attempt without an answer.
+    """
+
+    agent: Agent
+    name: str = "agent"
+
+    async def answer(self, question: Question) -> Attempt:
+        return await self.attempt(question)
+
+    async def attempt(self, question: Question, told: Callable[[AgentStep], None] = lambda _: None) -> Attempt:
+        """One attempt. told: hears of every step when it is taken. Raises ModelError and RetrievalError."""
+        agent = replace(self.agent, spending=Spending())
+        state, steps = agent.start(question), list[AgentStep]()
+        while True:
+            [step] = await agent.sample(state, [0])
+            steps.append(step)
+            told(step)
+            if step.terminal:
+                break
+            state = await agent.next_state(step)
+        return Attempt(
+            answer=steps[-1].content,
+            steps=tuple(map(_recorded, steps)),
+            searches=sum(each.state.action == "read" for each in steps),
+            read=steps[-1].state.read,
+        )
+
+
+def _recorded(step: AgentStep) -> AttemptStep:
+    return AttemptStep(
+        action=step.state.action,
+        response=step.response,
+        content=step.content,
+        passages=step.state.passages if step.state.action == "read" else (),
+        parse_error=step.parse_error.cause if step.parse_error else None,
+        repaired=step.repaired,
+    )

@@ -1,0 +1,1 @@
+"""What `evaluate` and `compare` show: terminal tables, Markdown and HTML."""

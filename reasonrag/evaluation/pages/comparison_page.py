@@ -1,0 +1,278 @@
+"""`compare.md` and `compare.svg`: a comparison for people, from its record alone.
+
+Decides what is shown and how it is drawn. Text of models, data sets and people is escaped for Markdown, and in the
+drawing by the library that draws; nothing of it is markup.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from reasonrag.drawing import drawing_style
+from reasonrag.evaluation.comparison import Comparison, Delta, Example, ExampleAnswer, Pair, Part
+from reasonrag.evaluation.metrics import PER_QUESTION
+from reasonrag.evaluation.pages.page import NAMES
+from reasonrag.redaction import hidden, secrets
+from reasonrag.rendering import code, escaped
+from reasonrag.terminal import on_one_line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PAGE: Final = "compare.md"
+DRAWING: Final = "compare.svg"
+RULE = (
+    "A gain counts only if cover-EM gains, too: a model that words its answers as the golden ones are worded has a "
+    "higher EM without knowing more."
+)
+_ALWAYS = ("em", "f1", "cover_em")
+_DRAWN = ("em", "f1", "cover_em", "judged_right", "gold_recall", "no_answer")
+_TYPES_DRAWN = 12
+"""Types with the most questions; the others are in the table."""
+_SMALLEST_P = 1e-4
+_COLORS = ("#0b6e99", "#c4651b", "#5c7f2b", "#8a4fa0", "#b03a48", "#4d4d4d")
+_INK, _LINE = "#222222", "#d5d5d5"
+_STYLE = drawing_style(ink=_INK, line=_LINE, size=10, grid="x", without=("top", "right", "left"))
+
+
+def metric_name(metric: str) -> str:
+    return NAMES.get(metric, metric)
+
+
+def number(metric: str, value: float | None) -> str:
+    """A mean: shares in points of a hundred."""
+    if value is None:
+        return "-"
+    return f"{value:,.{_digits(metric)}f}" if metric in PER_QUESTION else f"{100 * value:.1f}"
+
+
+def _digits(metric: str) -> int:
+    return 2 if metric in ("searches", "calls") else 1
+
+
+def change(metric: str, delta: Delta) -> str:
+    """A difference with its interval, in the same unit."""
+    if delta.value is None or delta.low is None or delta.high is None:
+        return "-"
+    value, low, high = (each if metric in PER_QUESTION else 100 * each for each in (delta.value, delta.low, delta.high))
+    digits = _digits(metric)
+    return f"{value:+,.{digits}f} [{low:+,.{digits}f}, {high:+,.{digits}f}]"
+
+
+# -- compare.md ------------------------------------------------------------------------------------------------
+
+
+def page(comparison: Comparison) -> str:
+    """The whole file."""
+    names = [each.name for each in comparison.conditions]
+    seeds = any(len(each.runs) > 1 for each in comparison.conditions)
+    lines = [f"# {', '.join(escaped(each) for each in names[1:])} against {escaped(names[0])}", ""]
+    about = (
+        f"{comparison.questions:,} questions of {code(f'{comparison.dataset}/{comparison.split}')}; "
+        f"{comparison.confidence:.0%} intervals of a paired bootstrap over questions"
+        f"{' and seeds, too narrow where seeds are few' if seeds else ''} "
+        f"({comparison.bootstrap:,} resamples, seed {comparison.seed})"
+        f"{', not corrected for the number of comparisons' if len(comparison.pairs) > 1 else ''}. {RULE}"
+    )
+    lines += [about, ""]
+    lines += [f"- {escaped(each.sentence)}" for each in comparison.pairs]
+    lines += ["", *(f"- **Warning:** {escaped(each)}" for each in comparison.warnings)]
+    lines += ["", f"![Differences with their intervals, and wins and losses by type]({DRAWING})", ""]
+    lines += ["## Conditions", ""]
+    lines += _table(
+        ("condition", "method", "model", "runs", *(metric_name(each) for each in _present(comparison))),
+        [
+            (
+                escaped(each.name),
+                escaped(each.method),
+                code(each.model),
+                f"{len(each.runs)}",
+                *(number(metric, each.metrics.get(metric)) for metric in _present(comparison)),
+            )
+            for each in comparison.conditions
+        ],
+    )
+    for pair in comparison.pairs:
+        lines += _pair(pair)
+    return hidden("\n".join(lines).rstrip() + "\n", secrets())
+
+
+def _present(comparison: Comparison) -> list[str]:
+    """Metrics of which some condition has anything; those of answers always."""
+    conditions = comparison.conditions
+    return [each for each in conditions[0].metrics if each in _ALWAYS or any(one.metrics[each] for one in conditions)]
+
+
+def _pair(pair: Pair) -> list[str]:
+    lines = ["", f"## {escaped(pair.other)} against {escaped(pair.reference)}", "", escaped(pair.sentence), ""]
+    lines += _table(
+        ("metric", "questions", "reference", "other", "difference"),
+        [
+            (
+                metric_name(name),
+                f"{each.n:,}",
+                number(name, each.reference),
+                number(name, each.other),
+                change(name, each),
+            )
+            for name, each in told(pair)
+        ],
+    )
+    lines += ["", tally(pair), ""]
+    for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
+        if parts:
+            lines += [*_table((title, "questions", "EM", "F1", "cover-EM", "wins", "losses", "ties"), _rows(parts)), ""]
+    if pair.changed:
+        lines += ["What decides answers and is not the same:", "", *(f"- {code(each)}" for each in pair.changed), ""]
+    for title, examples in (("Wins", pair.wins), ("Losses", pair.losses)):
+        if examples:
+            lines += [f"### {title}, some of them", ""]
+            lines += [line for each in examples for line in _example(each, pair)]
+    return lines
+
+
+def told(pair: Pair) -> list[tuple[str, Delta]]:
+    """Metrics by name, without those of which both have nothing at all: `malformed` of none, say."""
+    return [(name, each) for name, each in pair.metrics.items() if each.reference or each.other or name in _ALWAYS]
+
+
+def tally(pair: Pair) -> str:
+    """Wins, losses and ties in a sentence, with the test."""
+    outcomes, test = pair.outcomes, pair.tests.get("em")
+    text = f"EM: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties"
+    if outcomes.style_wins or outcomes.style_losses:
+        text += f" ({outcomes.style_wins:,} and {outcomes.style_losses:,} of them with equal cover-EM)"
+    if test:
+        named = "McNemar's exact test" if test.test == "exact" else "permutation test by Monte Carlo"
+        text += f"; {named}: p {'< 0.0001' if test.p < _SMALLEST_P else f'= {test.p:.2g}'}"
+    return f"{text}."
+
+
+def _rows(parts: dict[str, Part]) -> Iterable[Sequence[str]]:
+    for name, part in parts.items():
+        outcomes = part.outcomes
+        shown = [change(metric, part.metrics[metric]) for metric in ("em", "f1", "cover_em")]
+        counts = [f"{each:,}" for each in (outcomes.wins, outcomes.losses, outcomes.ties)]
+        yield escaped(name), f"{part.questions:,}", *shown, *counts
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(each)} |" for each in (head, ["---"] * len(head), *rows)]
+
+
+def _example(example: Example, pair: Pair) -> list[str]:
+    golden = " or ".join(escaped(each) for each in example.golden_answers) or "(none)"
+    style = " *(cover-EM is equal: style)*" if example.style else ""
+    return [
+        f"- **{escaped(example.question)}** {code(example.question_id)}, golden: {golden}{style}",
+        *_answer(pair.reference, example.reference),
+        *_answer(pair.other, example.other),
+        "",
+    ]
+
+
+def _answer(name: str, said: ExampleAnswer) -> list[str]:
+    answer = "no answer" if said.answer is None else f"answers **{escaped(said.answer)}**"
+    steps = [f"    - {escaped(each.action)}: {escaped(each.said)}" for each in said.steps]
+    return [f"  - {escaped(name)} {answer}", *steps]
+
+
+# -- compare.svg -----------------------------------------------------------------------------------------------
+
+
+def drawing(comparison: Comparison) -> str:
+    """Differences with their intervals, and wins and losses by type, as one picture that stands by itself."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    pairs = comparison.pairs
+    present = {name for pair in pairs for name, _ in told(pair)}
+    metrics = [each for each in _DRAWN if each in present]
+    parts = _drawn_parts(comparison)
+    rows = max(len(metrics), len(parts)) * max(1.0, 0.45 * len(pairs))
+    content = io.StringIO()
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # letters are drawn by whoever shows the file, whose fonts are not those that are missing here
+        warnings.filterwarnings("ignore", r"Glyph .* missing")
+        figure = Figure(figsize=(9.6, 1.9 + 0.42 * rows), layout="constrained")
+        FigureCanvasSVG(figure)
+        left, right = figure.subplots(1, 2)
+        _draw_metrics(left, pairs, metrics, confidence=comparison.confidence)
+        _draw_outcomes(right, pairs, parts)
+        whose = f"{_label(pairs[0].other)} " if len(pairs) == 1 else ""
+        reference = _label(comparison.conditions[0].name)
+        figure.suptitle(f"{whose}against {reference}, {comparison.questions:,} questions")
+        if len(pairs) > 1:
+            handles, labels = left.get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        figure.savefig(content, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    return re.sub(r"<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL)
+
+
+def _drawn_parts(comparison: Comparison) -> list[str | None]:
+    """Names of types, those with most questions; None for all questions where there are no types."""
+    found = comparison.pairs[0].by_type
+    names: list[str | None] = [*sorted(found, key=lambda name: (-found[name].questions, name))[:_TYPES_DRAWN]]
+    return names or [None]
+
+
+def _places(rows: int, pairs: int, position: int) -> list[float]:
+    """Where the marks of one pair are: rows from the top, pairs beside each other in each."""
+    return [-row - (position - (pairs - 1) / 2) * 0.7 / pairs for row in range(rows)]
+
+
+def _draw_metrics(axes: Axes, pairs: Sequence[Pair], metrics: Sequence[str], *, confidence: float) -> None:
+    for position, pair in enumerate(pairs):
+        color = _COLORS[position % len(_COLORS)]
+        label = _label(pair.other)
+        for y, metric in zip(_places(len(metrics), len(pairs), position), metrics, strict=True):
+            delta = pair.metrics.get(metric)
+            if delta is None or delta.value is None or delta.low is None or delta.high is None:
+                continue
+            axes.plot([100 * delta.low, 100 * delta.high], [y, y], color=color, linewidth=2.2)
+            axes.plot(100 * delta.value, y, "o", color=color, markersize=5.5, label=label)
+            label = ""
+    axes.axvline(0, color=_INK, linewidth=0.9)
+    axes.set_yticks([-row for row in range(len(metrics))], [metric_name(each) for each in metrics])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(-len(metrics) + 0.4, 0.6)
+    axes.set_xlabel(f"difference in points, {confidence:.0%} interval")
+
+
+def _draw_outcomes(axes: Axes, pairs: Sequence[Pair], parts: Sequence[str | None]) -> None:
+    """Losses to the left of 0, wins to the right; what is a matter of style is hatched."""
+    from matplotlib.ticker import MaxNLocator
+
+    height = 0.7 / len(pairs)
+    for position, pair in enumerate(pairs):
+        color = _COLORS[position % len(_COLORS)]
+        for y, name in zip(_places(len(parts), len(pairs), position), parts, strict=True):
+            part = pair.by_type.get(name) if name is not None else None
+            if name is not None and part is None:
+                continue
+            outcomes = pair.outcomes if part is None else part.outcomes
+            wins, losses = outcomes.wins - outcomes.style_wins, outcomes.losses - outcomes.style_losses
+            axes.barh(y, wins, height, color=color)
+            axes.barh(y, outcomes.style_wins, height, left=wins, color="none", edgecolor=color, hatch="////")
+            axes.barh(y, -losses, height, color=color, alpha=0.55)
+            axes.barh(y, -outcomes.style_losses, height, left=-losses, color="none", edgecolor=color, hatch="////")
+    axes.axvline(0, color=_INK, linewidth=0.9)
+    widest = max(map(abs, axes.dataLim.intervalx))
+    axes.set_xlim(-1.06 * max(widest, 1), 1.06 * max(widest, 1))
+    names = ["all questions" if name is None else _label(name) for name in parts]
+    axes.set_yticks([-row for row in range(len(parts))], names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(-len(parts) + 0.4, 0.6)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):,.0f}")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes.set_xlabel("losses | wins in EM (hatched: cover-EM is equal)")
+
+
+def _label(text: str) -> str:
+    line = on_one_line(text)
+    return line if len(line) <= 40 else f"{line[:39]}…"  # noqa: PLR2004 - what fits beside a drawing

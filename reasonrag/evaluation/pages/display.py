@@ -1,0 +1,111 @@
+"""What a person sees of an evaluation: tables on stdout. Text of models and passages is never markup here."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from reasonrag.evaluation.ask import Answer, TakenStep
+from reasonrag.evaluation.pages.page import HEADINGS, NAMES, PAGE, cost_rows, interval, number, percent, training
+from reasonrag.evaluation.predictions import PREDICTIONS
+from reasonrag.evaluation.report import REPORT, Group, Report
+from reasonrag.exploration.display import print_table
+from reasonrag.exploration.run_directory import FAILURES
+from reasonrag.llm.prices import dollars
+from reasonrag.terminal import on_one_line
+
+
+def show_evaluation(report: Report) -> None:
+    """The means with their intervals, types and hops, what it took, then where things are and what comes next."""
+    title = f"{report.dataset}/{report.split}  method {report.method}  model {report.model}"
+    table = Table(title=_safe(title), title_justify="left")
+    for heading in ("metric", "mean", f"{percent(report.confidence)} interval", "questions"):
+        table.add_column(heading)
+    for name in NAMES:
+        if metric := report.metrics.get(name):
+            table.add_row(NAMES[name], number(name, metric.value), interval(name, metric), f"{metric.n:,}")
+    Console(highlight=False).print(table)
+    _show_groups("type", report.by_type)
+    _show_groups("hops", report.by_hops)
+    print_table(
+        "what it took",
+        [
+            ("questions", f"{report.answered:,} answered or tried, {report.failed:,} failed{_causes(report)}"),
+            *(_replies(report)),
+            *cost_rows(report),
+            ("training", training(report)),
+        ],
+    )
+    run = Path(report.run)
+    for file in (PREDICTIONS, REPORT, PAGE):
+        print(f"wrote {run / file}")
+    if report.owed:
+        print(f"why questions failed: {run / FAILURES}; the same command tries them again")
+    print(f"next: reasonrag compare {shlex.quote(str(run))} OTHER_RUN")
+
+
+def _show_groups(title: str, groups: Mapping[str, Group]) -> None:
+    if len(groups) < 2:  # noqa: PLR2004 - one group is all questions
+        return
+    columns = [name for name in HEADINGS if any(name in each.metrics for each in groups.values())]
+    table = Table(title=f"by {title}", title_justify="left")
+    table.add_column(title, overflow="fold")
+    for heading in ("n", *(HEADINGS[name] for name in columns)):
+        table.add_column(heading, no_wrap=True)
+    for name, group in groups.items():
+        means = (group.metrics.get(each) for each in columns)
+        cells = (number(each, mean.value if mean else None) for each, mean in zip(columns, means, strict=True))
+        table.add_row(_safe(name), f"{group.questions:,}", *cells)
+    Console(highlight=False).print(table)
+
+
+def _causes(report: Report) -> str:
+    shown = ", ".join(f"{cause} {count:,}" for cause, count in report.failures_by_cause.items())
+    return f" ({shown})" if shown else ""
+
+
+def _replies(report: Report) -> list[tuple[str, str]]:
+    """Why replies could not be read; no row where all could."""
+    shown = ", ".join(f"{cause} {count:,}" for cause, count in report.parse_failures_by_cause.items())
+    return [("unreadable replies", shown)] if shown else []
+
+
+def _safe(text: str) -> str:
+    return escape(on_one_line(text))
+
+
+# -- one question ------------------------------------------------------------------------------------------------------
+
+
+def show_step(step: TakenStep) -> None:
+    """A step as soon as it is taken: what was found before it, then what was said, tags and all."""
+    console = Console(highlight=False)
+    for place, each in enumerate(step.passages, start=1):
+        console.print(
+            Text(f"  {place}. {on_one_line(each.title)} [{on_one_line(each.id)}]", style="dim"), soft_wrap=True
+        )
+    what = f"{step.action} (could not be read: {step.parse_error.cause})" if step.parse_error else step.action
+    repaired = " (repaired)" if step.repaired else ""
+    console.print(Text.assemble((f"{what}{repaired}: ", "bold"), on_one_line(step.response)), soft_wrap=True)
+
+
+def show_answer(found: Answer) -> None:
+    """Evidence, sources, answer, and what it took."""
+    console = Console(highlight=False)
+    print()
+    for each in found.evidence:
+        console.print(Text(f"evidence: {on_one_line(each)}"), soft_wrap=True)
+    for source in found.sources:
+        console.print(Text(f"source: {on_one_line(source.title)} [{on_one_line(source.id)}]"), soft_wrap=True)
+    grounded = {True: "", False: " (no passage that was read holds it)", None: ""}[found.grounded]
+    answer = "none: the last reply could not be read" if found.answer is None else on_one_line(found.answer) + grounded
+    console.print(Text(f"answer: {answer}", style="bold"), soft_wrap=True)
+    cost = "cost not known" if found.cost_usd is None else dollars(found.cost_usd)
+    tokens = f"{found.prompt_tokens:,} tokens in, {found.completion_tokens:,} out"
+    print(f"{found.searches:,} searches, {found.calls:,} replies, {tokens}, {cost}")

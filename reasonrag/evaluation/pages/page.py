@@ -1,0 +1,200 @@
+"""`report.md`: an evaluation for people, with examples. All text of questions and models is hostile and escaped.
+
+Decides what is shown and how numbers read; computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from preference.export.exporting import replacing
+from reasonrag.evaluation.metrics import PER_QUESTION
+from reasonrag.evaluation.predictions import Prediction
+from reasonrag.evaluation.report import Group, Metric, Report
+from reasonrag.llm.prices import dollars
+from reasonrag.redaction import hidden, secrets
+from reasonrag.rendering import environment
+
+PAGE = "report.md"
+EXAMPLES = 3
+"""Shown of each kind."""
+LONGEST = 300
+"""Characters of a text that is shown."""
+NAMES = {
+    "em": "EM",
+    "f1": "F1",
+    "cover_em": "cover-EM",
+    "judged_right": "judged right",
+    "judge_score": "judge's score",
+    "gold_recall": "gold passages found",
+    "no_answer": "no answer",
+    "malformed": "unreadable reply",
+    "repaired": "repaired reply",
+    "searches": "searches",
+    "calls": "replies",
+    "prompt_tokens": "prompt tokens",
+    "completion_tokens": "completion tokens",
+}
+"""Metrics as people call them, in the order in which they are shown."""
+HEADINGS = {
+    "em": "EM",
+    "f1": "F1",
+    "cover_em": "cover-EM",
+    "judged_right": "judged",
+    "gold_recall": "gold",
+    "searches": "searches",
+    "no_answer": "none",
+}
+"""Metrics that are shown of types and hops, as columns."""
+
+
+def write_page(folder: Path, report: Report, predictions: Sequence[Prediction]) -> None:
+    """Write `report.md`; it takes its place when it is whole."""
+    with replacing(folder / PAGE) as file:
+        file.write(page(report, predictions).encode())
+
+
+def page(report: Report, predictions: Sequence[Prediction]) -> str:
+    templates = environment()
+    templates.filters["count"] = lambda value: f"{value:,}"
+    causes = ", ".join(f"{cause} {count:,}" for cause, count in report.failures_by_cause.items())
+    text = templates.get_template("evaluation.md.j2").render(
+        report=report,
+        failed_because=f" ({causes})" if causes else "",
+        percent=percent(report.confidence),
+        rows=[_row(name, report.metrics[name]) for name in NAMES if name in report.metrics],
+        groups=[*_groups("type", report.by_type), *_groups("hops", report.by_hops)],
+        costs=list(cost_rows(report)),
+        examples=list(_examples(predictions)),
+        training=training(report),
+        settings=[(name, _setting(value)) for name, value in report.settings.items() if value not in (None, [], "")],
+    )
+    return hidden(text, secrets())
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.10g} %"
+
+
+def number(name: str, value: float | None) -> str:
+    """A metric's value as people read it: shares and scores with three digits, numbers per question with one."""
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if name in PER_QUESTION else f"{value:.3f}"
+
+
+def interval(name: str, metric: Metric) -> str:
+    return "-" if metric.low is None else f"{number(name, metric.low)} to {number(name, metric.high)}"
+
+
+def _row(name: str, metric: Metric) -> dict[str, Any]:
+    return {
+        "name": NAMES[name],
+        "value": number(name, metric.value),
+        "interval": interval(name, metric),
+        "n": metric.n,
+    }
+
+
+def _groups(title: str, groups: Mapping[str, Group]) -> Iterator[dict[str, Any]]:
+    """The table of what questions are told apart by; none where there are not at least two."""
+    if len(groups) > 1:
+        columns = [name for name in HEADINGS if any(name in each.metrics for each in groups.values())]
+        rows = [
+            {
+                "name": name,
+                "questions": each.questions,
+                "cells": [_cell(metric, each.metrics.get(metric)) for metric in columns],
+            }
+            for name, each in groups.items()
+        ]
+        yield {"title": title, "columns": [HEADINGS[name] for name in columns], "rows": rows}
+
+
+def _cell(name: str, metric: Metric | None) -> str:
+    if metric is None:
+        return "-"
+    return (
+        number(name, metric.value)
+        if name in PER_QUESTION
+        else f"{number(name, metric.value)} ({interval(name, metric)})"
+    )
+
+
+def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """What the answers took, as rows."""
+    usage, latency = report.usage, report.latency
+    yield "replies", f"{usage.calls:,}"
+    yield "tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out"
+    if report.judge:
+        tokens = f"{usage.judge_prompt_tokens:,} tokens in, {usage.judge_completion_tokens:,} out"
+        yield f"judged by {report.judge}", f"{usage.judge_calls:,} replies, {tokens}{_unjudged(report)}"
+    yield "cost", "not known" if report.cost_usd is None else dollars(report.cost_usd)
+    if latency.p50 is not None and latency.p95 is not None:
+        speed = "" if latency.tokens_per_second is None else f", {latency.tokens_per_second:,.0f} tokens/s"
+        share = f"{latency.questions:,} questions, {latency.concurrency} at a time"
+        yield "seconds per question", f"median {latency.p50:.2f}, 95th percentile {latency.p95:.2f} ({share}{speed})"
+
+
+def _unjudged(report: Report) -> str:
+    shown = ", ".join(f"{cause} {count:,}" for cause, count in report.unjudged_by_cause.items())
+    return f"; without a score: {shown}" if shown else ""
+
+
+def training(report: Report) -> str:
+    """What is known of how the model was trained, in a sentence."""
+    known = report.provenance
+    if known is None:
+        return "Nothing is known of a training of this model here."
+    how = " ".join(filter(None, [known.stage, known.finetuning_type]))
+    began = f" of {known.base_model}" if known.base_model else ""
+    data = f" on {', '.join(known.data)}" if known.data else ""
+    return f"By {known.source}: {how or 'trained'}{began}{data}, {known.questions:,} questions."
+
+
+# -- examples ----------------------------------------------------------------------------------------------------------
+
+
+def _examples(predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
+    """The first few that are right, wrong, without an answer, and failed."""
+    kinds = {
+        "Right": [each for each in predictions if each.em],
+        "Wrong": [each for each in predictions if each.error is None and each.answer is not None and not each.em],
+        "No answer": [each for each in predictions if each.error is None and each.answer is None],
+        "Failed": [each for each in predictions if each.error is not None],
+    }
+    for kind, found in kinds.items():
+        for each in found[:EXAMPLES]:
+            yield {
+                "title": f"{kind} ({each.question_id})",
+                "question": _short(each.question),
+                "golden": _short(" or ".join(each.golden_answers)),
+                "answer": _short(_answer(each)),
+                "steps": [_short(_step(each, place)) for place in range(len(each.steps))],
+            }
+
+
+def _answer(prediction: Prediction) -> str:
+    if prediction.error is not None:
+        return f"none: {prediction.error.cause}: {prediction.error.message}"
+    return "none" if prediction.answer is None else prediction.answer
+
+
+def _step(prediction: Prediction, place: int) -> str:
+    step = prediction.steps[place]
+    titles = f" [{', '.join(each.title for each in step.passages)}]" if step.passages else ""
+    return f"{step.action}{titles}: {step.parse_error or ''}{': ' if step.parse_error else ''}{step.response}"
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 2]}.."
+
+
+def _setting(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

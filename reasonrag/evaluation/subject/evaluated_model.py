@@ -1,0 +1,140 @@
+"""The model that is evaluated: a name at an endpoint, the offline teacher, or the folder of a trained model.
+
+Decides which of them `--model` means, and by what name the answers of a folder's model are known: another checkpoint in
+the same folder is another model. Knows neither how it was trained (`checks`) nor how a folder is served.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from reasonrag.agent.from_settings import Policy, model_name, owned, teacher_policy
+from reasonrag.errors import InputError
+from reasonrag.evaluation.settings import ModelSettings
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.endpoint import EndpointModel
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model
+from reasonrag.training.provenance import find_provenance
+
+_SMALL = (
+    *(CONFIG, ADAPTER_CONFIG, "generation_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+)
+"""Files that say, beside the weights, what a model answers."""
+_BLOCK, _BLOCKS = 1 << 16, 64
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who is evaluated. name: of its answers. folder: the model's, where it is at hand. served_here: from that folder.
+
+    known: whether there is anything to know of its training; the offline teacher had none.
+    """
+
+    name: str
+    folder: Path | None = None
+    served_here: bool = False
+    known: bool = True
+
+
+def find_subject(settings: ModelSettings, chat_model: ChatModel | None = None) -> Subject:
+    """What --model means. Raises InputError for a path that is no model's folder, and for a --base-model of no
+    adapter."""
+    found = _found(settings, chat_model)
+    if settings.base_model and not (found.served_here and found.folder and open_model(found.folder).is_adapter):
+        raise InputError(
+            f"--base-model {settings.base_model}: that is for an adapter's folder, and --model is none; leave it out"
+        )
+    return found
+
+
+def _found(settings: ModelSettings, chat_model: ChatModel | None) -> Subject:
+    if chat_model is not None:
+        return Subject(chat_model.name, known=chat_model.name != OFFLINE)
+    name = model_name(settings)
+    if name == OFFLINE and not settings.base_url:
+        return Subject(name, known=False)
+    folder = Path(name).expanduser()
+    if settings.base_url:  # there it is a name, whatever it looks like; servers often name a model by its folder
+        return Subject(name, folder if find_provenance(folder) else None)
+    if folder.exists():
+        found = open_model(folder)
+        base = settings.base_model or found.base_model
+        if found.is_adapter and base is None:
+            raise InputError(f"{folder} is an adapter that does not name its base model; give --base-model")
+        return Subject(f"{found.name}@{fingerprint(found, base)}", folder, served_here=True)
+    if name.startswith((".", "~", os.sep)) or (os.sep in name and not os.environ.get("OPENAI_BASE_URL")):
+        raise InputError(
+            f"--model {name}: there is no such folder here. Check the path; or, if that is the name of a model on a "
+            "server, give its --base-url"
+        )
+    return Subject(name)
+
+
+def fingerprint(model: ModelFolder, base_model: str | None = None) -> str:
+    """Names a model's configuration, tokenizer and weights, in 12 hexadecimal digits, wherever the folder lies.
+
+    base_model: of an adapter, whose answers are that model's, too: a folder, of which the same is read, or a name on
+    the Hub. Of weights it reads names, sizes and blocks spread over each file: training moves all of them. Raises
+    InputError for a base model in a folder that is no model.
+    """
+    digest = hashlib.sha256()
+    if base_model is not None:
+        folder = Path(base_model).expanduser()
+        here = folder.exists() or folder.is_absolute()
+        digest.update(f"{fingerprint(open_model(folder)) if here else base_model}\0".encode())
+    for name in _SMALL:
+        if (model.path / name).is_file():
+            digest.update(f"{name}\0".encode() + (model.path / name).read_bytes() + b"\0")
+    for name in sorted(model.weights):
+        size = (model.path / name).stat().st_size
+        digest.update(f"{name}\0{size}\0".encode())
+        with (model.path / name).open("rb") as file:
+            for block in range(_BLOCKS):
+                file.seek(max(0, size - _BLOCK) * block // (_BLOCKS - 1))
+                digest.update(file.read(_BLOCK))
+                if size <= _BLOCK:
+                    break
+    return digest.hexdigest()[:12]
+
+
+def policy_of(subject: Subject, settings: ModelSettings) -> Policy:
+    """How it is sampled, and what its tokens cost; those of a server of our own nothing."""
+    policy = teacher_policy(settings, subject.name)
+    own = subject.served_here and settings.price_in is None and settings.price_out is None
+    return Policy(policy.name, SELF_HOSTED, policy.sampling) if own else policy
+
+
+async def open_subject(
+    subject: Subject, settings: ModelSettings, opened: AsyncExitStack, *, say: Callable[[str], None]
+) -> ChatModel:
+    """The model itself; for a folder a server of it is started, which ends with `opened`."""
+    if not subject.known and not settings.base_url:
+        return await owned(opened, OfflineTeacher())
+    name, addresses = settings.model or subject.name, settings.base_url
+    if subject.served_here and subject.folder is not None:
+        from reasonrag.evaluation.subject.local_server import served
+
+        base = settings.base_model
+        server = await opened.enter_async_context(served(subject.folder, say=say, base_model=base))
+        name, addresses = server.name, [server.base_url]
+    return await owned(
+        opened,
+        EndpointModel(
+            name,
+            base_urls=addresses,
+            concurrency=settings.concurrency,
+            rpm=settings.rpm,
+            tpm=settings.tpm,
+            timeout=settings.timeout,
+            patience=settings.patience,
+        ),
+    )

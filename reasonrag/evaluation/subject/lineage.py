@@ -1,0 +1,191 @@
+"""What is known of a model's training, held against what it is to be evaluated on, before anything is asked.
+
+Decides what is an error, what --allow lets pass and what can only be warned of. A model that has seen the questions is
+not measured; one that is asked in other words, with other passages or with other budgets than in training is not the
+model that was trained. Knows no files but through `provenance` and `parity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from preference.candidates import MalformedCandidatesError
+from preference.export import exporting, formats
+from reasonrag.data.questions import Question
+from reasonrag.errors import InputError
+from reasonrag.evaluation.report import Asked, Check, TrainedModel
+from reasonrag.evaluation.settings import ALLOWABLE
+from reasonrag.evaluation.subject.evaluated_model import Subject
+from reasonrag.training.parity import check_renderer
+from reasonrag.training.provenance import PROVENANCE, Provenance, questions_of, read_provenance
+from reasonrag.training.provenance import Asked as AskedInTraining
+
+_REMEDIES = {
+    "renderer": "give --prompts DIR, the prompts its data were made with, and use the version of reasonrag that made "
+    "them",
+    "top_k": "give --top-k {trained}",
+    "retriever": "give the --corpus, --index or --retriever of its data",
+    "max_steps": "give --max-steps {trained}",
+}
+UNKNOWN = (
+    "nothing is known of how {name} was trained, so it was not checked whether it has seen this, or was asked "
+    "otherwise then; --trained-on DIR, its folder or its data set, would say so"
+)
+UNKNOWN_QUESTIONS = (
+    "{sources} does not say which questions {name} was trained on, so it was not checked whether it has seen these; "
+    "--trained-on DIR, its data set, would say so"
+)
+
+_Source: TypeAlias = tuple[Path, Provenance]
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What is known of a model's training, by the folder that says it; empty where nothing is."""
+
+    subject: Subject
+    sources: Sequence[_Source] = field(default=())
+
+    @classmethod
+    def of(cls, subject: Subject, trained_on: Path | None) -> Lineage:
+        """Raises InputError for a --trained-on that says nothing, for files that are damaged and for a reward model."""
+        sources: list[_Source] = []
+        if subject.folder is not None and (own := read_provenance(subject.folder)) is not None:
+            if own.stage == "rm":
+                raise InputError(f"{subject.folder} is a reward model: it scores replies and gives none to evaluate")
+            sources.append((subject.folder, own))
+        if trained_on is not None:
+            sources.append((trained_on, _read(trained_on)))
+        return cls(subject, tuple(sources))
+
+    @property
+    def unknown(self) -> str | None:
+        """A sentence where nothing is known that should be."""
+        if not self.sources:
+            return UNKNOWN.format(name=self.subject.name) if self.subject.known else None
+        if any(each.questions for _, each in self.sources):
+            return None
+        return UNKNOWN_QUESTIONS.format(sources=" ".join(str(each) for each, _ in self.sources), name=self.subject.name)
+
+    def warnings(self, questions: Sequence[Question], asked: Asked) -> list[str]:
+        """All that would be said of these questions and conditions, where nothing of it is an error."""
+        if not self.sources:
+            return [self.unknown] if self.unknown else []
+        checks = [self.seen(questions, None, ALLOWABLE), *self.held_against(asked, _REMEDIES, ALLOWABLE)]
+        return [each.message for each in checks if each.outcome == "allowed"]
+
+    @property
+    def trained(self) -> TrainedModel | None:
+        """For the report."""
+        if not self.sources:
+            return None
+        folder, first = self.sources[0]
+        every = [each for _, each in self.sources]
+        return TrainedModel(
+            source=str(folder),
+            base_model=first.base_model or None,
+            stage=first.stage or None,
+            finetuning_type=first.finetuning_type or None,
+            data=list(dict.fromkeys(name for each in every for name in each.data)),
+            splits=sorted({name for each in every for name in each.splits}),
+            questions=len({key for each in every for key in each.questions}),
+            config_hash=first.config_hash or None,
+        )
+
+    def held_against(self, asked: Asked, names: Iterable[str], allowed: Iterable[str]) -> list[Check]:
+        """What became of the conditions of these names. Raises InputError for those that differ and are not allowed."""
+        names, allowed = list(names), set(allowed)
+        found = {
+            name: (sentence, trained) for _, each in self.sources for name, sentence, trained in _differ(each, asked)
+        }
+        wrong = {name: each for name, each in found.items() if name in names and name not in allowed}
+        if wrong:
+            complaints = "; ".join(sentence for sentence, _ in wrong.values())
+            remedies = "; ".join(_REMEDIES[name].format(trained=trained) for name, (_, trained) in wrong.items())
+            spared = " ".join(f"--allow {name.replace('_', '-')}" for name in wrong)
+            raise InputError(
+                f"{self.subject.name} would be asked otherwise than it was trained: {complaints}. To ask it alike, "
+                f"{remedies}; or, to measure just that, {spared}"
+            )
+        known = {name for _, each in self.sources for name in _known(each.asked)}
+        return [
+            Check(name=name, outcome="allowed", message=found[name][0])
+            if name in found
+            else Check(name=name, outcome="same" if name in known else "unknown")
+            for name in names
+        ]
+
+    def seen(self, questions: Sequence[Question], split: str | None, allowed: Iterable[str]) -> Check:
+        """Whether the model was trained on some of these questions. Raises InputError for that, unless it is allowed.
+
+        split: the questions' own, as dataset/split; None of a question that somebody has asked.
+        """
+        name = "trained_questions"
+        keys = [each for _, each in self.sources if each.questions]
+        if not keys:
+            return Check(name=name, outcome="unknown")
+        texts = [each.question for each in questions]
+        seen = {text for each in keys for text in each.trained_on(texts)}
+        if not seen:
+            return Check(name=name, outcome="same")
+        of_splits = sorted({found for each in keys for found in each.splits})
+        trained = f"its training questions are of {', '.join(of_splits)}" if of_splits else "their split is not known"
+        count = sum(text in seen for text in texts)
+        which = f"{count:,} of the {len(texts):,} questions of {split}" if split else "this question"
+        message = f"{self.subject.name} was trained on {which} ({trained})"
+        if name not in allowed:
+            raise InputError(
+                f"{message}: it would be examined in what it was taught. Choose another --split or other questions; "
+                f"or, to measure just that, --allow {name.replace('_', '-')}"
+            )
+        return Check(name=name, outcome="allowed", message=message)
+
+
+def _read(folder: Path) -> Provenance:
+    """Of a model's folder, or of a data set."""
+    if not folder.is_dir():
+        raise InputError(f"--trained-on {folder}: there is no such folder; give a model's, or that of its data set")
+    if (own := read_provenance(folder)) is not None:
+        return own
+    if not any((folder / each).is_file() for each in (exporting.QUESTIONS, formats.PAIRS_FILE)):
+        raise InputError(
+            f"--trained-on {folder}: it has no {PROVENANCE}, which reasonrag train writes, and neither "
+            f"{exporting.QUESTIONS} nor {formats.PAIRS_FILE}, which reasonrag pairs writes"
+        )
+    conditions = check_renderer(folder)
+    try:
+        keys, splits = questions_of(folder)
+    except MalformedCandidatesError as error:
+        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
+    return Provenance(
+        base_model="",
+        stage="",
+        finetuning_type="",
+        asked=AskedInTraining.of(conditions),
+        data=[str(folder)],
+        splits=splits,
+        questions=keys,
+    )
+
+
+def _differ(provenance: Provenance, asked: Asked) -> list[tuple[str, str, str]]:
+    """Name, sentence, and how it was in training."""
+    found = provenance.asked.objections(**asked.model_dump())
+    trained = {name: getattr(provenance.asked, name) for name, _ in found}
+    shown = {name: values if isinstance(values, str) else _first(values) for name, values in trained.items()}
+    return [(name, sentence, shown[name]) for name, sentence in found]
+
+
+def _first(values: Sequence[object]) -> str:
+    return str(next((each for each in values if each is not None), ""))
+
+
+def _known(asked: AskedInTraining) -> list[str]:
+    """Names of the conditions that are known."""
+    found = [] if asked.renderer is None else ["renderer"]
+    return found + [
+        name for name in ("top_k", "retriever", "max_steps") if any(each is not None for each in getattr(asked, name))
+    ]

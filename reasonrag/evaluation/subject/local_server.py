@@ -1,0 +1,278 @@
+"""A model's folder, served for as long as somebody needs it: `async with served(folder, say=..) as server`.
+
+Decides who serves it (vLLM where there is a GPU, else `model_serving` in the first environment that has torch and
+transformers), waits until it answers, and ends it whatever happens, with a `guardian` between for the case that this
+process is killed. Loads no model itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import cast
+
+from reasonrag.errors import InputError, ReasonragError, RunStopped
+from reasonrag.evaluation.subject import watchdog
+from reasonrag.llm.servers.model_folder import ModelFolder, open_model
+from reasonrag.redaction import redact
+from reasonrag.settings import LOOPBACK
+from reasonrag.terminal import shown
+from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE, find_python
+
+START_S = 1800.0
+"""For a model to be loaded: a 7B from a slow network disk takes minutes, and vLLM compiles after that."""
+REPORT_S = 20.0
+"""While it loads, a line so often."""
+_ASK_S = 0.2
+_LINES = 30
+"""Of what the server last said, shown where it failed."""
+_LISTENS = re.compile(r"serving at (http://\S+)/v1 ")
+_PACKAGES = ("torch", "transformers", "aiohttp", "orjson", "pydantic")
+"""What serving here takes; peft besides for an adapter."""
+_BOOT = (
+    "import runpy, sys; sys.path.append(sys.argv.pop(1)); "  # behind the environment's own packages
+    "runpy.run_module('reasonrag.llm.servers.checkpoint', run_name='__main__', alter_sys=True)"
+)
+
+
+@dataclass
+class _Heard:
+    """What a server has said so far. address: where it listens, once that is known; `http://host:port`."""
+
+    address: str | None
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+
+    def __str__(self) -> str:
+        words = "\n".join(f"  {each}" for each in self.last)
+        return f"Its last words:\n{words}" if words else "It said nothing"
+
+
+@dataclass
+class LocalServer:
+    """A server that runs. name: what it calls its model."""
+
+    base_url: str
+    name: str
+    _process: asyncio.subprocess.Process = field(repr=False)
+    _heard: _Heard = field(repr=False)
+
+    @property
+    def ended(self) -> str | None:
+        """Why it does not run any more, with its last words; None while it does."""
+        status = self._process.returncode
+        return None if status is None else _death(self.name, status, self._heard, ". The same command starts it again")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a server is started. address: None where it says itself where it listens."""
+
+    command: list[str]
+    address: str | None
+    who: str
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, *, say: Callable[[str], None], base_model: str | None = None
+) -> AsyncIterator[LocalServer]:
+    """A server of the model, from when it answers until the block ends. base_model: for an adapter, instead of the
+    base model that it names. say: is told of progress.
+
+    Where the server dies inside the block, the block is cancelled and RunStopped says what its last words were.
+    Raises InputError for a folder that is no model, and where no environment can serve it.
+    """
+    model = open_model(folder)
+    plan = _plan(model, base_model)
+    say(f"loading {model.path} with {plan.who}")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        watchdog.__file__,
+        *plan.command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        limit=1 << 20,
+        start_new_session=True,  # Ctrl-C is for this process, which then ends that one
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    heard = _Heard(plan.address)
+    reading = asyncio.create_task(_read(process, heard))
+    try:
+        began = time.monotonic()
+        address = await _started(process, model.name, heard=heard, say=say)
+        say(f"{model.name} is served at {address}/v1 after {time.monotonic() - began:.0f} s")
+        server = LocalServer(f"{address}/v1", model.name, process, heard)
+        async with _watched(server, reading):
+            yield server
+    finally:
+        await _end(process, reading)
+
+
+def _plan(model: ModelFolder, base_model: str | None) -> _Plan:
+    """Raises InputError where nobody can serve it."""
+    vllm = shutil.which("vllm")
+    if vllm and _has_gpu():
+        return _with_vllm(vllm, model, base_model)
+    python, who = _python([*_PACKAGES, *(["peft"] if model.is_adapter else [])])
+    root = str(Path(__file__).parents[3])
+    command = [str(python), "-c", _BOOT, root, str(model.path.absolute()), "--name", model.name]
+    return _Plan([*command, *(["--base", base_model] if base_model else [])], None, who)
+
+
+def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None) -> _Plan:
+    port = _free_port()
+    listening = ["--host", LOOPBACK, "--port", str(port)]
+    if not model.is_adapter:
+        command = [vllm, "serve", str(model.path.absolute()), "--served-model-name", model.name, *listening]
+        return _Plan(command, f"http://{LOOPBACK}:{port}", "vllm")
+    base = base_model or model.base_model
+    if base is None:
+        raise InputError(f"{model.path} is an adapter that does not name its base model; say which it is")
+    adapter = ["--enable-lora", "--max-lora-rank", "256", "--lora-modules", f"{model.name}={model.path.absolute()}"]
+    return _Plan([vllm, "serve", base, *adapter, *listening], f"http://{LOOPBACK}:{port}", "vllm")
+
+
+def _has_gpu() -> bool:
+    smi = shutil.which("nvidia-smi")
+    if smi is None or os.environ.get("CUDA_VISIBLE_DEVICES", "all") == "":
+        return False
+    found = subprocess.run([smi, "--list-gpus"], capture_output=True, text=True, check=False)
+    return found.returncode == 0 and "GPU" in found.stdout
+
+
+def _free_port() -> int:
+    with socket.socket() as place:
+        place.bind((LOOPBACK, 0))
+        return int(place.getsockname()[1])
+
+
+def _python(needed: Sequence[str]) -> tuple[Path, str]:
+    """An interpreter that has these packages, and what to call it. Raises InputError where there is none."""
+    here = Path(sys.executable)
+    if not (missing := _missing(here, needed)):
+        return here, "this environment's transformers"
+    advice = (
+        f"make train-env in the checkout builds an environment that can, {PYTHON_VARIABLE} names one, or install vllm "
+        "where there is a GPU. A server that runs already is named with --base-url instead"
+    )
+    try:
+        other = find_python()
+    except InputError:
+        raise InputError(
+            f"nothing here can serve a model: {here} has no {' and no '.join(missing)}, and there is no training "
+            f"environment; {advice}"
+        ) from None
+    if missing := _missing(other, needed):
+        raise InputError(f"{other} cannot serve a model: it has no {' and no '.join(missing)}; {advice}")
+    return other, f"the transformers of {other}"
+
+
+def _missing(python: Path, needed: Sequence[str]) -> list[str]:
+    code = f"import importlib.util as u; print(*[n for n in {list(needed)!r} if u.find_spec(n) is None])"
+    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        raise InputError(f"{python} is no Python that runs: {done.stderr.strip()[-300:]}")
+    return done.stdout.split()
+
+
+# -- from start to end -------------------------------------------------------------------------------------------
+
+
+async def _read(process: asyncio.subprocess.Process, heard: _Heard) -> None:
+    """Keep its last words, and note where it listens; ends when it does."""
+    output = cast("asyncio.StreamReader", process.stdout)
+    while line := await output.readline():
+        text = shown(redact(line.decode("utf-8", "replace").rstrip().rpartition("\r")[2]))
+        if text:
+            heard.last.append(text)
+        if found := _LISTENS.match(text):
+            heard.address = found[1]
+    await process.wait()
+
+
+async def _started(process: asyncio.subprocess.Process, name: str, *, heard: _Heard, say: Callable[[str], None]) -> str:
+    """The address once it answers. Raises ReasonragError where it ends before, or takes too long."""
+    began = reported = time.monotonic()
+    while True:
+        if heard.address and await _is_healthy(heard.address):
+            return heard.address
+        if process.returncode is not None:
+            raise ReasonragError(_death(name, process.returncode, heard))
+        now = time.monotonic()
+        if now - began > START_S:
+            raise ReasonragError(f"{name} does not answer after {START_S / 60:.0f} minutes. {heard}")
+        if now - reported > REPORT_S:
+            reported = now
+            say(f"still loading after {now - began:.0f} s: {heard.last[-1] if heard.last else 'not a word yet'}")
+        await asyncio.sleep(_ASK_S)
+
+
+async def _is_healthy(address: str) -> bool:
+    from aiohttp import ClientError, ClientSession, ClientTimeout
+
+    try:
+        async with ClientSession(timeout=ClientTimeout(total=10)) as client, client.get(f"{address}/health") as answer:
+            return answer.status == HTTPStatus.OK
+    except (ClientError, OSError, TimeoutError):
+        return False
+
+
+@asynccontextmanager
+async def _watched(server: LocalServer, reading: asyncio.Task[None]) -> AsyncIterator[None]:
+    """Cancel the block when the server dies, and say so in its place."""
+    task = cast("asyncio.Task[object]", asyncio.current_task())
+    died = False
+
+    def note(_: object) -> None:
+        nonlocal died
+        died = True
+        task.cancel()
+
+    reading.add_done_callback(note)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not died:
+            raise
+        task.uncancel()
+        raise RunStopped(server.ended or "the server closed its output") from None
+    except Exception as error:
+        if server.ended:
+            raise RunStopped(server.ended) from error
+        raise
+    finally:
+        reading.remove_done_callback(note)
+
+
+def _death(name: str, status: int, heard: _Heard, remedy: str = "") -> str:
+    how = f"was killed by signal {status - 128}" if status > 128 else f"ended with status {status}"  # noqa: PLR2004
+    return f"the server of {name} {how}{remedy}. {heard}"
+
+
+async def _end(process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
+    """End the server and wait until it has ended. Its guardian does the work when its stdin closes."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(watchdog.GRACE_S + 5):
+            await asyncio.shield(process.wait())
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    reading.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reading

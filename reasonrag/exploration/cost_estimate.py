@@ -1,0 +1,343 @@
+"""`reasonrag generate --dry-run`: what a run will ask for, cost and take, before it is paid for.
+
+Without a pilot the offline teacher rehearses some of the questions, with the real recipe, prompts and passages, and
+asks nobody: that is the low end; the high end has the recipe's whole budget and the replies of a talkative teacher.
+With a pilot the first questions are explored for real, in the run itself, so that nothing of it is lost.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from preference import RolloutRecord, Usage, read_rollouts
+from reasonrag.agent.from_settings import Policy, find_data
+from reasonrag.agent.outcomes import OutcomeFunction, find_rule, function_or_name
+from reasonrag.concurrency import run_to_end
+from reasonrag.errors import InputError, ReasonragError
+from reasonrag.exploration.generate import explore, find_policies, generate, most_calls, resolve_recipe
+from reasonrag.exploration.run_directory import ROLLOUTS
+from reasonrag.exploration.session import SilentWatcher, Watcher
+from reasonrag.exploration.summary import StopReason
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.offline import STUDENT, OfflineTeacher
+from reasonrag.llm.prices import PRICES_AS_OF, Price
+from reasonrag.settings import GenerateSettings, resolve
+
+REHEARSED_QUESTIONS = 20
+REPLY_TOKENS = (40, 100)
+"""A short-spoken teacher and a talkative one. 40 is the offline teacher's mean; the 12 replies in the published GPT-4o
+trees of ReasonRAG have 393 characters on average, about 100 tokens."""
+SECONDS_PER_REQUEST = (1.0, 4.0)
+"""Of a hosted model with replies of that length, where no pilot has measured it."""
+
+
+class Range(BaseModel):
+    low: float
+    high: float
+
+
+class Estimate(BaseModel):
+    """What a whole run is expected to take; the output of `generate --dry-run --json`."""
+
+    measured_by: Literal["rehearsal", "pilot"]
+    measured_questions: int
+    questions: int
+    model: str
+    recipe: str
+    calls: Range
+    requests: Range
+    prompt_tokens: Range
+    completion_tokens: Range
+    dollars: Range | None
+    """Of all models; null where one has no price."""
+    dollars_by_model: dict[str, Range | None]
+    batch_discount: float
+    """Share that a Batch API would take off; reasonrag does not use one."""
+    cached_price_in: float | None
+    """Dollars per million prompt tokens that the endpoint finds in its cache; not counted on in `dollars`."""
+    prices_as_of: str
+    hours: Range
+    limited_by: str
+    """What decides the high end of the hours: `concurrency`, `requests per minute` or `tokens per minute`."""
+    spent_dollars: float | None
+    """What the pilot has cost."""
+    failed: int = 0
+    """Questions of the run that are without a tree after the pilot; nothing was measured on them."""
+    stopped: StopReason | None = None
+    """Why the pilot ended before its questions did; null if it did not."""
+
+
+class NothingMeasured(ReasonragError):
+    """A pilot without a tree. `stopped`: what ended it early; None: its questions failed."""
+
+    cause = "pilot"
+
+    def __init__(self, message: str, stopped: StopReason | None) -> None:
+        super().__init__(message)
+        self.stopped = stopped
+
+
+@dataclass(frozen=True)
+class _Use:
+    """What a question is expected to use at least, and at most."""
+
+    calls: tuple[float, float]
+    requests: tuple[float, float]
+    prompt_tokens: tuple[float, float]
+    completion_tokens: tuple[float, float]
+
+    def of_all(self, questions: int) -> dict[str, Range]:
+        low, high = ({name: questions * each[end] for name, each in vars(self).items()} for end in (0, 1))
+        return {name: Range(low=low[name], high=high[name]) for name in low}
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Means per question, of all models and of the value model among them."""
+
+    all: _Use
+    values: _Use | None
+    seconds_per_request: tuple[float, float]
+    questions: int
+    spent_dollars: float | None = None
+    failed: int = 0
+    stopped: StopReason | None = None
+
+
+def estimate(
+    *,
+    pilot: int = 0,
+    watcher: Watcher | None = None,
+    chat_model: ChatModel | None = None,
+    value_chat_model: ChatModel | None = None,
+    **flags: Any,
+) -> Estimate:
+    """What `generate` with these flags would take. Needs no key without a pilot; see `generate` for the flags.
+
+    pilot: questions to explore for real first; what stopped it early is in the estimate.
+    Raises InputError as `generate` does, and where no question could be rehearsed; NothingMeasured for a pilot that
+    ended without a tree, whatever it has spent.
+    """
+    function, named = function_or_name(flags)
+    settings = resolve(GenerateSettings, "generate", named)
+    source, _ = find_data(settings, find_rule(settings, function).check)
+    total = len(source.limited(settings.limit))
+    teacher, student = find_policies(settings, chat_model, value_chat_model)
+    if pilot:
+        measured = _pilot(min(pilot, total), flags, watcher, chat_model, value_chat_model)
+    else:
+        measured = _rehearse(min(REHEARSED_QUESTIONS, total), settings, watcher, student, function)
+    whole, values = measured.all.of_all(total), measured.values.of_all(total) if measured.values else {}
+    by_model = _dollars_by_model(whole, values, teacher, student)
+    hours, limited_by = _hours(whole, _limited(whole, values, settings), measured, settings)
+    return Estimate(
+        measured_by="pilot" if pilot else "rehearsal",
+        measured_questions=measured.questions,
+        questions=total,
+        model=teacher.name,
+        recipe=settings.recipe,
+        **whole,
+        dollars=_sum(by_model.values()),
+        dollars_by_model=by_model,
+        batch_discount=teacher.price.batch_discount if teacher.price else 0.0,
+        cached_price_in=teacher.price.cached_in if teacher.price else None,
+        prices_as_of=PRICES_AS_OF if settings.price_in is settings.price_out is None else "given by hand",
+        hours=hours,
+        limited_by=limited_by,
+        spent_dollars=measured.spent_dollars,
+        failed=measured.failed,
+        stopped=measured.stopped,
+    )
+
+
+def _rehearse(
+    questions: int,
+    settings: GenerateSettings,
+    watcher: Watcher | None,
+    student: Policy | None,
+    function: OutcomeFunction | None,
+) -> _Measured:
+    """The first questions explored by the offline teacher, in a place of their own; it is the value model, too."""
+    search = resolve_recipe(settings).search
+    quiet = _Quiet(watcher) if watcher else SilentWatcher()
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Path(scratch) / "run"
+        free = {
+            "run": run,
+            "limit": questions,
+            "max_cost": None,
+            "max_calls": None,
+            "max_tokens": None,
+            "abort_degenerate": 0.0,
+        }
+        in_its_place = OfflineTeacher(name=STUDENT) if student else None
+        rehearsal = settings.model_copy(update=free)
+        run_to_end(explore(rehearsal, OfflineTeacher(), None, quiet, value_chat_model=in_its_place, function=function))
+        trees = [rollout for rollout in read_rollouts(run / ROLLOUTS) if not rollout.error]
+    if not trees:
+        raise InputError(
+            "the offline teacher could explore none of the questions, so there is nothing to estimate from"
+        )
+    calls = statistics.mean(tree.usage.calls for tree in trees)
+    searched = calls - statistics.mean(tree.usage.judgements for tree in trees)
+    scale = max(1.0, most_calls(search) / searched)
+    thoughts = _thoughts_in_a_prompt(trees)
+    return _Measured(
+        all=_rehearsed([tree.usage for tree in trees], scale, thoughts),
+        values=_rehearsed(_value_usages(trees), scale, thoughts) if student else None,
+        seconds_per_request=SECONDS_PER_REQUEST,
+        questions=len(trees),
+    )
+
+
+def _rehearsed(usages: Sequence[Usage], scale: float, thoughts: float) -> _Use:
+    """What was used, up to so many times as much with long replies. thoughts: earlier replies that a prompt holds."""
+    calls, requests, prompt_tokens, _ = (statistics.mean(each) for each in _columns(usages))
+    short, talkative = REPLY_TOKENS
+    grown = requests * thoughts * (talkative - short)
+    return _Use(
+        calls=(calls, calls * scale),
+        requests=(requests, requests * scale),
+        prompt_tokens=(prompt_tokens, (prompt_tokens + grown) * scale),
+        completion_tokens=(calls * short, calls * scale * talkative),
+    )
+
+
+def _pilot(
+    questions: int,
+    flags: dict[str, Any],
+    watcher: Watcher | None,
+    chat_model: ChatModel | None,
+    value_chat_model: ChatModel | None,
+) -> _Measured:
+    """The first questions of the run, explored for real."""
+    summary = generate(
+        watcher=watcher, chat_model=chat_model, value_chat_model=value_chat_model, **(flags | {"limit": questions})
+    )
+    trees = [rollout for rollout in read_rollouts(Path(summary.run) / ROLLOUTS) if not rollout.error]
+    if not trees:
+        causes = [*summary.failures_by_cause, *([summary.stopped.message] if summary.stopped else [])]
+        raise NothingMeasured(
+            f"the pilot explored no question, so there is nothing to measure: {', '.join(causes)}", summary.stopped
+        )
+    latency = summary.session_seconds_per_request
+    return _Measured(
+        all=_Use(*map(_confidence, _columns([tree.usage for tree in trees]))),
+        values=_Use(*map(_confidence, _columns(_value_usages(trees)))) if summary.value_model else None,
+        seconds_per_request=(latency, latency) if latency else SECONDS_PER_REQUEST,
+        questions=len(trees),
+        spent_dollars=summary.cost_usd,
+        failed=summary.failed,
+        stopped=summary.stopped,
+    )
+
+
+def _value_usages(trees: Sequence[RolloutRecord]) -> list[Usage]:
+    return [tree.value_usage or Usage() for tree in trees]
+
+
+def _columns(usages: Sequence[Usage]) -> list[list[float]]:
+    """Calls, requests, prompt and completion tokens, of each question."""
+    fields: list[Callable[[Usage], float]] = [
+        lambda usage: usage.calls,
+        lambda usage: usage.requests,
+        lambda usage: usage.prompt_tokens,
+        lambda usage: usage.completion_tokens,
+    ]
+    return [[field(usage) for usage in usages] for field in fields]
+
+
+def _thoughts_in_a_prompt(trees: Sequence[RolloutRecord]) -> float:
+    """How many earlier replies a prompt holds on average: half of those on a whole path."""
+    steps = [end.steps for tree in trees for node in tree.nodes for end in node.rollouts]
+    return (statistics.mean(steps) - 1) / 2 if steps else 0.0
+
+
+def _confidence(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, two standard errors either way; half to double for a single value."""
+    mean = statistics.mean(values)
+    if len(values) == 1:
+        return mean / 2, 2 * mean
+    error = 2 * statistics.stdev(values) / math.sqrt(len(values))
+    return max(0.0, mean - error), mean + error
+
+
+def _dollars_by_model(
+    whole: dict[str, Range], values: dict[str, Range], teacher: Policy, student: Policy | None
+) -> dict[str, Range | None]:
+    found = {teacher.name: _dollars(_less(whole, values), teacher.price)}
+    return found if student is None else found | {student.name: _dollars(values, student.price)}
+
+
+def _less(whole: dict[str, Range], part: dict[str, Range]) -> dict[str, Range]:
+    """The rest; never less than nothing, since a pilot's bounds are estimated apart."""
+    return {
+        name: Range(low=max(0.0, each.low - part[name].low), high=max(0.0, each.high - part[name].high))
+        if name in part
+        else each
+        for name, each in whole.items()
+    }
+
+
+def _sum(ranges: Iterable[Range | None]) -> Range | None:
+    total = Range(low=0.0, high=0.0)
+    for each in ranges:
+        if each is None:
+            return None
+        total = Range(low=total.low + each.low, high=total.high + each.high)
+    return total
+
+
+def _limited(whole: dict[str, Range], values: dict[str, Range], settings: GenerateSettings) -> list[dict[str, Range]]:
+    """What each model asks for that the rate limits given by hand hold for: the teacher, and a value model at the
+    teacher's address, each by itself."""
+    teachers = _less(whole, values)
+    return [teachers, values] if values and not settings.value_base_url else [teachers]
+
+
+def _dollars(whole: dict[str, Range], price: Price | None) -> Range | None:
+    if price is None:
+        return None
+    prompt, completion = whole["prompt_tokens"], whole["completion_tokens"]
+    return Range(low=price.cost(prompt.low, completion.low), high=price.cost(prompt.high, completion.high))
+
+
+def _hours(
+    whole: dict[str, Range], limited: Sequence[dict[str, Range]], measured: _Measured, settings: GenerateSettings
+) -> tuple[Range, str]:
+    """How long the requests take at the given limits, and which of them is the tightest.
+
+    limited: of each model, those that count towards its limits per minute. One path's requests wait for each other,
+    whoever answers them, so a value model's are no second lane.
+    """
+
+    def needed(end: Literal["low", "high"], seconds: float) -> dict[str, float]:
+        requests = max(getattr(each["requests"], end) for each in limited)
+        tokens = max(getattr(each["prompt_tokens"], end) + getattr(each["completion_tokens"], end) for each in limited)
+        found = {"concurrency": getattr(whole["requests"], end) * seconds / settings.concurrency / 3600}
+        if settings.rpm:
+            found["requests per minute"] = requests / settings.rpm / 60
+        if settings.tpm:
+            found["tokens per minute"] = tokens / settings.tpm / 60
+        return found
+
+    low, high = needed("low", measured.seconds_per_request[0]), needed("high", measured.seconds_per_request[1])
+    return Range(low=max(low.values()), high=max(high.values())), max(high, key=lambda name: high[name])
+
+
+class _Quiet(SilentWatcher):
+    """A watcher that hears of messages only: a rehearsal has no progress worth showing."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def say(self, message: str) -> None:
+        self._watcher.say(message)

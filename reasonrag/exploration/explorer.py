@@ -1,0 +1,354 @@
+"""One question explored: the search's wishes carried out by the agent, and the finished tree as a record.
+
+The only place where `mcts` meets the agent. Knows neither files nor other questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mcts import (
+    ROOT_ID,
+    Continue,
+    Continued,
+    Estimate,
+    Expand,
+    Expanded,
+    Node,
+    Recipe,
+    Result,
+    Rollout,
+    Scored,
+    Search,
+    Step,
+    Work,
+    estimates,
+)
+from mcts.rewards import REWARDS
+from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, say_the_same
+from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
+from reasonrag.agent.agent import Agent, AgentStep, State
+from reasonrag.agent.grounding import reports
+from reasonrag.agent.outcomes import AnswerValuer, outcome_of, valued
+from reasonrag.agent.step_judge import Choice, Option, Verdicts, judge_choices, scoring_prompt
+from reasonrag.concurrency import together
+from reasonrag.data.questions import Question
+from reasonrag.llm.prices import Price
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """What every record of a run says about the run."""
+
+    dataset: str
+    split: str
+    config_hash: str
+    seed: int
+    recipe: Recipe
+    renderer: str | None = None
+    price: Price | None = None
+    """For `usage.cost_usd` only; so is the next one."""
+    value_price: Price | None = None
+
+
+class Explorer:
+    """Searches one question's tree with an agent of its own.
+
+    value_agent: continues what the agent proposes, where that is somebody else's policy. Values are then those of the
+    one who continues: what the agent proposes is valued, but is no plain sample of that policy.
+    valuer: says what answers are worth, where the golden answers do not; it asks the agent's model, whoever answered.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        question: Question,
+        recipe: Recipe,
+        *,
+        value_agent: Agent | None = None,
+        valuer: AnswerValuer | None = None,
+    ) -> None:
+        self.agent = agent
+        self.value_agent = value_agent
+        self.valuer = valuer
+        self.question = question
+        self.recipe = recipe
+        self.search: Search[AgentStep] = Search(recipe.search, alike=say_the_same)
+        self._states: dict[int, State] = {ROOT_ID: agent.start(question)}
+        self._failed: dict[int, list[FailedContinuation]] = {}
+        self._unreadable: dict[int, UnreadableJudgement] = {}
+        self._unjudged: dict[int, list[UnreadableJudgement]] = {}
+        """Failures that are no nodes, by work, so that their order is that of the work."""
+        self._verdicts = Verdicts()
+
+    async def run(self) -> None:
+        """Search to the end, then have the steps judged where the recipe says so. Raises the first ReasonragError of
+        any piece of work; the others are cancelled."""
+        while work := self.search.ask():
+            await together(*(self._carry_out(item) for item in work))
+        if self.recipe.judge:
+            choices = [choice for node in self.search.tree.nodes if (choice := self._choice_below(node))]
+            self._verdicts = await judge_choices(
+                self.agent, self.question, choices, kind=self.recipe.judge, gold=self.recipe.judge_sees_gold
+            )
+
+    async def _carry_out(self, work: Work) -> None:
+        node = self.search.tree[work.node_id]
+        result: Result[AgentStep]
+        if isinstance(work, Expand):
+            said = [child.payload for child in self.search.tree.children(node)]
+            state = await self._state_after(node)
+            drawn = await self.agent.sample(state, _draws(work), attempt=work.attempt, said=said)
+            steps = await self._valued(drawn)
+            proposed = [self._as_step(step, plain=self.value_agent is None) for step in steps]
+            result = Expanded(proposed, calls=_calls(steps))
+        elif isinstance(work, Continue):
+            paths = await self._continue(await self._state_after(node), _draws(work))
+            ends = await self._valued([path[-1] for path in paths])
+            paths = [[*path[:-1], end] for path, end in zip(paths, ends, strict=True)]
+            if not self.search.config.keep_continuations:
+                self._failed[work.id] = _failures(node.id, paths)
+                self._unjudged[work.id] = [each for end in ends for each in _unreadable(node.id, end)]
+            result = Continued(
+                [[self._as_step(step) for step in path] for path in paths],
+                calls=sum(_calls(path) for path in paths),
+            )
+        else:
+            prompt = scoring_prompt(self.agent.prompts, node.payload, gold=self.recipe.judge_sees_gold, passages=False)
+            judgement = await self.agent.score(self.question, prompt, work.sample)
+            if judgement.unreadable is not None:
+                self._unreadable[work.id] = UnreadableJudgement(node_id=node.id, response=judgement.unreadable)
+            result = Scored(judgement.value, calls=judgement.calls)
+        self.search.tell(work.id, result)
+
+    async def _valued(self, steps: Sequence[AgentStep]) -> list[AgentStep]:
+        """Answers with what somebody thinks of them, where somebody is to be asked."""
+        return await together(*(valued(step, self.valuer, self.agent) for step in steps))
+
+    def _choice_below(self, node: Node[AgentStep]) -> Choice | None:
+        """What was said in the state below a node, failed steps left out; None where that is one thing or nothing."""
+        said: list[list[Node[AgentStep]]] = []
+        for child in self.search.tree.children(node):
+            alike = next((each for each in said if say_the_same(each[0].payload, child.payload)), None)
+            if alike is not None:
+                alike.append(child)
+            elif not child.payload.parse_error:
+                said.append([child])
+        options = [Option(each[0].payload, tuple(child.id for child in each)) for each in said]
+        return Choice(node.id, tuple(options)) if len(options) > 1 else None
+
+    async def _state_after(self, node: Node[AgentStep]) -> State:
+        if node.id not in self._states:
+            self._states[node.id] = await self.agent.next_state(node.payload)
+        return self._states[node.id]
+
+    async def _continue(self, state: State, samples: range) -> list[list[AgentStep]]:
+        """Continuations by the policy whose values are wanted."""
+        if self.value_agent is None:
+            return await self.agent.continue_from(state, samples)
+        paths = await self.value_agent.continue_from(state, samples)
+        return [[replace(step, sampled_by=self.value_agent.model.name) for step in path] for path in paths]
+
+    def _as_step(self, step: AgentStep, *, plain: bool = True) -> Step[AgentStep]:
+        return Step(
+            payload=step,
+            terminal=step.terminal,
+            outcome=outcome_of(step, self.recipe.outcome),
+            plain=plain and step.plain,
+            identity=None if step.parse_error else step.response,
+        )
+
+    def record(self, run: RunIdentity) -> RolloutRecord:
+        """The finished tree as its line of rollouts.jsonl."""
+        tree = self.search.tree
+        known = estimates(tree, lambda end: end.outcome)
+        by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in REWARDS.items()}
+        if self.recipe.judge:
+            by_rule[f"judge-{self.recipe.judge}"] = [self._verdicts.values.get(node.id) for node in tree.nodes]
+        nodes = [
+            _as_record(
+                node,
+                self.recipe,
+                {name: rewards[node.id] for name, rewards in by_rule.items()},
+                known[node.id],
+                self._gold(node),
+            )
+            for node in tree.nodes
+        ]
+        failed = [each for work_id in sorted(self._failed) for each in self._failed[work_id]]
+        unreadable = [self._unreadable[work_id] for work_id in sorted(self._unreadable)] + self._verdicts.unreadable
+        unreadable += [each for node in tree.nodes[1:] for each in _unreadable(node.id, node.payload)]
+        unreadable += [each for work_id in sorted(self._unjudged) for each in self._unjudged[work_id]]
+        return self._record(
+            run,
+            nodes=nodes,
+            failed_continuations=failed,
+            unreadable_judgements=unreadable,
+        )
+
+    def _gold(self, node: Node[AgentStep]) -> int | None:
+        """Gold passages that a query found for the first time on its path, or that evidence reports."""
+        gold = self.question.gold
+        if gold is None or node.step is None:
+            return None
+        step = node.payload
+        if step.action_type == "evidence":
+            return len(gold.among(each for each in step.state.passages if reports(step.content or "", each)))
+        found = self._seen_after(node)
+        if step.action_type != "query" or found is None or found.action != "read":
+            return None
+        return len(gold.among(found.passages) - gold.among(step.state.read))
+
+    def _seen_after(self, node: Node[AgentStep]) -> State | None:
+        """The state a step led to, where somebody went on from it."""
+        children = self.search.tree.children(node)
+        return children[0].payload.state if children else self._states.get(node.id)
+
+    def error_record(self, run: RunIdentity, error: QuestionError) -> RolloutRecord:
+        """The line of a question that has no tree, with the reason."""
+        return self._record(run, error=error)
+
+    def _record(
+        self,
+        run: RunIdentity,
+        *,
+        nodes: Sequence[RolloutNode] = (),
+        failed_continuations: Sequence[FailedContinuation] = (),
+        unreadable_judgements: Sequence[UnreadableJudgement] = (),
+        error: QuestionError | None = None,
+    ) -> RolloutRecord:
+        question, usage, values = self.question, self.agent.spending.as_usage(run.price), None
+        if self.value_agent is not None:
+            values = self.value_agent.spending.as_usage(run.value_price)
+            usage = usage + values
+        return RolloutRecord(
+            question_id=question.id,
+            question=question.question,
+            golden_answers=question.golden_answers,
+            rubric=list(self.valuer.rubric) if self.valuer and self.valuer.rubric else None,
+            gold_passages=None if question.gold is None else list(question.gold.names),
+            dataset=run.dataset,
+            split=run.split,
+            config_hash=run.config_hash,
+            seed=run.seed,
+            renderer=run.renderer,
+            recipe=RecipeRef(
+                name=run.recipe.name,
+                reward=run.recipe.reward_name,
+                judge_weight=run.recipe.judge_weight,
+                judge_sees_gold=run.recipe.judge_sees_gold if run.recipe.judged else None,
+                outcome=run.recipe.outcome,
+                alpha=run.recipe.search.alpha,
+                margin_by_layer=run.recipe.margin_by_layer,
+            ),
+            usage=usage,
+            value_usage=values,
+            nodes=list(nodes),
+            failed_continuations=list(failed_continuations),
+            unreadable_judgements=list(unreadable_judgements),
+            error=error,
+        )
+
+
+def _as_record(
+    node: Node[AgentStep],
+    recipe: Recipe,
+    rewards: dict[str, float | None],
+    known: Estimate | None,
+    gold: int | None,
+) -> RolloutNode:
+    common = {
+        "id": node.id,
+        "parent_id": node.parent_id,
+        "children_ids": node.children_ids,
+        "layer": node.layer,
+        "draws": node.draws,
+        "plain_draws": node.plain_draws,
+        "same_as": node.same_as,
+        "visits": node.visits,
+        "value": node.value,
+        "reward": _reward(rewards, recipe),
+        "rewards": rewards,
+        "observations": known.observations if known else None,
+        "expected_outcome": known.mean if known else None,
+        "rollouts": [_final_score(each, recipe.outcome) for each in node.rollouts],
+    }
+    if node.step is None:
+        return RolloutNode.model_validate(common)
+    step = node.payload
+    return RolloutNode.model_validate(
+        common
+        | {
+            "action": step.state.action,
+            "prompt": step.prompt,
+            "response": step.response,
+            "action_type": step.action_type,
+            "content": step.content,
+            "passages": step.passage_refs,
+            "terminal": step.terminal,
+            "parse_error": step.parse_error,
+            "repaired": step.repaired,
+            "f1": step.f1,
+            "em": step.em,
+            "outcome": Outcome(name=recipe.outcome, value=outcome_of(step, recipe.outcome)) if step.terminal else None,
+            "grounded": step.grounded,
+            "in_evidence": step.in_evidence,
+            "gold": gold,
+            "sampled_by": step.sampled_by,
+            "sampled_with": step.sampled_with,
+            "sampled_temperature": step.sampled_temperature,
+        }
+    )
+
+
+def _final_score(rollout: Rollout[AgentStep], outcome: str) -> FinalScore:
+    last = rollout.final
+    own = "conclusion" if last.state.action == "conclude" else "answer"
+    return FinalScore(
+        f1=last.f1,
+        em=last.em,
+        steps=rollout.steps,
+        end="failed" if last.parse_error else own,
+        outcome=None if outcome == "f1" else rollout.outcome,
+    )
+
+
+def _reward(rewards: dict[str, float | None], recipe: Recipe) -> float | None:
+    """The one of a step's rewards that labels use, or the mean of two; None where one of them is missing."""
+    drawn = rewards[recipe.reward]
+    if recipe.judge is None:
+        return drawn
+    judged, weight = rewards[f"judge-{recipe.judge}"], recipe.judge_weight
+    if weight == 1:
+        return judged
+    return None if drawn is None or judged is None else (1 - weight) * drawn + weight * judged
+
+
+def _failures(node_id: int, paths: Sequence[Sequence[AgentStep]]) -> list[FailedContinuation]:
+    return [
+        FailedContinuation(
+            node_id=node_id,
+            layer=last.state.layer,
+            action=last.state.action,
+            response=last.response,
+            parse_error=last.parse_error,
+        )
+        for last in (path[-1] for path in paths)
+        if last.parse_error
+    ]
+
+
+def _unreadable(node_id: int, end: AgentStep) -> list[UnreadableJudgement]:
+    """The judgement of an answer, if it could not be read."""
+    if end.judged is None or end.judged.unreadable is None:
+        return []
+    return [UnreadableJudgement(kind="answer", node_id=node_id, response=end.judged.unreadable)]
+
+
+def _draws(work: Expand | Continue) -> range:
+    return range(work.sample, work.sample + work.count)
+
+
+def _calls(steps: Sequence[AgentStep]) -> int:
+    return sum(step.calls for step in steps)

@@ -1,0 +1,448 @@
+"""`reasonrag generate`: many questions explored, written to a run directory as they finish.
+
+Resolves settings into parts (questions, retriever, prompts, model, journal, caps) and says what the run's configuration
+is. What a tree is, how a session goes, how files look and how an endpoint is asked are decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from mcts import RECIPES, Recipe, SearchConfig
+from mcts.recipes import JudgeKind
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.from_settings import (
+    Policy,
+    check_prices,
+    find_data,
+    model_name,
+    open_model,
+    owned,
+    shown_sampling,
+    shown_urls,
+    teacher_policy,
+)
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, find_rule, function_or_name
+from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
+from reasonrag.concurrency import run_to_end
+from reasonrag.data.questions import (
+    QuestionSource,
+)
+from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
+from reasonrag.exploration.explorer import RunIdentity
+from reasonrag.exploration.run_directory import JOURNAL, TRIALS, TUNING, RunDirectory
+from reasonrag.exploration.session import Session, SilentWatcher, Watcher
+from reasonrag.exploration.shared_costs import Bill, BilledModel
+from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run, versions
+from reasonrag.llm.budget import Caps, Ledger, Tokens
+from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE, EndpointModel
+from reasonrag.llm.journal import Journal, JournaledModel, open_journal
+from reasonrag.llm.models import Models
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.offline import STUDENT, OfflineTeacher
+from reasonrag.llm.prices import SELF_HOSTED, find_price
+from reasonrag.retrieval.from_settings import object_or_name, open_retriever
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.settings import JUDGE_WEIGHT, MAX_STEPS, GenerateSettings, RewardName, resolve
+
+
+def generate(
+    *,
+    chat_model: ChatModel | None = None,
+    value_chat_model: ChatModel | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    replay: bool | str | Path = False,
+    **flags: Any,
+) -> RunSummary:
+    """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir`: `--data-dir`).
+
+    outcome: besides the names that --outcome takes a function of a `Question` and the text of an answer to it, which
+    returns the answer's quality from 0 to 1 and is recorded under its `__name__`. It is called in the event loop's
+    thread, once for each different answer to a question; golden answers are then not needed.
+    chat_model, value_chat_model, retriever: used instead of what the settings would build; a retriever may also be
+    named as --retriever does.
+    replay: nothing is asked; answers come from the run's journal, or from the journal that is named.
+    Works inside a running event loop too. Raises InputError before anything is started and StorageError where nothing
+    can be written any more; failed questions and what stopped a run early are in the summary. After a Ctrl-C it saves
+    the state, then raises KeyboardInterrupt.
+    """
+    retriever, named = object_or_name(retriever)
+    function, flags = function_or_name(flags)
+    settings = resolve(GenerateSettings, "generate", flags | named)
+    return run_to_end(
+        explore(
+            settings,
+            chat_model,
+            retriever,
+            watcher or SilentWatcher(),
+            value_chat_model=value_chat_model,
+            replay=replay,
+            function=function,
+        )
+    )
+
+
+async def explore(
+    settings: GenerateSettings,
+    chat_model: ChatModel | None,
+    retriever: Retriever | None,
+    watcher: Watcher,
+    *,
+    value_chat_model: ChatModel | None = None,
+    replay: bool | str | Path = False,
+    shared_journal: Path | None = None,
+    function: OutcomeFunction | None = None,
+) -> RunSummary:
+    """`generate` for settings that are resolved already, inside an event loop.
+
+    function: of the user's, that values answers.
+    shared_journal: of several runs, instead of the run's own. Caps then hold over all of them, and the usage in the
+    run's records is what it would have cost by itself.
+    """
+    rule = find_rule(settings, function)
+    source, corpus = find_data(settings, rule.check)
+    _check_place(settings.run, shared=shared_journal is not None, replay=replay)
+    prompts = load_prompts(settings.prompts)
+    teacher, student = find_policies(settings, chat_model, value_chat_model)
+    if settings.max_cost is not None:
+        check_prices(teacher, student)
+    if student and student.price is SELF_HOSTED:
+        watcher.say(f"{student.name} has no list price and a --value-base-url of its own: its tokens cost nothing here")
+    async with AsyncExitStack() as opened:
+        asked: list[ChatModel] = []
+        if not replay:
+            asked.append(chat_model or await owned(opened, open_model(settings)))
+        if student and not replay:
+            asked.append(value_chat_model or await owned(opened, open_value_model(settings)))
+        if retriever is None:
+            retriever = await open_retriever(
+                settings, corpus, opened, say=watcher.say, before_building=[each.check for each in asked]
+            )
+        identity, config = _identify(
+            settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
+        )
+        with RunDirectory(settings.run, config, say=watcher.say) as run:
+            own_journal = shared_journal or settings.run / JOURNAL
+            bill = Bill() if shared_journal else None
+            journal = await opened.enter_async_context(
+                open_journal(
+                    own_journal if replay is True or not replay else Path(replay),
+                    wanted=lambda question_id: not run.is_done(question_id),
+                    held=bill.apart if bill else list,
+                    writable=not replay,
+                )
+            )
+            caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
+            models = _behind(journal, caps, asked, teacher, student)
+            billed = [BilledModel(each, bill) if bill else each for each in models.all]
+            agent = make_agent(settings, billed[0], teacher.sampling, retriever, prompts)
+            value_agent = make_agent(settings, billed[1], student.sampling, retriever, prompts) if student else None
+            session = Session(run, identity, models, watcher, settings.abort_degenerate, rule)
+            questions = source.limited(settings.limit)
+            await session.explore_all(agent, questions, at_once=settings.concurrency, value_agent=value_agent)
+            if isinstance(session.stopped, StorageError):
+                raise session.stopped
+            if session.stopped is None:
+                run.put_in_order(question.id for question in questions)
+            summary = _summarise(run, session, source, settings, total=len(questions))
+            run.write_summary(summary.model_dump())
+    if isinstance(session.stopped, Interrupted):
+        raise KeyboardInterrupt
+    return summary
+
+
+def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
+    """Raises InputError for trials of tune, and for a replay that has no answers to play; nothing was written then."""
+    if not shared and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
+        raise InputError(f"{run} holds trials of tune; choose another --run")
+    journal = run / JOURNAL if replay is True else Path(replay or run)
+    if replay and not journal.is_file():
+        raise InputError(
+            f"there is no {journal} to replay; give the --run that was explored, or leave out --replay to explore it"
+        )
+
+
+def _behind(
+    journal: Journal, caps: Caps, asked: Sequence[ChatModel], teacher: Policy, student: Policy | None
+) -> Models:
+    """The models behind one journal and one set of caps. asked: the models themselves; empty when replaying."""
+    first, second = (*asked, None, None)[:2]
+    spent = journal.delivered_by
+    ledger = Ledger(teacher.price, caps, spent=spent.get(None, Tokens()))
+    proposing = JournaledModel(first, journal, name=teacher.name, ledger=ledger)
+    if student is None:
+        return Models(proposing)
+    beside = ledger.beside(student.price, spent.get(student.name, Tokens()))
+    continuing = JournaledModel(second, journal, name=student.name, ledger=beside, recorded_as=student.name)
+    return Models(proposing, continuing)
+
+
+def make_agent(
+    settings: GenerateSettings, model: ChatModel, sampling: Sampling, retriever: Retriever, prompts: Prompts
+) -> Agent:
+    """The agent that the settings describe, with some model."""
+    return Agent(
+        model=model,
+        retriever=retriever,
+        prompts=prompts,
+        sampling=sampling,
+        top_k=settings.top_k,
+        max_steps=max_steps(settings),
+        seed=settings.seed,
+    )
+
+
+def max_steps(settings: GenerateSettings) -> int:
+    return settings.max_steps or MAX_STEPS[settings.recipe]
+
+
+def _identify(
+    settings: GenerateSettings,
+    source: QuestionSource,
+    corpus: Path | None,
+    retriever: Retriever,
+    prompts: Prompts,
+    *,
+    rule: OutcomeRule,
+    teacher: Policy,
+    student: Policy | None,
+) -> tuple[RunIdentity, dict[str, Any]]:
+    """What every record says about the run, and the content of its config.json."""
+    recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
+    decides_answers = {
+        "dataset": source.dataset,
+        "split": source.split,
+        "questions_sha256": source.sha256,
+        "retriever": retriever.identity,
+        "top_k": settings.top_k,
+        "prompts": prompts.hash_with(*rule.prompts),
+        "model": teacher.name,
+        "sampling": shown_sampling(teacher.sampling),
+        "recipe": recipe.model_dump(mode="json"),
+        "max_steps": max_steps(settings),
+        "seed": settings.seed,
+    } | rule.identity
+    if student:
+        decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}
+    identity = RunIdentity(
+        dataset=source.dataset,
+        split=source.split,
+        config_hash=config_hash(decides_answers),
+        seed=settings.seed,
+        recipe=recipe,
+        renderer=renderer_hash(prompts),
+        price=teacher.price,
+        value_price=student.price if student else None,
+    )
+    config = {
+        "config_hash": identity.config_hash,
+        "decides_answers": decides_answers,
+        "operational": _operational(settings, source, corpus),
+        "versions": versions(),
+    }
+    return identity, config
+
+
+def find_policies(
+    settings: GenerateSettings, chat_model: ChatModel | None = None, value_chat_model: ChatModel | None = None
+) -> tuple[Policy, Policy | None]:
+    """Who proposes, and who continues where that is somebody else. Raises InputError where that makes no sense."""
+    name = chat_model.name if chat_model else model_name(settings)
+    teacher = teacher_policy(settings, name)
+    if settings.value_model is None and value_chat_model is None:
+        for flag in value_flags(settings):
+            raise InputError(f"{flag} is of a value model, and there is none: give --value-model, or leave it out")
+        return teacher, None
+    if RECIPES[settings.recipe].search.valuation == "score":
+        raise InputError(
+            f"recipe {settings.recipe} continues nothing: leave out --value-model, or choose another --recipe"
+        )
+    value_name = value_chat_model.name if value_chat_model else value_model_name(settings)
+    if value_name == name:
+        raise InputError(f"--value-model {value_name} is the teacher, who continues by default; leave it out")
+    return teacher, value_policy(settings, value_name)
+
+
+def value_flags(settings: GenerateSettings) -> list[str]:
+    """What was set of a value model, whether as a flag or elsewhere, as flags."""
+    names = (name for name in GenerateSettings.model_fields if name.startswith("value_"))
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(settings, name) not in (None, [])]
+
+
+def value_policy(settings: GenerateSettings, name: str) -> Policy:
+    """Sampled as the teacher, its own temperature apart. It costs nothing if it is in no table and served at an address
+    of its own."""
+    sampling = teacher_policy(settings, name).sampling
+    if settings.value_temperature is not None:
+        sampling = sampling.model_copy(update={"temperature": settings.value_temperature})
+    price = find_price(name, tokens_in=settings.value_price_in, tokens_out=settings.value_price_out)
+    by_hand = settings.value_price_in is not None or settings.value_price_out is not None
+    return Policy(name, SELF_HOSTED if price is None and settings.value_base_url and not by_hand else price, sampling)
+
+
+def _summarise(
+    run: RunDirectory, session: Session, source: QuestionSource, settings: GenerateSettings, *, total: int
+) -> RunSummary:
+    models, tally = session.models, session.tally
+    return count_run(
+        run.rollouts_path,
+        SessionNumbers(
+            run=str(run.path),
+            config_hash=session.identity.config_hash,
+            recipe=session.identity.recipe.name,
+            outcome=session.identity.recipe.outcome,
+            reward=session.identity.recipe.reward_name,
+            model=models.teacher.name,
+            value_model=models.value.name if models.value else None,
+            dataset=source.dataset,
+            split=source.split,
+            seed=settings.seed,
+            questions=total,
+            cost_usd=models.cost,
+            session_questions=tally.questions,
+            session_seconds=round(session.seconds, 2),
+            session_failed_calls=tally.failed_calls,
+            session_cached_calls=models.cached_calls,
+            session_seconds_per_request=models.seconds_per_request,
+            stopped=_stop_reason(session.stopped),
+        ),
+    )
+
+
+def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
+    if stopped is None:
+        return None
+    raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}
+    if isinstance(stopped, CapReached):
+        raised = stopped.raised
+    return StopReason(cause=stopped.cause, message=str(stopped), raise_cap=raised)
+
+
+# -- from settings to parts ------------------------------------------------------------------------------------
+
+
+def value_model_name(settings: GenerateSettings) -> str:
+    """The name its answers go by: the offline teacher is not called the same in both roles."""
+    in_process = settings.value_model in (OFFLINE, STUDENT) and not settings.value_base_url
+    return STUDENT if in_process else settings.value_model or ""
+
+
+def open_value_model(
+    settings: GenerateSettings, *, flags: str = "--value-", key_variable: str | None = None
+) -> ChatModel:
+    """Who continues, at an address of its own or at the teacher's; the teacher's key and the rate limits given by hand
+    are for the teacher's address only.
+
+    flags: how the flags begin that messages name. key_variable: whose key it is sent, where that is decided already.
+    """
+    name = value_model_name(settings)
+    if name == STUDENT and not settings.value_base_url:
+        return OfflineTeacher(name=name)
+    own = bool(settings.value_base_url)
+    return EndpointModel(
+        name,
+        base_urls=settings.value_base_url or settings.base_url,
+        concurrency=settings.concurrency,
+        rpm=None if own else settings.rpm,
+        tpm=None if own else settings.tpm,
+        timeout=settings.timeout,
+        flags=flags,
+        key_variable=key_variable or (VALUE_KEY_VARIABLE if own else KEY_VARIABLE),
+    )
+
+
+def resolve_recipe(settings: GenerateSettings) -> Recipe:
+    """The named recipe with the rewards, widths and budgets that were set explicitly. Raises InputError for rewards
+    that it cannot have."""
+    named = RECIPES[settings.recipe]
+    recipe = _with_rewards(named.model_copy(update={"outcome": settings.outcome or named.outcome}), settings)
+    if settings.exploration is not None and recipe.search.selection == "mixed":
+        raise InputError(f"--exploration is c of UCT, which recipe {recipe.name} does not use; leave it out")
+    overrides = {
+        "siblings": settings.siblings,
+        "continuations": settings.continuations,
+        "simulations": settings.simulations,
+        "max_calls": settings.max_calls_per_question,
+        "alpha": settings.alpha,
+        "exploration": settings.exploration,
+    }
+    changed = {name: value for name, value in overrides.items() if value is not None}
+    search = recipe.search.model_copy(update=changed)
+    return recipe.model_copy(update={"search": search})
+
+
+_JUDGES: dict[RewardName, JudgeKind] = {
+    "judge-score": "score",
+    "judge-rank": "rank",
+    "spre+judge-score": "score",
+    "spre+judge-rank": "rank",
+}
+
+
+def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
+    """The recipe with the rewards that were chosen. A judge's do not fall with the length of the path, so that margins
+    between them are not scaled."""
+    name = settings.reward
+    judge = _JUDGES.get(name) if name else None
+    from_continuations = name is not None and name.startswith("spre")
+    if from_continuations and recipe.search.valuation != "continuation":
+        raise InputError(
+            f"--reward {name} is a mean over continuations, and recipe {recipe.name} samples none; "
+            "choose --reward outcome, judge-score or judge-rank, or --recipe economy or paper"
+        )
+    if settings.judge_weight is not None and not (judge and from_continuations):
+        raise InputError("--judge-weight goes with --reward spre+judge-score or spre+judge-rank")
+    changed: dict[str, Any] = {"reward": "outcome"} if name == "outcome" else {}
+    if judge:
+        weight = (settings.judge_weight or JUDGE_WEIGHT) if from_continuations else 1.0
+        changed |= {"judge": judge, "judge_weight": weight}
+        changed |= {"margin_by_layer": recipe.margin_by_layer and from_continuations}
+    recipe = recipe.model_copy(update=changed)
+    if settings.judge_gold is None:
+        return recipe
+    if settings.judge_gold and not recipe.judged:
+        raise InputError(
+            "--judge-gold needs a judge: choose --reward judge-score, judge-rank, spre+judge-score or spre+judge-rank, "
+            "or --outcome judge or rubric"
+        )
+    return recipe.model_copy(update={"judge_sees_gold": settings.judge_gold})
+
+
+def most_calls(search: SearchConfig) -> int:
+    """Replies that one question's whole budget pays for; without a budget a reply and a judgement per simulation."""
+    return search.max_calls or 2 * search.simulations
+
+
+def config_hash(decides_answers: dict[str, Any]) -> str:
+    """Names everything that decides answers, in 16 hexadecimal digits."""
+    canonical = orjson.dumps(decides_answers, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(canonical).hexdigest()[:16]
+
+
+def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Path | None) -> dict[str, Any]:
+    """Settings that may change between sessions of a run."""
+    shown = {name: shown_urls(getattr(settings, name)) for name in ("base_url", "value_base_url")}
+    base_urls = settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
+    return {
+        "limit": settings.limit,
+        "concurrency": settings.concurrency,
+        "base_url": shown_urls(base_urls),
+        "value_base_url": shown["value_base_url"],
+        "rpm": settings.rpm,
+        "tpm": settings.tpm,
+        "abort_degenerate": settings.abort_degenerate,
+        "caps": {"cost": settings.max_cost, "calls": settings.max_calls, "tokens": settings.max_tokens},
+        "questions": str(source.path),
+        "hub_revision": source.revision,
+        "corpus": None if corpus is None else str(corpus),
+        "settings": settings.model_dump(mode="json") | shown,
+    }

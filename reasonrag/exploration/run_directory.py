@@ -1,0 +1,235 @@
+"""A run directory: what is in it, who may write to it, and how a run goes on where it ended.
+
+    config.json     resolved settings and their hash; no secrets
+    rollouts.jsonl  one line per question, appended as trees finish, put in question order at a clean end
+    failures.jsonl  every failed question and call, with its cause
+    journal.jsonl   every answer that was paid for (see `reasonrag.llm.journal`)
+    summary.json    what the last run did
+
+Decides what a changed configuration is and how a torn line is mended. Does not know how a rollout is made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import orjson
+
+from preference import MalformedRolloutsError, RolloutRecord
+from preference.export.exporting import INDENTED, replacing
+from preference.records import OtherSchemaError, parse_rollout
+from reasonrag.errors import InputError, StorageError
+from reasonrag.files import append_durably
+from reasonrag.redaction import redact
+
+CONFIG, ROLLOUTS, FAILURES, SUMMARY = "config.json", "rollouts.jsonl", "failures.jsonl", "summary.json"
+JOURNAL = "journal.jsonl"
+TUNING, TRIALS = "tuning.json", "trials"
+"""What a directory of `tune` has instead of rollouts."""
+
+
+class RunDirectory:
+    """One run's files, locked against a second writer while open. Use as a context manager.
+
+    Raises InputError where the directory cannot be written, is in use, or holds another configuration.
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any], *, say: Callable[[str], None]) -> None:
+        self.path = path
+        self._config = config
+        self._say = say
+        self._lines: dict[str, tuple[int, int]] = {}
+        self._failed: set[str] = set()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as files:
+            try:
+                files.enter_context(only_writer(self.path))
+                self._rollouts = files.enter_context(self.rollouts_path.open("a+b", buffering=0))
+                self._read_back()
+                self._check_config()
+                self._failures = files.enter_context((self.path / FAILURES).open("ab", buffering=0))
+            except OSError as error:
+                raise InputError(f"cannot write the run directory {self.path}: {error.strerror}") from error
+            self._files = files.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    @property
+    def rollouts_path(self) -> Path:
+        return self.path / ROLLOUTS
+
+    def is_done(self, question_id: str) -> bool:
+        """Whether the question has a tree; one that only has an error is owed again."""
+        return question_id in self._lines and question_id not in self._failed
+
+    def append(self, rollout: RolloutRecord) -> None:
+        """Write a finished tree, or why there is none, to disk. Raises StorageError; the file then ends as before."""
+        line, start = rollout.to_line(), self._end_of(self._rollouts)
+        try:
+            append_durably(self._rollouts.fileno(), line, end=start)
+        except OSError as error:
+            raise _full(self.rollouts_path, error) from error
+        self._index(rollout, start, len(line))
+
+    def record_failure(self, failure: dict[str, Any]) -> dict[str, Any]:
+        """Write down a failure, secrets left out; what was written. Raises StorageError."""
+        shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
+        line = orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE)
+        try:
+            append_durably(self._failures.fileno(), line, end=self._end_of(self._failures), sync=False)
+        except OSError as error:
+            raise _full(self.path / FAILURES, error) from error
+        return shown
+
+    def put_in_order(self, question_ids: Iterable[str]) -> None:
+        """Rewrite rollouts.jsonl in question order, superseded error lines left out; atomic.
+
+        Trees of questions that are not among these (a smaller --limit) are kept behind them.
+        """
+        order = dict.fromkeys(question_ids)
+        behind = (each for each in self._lines if each not in order)
+        with replacing(self.rollouts_path) as ordered:
+            for question_id in [*order, *behind]:
+                if question_id in self._lines:
+                    start, length = self._lines[question_id]
+                    self._rollouts.seek(start)
+                    self._lines[question_id] = (ordered.tell(), length)
+                    ordered.write(self._rollouts.read(length))
+        self._rollouts = self._files.enter_context(self.rollouts_path.open("a+b", buffering=0))
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        with replacing(self.path / SUMMARY) as file:
+            file.write(orjson.dumps(summary, option=INDENTED))
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def _check_config(self) -> None:
+        """Refuse to mix configurations; a directory without any tree or answer takes every one."""
+        paid = has_answers(self.path)
+        only_failures = self._lines and not paid and len(self._lines) == len(self._failed)
+        if only_failures and changed_keys(
+            read_config(self.path / CONFIG)["decides_answers"], self._config["decides_answers"]
+        ):
+            self._say(f"{self.path} holds no tree, only failures of another configuration; starting anew")
+            self._rollouts.truncate(0)
+            self._lines.clear()
+            self._failed.clear()
+        keep_config(self.path, self._config, held=bool(self._lines) or paid)
+
+    def _read_back(self) -> None:
+        """Index the lines that are there; cut off a last one that a crash left half-written."""
+        start = 0
+        with self.rollouts_path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    self._rollouts.truncate(start)
+                    self._say(
+                        f"{self.rollouts_path}: line {number} was cut off by an earlier stop; "
+                        f"removed its {len(line):,} bytes, its question is owed again"
+                    )
+                    break
+                try:
+                    rollout = parse_rollout(line, where=f"{self.rollouts_path}, line {number}")
+                except OtherSchemaError as error:
+                    raise InputError(f"{error}, or choose another --run") from error
+                except MalformedRolloutsError as error:
+                    raise InputError(f"{error}. Remove the line to have its question explored again") from error
+                self._index(rollout, start, len(line))
+                start += len(line)
+
+    def _index(self, rollout: RolloutRecord, start: int, length: int) -> None:
+        self._lines[rollout.question_id] = (start, length)
+        if rollout.error:
+            self._failed.add(rollout.question_id)
+        else:
+            self._failed.discard(rollout.question_id)
+
+    @staticmethod
+    def _end_of(file: BinaryIO) -> int:
+        return file.seek(0, os.SEEK_END)
+
+
+@contextmanager
+def only_writer(directory: Path) -> Iterator[None]:
+    """The right to write below a directory, which is made. Raises OSError, and InputError where somebody has it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{directory} is being written by another reasonrag; wait for it or choose another --run"
+            ) from error
+        yield
+
+
+def has_answers(directory: Path) -> bool:
+    """Whether the journal of a run holds anything that was paid for."""
+    journal = directory / JOURNAL
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def keep_config(directory: Path, config: dict[str, Any], *, held: bool) -> None:
+    """Write config.json. held: something was made under the one that is there, which decides answers alike then.
+
+    Raises InputError naming every setting that does not; and for a config.json of others, a model's for instance.
+    """
+    path = directory / CONFIG
+    before = read_config(path) if held or path.exists() else {}
+    if held and (changed := changed_keys(before["decides_answers"], config["decides_answers"])):
+        raise InputError(
+            f"{directory} holds a run with another configuration; its trees and answers would be of no use. "
+            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
+        )
+    with replacing(path) as file:
+        file.write(orjson.dumps(config, option=INDENTED))
+
+
+def _full(path: Path, error: OSError) -> StorageError:
+    return StorageError(f"cannot write {path}: {error.strerror}. Make room and run the same command again")
+
+
+def changed_keys(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """`key was x, is y` for every key whose values differ, nested ones by their path (`recipe.search.siblings`)."""
+    old, new = dict(_leaves(before)), dict(_leaves(now))
+    return [
+        f"{key} was {old.get(key)!r}, is {new.get(key)!r}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _what_is_in(directory: Path) -> str:
+    return ROLLOUTS if (directory / ROLLOUTS).exists() else JOURNAL
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The content of a config.json. Raises InputError where it is none."""
+    try:
+        config = orjson.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{path.parent} has {_what_is_in(path.parent)} but no {CONFIG}, so nobody knows how it was made. "
+            "Choose another --run"
+        ) from error
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON: {error}. Choose another --run") from error
+    if not isinstance(config, dict) or not isinstance(config.get("decides_answers"), dict):
+        raise InputError(f"{path} is not a configuration of reasonrag. Choose another --run")
+    return config

@@ -1,0 +1,80 @@
+"""What a run would have cost by itself, where it shares a journal with others.
+
+An answer that another run bought came in that run's request, together with draws that this one may never ask for, or
+apart from draws that it asks for at once. Here every request is billed for its own draws. Decides what part of a
+request's tokens one reply has. Knows no price, no file and no tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
+
+
+class Bill:
+    """Tokens of answers apart, and of draws that are asked for together."""
+
+    def __init__(self) -> None:
+        self.replies_share_requests = False
+        """Whether the endpoint was seen to give several replies to one request."""
+
+    def apart(self, completions: Iterable[Completion]) -> list[Completion]:
+        """Each answer as if it had been asked for alone: the whole prompt, and the part of the request's completion
+        tokens that its text has of all the text. Answers that are apart stay as they are."""
+        found: list[Completion] = []
+        for request in _requests(completions):
+            self.replies_share_requests |= len(request) > 1
+            parts = _parts(request[0].completion_tokens, [len(each.text) + 1 for each in request])
+            first = request[0].model_dump(exclude={"text", "finish_reason", "completion_tokens"})
+            found += [
+                each.model_copy(update=first | {"completion_tokens": part})
+                for each, part in zip(request, parts, strict=True)
+            ]
+        return found
+
+    def together(self, apart: Sequence[Completion]) -> list[Completion]:
+        """The bill of one request for all these draws; of one for each where the endpoint gives one reply a time."""
+        if not self.replies_share_requests:
+            return list(apart)
+        unpaid = {"requests": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0}
+        paid = apart[0].model_copy(update={"completion_tokens": sum(each.completion_tokens for each in apart)})
+        return [paid, *(each.model_copy(update=unpaid | {"tokens_bounded": False}) for each in apart[1:])]
+
+
+class BilledModel:
+    """A `ChatModel` whose every request is billed as if nobody had asked for any of its draws before."""
+
+    def __init__(self, model: ChatModel, bill: Bill) -> None:
+        self.name = model.name
+        self._model = model
+        self._bill = bill
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        return self._bill.together(self._bill.apart(await self._model.complete(request)))
+
+    async def check(self) -> None:
+        await self._model.check()
+
+    async def close(self) -> None:
+        await self._model.close()
+
+
+def _requests(completions: Iterable[Completion]) -> list[list[Completion]]:
+    """Answers by the request that brought them: its tokens ride on the first one."""
+    found: list[list[Completion]] = []
+    for each in completions:
+        if each.requests or not found:
+            found.append([])
+        found[-1].append(each)
+    return found
+
+
+def _parts(total: int, weights: Sequence[int]) -> list[int]:
+    """A whole number in parts by weight, which add up to it."""
+    reached = [0]
+    for weight in weights:
+        reached.append(reached[-1] + weight)
+    ends = [round(total * each / reached[-1]) for each in reached]
+    return [end - start for start, end in pairwise(ends)]

@@ -1,0 +1,207 @@
+"""What a run directory holds, in numbers: the content of `summary.json`."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from preference import FinalScore, RolloutRecord, read_rollouts
+from preference.candidates import is_training_split
+from preference.diversity import DiversityCount
+from reasonrag.exploration.degeneracy import SignCounts, look_at
+
+UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
+"""Causes under which judgements that could not be read are counted, by kind."""
+
+
+class StopReason(BaseModel):
+    """Why the last session ended before its questions did."""
+
+    cause: str
+    message: str
+    raise_cap: dict[str, str] = {}
+    """The flag and a value with which the run would go on, where a cap or degenerate trees stopped it."""
+
+
+class SessionNumbers(BaseModel):
+    """What only the session knows."""
+
+    run: str
+    config_hash: str
+    recipe: str
+    outcome: str
+    """Which quality of an answer search and labels take."""
+    reward: str
+    """What labels are made of."""
+    model: str
+    value_model: str | None
+    """Who continued what the teacher proposed, where that is not the teacher."""
+    dataset: str
+    split: str
+    seed: int
+    questions: int
+    """Asked for: the data set's, or --limit."""
+    cost_usd: float | None
+    """Everything that was delivered to the run, in all sessions; null without a price."""
+    session_questions: int
+    """Explored in the last session."""
+    session_seconds: float
+    session_failed_calls: int
+    """Attempts without an answer, most of them repeated with success; see failures.jsonl."""
+    session_cached_calls: int
+    """Replies that the journal gave, which earlier sessions had paid for."""
+    session_seconds_per_request: float | None
+    """From sending to answer, the mean; null where nothing was sent over HTTP."""
+    stopped: StopReason | None
+    """Null if the session came to its end."""
+
+
+class RunSummary(SessionNumbers):
+    """What a run directory now holds, and what the last session did to it; the content of `summary.json`."""
+
+    done: int
+    failed: int
+    failures_by_cause: dict[str, int]
+    nodes: int
+    continuations: int
+    """Real continuations from the root to an answer, or to a failed step, which counts as 0; in a run with a value
+    model its own, from wherever it took over."""
+    mean_f1: float | None
+    mean_em: float | None
+    """Means over the continuations of questions with golden answers; null without any."""
+    mean_outcome: float | None
+    """The same of what search and labels took for an answer's quality, of all questions."""
+    questions_mixed: int
+    """Questions with both better and worse ends, the ones that can teach."""
+    diversity_by_layer: dict[str, float]
+    """Distinct steps per draw, of states with at least two draws; near-equal wordings are one step."""
+    degenerate: dict[str, int]
+    """Questions that show a sign of teaching nothing, by sign (`reasonrag.exploration.degeneracy`)."""
+    parse_failures_by_cause: dict[str, int]
+    repair_turns: int
+    calls: int
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    """Of the answers in rollouts.jsonl."""
+    warnings: list[str]
+    versions: dict[str, str]
+
+
+def versions() -> dict[str, str]:
+    """What the results were made with."""
+    packages = ("reasonrag", "openai", "bm25s", "pydantic")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
+    """The summary of a run: its records counted, and what the session knows."""
+    counts = RunCounts()
+    for rollout in read_rollouts(rollouts):
+        counts.add(rollout)
+    return RunSummary(
+        **numbers.model_dump(),
+        done=counts.done,
+        failed=len(counts.failed),
+        failures_by_cause=dict(Counter(counts.failed.values()).most_common()),
+        nodes=counts.nodes,
+        continuations=counts.continuations,
+        mean_f1=mean(counts.f1, counts.with_gold),
+        mean_em=mean(counts.em, counts.with_gold),
+        mean_outcome=mean(counts.outcome, counts.continuations),
+        questions_mixed=counts.mixed,
+        diversity_by_layer=counts.diversity.by_layer(),
+        degenerate=counts.signs.by_sign,
+        parse_failures_by_cause=dict(counts.parse_failures.most_common()),
+        repair_turns=counts.repair_turns,
+        calls=counts.calls,
+        requests=counts.requests,
+        prompt_tokens=counts.prompt_tokens,
+        completion_tokens=counts.completion_tokens,
+        warnings=counts.warnings(numbers.split),
+        versions=versions(),
+    )
+
+
+@dataclass
+class RunCounts:
+    """Sums over the records of a run."""
+
+    done: int = 0
+    nodes: int = 0
+    continuations: int = 0
+    with_gold: int = 0
+    """Continuations of questions with golden answers."""
+    outcome: float = 0.0
+    f1: float = 0.0
+    em: float = 0.0
+    mixed: int = 0
+    signs: SignCounts = field(default_factory=SignCounts)
+    repair_turns: int = 0
+    calls: int = 0
+    requests: int = 0
+    bounded_requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    diversity: DiversityCount = field(default_factory=DiversityCount)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Cause by question; a later line of the same question may be its tree."""
+    parse_failures: Counter[str] = field(default_factory=Counter)
+
+    def add(self, rollout: RolloutRecord) -> None:
+        self.calls += rollout.usage.calls
+        self.requests += rollout.usage.requests
+        self.bounded_requests += rollout.usage.bounded_requests
+        self.prompt_tokens += rollout.usage.prompt_tokens
+        self.completion_tokens += rollout.usage.completion_tokens
+        if rollout.error:
+            self.failed[rollout.question_id] = rollout.error.cause
+            return
+        self.failed.pop(rollout.question_id, None)
+        self.done += 1
+        self.nodes += len(rollout.nodes)
+        finals = _finals(rollout)
+        self.continuations += len(finals)
+        self.with_gold += sum(each.f1 is not None for each in finals)
+        self.outcome += sum(each.quality for each in finals)
+        self.f1 += sum(each.f1 or 0.0 for each in finals)
+        self.em += sum(each.em or 0.0 for each in finals)
+        self.mixed += len({each.quality for each in finals}) > 1
+        self.diversity.add(rollout)
+        self.signs.add(look_at(rollout))
+        self.repair_turns += rollout.usage.repairs
+        in_tree = [node.parse_error for node in rollout.nodes]
+        outside = [each.parse_error for each in rollout.failed_continuations]
+        self.parse_failures.update(error.cause for error in in_tree + outside if error)
+        self.parse_failures.update(UNREADABLE_JUDGEMENTS[each.kind] for each in rollout.unreadable_judgements)
+
+    def warnings(self, split: str) -> list[str]:
+        found = []
+        if not is_training_split(split):
+            found.append(
+                f"the questions are from the {split} split: keep what is made of them out of training, "
+                "or never evaluate on that split"
+            )
+        if self.bounded_requests:
+            found.append(
+                f"the endpoint told no tokens for {self.bounded_requests:,} of {self.requests:,} requests; they are "
+                "counted as one token a byte, some four times too many for English"
+            )
+        return found + self.signs.warnings()
+
+
+def mean(total: float, count: int) -> float | None:
+    return total / count if count else None
+
+
+def _finals(rollout: RolloutRecord) -> list[FinalScore]:
+    """The ends of the continuations, each once. What the value model did after a step of the teacher's counts up to
+    that step only."""
+    root, *steps = rollout.nodes
+    hidden = [] if rollout.value_usage is None else [step for step in steps if not step.plain_draws]
+    return [end for node in (root, *hidden) for end in node.rollouts]

@@ -1,0 +1,58 @@
+"""What failed on the side: attempts of requests, and pieces of work that were given up, a line each in a file that is
+made for the first one. Knows neither the work nor what becomes of it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import orjson
+
+from reasonrag.errors import ReasonragError, StorageError
+from reasonrag.files import append_durably
+from reasonrag.llm.endpoint import CallFailure
+from reasonrag.redaction import redact
+
+
+class FailureLog:
+    """Use as a context manager. Secrets are left out; what cannot be written raises StorageError."""
+
+    def __init__(self, path: Path) -> None:
+        self.attempts = 0
+        """Of requests, most of them repeated with success."""
+        self.given_up: Counter[str] = Counter()
+        """Pieces of work, by cause."""
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def attempt(self, failure: CallFailure) -> None:
+        """A request got no answer."""
+        self.attempts += 1
+        self.note("call", **asdict(failure))
+
+    def give_up(self, kind: str, error: ReasonragError, **where: Any) -> None:
+        """A piece of work will have no result."""
+        self.given_up[error.cause] += 1
+        self.note(kind, **where, cause=error.cause, message=str(error))
+
+    def note(self, kind: str, **failure: Any) -> None:
+        shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
+        try:
+            if self._file is None:
+                self._file = self._path.open("ab", buffering=0)
+            line = orjson.dumps({"kind": kind} | shown, option=orjson.OPT_APPEND_NEWLINE)
+            append_durably(self._file.fileno(), line, end=self._file.seek(0, os.SEEK_END), sync=False)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self._path}: {error.strerror}. Make room and run the same command again"
+            ) from error

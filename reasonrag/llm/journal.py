@@ -1,0 +1,274 @@
+"""Every answer that was paid for, on disk before it is used, and found again instead of being asked for twice.
+
+A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..]}`, with `model`
+where the answer is not the run's teacher's. A key (`ChatRequest.key`) names everything that determines one draw. Lines
+are written in batches and synced; an answer is given out only when its batch is on disk. Failures are never answers.
+Knows no endpoint and no price.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+from pydantic import ValidationError
+
+from reasonrag.concurrency import together
+from reasonrag.errors import InputError, ModelError, RunStopped, StorageError
+from reasonrag.files import append_durably
+from reasonrag.llm.budget import Ledger, Tokens
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
+
+_UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValueError, ValidationError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    question_id: str
+    answers: dict[str, Completion]
+    model: str | None
+
+
+class Journal:
+    """Answers by key, and the file they are kept in.
+
+    wanted: which questions' answers are worth holding in memory; those of finished questions are not asked for again.
+    held: what is held of the answers of one request.
+    writable: False for a journal that is only read. Raises InputError for a file that is no journal.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        wanted: Callable[[str], bool] = lambda _: True,
+        held: Callable[[Iterable[Completion]], list[Completion]] = list,
+        writable: bool = True,
+    ) -> None:
+        self.path = path
+        self.answers: dict[str, Completion] = {}
+        self.delivered = Tokens()
+        """Everything that is in the file, finished questions included."""
+        self.delivered_by: dict[str | None, Tokens] = {}
+        """The same by model; None is the run's teacher."""
+        self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self._broken: StorageError | None = None
+        try:
+            if writable:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO = path.open("a+b" if writable else "rb")
+        except OSError as error:
+            raise InputError(f"cannot open the journal {path}: {error.strerror}") from error
+        try:
+            self._load(wanted, held, writable=writable)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _load(
+        self,
+        wanted: Callable[[str], bool],
+        held: Callable[[Iterable[Completion]], list[Completion]],
+        *,
+        writable: bool,
+    ) -> None:
+        """Read all lines; end or cut off a last one that a crash left without its line break."""
+        self._file.seek(0)
+        self._size = 0
+        for number, line in enumerate(self._file, start=1):
+            whole = line.endswith(b"\n")
+            try:
+                entry = _parse(line)
+            except _UNREADABLE as error:
+                if not whole:
+                    break
+                raise InputError(
+                    f"{self.path}, line {number} is no recorded answer: {error}. Without the line they are asked "
+                    "for again"
+                ) from error
+            self._size += len(line)
+            delivered = Tokens.of(entry.answers.values())
+            self.delivered += delivered
+            self.delivered_by[entry.model] = self.delivered_by.get(entry.model, Tokens()) + delivered
+            if wanted(entry.question_id):
+                for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
+                    self.answers.setdefault(key, completion)
+            if not whole and writable:
+                self._file.write(b"\n")
+                self._size += 1
+        if writable:
+            self._file.flush()
+            self._file.truncate(self._size)
+
+    async def append(
+        self, question_id: str, keys: Sequence[str], completions: Sequence[Completion], *, model: str | None = None
+    ) -> None:
+        """Return when the answer to these draws is on disk. Raises StorageError if it cannot be.
+
+        model: whose answer it is; None: the run's teacher's.
+        """
+        if self._broken:
+            raise self._broken
+        entry = {
+            "question_id": question_id,
+            **({} if model is None else {"model": model}),
+            "keys": keys,
+            "completions": [each.model_dump(mode="json", exclude_defaults=True) for each in completions],
+        }
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append((orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE), written))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        await written
+
+    async def _flush(self) -> None:
+        """Write what has come together since the last batch, until nothing more comes."""
+        while self._pending:
+            batch, self._pending = self._pending, []
+            try:
+                if self._broken is None:
+                    await asyncio.to_thread(self._write, b"".join(line for line, _ in batch))
+            except OSError as error:
+                self._broken = StorageError(
+                    f"cannot write {self.path}: {error.strerror}. What was answered before is kept; make room and run "
+                    "the same command again"
+                )
+            for _, written in batch:
+                if not written.done():
+                    written.set_exception(self._broken) if self._broken else written.set_result(None)
+        self._flushing = None
+
+    def _write(self, lines: bytes) -> None:
+        append_durably(self._file.fileno(), lines, end=self._size)
+        self._size += len(lines)
+
+    async def close(self) -> None:
+        if self._flushing is not None:
+            await self._flushing
+        self._broken = self._broken or StorageError(f"the journal {self.path} is closed")
+        self._file.close()
+
+
+class JournaledModel:
+    """A `ChatModel` that pays once: answers come from the journal, and from `inner` only where they are missing.
+
+    inner: may give fewer answers than a request has draws; the others are asked for singly. None: only the journal
+    answers, and what is not in it raises ModelError with cause `not_recorded`. It stays its owner's to close.
+    ledger: says whether more may be spent, and is told what was.
+    recorded_as: the model that the journal's new lines name; None where it is the run's teacher.
+    An answer that was asked for is awaited and kept even if nobody waits for it any more: it is paid for. No draw may
+    be asked for twice in one session; new answers are not held in memory, so it would be bought again.
+    """
+
+    def __init__(
+        self,
+        inner: ChatModel | None,
+        journal: Journal,
+        *,
+        name: str,
+        ledger: Ledger,
+        recorded_as: str | None = None,
+    ) -> None:
+        self.name = name
+        self.inner = inner
+        self.ledger = ledger
+        self.cached_calls = 0
+        """Draws answered by the journal so far."""
+        self._journal = journal
+        self._recorded_as = recorded_as
+        self._buying: set[asyncio.Task[list[Completion]]] = set()
+        self._stopped: RunStopped | None = None
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        if self._stopped:
+            raise self._stopped
+        keys = [request.key(position, model=self.name) for position in range(len(request.samples))]
+        known = [self._journal.answers.get(key) for key in keys]
+        missing = [position for position, completion in enumerate(known) if completion is None]
+        self.cached_calls += len(keys) - len(missing)
+        if not missing:
+            return [completion for completion in known if completion is not None]
+        if len(missing) == len(keys):
+            return await self._complete_anew(request, keys)
+        bought = await together(*(self._buy(request.draws(each, each + 1), [keys[each]]) for each in missing))
+        fresh = iter(completion for [completion] in bought)
+        return [completion or next(fresh) for completion in known]
+
+    async def _complete_anew(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
+        """All draws in one request; those it does not give, singly."""
+        first = await self._buy(request, keys)
+        rest = range(len(first), len(request.samples))
+        others = await together(*(self._buy(request.draws(each, each + 1), [keys[each]]) for each in rest))
+        return first + [completion for [completion] in others]
+
+    async def _buy(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
+        if self.inner is None:
+            raise ModelError(
+                f"{self._journal.path} has no answer of {self.name} to sample {request.samples[0]} of the prompt "
+                f"ending {request.messages[-1].content[-60:]!r}; was it made with the same model, prompts, sampling "
+                "and seed?",
+                cause="not_recorded",
+            )
+        task = asyncio.create_task(self._ask(self.inner, request, keys))
+        self._buying.add(task)
+        task.add_done_callback(self._bought)
+        return await asyncio.shield(task)
+
+    def _bought(self, task: asyncio.Task[list[Completion]]) -> None:
+        self._buying.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: whoever waited was told, or nobody waits any more
+
+    async def _ask(self, inner: ChatModel, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
+        async with self.ledger.reserve(request) as reservation:
+            if self._stopped:  # while it waited near a cap
+                raise self._stopped
+            completions = list(await inner.complete(request))
+            answered = keys[: len(completions)]
+            await self._journal.append(request.question_id, answered, completions, model=self._recorded_as)
+            reservation.settle(completions)
+        return completions
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their turn, their answer or the disk."""
+        return len(self._buying)
+
+    def stop(self, reason: RunStopped) -> None:
+        """Ask for nothing more; requests that are under way go on."""
+        self._stopped = self._stopped or reason
+
+    async def drain(self) -> None:
+        """Wait until every answer under way is on disk."""
+        while self._buying:
+            await asyncio.wait(self._buying)
+
+    async def check(self) -> None:
+        if self.inner is not None:
+            await self.inner.check()
+
+    async def close(self) -> None:
+        """The journal and the model stay their owners'."""
+
+
+@asynccontextmanager
+async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
+    """A journal that is closed at the end of the block; see `Journal` for the options."""
+    journal = Journal(path, **options)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+def _parse(line: bytes) -> _Entry:
+    record = orjson.loads(line)
+    completions = [Completion.model_validate(each) for each in record["completions"]]
+    answers = dict(zip(record["keys"], completions, strict=True))
+    return _Entry(str(record["question_id"]), answers, record.get("model"))

@@ -1,0 +1,52 @@
+"""A chat model that says what it is told to say: for tests, notebooks and trying out prompts.
+
+Ships with the package so that nobody has to patch a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from reasonrag.errors import ModelError
+from reasonrag.llm.chat import ChatRequest, Completion
+
+Script = Callable[[ChatRequest, int], Completion | str]
+"""Given the request and the position of a draw in it: the reply."""
+
+
+class ScriptedModel:
+    """Replies from a function of the request, or from a list in order of asking. Keeps every request it saw."""
+
+    def __init__(self, script: Script | Iterable[Completion | str], *, name: str = "scripted") -> None:
+        self.name = name
+        self.requests: list[ChatRequest] = []
+        self._script = script if callable(script) else _in_order(script)
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        await asyncio.sleep(0)  # as every real model: others may run first
+        self.requests.append(request)
+        replies = (self._script(request, position) for position in range(len(request.samples)))
+        return [
+            Completion(text=reply, finish_reason="stop", requests=int(position == 0))
+            if isinstance(reply, str)
+            else reply
+            for position, reply in enumerate(replies)
+        ]
+
+    async def check(self) -> None:
+        """A script is always there."""
+
+    async def close(self) -> None:
+        """A script holds nothing open."""
+
+
+def _in_order(replies: Iterable[Completion | str]) -> Script:
+    remaining = iter(replies)
+
+    def next_reply(_request: ChatRequest, _position: int) -> Completion | str:
+        for reply in remaining:
+            return reply
+        raise ModelError("the script has no reply left", cause="script_ended")
+
+    return next_reply

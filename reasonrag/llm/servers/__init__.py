@@ -1,0 +1,1 @@
+"""OpenAI-compatible endpoints of our own: a simulator without a model, and a trained checkpoint."""

@@ -1,0 +1,363 @@
+"""A trained model's folder behind HTTP, OpenAI-compatible: a checkpoint that `generate` and `evaluate` can ask.
+
+    python -m reasonrag.model_serving FOLDER [--adapter FOLDER] [--base MODEL] [--host 127.0.0.1] [--port 0]
+        [--name NAME] [--max-batch 64] [--device auto|cpu|cuda]
+
+Runs in any environment that has torch and transformers (and peft, for an adapter), the one of `make train-env` for
+example, and then prints `serving at http://127.0.0.1:PORT/v1  (stop with Ctrl-C)`. `POST /v1/chat/completions`,
+`GET /v1/models`, `GET /health`. No key is asked for: it listens on loopback unless told otherwise.
+
+Prompts are put together by the tokenizer's chat template. Honoured: messages, temperature, top_p, max_tokens or
+max_completion_tokens (by default and at most what the model's context leaves), n, stop (dropped from the text) and
+seed, of which choice i gets seed + i. The same seed gives the same reply whoever else asks at the time, see `decoding`
+for the small print. Refused: `stream`, and prompts that leave no room for a reply. Other fields are ignored.
+
+For many GPUs or long contexts vLLM is the faster server; this one is for where it is not at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from reasonrag.errors import InputError, ReasonragError
+from reasonrag.llm.servers.model_folder import ModelFolder, open_model, read_json
+from reasonrag.llm.servers.openai_api import (
+    MOST_BODY_BYTES,
+    AskedChat,
+    as_json,
+    completion,
+    cut_at,
+    error_answer,
+    identified,
+    model_list,
+    read_chat,
+)
+from reasonrag.settings import LOOPBACK
+from reasonrag.web import listening
+
+if TYPE_CHECKING:
+    from reasonrag.llm.servers.decoder import Decoder, Row
+
+MAX_BATCH = 64
+SMALL = 30_000_000
+"""Parameters up to which one thread is the fastest on a CPU: two wait for each other longer than they work, and far
+longer where another process wants their core."""
+_GENERIC_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""Classes that add nothing to tokenizer.json."""
+_END_OF_TURN = "<|im_end|>"
+"""Ends a reply whatever the configuration says: models trained on ChatML write it, and some files forget it."""
+
+
+@dataclass
+class LoadedModel:
+    """A model ready to be asked. context: tokens of prompt and reply together. ends: tokens that end a reply."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+    context: int
+    ends: frozenset[int]
+
+
+# -- loading -----------------------------------------------------------------------------------------------------
+
+
+def load(
+    folder: ModelFolder, *, adapter: ModelFolder | None = None, base: str | None = None, name: str, device: str
+) -> LoadedModel:
+    """Weights and tokenizer in memory; an adapter is merged into its base model.
+
+    base: instead of the base model that an adapter names. device: auto, cpu or cuda. On a GPU in the type of the
+    configuration, or bfloat16; on a CPU in float32, which is the fastest there. Raises InputError.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: torch sees no GPU here; use --device cpu")
+    place = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+    if folder.is_adapter:
+        adapter, source = folder, base or folder.base_model
+        if source is None:
+            raise InputError(f"{folder.path} is an adapter that does not name its base model; give --base")
+    else:
+        source = str(folder.path)
+    words = adapter if adapter and adapter.has_tokenizer else None
+    try:
+        tokenizer = open_tokenizer(words.path if words else source)
+        model = AutoModelForCausalLM.from_pretrained(source, **_dtype(source, place))
+        if adapter:
+            model = _merged(model, adapter)
+    except ReasonragError:
+        raise
+    except Exception as error:  # whatever the libraries say of damaged files
+        where = f"{adapter.path} on {source}" if adapter else source
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        raise InputError(f"cannot load {where}: {what}") from error
+    if not tokenizer.chat_template:
+        raise InputError(
+            f"the tokenizer of {source} has no chat template; copy chat_template.jinja from its base model"
+        )
+    if place == "cpu" and "OMP_NUM_THREADS" not in os.environ and model.num_parameters() < SMALL:
+        torch.set_num_threads(1)
+    config = model.config.get_text_config()
+    context = getattr(config, "max_position_embeddings", None) or min(tokenizer.model_max_length, 1 << 15)
+    return LoadedModel(name, model.to(place).eval(), tokenizer, int(context), _ends(model, tokenizer))
+
+
+def open_tokenizer(source: str | Path) -> Any:
+    """As its files define it. What `AutoTokenizer` makes of them differs by version: since some 5.x it puts Qwen2's own
+    rules in place of those of a Qwen2 model's tokenizer.json, whose words are then unknown."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    declared = Path(source) / "tokenizer_config.json"
+    if declared.is_file() and read_json(declared).get("tokenizer_class") in _GENERIC_TOKENIZERS:
+        return PreTrainedTokenizerFast.from_pretrained(source)
+    return AutoTokenizer.from_pretrained(source)
+
+
+def _dtype(source: str, device: str) -> dict[str, Any]:
+    """The argument of `from_pretrained`, whose name changed in transformers 4.56."""
+    import torch
+    import transformers
+
+    wanted = torch.float32
+    if device != "cpu":
+        config = transformers.AutoConfig.from_pretrained(source)
+        said = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+        wanted = said if said in (torch.float16, torch.bfloat16) else torch.bfloat16
+    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    return {"dtype" if version >= (4, 56) else "torch_dtype": wanted}
+
+
+def _merged(model: Any, adapter: ModelFolder) -> Any:
+    if find_spec("peft") is None:
+        raise InputError(f"{adapter.path} is an adapter, which needs peft: {sys.executable} -m pip install peft")
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, str(adapter.path)).merge_and_unload()
+
+
+def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end a reply: those of the generation settings, of the tokenizer, and the end of a ChatML turn."""
+    said = [model.generation_config.eos_token_id, model.config.get_text_config().eos_token_id, tokenizer.eos_token_id]
+    ids = {int(each) for some in said if some is not None for each in (some if isinstance(some, list) else [some])}
+    if _END_OF_TURN in tokenizer.get_vocab():
+        ids.add(int(tokenizer.convert_tokens_to_ids(_END_OF_TURN)))
+    return frozenset(ids)
+
+
+# -- serving -----------------------------------------------------------------------------------------------------
+
+
+class _TooLongError(ValueError):
+    """A prompt that leaves no room for a reply."""
+
+
+class _Service:
+    """A loaded model and its decoder, which works in a thread of its own."""
+
+    def __init__(self, loaded: LoadedModel, *, max_batch: int) -> None:
+        from reasonrag.llm.servers.decoder import Decoder
+
+        self.loaded = loaded
+        self.decoder: Decoder = Decoder(loaded.model, loaded.tokenizer, ends=loaded.ends, max_batch=max_batch)
+        self._thread = threading.Thread(target=self.decoder.run, name="decoder", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        self.decoder.stop()
+        self._thread.join(timeout=10)
+
+    def prompt(self, asked: AskedChat) -> tuple[int, ...]:
+        """Token ids of the messages. Raises ValueError for what is not offered, too long, or not for its template."""
+        from jinja2 import TemplateError
+
+        if asked.stream:
+            raise ValueError("stream: replies are given whole here; leave it out")
+        messages = [{"role": each.role, "content": each.content} for each in asked.messages]
+        try:
+            ids = self.loaded.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        except TemplateError as error:
+            raise ValueError(f"the chat template of {self.loaded.name} refuses these messages: {error}") from error
+        if len(ids) >= self.loaded.context:
+            raise _TooLongError(
+                f"the prompt has {len(ids):,} tokens, and {self.loaded.name} takes {self.loaded.context:,} of prompt "
+                "and reply together"
+            )
+        return tuple(ids)
+
+    async def replies(self, asked: AskedChat, prompt: tuple[int, ...]) -> list[Row]:
+        """All choices, complete. Raises what the model raised. Cancelled, none of them is worked at any longer."""
+        from reasonrag.llm.servers.decoder import Row
+
+        loop, finished = asyncio.get_running_loop(), asyncio.Event()
+        left = asked.n
+
+        def count() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                finished.set()
+
+        def note(_: Row) -> None:
+            with contextlib.suppress(RuntimeError):  # the service has ended, and its loop is closed
+                loop.call_soon_threadsafe(count)
+
+        room = self.loaded.context - len(prompt)
+        seed = secrets.randbits(31) if asked.seed is None else asked.seed
+        rows = [
+            Row(
+                prompt=prompt,
+                temperature=asked.temperature,
+                top_p=asked.top_p,
+                max_tokens=min(asked.most_tokens or room, room),
+                stop=asked.stop,
+                seed=seed + i,
+                done=note,
+            )
+            for i in range(asked.n)
+        ]
+        self.decoder.submit(rows)
+        try:
+            await finished.wait()
+        finally:
+            for row in rows:
+                row.cancelled = True
+        for row in rows:
+            if row.error:
+                raise row.error
+        return rows
+
+    def text(self, row: Row) -> str:
+        return cut_at(self.loaded.tokenizer.decode(row.reply, skip_special_tokens=True), row.stop)
+
+
+_SERVICE = web.AppKey("service", _Service)
+
+
+@asynccontextmanager
+async def serving(
+    loaded: LoadedModel, *, host: str = LOOPBACK, port: int = 0, max_batch: int = MAX_BATCH
+) -> AsyncIterator[str]:
+    """The base URL of the running service."""
+    app = web.Application(client_max_size=MOST_BODY_BYTES)
+    app[_SERVICE] = service = _Service(loaded, max_batch=max_batch)
+    app.router.add_get("/v1/models", _models)
+    app.router.add_post("/v1/chat/completions", _chat)
+    app.router.add_get("/health", _health)
+    try:
+        async with listening(app, host=host, port=port) as address:
+            yield f"{address}/v1"
+    finally:
+        service.close()
+
+
+async def _models(request: web.Request) -> web.Response:
+    return model_list([request.app[_SERVICE].loaded.name])
+
+
+async def _health(request: web.Request) -> web.Response:
+    service = request.app[_SERVICE]
+    if not service.alive:
+        return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, "the decoder has ended", "dead")
+    return as_json({"status": "ok", "model": service.loaded.name})
+
+
+async def _chat(request: web.Request) -> web.Response:
+    service = request.app[_SERVICE]
+    try:
+        asked = read_chat(await request.read())
+        if asked.model not in (None, service.loaded.name):
+            message = f"there is no model {asked.model!r} here; this serves {service.loaded.name!r}"
+            return error_answer(HTTPStatus.NOT_FOUND, message, "model_not_found")
+        prompt = service.prompt(asked)
+    except _TooLongError as error:
+        return error_answer(HTTPStatus.BAD_REQUEST, str(error), "context_length_exceeded")
+    except ValueError as error:
+        return error_answer(HTTPStatus.BAD_REQUEST, str(error), "invalid_request")
+    try:
+        rows = await service.replies(asked, prompt)
+    except Exception as error:  # noqa: BLE001 - whatever torch raised, whoever asked is told
+        message = f"the model failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        print(message, file=sys.stderr, flush=True)
+        return error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, message, "model_failed")
+    replies = [(service.text(row), row.finish_reason or "stop") for row in rows]
+    made = sum(len(row.reply) for row in rows)
+    body = completion(service.loaded.name, replies, prompt_tokens=len(prompt), completion_tokens=made)
+    return as_json(identified(body))
+
+
+async def serve_forever(loaded: LoadedModel, *, host: str, port: int, max_batch: int) -> None:
+    """Serve until SIGTERM or SIGINT; the base URL is printed once it listens."""
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, stopping.set)
+    async with serving(loaded, host=host, port=port, max_batch=max_batch) as base_url:
+        print(f"serving at {base_url}  (stop with Ctrl-C)", flush=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await stopping.wait()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; gives its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m reasonrag.model_serving",
+        description="Serve a trained model as an OpenAI-compatible endpoint.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model, or an adapter, as train wrote it")
+    parser.add_argument("--adapter", metavar="FOLDER", help="an adapter to be merged into the model")
+    parser.add_argument("--base", metavar="MODEL", help="base model of an adapter, instead of the one that it names")
+    parser.add_argument(
+        "--host", default=LOOPBACK, help="address to listen on [%(default)s]; nobody is asked for a key"
+    )
+    parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one [%(default)s]")
+    parser.add_argument("--name", help="what clients call it [the folder's name]")
+    parser.add_argument("--max-batch", type=int, default=MAX_BATCH, help="replies worked at together [%(default)s]")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="[%(default)s]")
+    asked = parser.parse_args(arguments)
+    try:
+        folder = open_model(asked.folder)
+        adapter = open_model(asked.adapter) if asked.adapter else None
+        if adapter and not adapter.is_adapter:
+            raise InputError(f"--adapter {adapter.path} is a whole model; give it as FOLDER")
+        if adapter and folder.is_adapter:
+            raise InputError(f"{folder.path} is an adapter itself; give its base model with --base, and no --adapter")
+        if asked.max_batch < 1 or not 0 <= asked.port < 1 << 16:
+            raise InputError("--max-batch must be at least 1, and --port from 0 to 65535")
+        name = asked.name or (adapter or folder).name
+        loaded = load(folder, adapter=adapter, base=asked.base, name=name, device=asked.device)
+        asyncio.run(serve_forever(loaded, host=asked.host, port=asked.port, max_batch=asked.max_batch))
+    except ReasonragError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.exit(main())

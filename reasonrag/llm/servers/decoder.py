@@ -1,0 +1,332 @@
+"""Replies of a causal language model to many prompts at once, token by token.
+
+Decides who shares a step of the model and how a next token is drawn. Rows enter and leave a running batch between
+steps (continuous batching), left-padded; keys and values stand in buffers with room to the right, so that a step writes
+one column instead of copying all of them. For a tiny model that copying, and what `generate` of transformers does
+besides for each token, costs more than the model.
+
+A row draws by its own generator, so a reply depends on its prompt, its parameters and its seed, and not on what shares
+its batch, up to floating-point noise: sums taken in another order may tip two tokens that are all but equally likely.
+Knows no HTTP and no chat.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from reasonrag.llm.chat import FinishReason
+
+ROOM = 32
+"""Columns to the right of a batch when it is put together; when they are used up, that is done anew."""
+PREFILL_TOKENS = 8192
+"""Of prompts read in one step, padding included; a longer prompt is read alone. Bounds memory: the widest layer of a
+7B model needs 0.3 GB for so many."""
+PATIENCE = 8
+"""So many steps at most lie between two entries while there is room: a prompt waits for others to enter with it."""
+_IDLE_S = 0.25
+
+
+@dataclass(eq=False)
+class Row:
+    """A reply in the making.
+
+    temperature: 0 takes the likeliest token. top_p: of the probability mass, in (0, 1]. stop: strings that end the
+    reply. done: called once, in the decoder's thread, when `finish_reason` or `error` is set.
+    """
+
+    prompt: tuple[int, ...]
+    temperature: float
+    top_p: float
+    max_tokens: int
+    stop: tuple[str, ...]
+    seed: int
+    done: Callable[[Row], None]
+    reply: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    error: Exception | None = None
+    cancelled: bool = False
+    """Set by whoever does not want the reply any more."""
+
+    def __post_init__(self) -> None:
+        self._draws = random.Random(self.seed)
+
+    @property
+    def ended(self) -> bool:
+        return self.finish_reason is not None or self.error is not None or self.cancelled
+
+    @property
+    def length(self) -> int:
+        """Tokens whose keys and values are kept."""
+        return len(self.prompt) + max(0, len(self.reply) - 1)
+
+    def draw(self) -> float:
+        """The next number in [0, 1)."""
+        return self._draws.getrandbits(32) / 2**32
+
+
+class _Layer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
+    """Keys and values of one layer with room to the right. keys, values: [rows, heads, columns, size]."""
+
+    used = 0
+    """Columns that hold something."""
+
+    def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+        if not self.used:
+            self.keys, self.values, self.is_initialized = key_states, value_states, True
+            self.used = key_states.shape[-2]
+            return key_states, value_states
+        end = self.used + key_states.shape[-2]
+        self.keys[:, :, self.used : end] = key_states
+        self.values[:, :, self.used : end] = value_states
+        self.used = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_seq_length(self, *_: Any) -> int:
+        return self.used
+
+
+@dataclass
+class _Batch:
+    """Rows side by side, the newest column of each at the right.
+
+    mask: [rows, columns with room], 1 where a column is the row's own. width: columns in use. tokens: [rows], what the
+    next step is given. lengths: [rows], the place of that token in its row.
+    """
+
+    rows: list[Row]
+    cache: Any
+    mask: Any
+    width: int
+    tokens: Any
+    lengths: Any
+
+
+class Decoder:
+    """A model and the rows that wait for it. `tokenizer` is asked for the text of replies that have stop strings.
+
+    ends: ids of tokens that end a reply; they are not a part of it. max_batch: rows in one step.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, ends: Collection[int], max_batch: int) -> None:
+        self._model, self._tokenizer, self._ends, self._max_batch = model, tokenizer, frozenset(ends), max_batch
+        self._layers = model.config.get_text_config().num_hidden_layers
+        self._waiting: deque[Row] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._steps = 0
+        """Since rows last entered."""
+        self._batch: _Batch | None = None
+
+    def submit(self, rows: Sequence[Row]) -> None:
+        """Have these made; from any thread."""
+        with self._changed:
+            self._waiting.extend(rows)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Have `run` return; from any thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Make replies until told to stop. An error of the model is the error of the rows that it met."""
+        with torch.inference_mode():
+            while True:
+                with self._changed:
+                    while not (self._stopping or self._waiting or self._batch):
+                        self._changed.wait(_IDLE_S)
+                    if self._stopping:
+                        return
+                    admitted = self._admitted()
+                try:
+                    self._advance(admitted)
+                except Exception as error:  # noqa: BLE001 - whatever it is, its rows are told, and others go on
+                    for row in admitted + (self._batch.rows if self._batch else []):
+                        _end(row, error=error)
+                    self._batch = None
+
+    def _admitted(self) -> list[Row]:
+        """Rows that may enter now: few at a time would have the batch put together anew for each."""
+        running = sum(not row.ended for row in self._batch.rows) if self._batch else 0
+        entering = min(self._max_batch - running, len(self._waiting))
+        self._steps += 1
+        if not entering or (entering <= running // 4 and self._steps < PATIENCE):
+            return []
+        self._steps = 0
+        return [row for row in (self._waiting.popleft() for _ in range(entering)) if not row.ended]
+
+    def _advance(self, admitted: list[Row]) -> None:
+        """One more token for every row, and the first one for those that enter."""
+        if self._batch:
+            self._step(self._batch)
+        parts = [self._batch] if self._batch else []
+        parts.extend(self._read(lot) for lot in _lots(admitted))
+        if not parts:
+            return
+        rows = [row for part in parts for row in part.rows]
+        living = sum(not row.ended for row in rows)
+        full = parts[0].width + 1 > parts[0].mask.shape[1]
+        if not living:
+            self._batch = None
+        elif len(parts) > 1 or full or parts[0] is not self._batch or 4 * living <= 3 * len(rows):
+            self._batch = self._joined(parts)
+
+    def _read(self, rows: list[Row]) -> _Batch:
+        """A batch of new rows with their first tokens. Equal prompts are read once."""
+        prompts = list(dict.fromkeys(row.prompt for row in rows))
+        width = max(map(len, prompts))
+        ids = torch.zeros((len(prompts), width), dtype=torch.long)
+        mask = torch.zeros((len(prompts), width), dtype=torch.long)
+        for i, prompt in enumerate(prompts):
+            ids[i, width - len(prompt) :] = torch.tensor(prompt)
+            mask[i, width - len(prompt) :] = 1
+        device = self._model.device
+        ids, mask = ids.to(device), mask.to(device)
+        cache = DynamicCache()
+        cache.layers = [_Layer() for _ in range(self._layers)]
+        logits = self._model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        places = {prompt: i for i, prompt in enumerate(prompts)}
+        index = torch.tensor([places[row.prompt] for row in rows], device=device)
+        if len(prompts) < len(rows):
+            logits, mask = logits[index], mask[index]
+            for layer in cache.layers:
+                layer.keys, layer.values = layer.keys[index], layer.values[index]
+        tokens = self._extend(rows, logits)
+        return _Batch(rows, cache, mask, width, tokens, mask.sum(-1))
+
+    def _step(self, batch: _Batch) -> None:
+        batch.mask[:, batch.width] = 1
+        batch.width += 1
+        logits = self._model(
+            input_ids=batch.tokens[:, None],
+            attention_mask=batch.mask[:, : batch.width],
+            position_ids=batch.lengths[:, None],
+            past_key_values=batch.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        batch.lengths += 1
+        batch.tokens = self._extend(batch.rows, logits)
+
+    def _joined(self, parts: Sequence[_Batch]) -> _Batch:
+        """One batch of the living rows of several, as narrow as they allow, with room to the right."""
+        kept = [[i for i, row in enumerate(part.rows) if not row.ended] for part in parts]
+        rows = [part.rows[i] for part, places in zip(parts, kept, strict=True) for i in places]
+        width, device = max(row.length for row in rows), self._model.device
+        indices = [torch.tensor(places, dtype=torch.long, device=device) for places in kept]  # of none floats, else
+        cache = DynamicCache()
+        cache.layers = [_Layer() for _ in range(self._layers)]
+
+        def gathered(tensors: Sequence[Any], like: Any) -> Any:
+            """Columns of the kept rows, moved to the right end. tensors: one of each part, columns at dimension -2."""
+            whole = like.new_zeros((len(rows), *like.shape[1:-2], width + ROOM, like.shape[-1]))
+            start = 0
+            for part, tensor, index in zip(parts, tensors, indices, strict=True):
+                taken = min(part.width, width)
+                whole[start : start + len(index), ..., width - taken : width, :] = tensor[
+                    ..., part.width - taken : part.width, :
+                ][index]
+                start += len(index)
+            return whole
+
+        for i, layer in enumerate(cache.layers):
+            of_parts = [part.cache.layers[i] for part in parts]
+            layer.keys = gathered([each.keys for each in of_parts], of_parts[0].keys)
+            layer.values = gathered([each.values for each in of_parts], of_parts[0].values)
+            layer.used, layer.is_initialized = width, True
+        masks = [part.mask[:, :, None] for part in parts]
+        return _Batch(
+            rows,
+            cache,
+            gathered(masks, masks[0])[:, :, 0],
+            width,
+            torch.cat([part.tokens[index] for part, index in zip(parts, indices, strict=True)]),
+            torch.cat([part.lengths[index] for part, index in zip(parts, indices, strict=True)]),
+        )
+
+    # -- the next token --------------------------------------------------------------------------------------------
+
+    def _extend(self, rows: Sequence[Row], logits: Any) -> Any:
+        """Draw a token for each row, and end those that are complete. logits: [rows, vocabulary]."""
+        chosen = draw(rows, logits)
+        for row, token in zip(rows, chosen.tolist(), strict=True):
+            if not row.ended:
+                self._append(row, token)
+        return chosen
+
+    def _append(self, row: Row, token: int) -> None:
+        if token in self._ends:
+            _end(row, "stop")
+            return
+        row.reply.append(token)
+        if row.stop and self._has_stop(row):
+            _end(row, "stop")
+        elif len(row.reply) >= row.max_tokens:
+            _end(row, "length")
+
+    def _has_stop(self, row: Row) -> bool:
+        """Whether the newest token completed a stop string; looks at no more tokens than such a string can have."""
+        longest = max(len(each.encode()) for each in row.stop)
+        tail = self._tokenizer.decode(row.reply[-longest - 4 :], skip_special_tokens=True)
+        return any(each in tail for each in row.stop)
+
+
+def draw(rows: Sequence[Row], logits: Any) -> Any:
+    """The next token of each row: the likeliest at temperature 0, else by inversion of its distribution at one number
+    of the row's own. logits: [rows, vocabulary]; gives [rows]."""
+    chosen = logits.argmax(-1)
+    whole = [i for i, row in enumerate(rows) if row.temperature > 0 and row.top_p >= 1 and not row.ended]
+    cut = [i for i, row in enumerate(rows) if row.temperature > 0 and row.top_p < 1 and not row.ended]
+    for places, nucleus in ((whole, False), (cut, True)):
+        if not places:
+            continue
+        index = torch.tensor(places, device=logits.device)
+        those = [rows[i] for i in places]
+        temperatures = logits.new_tensor([row.temperature for row in those], dtype=torch.double)
+        likely = torch.softmax(logits[index].double() / temperatures[:, None], -1)
+        order = None
+        if nucleus:
+            likely, order = likely.sort(dim=-1, descending=True, stable=True)
+            before = likely.cumsum(-1) - likely
+            likely = likely * (before < logits.new_tensor([row.top_p for row in those], dtype=torch.double)[:, None])
+        upto = likely.cumsum(-1)
+        numbers = logits.new_tensor([row.draw() for row in those], dtype=torch.double)
+        found = torch.searchsorted(upto, numbers[:, None] * upto[:, -1:], right=True)
+        chosen[index] = (found if order is None else order.gather(-1, found))[:, 0]
+    return chosen
+
+
+def _lots(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows to be read together: of similar length, and no more than memory allows."""
+    lots: list[list[Row]] = []
+    for row in sorted(rows, key=lambda row: len(row.prompt)):
+        length = len(row.prompt)
+        lot = lots[-1] if lots else []
+        fits = lot and length * (len(lot) + 1) <= PREFILL_TOKENS and length <= 1.25 * len(lot[0].prompt) + 16
+        if fits:
+            lot.append(row)
+        else:
+            lots.append([row])
+    return lots
+
+
+def _end(row: Row, reason: FinishReason | None = None, *, error: Exception | None = None) -> None:
+    if not row.ended:
+        row.finish_reason, row.error = reason, error
+        row.done(row)

@@ -1,0 +1,118 @@
+"""The serving side of OpenAI's chat language: what a request may say, how answers and refusals look.
+
+Shared by everything here that stands behind `/v1/chat/completions`. Does not know where replies come from. Fields that
+it does not know are ignored, as servers of the field do; those that it knows must be right.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from preference import Message
+from preference.records import first_error
+from reasonrag.llm.chat import FinishReason
+
+MOST_CHOICES = 128
+"""As many as OpenAI gives in one request."""
+MOST_BODY_BYTES = 8 * 1024 * 1024
+
+
+class AskedChat(BaseModel):
+    """A chat completion request, with OpenAI's defaults; null means the default too."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: str | None = None
+    messages: list[Message] = Field(min_length=1)
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    n: int = Field(default=1, ge=1, le=MOST_CHOICES)
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    stream: bool = False
+
+    @field_validator("temperature", "top_p", "n", "stop", "stream", mode="before")
+    @classmethod
+    def _default(cls, said: object, info: Any) -> object:
+        return cls.model_fields[info.field_name].default if said is None else said
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_stop(cls, said: object) -> object:
+        return (said,) if isinstance(said, str) else said
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, said: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in said:
+            raise ValueError("an empty string would end every reply at once")
+        return said
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Of a reply; None where the request sets no limit."""
+        return self.max_completion_tokens or self.max_tokens
+
+
+def read_chat(body: bytes) -> AskedChat:
+    """The request in a body. Raises ValueError if there is none."""
+    try:
+        return AskedChat.model_validate(orjson.loads(body))
+    except ValidationError as error:
+        raise ValueError(first_error(error)) from error
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"the body is no JSON: {error}") from error
+
+
+def as_json(content: Mapping[str, Any], *, status: int = HTTPStatus.OK) -> web.Response:
+    return web.Response(body=orjson.dumps(content), status=status, content_type="application/json")
+
+
+def error_answer(status: int, message: str, code: str, *, kind: str = "") -> web.Response:
+    """An error in OpenAI's shape."""
+    kind = kind or ("server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error")
+    return as_json({"error": {"message": message, "type": kind, "param": None, "code": code}}, status=status)
+
+
+def model_list(names: Iterable[str]) -> web.Response:
+    return as_json({"object": "list", "data": [{"id": each, "object": "model"} for each in names]})
+
+
+def completion(
+    model: object, replies: Iterable[tuple[str, FinishReason]], *, prompt_tokens: int, completion_tokens: int
+) -> dict[str, Any]:
+    """The body of an answered request. completion_tokens: of all its replies together."""
+    return {
+        "object": "chat.completion",
+        "model": model,
+        "choices": [
+            {"index": i, "finish_reason": finish_reason, "message": {"role": "assistant", "content": text}}
+            for i, (text, finish_reason) in enumerate(replies)
+        ],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        },
+    }
+
+
+def identified(completion: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with a name and a time of its own."""
+    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), **completion}
+
+
+def cut_at(text: str, stop: Sequence[str]) -> str:
+    """The text before the first stop string, which is dropped as endpoints do."""
+    found = [position for position in map(text.find, stop) if position >= 0]
+    return text[: min(found)] if found else text

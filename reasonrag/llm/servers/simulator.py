@@ -1,0 +1,535 @@
+"""The offline teacher behind HTTP: an OpenAI-compatible endpoint for tests, rehearsals and load measurements, which
+behaves as badly as it is told.
+
+Answers are a pure function of messages, temperature, seed and choice index. Habits and faults decide whether, when and
+in what state an answer arrives, never what a whole one says. Beside `/v1` there are `GET /stats` and
+`POST /down {"down": true}`, which need no key. Listens on loopback unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from preference import Message
+from reasonrag.errors import InputError, choices
+from reasonrag.llm import offline
+from reasonrag.llm.chat import FinishReason, estimate_tokens
+from reasonrag.llm.servers.openai_api import (
+    MOST_BODY_BYTES,
+    as_json,
+    completion,
+    cut_at,
+    error_answer,
+    model_list,
+    read_chat,
+)
+from reasonrag.web import listening
+
+PASSING_FAULTS = {
+    "429": "status 429 without Retry-After",
+    "429-retry-after": "status 429 with Retry-After: 0.1",
+    "500": "status 500, each time with another text",
+    "reset": "the connection is reset without an answer",
+    "half-body": "the connection is closed in the middle of the answer",
+    "hang": "no answer for hang_s seconds, then the connection is closed",
+    "invalid-json": "status 200 and a body that is no JSON",
+    "empty-choices": "status 200 and no choices",
+    "slow-first-byte": "the answer, but after slow_s seconds",
+}
+"""Faults that hit a request by its number: asked again, it may be answered."""
+LASTING_FAULTS = {
+    "same-500": "status 500, always with the same text",
+    "length": "replies cut in the middle, finish_reason length",
+    "content-filter": "empty replies, finish_reason content_filter",
+}
+"""Faults that hit a request by its messages, temperature and seed: asked again, it meets the same."""
+_CUT_SHORT: dict[str, FinishReason] = {"length": "length", "content-filter": "content_filter"}
+_WHOLE_ANSWERS = frozenset({None, "slow-first-byte", "length", "content-filter"})
+"""Faults under which the answer is one that a client keeps and pays for."""
+
+BURST_S = 5.0
+"""Seconds' worth of a rate limit that may be used at once after a pause."""
+RETRY_AFTER_S = 0.1
+"""What the fault 429-retry-after asks for."""
+MOST_CANNED = 65_536
+"""Answers kept at most with `canned`; some 20 MB."""
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How the endpoint behaves. Raises InputError for faults that it does not know.
+
+    latency_s: seconds every answer takes. ignore_n: gives one choice whatever is asked. ignore_stop: replies run on
+    past the stop string. fail_every: every so-manieth request is answered with status 503; 0 never. api_key: the
+    only key that is let in to /v1; None lets everybody in.
+
+    rpm, tpm: requests and tokens per minute, from a bucket of BURST_S seconds' worth, at least 1; None is no limit.
+    Beyond, status 429. Prompt tokens count when a request is let in, completion tokens when it is answered; refused
+    requests do not count. retry_after: whether those 429 say when to come back. max_choices: choices per request at
+    most.
+
+    faults: share of requests by kind, in [0, 1], together at most 1; a request has at most one. Shares of lasting
+    faults are of different requests, not of attempts. fault_seed: which requests are hit. hang_s, slow_s: seconds of
+    the faults hang and slow-first-byte.
+
+    canned: replies are kept by request, so that asking again costs little CPU.
+    """
+
+    latency_s: float = 0.0
+    ignore_n: bool = False
+    ignore_stop: bool = False
+    fail_every: int = 0
+    api_key: str | None = None
+    rpm: int | None = None
+    tpm: int | None = None
+    retry_after: bool = True
+    max_choices: int | None = None
+    faults: Mapping[str, float] = field(default_factory=dict)
+    fault_seed: int = 0
+    hang_s: float = 600.0
+    slow_s: float = 2.0
+    canned: bool = False
+
+    def __post_init__(self) -> None:
+        kinds = [*PASSING_FAULTS, *LASTING_FAULTS]
+        for kind, share in self.faults.items():
+            if kind not in kinds:
+                raise InputError(f"there is no fault {kind!r}; {choices(kind, kinds)}")
+            if not 0 <= share <= 1:
+                raise InputError(f"the share of fault {kind} is {share:g}; it must be from 0 to 1")
+        if math.fsum(self.faults.values()) > 1 + 1e-9:
+            raise InputError(f"the shares of {', '.join(self.faults)} are together more than 1")
+
+
+@dataclass
+class Traffic:
+    """What the endpoint has seen.
+
+    requests: chat requests with the right key, or while down. refused: those answered with 429. failed: those that got
+    no whole answer for another reason of the endpoint's own. faults: requests by the fault they met.
+    in_flight, most_in_flight: requests open now, and the largest number that was open at once.
+    delivered: whole answers by request, see `request_identity`; whole means that every byte was handed to the network.
+    prompt_tokens, completion_tokens: of the delivered answers.
+    down: while True every request to /v1 is answered with 503; may be set at any time.
+    """
+
+    requests: int = 0
+    failed: int = 0
+    refused: int = 0
+    in_flight: int = 0
+    most_in_flight: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    delivered: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    down: bool = False
+
+    def stats(self) -> dict[str, Any]:
+        """The numbers as `GET /stats` shows them; `repeated` are answers delivered again to the same request."""
+        answers = self.delivered.total()
+        delivered = {"answers": answers, "repeated": answers - len(self.delivered)}
+        return {**vars(self), "delivered": delivered}
+
+
+def parse_faults(flags: Iterable[str]) -> dict[str, float]:
+    """Faults from words like `500=0.05`. Raises InputError."""
+    faults: dict[str, float] = {}
+    for flag in flags:
+        kind, _, share = flag.partition("=")
+        if kind in faults:
+            raise InputError(f"--fault {kind} is given twice")
+        try:
+            faults[kind] = float(share)
+        except ValueError:
+            valid = choices(kind, [*PASSING_FAULTS, *LASTING_FAULTS])
+            raise InputError(f"--fault {flag} is not KIND=SHARE, as in --fault 500=0.05; {valid}") from None
+    return faults
+
+
+# -- serving ---------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def serving(habits: Habits, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[tuple[str, Traffic]]:
+    """The running endpoint's base URL and traffic. Port 0 takes a free one."""
+    app = make_app(habits)
+    async with listening(app, host=host, port=port) as address:
+        yield f"{address}/v1", app[_ENDPOINT].traffic
+
+
+async def serve_forever(habits: Habits, *, host: str, port: int, say: Any) -> None:
+    """Serve until cancelled; `say` is told the base URL once it listens."""
+    async with serving(habits, host=host, port=port) as (base_url, _):
+        say(base_url)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
+def make_app(habits: Habits) -> web.Application:
+    """The endpoint: GET /v1/models, POST /v1/chat/completions, and for its keeper GET /stats and POST /down."""
+    app = web.Application(client_max_size=MOST_BODY_BYTES)
+    app[_ENDPOINT] = endpoint = _Endpoint(habits)
+    app.router.add_get("/v1/models", _models)
+    app.router.add_post("/v1/chat/completions", _chat)
+    app.router.add_get("/stats", _stats)
+    app.router.add_post("/down", _down)
+    if endpoint.allowances:
+        app.on_response_prepare.append(_show_limits)
+    return app
+
+
+class _Endpoint:
+    """Habits, and everything that changes while they are lived by."""
+
+    def __init__(self, habits: Habits) -> None:
+        self.habits = habits
+        self.traffic = Traffic()
+        limits = {"requests": habits.rpm, "tokens": habits.tpm}
+        self.allowances = {kind: _Allowance(kind, limit) for kind, limit in limits.items() if limit}
+        self._passing = _intervals(habits.faults, PASSING_FAULTS)
+        self._lasting = _intervals(habits.faults, LASTING_FAULTS)
+        self._canned: dict[str, list[str]] = {}
+
+    def fault(self, asked: _Asked, number: int) -> str | None:
+        """The fault that meets a request. Shares are exact: a passing fault is drawn where no lasting one hits."""
+        if not self.habits.faults:
+            return None
+        seed, lasting_share = self.habits.fault_seed, max(self._lasting.values(), default=0.0)
+        drawn = _draw(self._lasting, _lot(seed, asked.content))
+        return drawn or _draw(self._passing, _lot(seed, number) * (1 - lasting_share))
+
+    def admit(self, asked: _Asked) -> web.Response | None:
+        """Take a request's part of the rate limits, or refuse it with 429."""
+        now, wanted = time.monotonic(), {"requests": 1, "tokens": asked.prompt_tokens}
+        for kind, allowance in self.allowances.items():
+            if wait := allowance.wait(wanted[kind], now):
+                return _too_many(
+                    f"Rate limit reached for {kind} per min: Limit {allowance.per_minute}. "
+                    f"Please try again in {_duration(wait)}.",
+                    retry_after=wait if self.habits.retry_after else None,
+                    kind=kind,
+                )
+        for kind, allowance in self.allowances.items():
+            allowance.take(wanted[kind], now)
+        return None
+
+    def replies(self, asked: _Asked) -> list[str]:
+        """Every choice that this endpoint gives, whole."""
+        if not self.habits.canned:
+            return self._think(asked)
+        if asked.identity not in self._canned:
+            if len(self._canned) >= MOST_CANNED:
+                self._canned.clear()
+            self._canned[asked.identity] = self._think(asked)
+        return self._canned[asked.identity]
+
+    def _think(self, asked: _Asked) -> list[str]:
+        count = 1 if self.habits.ignore_n else min(asked.n, self.habits.max_choices or asked.n)
+        return [
+            offline.reply(asked.messages, temperature=asked.temperature, seed=asked.seed, choice=choice)
+            for choice in range(count)
+        ]
+
+    def note_delivery(self, asked: _Asked, usage: Mapping[str, int]) -> None:
+        self.traffic.delivered[asked.identity] += 1
+        self.traffic.prompt_tokens += usage["prompt_tokens"]
+        self.traffic.completion_tokens += usage["completion_tokens"]
+
+
+_ENDPOINT = web.AppKey("endpoint", _Endpoint)
+
+
+# -- requests --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A chat completion request. content: hash of what decides a choice's text, which is all but n and stop."""
+
+    model: str | None
+    messages: list[Message]
+    temperature: float
+    seed: int
+    n: int
+    stop: tuple[str, ...]
+    content: str
+
+    @property
+    def identity(self) -> str:
+        return f"{self.content}-{self.n}"
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(estimate_tokens(message.content) for message in self.messages)
+
+
+def request_identity(body: bytes) -> str:
+    """Key of a request in `Traffic.delivered`: hash of messages, temperature and seed, and n."""
+    return _understand(body).identity
+
+
+def _understand(body: bytes) -> _Asked:
+    """The request in a body. Raises ValueError if there is none."""
+    asked = read_chat(body)
+    seed = asked.seed or 0
+    decisive = orjson.dumps([[(each.role, each.content) for each in asked.messages], asked.temperature, seed])
+    content = hashlib.sha256(decisive).hexdigest()
+    return _Asked(asked.model, asked.messages, asked.temperature, seed, asked.n, asked.stop, content)
+
+
+async def _models(request: web.Request) -> web.Response:
+    closed = _closed(request)
+    return closed or model_list([offline.NAME])
+
+
+async def _chat(request: web.Request) -> web.StreamResponse:
+    traffic = request.app[_ENDPOINT].traffic
+    if closed := _closed(request):
+        traffic.requests += traffic.down
+        traffic.failed += traffic.down
+        return closed
+    traffic.requests += 1
+    traffic.in_flight += 1
+    traffic.most_in_flight = max(traffic.most_in_flight, traffic.in_flight)
+    try:
+        return await _serve(request, number=traffic.requests)
+    finally:
+        traffic.in_flight -= 1
+
+
+async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
+    """The answer to a chat request, or what comes in its place. Raises CancelledError when the client goes away."""
+    endpoint = request.app[_ENDPOINT]
+    habits, traffic = endpoint.habits, endpoint.traffic
+    try:
+        asked = _understand(await request.read())
+    except ValueError as error:
+        return error_answer(400, str(error), "invalid_request")
+    if refusal := endpoint.admit(asked):
+        traffic.refused += 1
+        return refusal
+    fault = endpoint.fault(asked, number)
+    if habits.latency_s:
+        await asyncio.sleep(habits.latency_s)
+    if habits.fail_every and number % habits.fail_every == 0:
+        traffic.failed += 1
+        return error_answer(503, "simulated overload", "overloaded")
+    if fault:
+        traffic.faults[fault] += 1
+    if fault not in _WHOLE_ANSWERS:
+        return await _misbehave(request, asked, fault, number)
+    if fault == "slow-first-byte":
+        await asyncio.sleep(habits.slow_s)
+    return await _deliver(request, asked, fault)
+
+
+async def _stats(request: web.Request) -> web.Response:
+    return as_json(request.app[_ENDPOINT].traffic.stats())
+
+
+async def _down(request: web.Request) -> web.Response:
+    try:
+        wanted = orjson.loads(await request.read())["down"]
+    except (KeyError, TypeError, ValueError):
+        wanted = None
+    if not isinstance(wanted, bool):
+        return error_answer(400, 'the body must be {"down": true} or {"down": false}', "invalid_request")
+    request.app[_ENDPOINT].traffic.down = wanted
+    return as_json({"down": wanted})
+
+
+def _closed(request: web.Request) -> web.Response | None:
+    """What a request to /v1 is told while the endpoint is down, or without the right key."""
+    endpoint = request.app[_ENDPOINT]
+    if endpoint.traffic.down:
+        return error_answer(503, "The server is down", "service_unavailable")
+    key = endpoint.habits.api_key
+    if key is None or request.headers.get("Authorization") == f"Bearer {key}":
+        return None
+    return error_answer(401, "Incorrect API key provided", "invalid_api_key")
+
+
+# -- answers ---------------------------------------------------------------------------------------------------
+
+
+async def _deliver(request: web.Request, asked: _Asked, fault: str | None) -> web.StreamResponse:
+    """Send the whole answer here and now, so that it counts as delivered only if it went out."""
+    endpoint = request.app[_ENDPOINT]
+    answer = _answer(endpoint, asked, fault)
+    response = as_json(answer)
+    with contextlib.suppress(ConnectionError):
+        await response.prepare(request)
+        await response.write_eof()
+        endpoint.note_delivery(asked, answer["usage"])
+    return response
+
+
+def _answer(endpoint: _Endpoint, asked: _Asked, fault: str | None) -> dict[str, Any]:
+    """The chat completion, as a lasting fault may have left it; its completion tokens are taken from the limit."""
+    replies = endpoint.replies(asked)
+    if fault == "length":
+        replies = [text[: len(text) // 2] for text in replies]
+    prompt_tokens, completion_tokens = asked.prompt_tokens, sum(map(estimate_tokens, replies))
+    if "tokens" in endpoint.allowances:
+        endpoint.allowances["tokens"].take(completion_tokens, time.monotonic())
+    shown = [_shown(text, asked.stop, endpoint.habits, fault) for text in replies]
+    finish_reason: FinishReason = _CUT_SHORT.get(fault or "", "stop")
+    choices = [(text, finish_reason) for text in shown]
+    return completion(asked.model, choices, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+
+
+def _shown(reply: str, stop: Sequence[str], habits: Habits, fault: str | None) -> str:
+    """What the client gets to see of a reply."""
+    if fault == "content-filter":
+        return ""
+    if not habits.ignore_stop:
+        return cut_at(reply, stop)
+    return reply if fault == "length" else _run_on(reply)
+
+
+def _run_on(text: str) -> str:
+    """A reply that does not know when to stop."""
+    return f"{text}\n\nQuestion: And what else? So the answer is <answer>nothing of interest</answer>"
+
+
+def _too_many(message: str, *, retry_after: float | None, kind: str = "requests") -> web.Response:
+    """Status 429. retry_after: seconds, if the answer is to say so."""
+    response = error_answer(429, message, "rate_limit_exceeded", kind=kind)
+    if retry_after is not None:
+        response.headers["Retry-After"] = f"{_up_to_milliseconds(retry_after):g}"
+    return response
+
+
+# -- faults ----------------------------------------------------------------------------------------------------
+
+
+def _intervals(faults: Mapping[str, float], kinds: Iterable[str]) -> dict[str, float]:
+    """Each of the kinds with the upper end of its share of [0, 1)."""
+    shares = {kind: faults[kind] for kind in kinds if kind in faults}
+    return dict(zip(shares, accumulate(shares.values()), strict=True))
+
+
+def _draw(intervals: Mapping[str, float], lot: float) -> str | None:
+    return next((kind for kind, end in intervals.items() if lot < end), None)
+
+
+def _lot(seed: int, drawn_by: int | str) -> float:
+    """A number in [0, 1) that only these two decide."""
+    digest = hashlib.blake2b(f"{seed}:{drawn_by}".encode(), digest_size=6).digest()
+    return int.from_bytes(digest) / 2**48
+
+
+async def _misbehave(request: web.Request, asked: _Asked, fault: str | None, number: int) -> web.StreamResponse:
+    """What comes in the place of a whole answer."""
+    endpoint = request.app[_ENDPOINT]
+    if fault in ("429", "429-retry-after"):
+        endpoint.traffic.refused += 1
+        return _too_many("Too many requests", retry_after=RETRY_AFTER_S if fault == "429-retry-after" else None)
+    endpoint.traffic.failed += 1
+    match fault:
+        case "500":
+            return error_answer(500, f"The server had an error (request id req_{number:08x})", "server_error")
+        case "same-500":
+            return error_answer(500, "The server had an error with this request", "server_error")
+        case "invalid-json":
+            return web.Response(body=b'{"choices": [{"index": 0, "mess', content_type="application/json")
+        case "empty-choices":
+            return as_json(_answer(endpoint, asked, fault) | {"choices": []})
+        case "half-body":
+            return await _send_half(request, orjson.dumps(_answer(endpoint, asked, fault)))
+        case "hang":
+            await asyncio.sleep(endpoint.habits.hang_s)
+    return _hang_up(request, reset=fault == "reset")
+
+
+async def _send_half(request: web.Request, body: bytes) -> web.StreamResponse:
+    """Headers that promise the whole body, half of it, and the end of the connection."""
+    response = web.StreamResponse()
+    response.content_type, response.content_length = "application/json", len(body)
+    with contextlib.suppress(ConnectionError):
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+    if request.transport:
+        request.transport.close()
+    return response
+
+
+def _hang_up(request: web.Request, *, reset: bool) -> web.Response:
+    """End the connection, politely or with a TCP reset. Returns a response that aiohttp finds nobody to send to."""
+    if request.transport and reset:
+        linger = struct.pack("ii", 1, 0)  # on, for 0 seconds: what makes close() a reset
+        request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        request.transport.abort()
+    elif request.transport:
+        request.transport.close()
+    return web.Response()
+
+
+# -- rate limits -----------------------------------------------------------------------------------------------
+
+
+class _Allowance:
+    """A bucket that fills by the second up to BURST_S seconds' worth, at least 1; below 0 what is owed."""
+
+    def __init__(self, kind: str, per_minute: int) -> None:
+        self.kind, self.per_minute = kind, per_minute
+        self._per_second = per_minute / 60
+        self._capacity = max(1.0, self._per_second * BURST_S)
+        self._level, self._filled_at = self._capacity, time.monotonic()
+
+    def wait(self, amount: float, now: float) -> float:
+        """Seconds until so much may be taken; more than the bucket holds may be taken from a full one."""
+        missing = round(min(amount, self._capacity) - self._fill(now), ndigits=6)
+        return max(0.0, missing / self._per_second)
+
+    def take(self, amount: float, now: float) -> None:
+        self._level = self._fill(now) - amount
+
+    def headers(self, now: float) -> dict[str, str]:
+        """The three headers of OpenAI; reset is the time until the bucket is full again."""
+        level = self._fill(now)
+        return {
+            f"x-ratelimit-limit-{self.kind}": str(self.per_minute),
+            f"x-ratelimit-remaining-{self.kind}": str(max(0, int(level))),
+            f"x-ratelimit-reset-{self.kind}": _duration((self._capacity - level) / self._per_second),
+        }
+
+    def _fill(self, now: float) -> float:
+        self._level = min(self._capacity, self._level + self._per_second * (now - self._filled_at))
+        self._filled_at = now
+        return self._level
+
+
+async def _show_limits(request: web.Request, response: web.StreamResponse) -> None:
+    now = time.monotonic()
+    for allowance in request.app[_ENDPOINT].allowances.values():
+        response.headers.update(allowance.headers(now))
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as OpenAI writes them: `6ms`, `1.5s`, `1m2s`."""
+    seconds = _up_to_milliseconds(seconds)
+    if 0 < seconds < 1:
+        return f"{1000 * seconds:.0f}ms"
+    minutes, seconds = divmod(seconds, 60)
+    return f"{minutes:.0f}m{seconds:g}s" if minutes else f"{seconds:g}s"
+
+
+def _up_to_milliseconds(seconds: float) -> float:
+    """Rounded up, so that who waits so long has waited long enough."""
+    return math.ceil(1000 * seconds) / 1000

@@ -1,0 +1,295 @@
+"""The data set card: README.md on the Hub, filled from facts, never from guesses.
+
+Facts are those of the inventory, the audit and what was staged; what nobody recorded is called unknown. Names from data
+are hostile: every value is escaped for Markdown as the template prints it, and those that are names stand in code
+spans. The YAML on top is written by the Hub's own client.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any
+
+from preference import ExportOptions, PairingRules
+from preference.candidates import Origin
+from preference.export.exporting import SUMMARY, PairSummary
+from reasonrag.curation.blockers import Objection, checks_of
+from reasonrag.curation.inventory import Inventory, RunFacts
+from reasonrag.errors import InputError
+from reasonrag.publishing.licences import KNOWN, UNKNOWN, Licence, languages_of, licence_of
+from reasonrag.publishing.staging import StagedFile, Tree, configs_of, hub_dataset_info, warnings_of, without_addresses
+from reasonrag.redaction import hidden, secrets
+from reasonrag.rendering import Verbatim, code, environment
+
+_TEMPLATE = "dataset_card.md.j2"
+_SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+)
+"""The Hub's size categories, by their upper end."""
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What the card is filled from."""
+
+    repo: str
+    inventory: Inventory
+    audit: dict[str, Any] | None
+    licence: str | None
+    """As given; None derives one."""
+    aside: Sequence[Objection]
+    """Objections that were set aside."""
+    trees: Sequence[Tree]
+    staged: Sequence[StagedFile]
+
+
+def card(facts: CardFacts) -> str:
+    """README.md: front matter and text."""
+    templates = environment()
+    templates.filters |= {"count": _count, "share": _share}
+    text = templates.get_template(_TEMPLATE).render(_values(facts))
+    return f"---\n{front_matter(facts)}\n---\n\n{hidden(text, secrets())}"
+
+
+def front_matter(facts: CardFacts) -> str:
+    """The YAML that the Hub reads."""
+    try:
+        from huggingface_hub import DatasetCardData
+    except ImportError as error:
+        raise InputError("publishing needs the hub extra: pip install 'reasonrag[hub]'") from error
+    configs = [
+        {
+            "config_name": config.name,
+            **({"default": True} if config.name == "default" else {}),
+            "data_files": [{"split": split, "path": f"{config.folder}/{split}-*.parquet"} for split in config.splits],
+        }
+        for config in configs_of(facts.inventory)
+    ]
+    pairs = facts.inventory.summary.pairs
+    data = DatasetCardData(
+        language=languages_of(facts.inventory.datasets) or None,
+        license=_licence(facts),
+        pretty_name=facts.repo.rpartition("/")[2],
+        size_categories=[next((name for most, name in _SIZES if pairs < most), "n>10M")],
+        task_categories=["question-answering", "text-generation"],
+        tags=["preference-data", "dpo", "step-level", "agentic-rag", "reasonrag", "llama-factory", "arxiv:2505.14069"],
+        configs=configs,
+    )
+    return str(data.to_yaml())
+
+
+def _licence(facts: CardFacts) -> str:
+    return facts.licence or licence_of(facts.inventory.datasets)
+
+
+def _values(facts: CardFacts) -> dict[str, Any]:
+    inventory, summary = facts.inventory, facts.inventory.summary
+    return {
+        "repo": facts.repo,
+        "name": facts.repo.rpartition("/")[2],
+        "summary": summary,
+        "rows": {split: inventory.rows_of(split) for split in ("train", "validation")},
+        "runs": inventory.runs,
+        "teachers": _names(summary.teachers),
+        "labels": _verbatim_counts(summary.pairs_by_label),
+        "judging": _flat(without_addresses(summary.judging)),
+        "recipes": _names(summary.recipes),
+        "cost": _cost(summary),
+        "date": _date(inventory),
+        "licence": _licence(facts),
+        "licence_is_derived": facts.licence is None,
+        "parts": [_part(name) for name in inventory.datasets],
+        "by_split": inventory.candidate_questions,
+        "filters": _filters(summary),
+        "dropped": {reason: count for reason, count in summary.dropped.items() if count},
+        "checks": checks_of(facts.audit),
+        "audited": facts.audit is not None,
+        "cutoff_len": _cutoff_len(facts.audit),
+        "tokenizer": _tokenizer(facts.audit),
+        "compared": _compared(summary.contamination),
+        "contamination": _flat(without_addresses(_without_compared(summary.contamination))),
+        "aside": facts.aside,
+        "limits": _limits(summary),
+        "commands": _commands(inventory),
+        "configs": configs_of(inventory),
+        "entries": list(hub_dataset_info(inventory, facts.repo)),
+        "trees": facts.trees,
+        "staged": facts.staged,
+        "year": _date(inventory)[:4],
+        "key": re.sub(r"[^a-z0-9]+", "-", facts.repo.lower()).strip("-"),
+    }
+
+
+# -- facts -----------------------------------------------------------------------------------------------------
+
+
+def _names(names: Sequence[str]) -> Verbatim:
+    return Verbatim(", ".join(code(name) for name in names) or UNKNOWN)
+
+
+def _verbatim_counts(counts: dict[str, int]) -> Verbatim:
+    return Verbatim(", ".join(f"{code(name)} {count:,}" for name, count in counts.items()) or UNKNOWN)
+
+
+def _cost(summary: PairSummary) -> str:
+    usage = summary.usage
+    if usage is None:
+        return "unknown: not every question tells what it cost"
+    tokens = f"{usage.calls:,} replies, {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out"
+    if usage.cost_usd is None:
+        return f"{tokens}; dollars unknown, because a model had no price"
+    return f"{tokens}, {usage.cost_usd:,.2f} US dollars at the prices that the runs were billed at"
+
+
+def _date(inventory: Inventory) -> str:
+    changed = (inventory.directory / SUMMARY).stat().st_mtime
+    return datetime.fromtimestamp(changed, tz=UTC).date().isoformat()
+
+
+def _part(name: str) -> tuple[str, Licence]:
+    return name, KNOWN.get(name, Licence(UNKNOWN, "nobody told reasonrag", passages=UNKNOWN, language=UNKNOWN))
+
+
+def _filters(summary: PairSummary) -> dict[str, Any]:
+    shown = {name: "none" if value is None else value for name, value in (summary.rules | summary.options).items()}
+    return {name: ", ".join(value) if isinstance(value, list | tuple) else value for name, value in shown.items()}
+
+
+def _cutoff_len(audit: dict[str, Any] | None) -> int | None:
+    """The smallest one at which nothing is cut."""
+    advised = (audit or {}).get("advised_cutoff")
+    return advised if isinstance(advised, int) else None
+
+
+def _tokenizer(audit: dict[str, Any] | None) -> str:
+    """What counted the tokens of the audit, and whether that is exact."""
+    counter = (audit or {}).get("token_counter")
+    if not isinstance(counter, dict) or "name" not in counter:
+        return UNKNOWN
+    return f"{counter['name']}{'' if counter.get('exact') else ', an estimate'}"
+
+
+def _compared(contamination: dict[str, Any]) -> list[dict[str, Any]]:
+    """The evaluation splits that questions were compared with."""
+    checked = contamination.get("checked")
+    return [each for each in checked if isinstance(each, dict) and "name" in each] if isinstance(checked, list) else []
+
+
+def _without_compared(contamination: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in contamination.items() if name != "checked"}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested facts by their path; lists of names in one line."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            found[prefix + name] = "; ".join(map(_in_words, value)) if value else "none"
+        else:
+            found[prefix + name] = "unknown" if value is None else value
+    return found
+
+
+def _in_words(value: object) -> str:
+    """An entry of a list of facts; of an object its name first."""
+    if not isinstance(value, dict):
+        return str(value)
+    others = [f"{key} {each}" for key, each in value.items() if key != "name" and each is not None]
+    return f"{value.get('name', '')} ({', '.join(others)})".strip()
+
+
+def _limits(summary: PairSummary) -> list[str]:
+    limits = []
+    if summary.mean_confidence is not None:
+        wrong = 1 - summary.mean_confidence
+        limits.append(
+            f"Labels are estimates from few continuations: by their own confidence about {wrong:.0%} of the pairs "
+            "prefer the worse step. The field confidence lets you choose."
+        )
+    effective = summary.effective
+    if effective.by_question is not None:
+        limits.append(
+            f"Pairs of a question resemble each other: {summary.pairs:,} pairs are worth at least "
+            f"{effective.by_question:,.0f} independent ones."
+        )
+    if summary.flipped:
+        limits.append(f"The sides of {summary.flipped:,} training pairs were exchanged on purpose; see flipped.")
+    if summary.failed_questions:
+        limits.append(f"{summary.failed_questions:,} questions have no tree, because their exploration failed.")
+    if summary.token_counter:
+        limits.append(f"Token lengths in the rows are counted by: {summary.token_counter}.")
+    if summary.dropped.get("contaminated"):
+        limits.append(
+            "Questions that stand in an evaluation set gave no pair, but their candidates are in candidates.jsonl.gz."
+        )
+    limits += [
+        "Replies were written by a language model: they can be wrong, and the terms of its provider apply to them.",
+        "Passages stand in the prompts as the corpus had them, errors included.",
+    ]
+    return limits + [each[:1].upper() + each[1:] + "." for each in warnings_of(summary)]
+
+
+def _commands(inventory: Inventory) -> list[str]:
+    """How it was made, as far as it is known; paths stay behind."""
+    runs = [_generate(run, number) for number, run in enumerate(inventory.runs, start=1) if run.origin.config_hash]
+    names = [f"runs/{number}" for number, run in enumerate(inventory.runs, start=1) if run.origin.config_hash]
+    return [*runs, _pairs(inventory.summary, names or ["SOURCE"])]
+
+
+def _generate(run: RunFacts, number: int) -> str:
+    origin: Origin = run.origin
+    flags = {
+        "dataset": origin.dataset,
+        "split": origin.split,
+        "limit": run.questions,
+        "model": origin.teacher,
+        "value-model": origin.value_model,
+        "recipe": origin.recipe,
+        "top-k": origin.top_k,
+        "max-steps": origin.max_steps,
+        "seed": origin.seed,
+        "run": f"runs/{number}",
+    }
+    words = [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
+    return shlex.join(["reasonrag", "generate", *words])
+
+
+def _pairs(summary: PairSummary, runs: Sequence[str]) -> str:
+    defaults = asdict(PairingRules()) | asdict(ExportOptions())
+    words = ["reasonrag", "pairs", *runs]
+    for name, value in (summary.rules | summary.options).items():
+        flag = f"--{name.replace('_', '-')}"
+        if name == "formats":
+            words += [word for each in value if each != "proguide" for word in ("--format", str(each))]
+        elif value is True:
+            words += [flag] if defaults.get(name) is not True else []
+        elif isinstance(value, int | float | str | None) and value is not False and value != defaults.get(name):
+            words += [flag, "0" if value is None else str(value)]
+    if summary.judging:
+        words += ["--label", "judge", "--model", str(summary.judging.get("model", UNKNOWN))]
+        words += ["--judge-gold"] if summary.judging.get("gold") else []
+    allowed = summary.contamination.get("allowed")
+    words += [word for name in allowed or () for word in ("--allow-eval", str(name))]
+    return shlex.join([*words, "--out", PurePath(summary.out).name or "DIR"])
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------
+
+
+def _count(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def _share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.3f}"

@@ -1,0 +1,49 @@
+"""What a person sees of a published data set or model: its files and where it is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from reasonrag.exploration.display import print_table
+from reasonrag.publishing.publish import Publication
+from reasonrag.publishing.publish_model import ModelPublication
+from reasonrag.publishing.staging import CARD
+from reasonrag.redaction import redact
+
+
+def say(message: str) -> None:
+    """Progress, on stderr."""
+    print(redact(message), file=sys.stderr, flush=True)
+
+
+def show_publication(done: Publication | ModelPublication) -> None:
+    """The files with their sizes, what was set aside, and what comes next."""
+    rows = [(each.path, f"{each.bytes:,} bytes{_state(each.path, done)}") for each in done.files]
+    rows += [(path, "removed, of an earlier version") for path in done.removed]
+    what = f"{done.pairs:,} pairs" if isinstance(done, Publication) else done.kind
+    print_table(f"{done.repo}  {what}  licence {done.licence}", rows)
+    for each in done.warnings:
+        say(f"warning: {each}")
+    if done.set_aside:
+        print(f"set aside: {', '.join(done.set_aside)}")
+    if isinstance(done, ModelPublication) and done.left_behind:
+        print(f"left behind: {', '.join(done.left_behind)}")
+    print(f"card: {Path(done.folder) / CARD}")
+    if done.dry_run:
+        print("nothing was sent; the same command without --dry-run publishes these files")
+        return
+    print(f"{'private' if done.private else 'public'}: {done.url}")
+    if isinstance(done, Publication):
+        print(f'load it: datasets.load_dataset("{done.repo}")')
+        print(f"train on it: dataset_dir: REMOTE:{done.repo}, dataset: rag_proguide, template: qwen")
+    elif done.kind == "adapter":
+        print(f"serve it: vllm serve {done.base_model} --enable-lora --lora-modules student={done.repo}")
+    else:
+        print(f"serve it: vllm serve {done.repo}")
+
+
+def _state(path: str, done: Publication | ModelPublication) -> str:
+    if done.dry_run:
+        return ""
+    return ", there already" if path in done.unchanged else ", sent"

@@ -1,0 +1,129 @@
+"""`reasonrag publish`: a data set as a repository on the Hub, with a card that tells what it is; models are
+`model_publishing`'s matter.
+
+First everything that can be known here: the name, the token, whether the files are those of one export, the audit, what
+speaks against it. Then the folder `DIR/publish` is written, which is what goes up, and only then is the Hub asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from preference.export.formats import pairs_files
+from reasonrag.curation.audit.audit import audit
+from reasonrag.curation.audit.report import AUDIT
+from reasonrag.curation.blockers import check, objections
+from reasonrag.curation.inventory import Inventory, secrets_in, take_inventory
+from reasonrag.errors import InputError
+from reasonrag.exploration.run_directory import ROLLOUTS
+from reasonrag.publishing.dataset_card import CardFacts, card
+from reasonrag.publishing.hub import Upload, check_access, check_name, upload
+from reasonrag.publishing.licences import UNKNOWN, licence_of
+from reasonrag.publishing.publications import Sent, published_files, told
+from reasonrag.publishing.publish_model import ModelPublication, publish_model
+from reasonrag.publishing.staging import CARD, STAGED, StagedFile, stage, staging, trees_of
+from reasonrag.settings import PublishSettings, resolve
+
+_MEGABYTE = 1 << 20
+
+
+class Publication(Sent):
+    """A data set that was published, or would be; the object of `publish --json`."""
+
+    pairs: int
+
+
+def publish(
+    directory: str | Path | None = None,
+    *,
+    dry_run: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    **flags: Any,
+) -> Publication | ModelPublication:
+    """Publish the data set in `directory`, or with `model=FOLDER` a model; the keyword arguments are the command's
+    flags (`with_trees` for `--with-trees`).
+
+    dry_run: write `DIR/publish` and ask nothing. say: told of progress. Raises InputError before anything is sent,
+    UploadStopped where the Hub was lost on the way: the same call goes on.
+    """
+    settings = resolve(PublishSettings, "publish", flags)
+    if (directory is None) == (settings.model is None):
+        raise InputError("publish takes a data set, as reasonrag publish DIRECTORY, or a model, as --model FOLDER")
+    _check_extra()
+    if directory is None:
+        return publish_model(settings, dry_run=dry_run, say=say)
+    return _publish_data_set(settings, Path(directory), dry_run=dry_run, say=say)
+
+
+def _publish_data_set(
+    settings: PublishSettings, directory: Path, *, dry_run: bool, say: Callable[[str], None]
+) -> Publication:
+    if settings.base_model is not None:
+        raise InputError("--base-model is for --model; a data set has none")
+    check_name(settings.repo)
+    if not dry_run:
+        check_access()
+    inventory = take_inventory(directory)
+    trees = trees_of(settings.with_trees, inventory)
+    for tree in trees:
+        inventory.secrets.extend(secrets_in(tree.directory / ROLLOUTS))
+    audit = _fresh_audit(inventory, say)
+    aside = check(objections(inventory, audit), allow=settings.allow, allow_eval=settings.allow_eval)
+    say(f"writing {directory / STAGED}")
+    with staging(directory) as folder:
+        staged = stage(
+            inventory, folder, repo=settings.repo, trees=trees, shard_bytes=settings.max_shard_mb * _MEGABYTE
+        )
+        staged.append(StagedFile(CARD, "this card"))
+        facts = CardFacts(settings.repo, inventory, audit, settings.license, aside, trees, staged)
+        (folder / CARD).write_text(card(facts), "utf-8")
+    folder = directory / STAGED
+    done = Upload()
+    if not dry_run:
+        done = upload(folder, [each.path for each in staged], settings.repo, private=settings.private, say=say)
+    return Publication(
+        repo=settings.repo,
+        dry_run=dry_run,
+        folder=str(folder),
+        files=published_files(folder, [each.path for each in staged]),
+        pairs=inventory.summary.pairs,
+        licence=settings.license or licence_of(inventory.datasets),
+        set_aside=[f"{each.flag} {each.name}" for each in aside],
+        warnings=_warnings(settings, inventory),
+        **told(done, dry_run=dry_run),
+    )
+
+
+def _check_extra() -> None:
+    missing = [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise InputError(f"publishing needs {missing[0]}, which the hub extra brings: pip install 'reasonrag[hub]'")
+
+
+def _fresh_audit(inventory: Inventory, say: Callable[[str], None]) -> dict[str, Any]:
+    """The audit of these very rows, made now where there is none."""
+    path = inventory.directory / AUDIT
+    newest = max(each.stat().st_mtime_ns for each in pairs_files(inventory.directory).values())
+    if not path.is_file() or path.stat().st_mtime_ns < newest:
+        say(f"{path} is missing or older than the rows; auditing them now")
+        audit(inventory.directory, out=inventory.directory)  # wherever settings would put it
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON. Audit again: reasonrag audit {inventory.directory}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("checks"), list):
+        raise InputError(f"{path} is no audit. Audit again: reasonrag audit {inventory.directory}")
+    return found
+
+
+def _warnings(settings: PublishSettings, inventory: Inventory) -> list[str]:
+    """What somebody would regret, and nobody else says."""
+    found = list(inventory.summary.warnings)
+    if settings.license is None and licence_of(inventory.datasets) == UNKNOWN:
+        found.append("the licence of some question set is not known, so the card says unknown; give --license NAME")
+    return found

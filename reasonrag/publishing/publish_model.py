@@ -1,0 +1,296 @@
+"""`reasonrag publish --model`: an adapter or a whole model as a repository on the Hub, with its card.
+
+Decides which files of a training's folder are the model (an allow-list: weights as safetensors, configuration,
+tokenizer, the card, what says how it was made and must be asked), what speaks against publishing it, and what is
+rewritten so that it loads elsewhere and names no place of this machine. Weights are linked into `FOLDER/publish`, not
+copied. How the Hub is asked is `uploading`'s matter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import orjson
+
+from preference.export.exporting import INDENTED
+from reasonrag.curation.blockers import Objection, check
+from reasonrag.errors import InputError
+from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model, read_json
+from reasonrag.publishing.hub import Kind, Upload, check_access, check_name, upload
+from reasonrag.publishing.licences import UNKNOWN
+from reasonrag.publishing.publications import Sent, published_files, told
+from reasonrag.publishing.staging import CARD, STAGED, staging
+from reasonrag.redaction import keys_in, secrets
+from reasonrag.rendering import code
+from reasonrag.settings import PublishSettings
+from reasonrag.training.provenance import PROVENANCE, Provenance, find_provenance, read_provenance
+
+_WEIGHTS = re.compile(
+    r"(?:model|adapter_model|value_head)(?:-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
+)
+_VOCABULARY = frozenset({"tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model"})
+_CONFIGURATION = frozenset(
+    {
+        *(CONFIG, ADAPTER_CONFIG, "generation_config.json", "tokenizer_config.json", "special_tokens_map.json"),
+        *("added_tokens.json", "chat_template.jinja", "chat_template.json"),
+    }
+)
+_ABOUT = frozenset({CARD, PROVENANCE, "metrics.json", "train.yaml"})
+"""What is told about the model. Paths in them are shortened to names, for they say nothing elsewhere."""
+_PICTURES = frozenset({"curves.svg", "curves.png"})
+_PROMPT = re.compile(r"prompts/\w+\.txt")
+_PATHS_IN_CONFIGURATION = ("_name_or_path", "name_or_path", "tokenizer_file")
+"""Where older transformers write down where a file was; nobody reads it."""
+_PATH = re.compile(r"(?<![\w./:<~-])~?/(?:[\w.@+-]+/)+([\w.@+-]+)/?")
+_FORM = "more information needed"
+"""Stands in the cards that peft and transformers write, forms that nobody filled in."""
+_ON_THE_HUB = re.compile(r"[\w-][\w.-]*(?:/[\w.-]+)?")
+
+
+def is_model_file(path: str) -> bool:
+    """Whether a file of a model's folder goes to the Hub, by its path in the folder. Never checkpoints, optimizer
+    states, pickles, logs: what loads the model, and what says what it is."""
+    named = path in _VOCABULARY | _CONFIGURATION | _ABOUT | _PICTURES
+    return named or _WEIGHTS.fullmatch(path) is not None or _PROMPT.fullmatch(path) is not None
+
+
+MODEL = Kind("model", "model", "", "a model", is_model_file)
+
+
+class ModelPublication(Sent):
+    """A model that was published, or would be; the object of `publish --model --json`."""
+
+    kind: Literal["adapter", "model"]
+    base_model: str | None
+    """As the Hub knows it; null where that is not known."""
+    left_behind: list[str]
+    """What else lies in the folder; a folder with a slash behind it."""
+
+
+def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[str], None]) -> ModelPublication:
+    """See `publishing.publish`. Raises InputError before anything is sent, UploadStopped where the Hub was lost."""
+    if settings.with_trees:
+        raise InputError("--with-trees is for data sets; a model has none")
+    check_name(settings.repo, shown=MODEL.shown)
+    if not dry_run:
+        check_access()
+    model = open_model(settings.model or "")
+    _check_weights(model)
+    provenance = read_provenance(model.path)
+    base = _base_on_the_hub(model, provenance, settings.base_model)
+    files = _files_of(model.path)
+    aside = check(_objections(model, provenance, files), allow=settings.allow, allow_eval=settings.allow_eval)
+    say(f"writing {model.path / STAGED}")
+    with staging(model.path) as folder:
+        renamed = _renamed(model, provenance, base)
+        for path, source in files.items():
+            _stage(source, folder / path, renamed)
+        _stage_configuration(folder, base)
+        licence = _write_card(folder, model, provenance, base=base, licence=settings.license, repo=settings.repo)
+    ordered = [*(path for path in files if path != CARD), CARD]
+    folder = model.path / STAGED
+    done = Upload()
+    if not dry_run:
+        done = upload(folder, ordered, settings.repo, private=settings.private, say=say, kind=MODEL)
+    return ModelPublication(
+        repo=settings.repo,
+        dry_run=dry_run,
+        folder=str(folder),
+        files=published_files(folder, ordered),
+        licence=licence,
+        set_aside=[f"{each.flag} {each.name}" for each in aside],
+        warnings=_warnings(base, licence),
+        kind="adapter" if model.is_adapter else "model",
+        base_model=base,
+        left_behind=_left_behind(model.path),
+        **told(done, dry_run=dry_run),
+    )
+
+
+# -- what may go up ----------------------------------------------------------------------------------------------
+
+
+def _check_weights(model: ModelFolder) -> None:
+    """Pickles run whatever was put into them as they are loaded; nobody should have to trust that."""
+    if not model.weights[0].endswith(".safetensors"):
+        raise InputError(
+            f"{model.path} has pickled weights only ({model.weights[0]}), which can run code where they are loaded. "
+            "Write them as safetensors: load the model with transformers, and save_pretrained(FOLDER) it"
+        )
+
+
+def _base_on_the_hub(model: ModelFolder, provenance: Provenance | None, given: str | None) -> str | None:
+    """The name that the base model has on the Hub. Raises InputError for an adapter where it is a folder of here."""
+    if given is not None:
+        if not is_hub_name(given):
+            raise InputError(f"--base-model {given!r} is no name on the Hub; give it as organisation/name")
+        return given
+    told_base = model.base_model or (provenance.base_model if provenance else None)
+    if told_base is not None and is_hub_name(told_base):
+        return told_base
+    if model.is_adapter:
+        raise InputError(
+            f"{model.path / ADAPTER_CONFIG} names {told_base or 'nothing'} as its base model, which is not on the Hub, "
+            "so the adapter would load nowhere else. Publish that model first if it is yours, and name it as it "
+            "is called there: --base-model ORG/NAME"
+        )
+    return None
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a base model is a name on the Hub, and no folder of this machine."""
+    return _ON_THE_HUB.fullmatch(name) is not None and not Path(name).exists()
+
+
+def _objections(model: ModelFolder, provenance: Provenance | None, files: Mapping[str, Path]) -> list[Objection]:
+    if provenance is None:
+        what = f"{model.path / PROVENANCE} is missing, so nobody can see what the model was trained on"
+        found = [Objection("--allow", "no_provenance", what)]
+    else:
+        what = "it was trained on questions of {}, which is no training split and cannot be evaluated on then"
+        found = [Objection("--allow-eval", each, what.format(each)) for each in provenance.evaluation_splits]
+    read = [source for path, source in files.items() if not _is_binary(path) and path not in _VOCABULARY]
+    keys = [place for each in read for place in _keys_in(each)]
+    if keys:
+        more = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
+        found.append(Objection("--allow", "secrets", f"{keys[0]}{more} holds something like a key"))
+    return found
+
+
+def _keys_in(path: Path) -> Iterator[str]:
+    """Places of lines with something like a key in them."""
+    known = secrets()
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8; it is read before it is published") from error
+    for number, line in enumerate(lines, start=1):
+        if keys_in(line, known):
+            yield f"{path}, line {number}"
+
+
+def _files_of(folder: Path) -> dict[str, Path]:
+    """What goes up of the folder and its prompts, by its path there; of a checkpoint with what its training says."""
+    found = [each for each in [*folder.iterdir(), *folder.glob("prompts/*")] if each.is_file()]
+    files = {each.relative_to(folder).as_posix(): each for each in found}
+    if about := find_provenance(folder):
+        files[PROVENANCE] = about
+    return {path: files[path] for path in sorted(files) if is_model_file(path)}
+
+
+def _left_behind(folder: Path) -> list[str]:
+    entries = [f"{each.name}/" if each.is_dir() else each.name for each in folder.iterdir()]
+    kept = {"prompts/", f"{STAGED}/"}
+    return sorted(each for each in entries if not is_model_file(each) and each not in kept)
+
+
+def _is_binary(path: str) -> bool:
+    return path.endswith((".safetensors", ".png", ".model"))
+
+
+# -- what goes up ------------------------------------------------------------------------------------------------
+
+
+def _renamed(model: ModelFolder, provenance: Provenance | None, base: str | None) -> dict[str, str]:
+    """Paths of the base model here, and what it is called on the Hub. A bare name is none: a template has it, too."""
+    names = {model.base_model, provenance.base_model if provenance else None}
+    return {name: base or Path(name).name for name in names if name and os.sep in name and not is_hub_name(name)}
+
+
+def _stage(source: Path, target: Path, renamed: dict[str, str]) -> None:
+    """A file as it goes up: weights, vocabulary and prompts byte by byte."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.name not in _ABOUT:
+        _link(source, target)
+        return
+    text = source.read_text("utf-8")
+    for local, name in renamed.items():  # no path that only begins like it
+        text = name.join(re.split(rf"(?<![\w./~-]){re.escape(local)}(?![\w.-]*[\w-])", text))
+    target.write_text(_PATH.sub(r"\1", text), "utf-8")
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source.resolve(), target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
+
+
+def _stage_configuration(folder: Path, base: str | None) -> None:
+    """Configuration without places of this machine; an adapter names its base model as the Hub does."""
+    for path in (folder / CONFIG, folder / "tokenizer_config.json", folder / ADAPTER_CONFIG):
+        if path.is_file():
+            content = read_json(path)
+            wanted = {key: each for key, each in content.items() if key not in _PATHS_IN_CONFIGURATION}
+            if path.name == ADAPTER_CONFIG:
+                wanted["base_model_name_or_path"] = base
+            if wanted != content:
+                path.unlink()  # it is a link to the original
+                path.write_bytes(orjson.dumps(wanted, option=INDENTED))
+
+
+def _write_card(
+    folder: Path, model: ModelFolder, provenance: Provenance | None, *, base: str | None, licence: str | None, repo: str
+) -> str:
+    """README.md: the one of the training with what was asked for, or else one of what is known. Gives the licence."""
+    from huggingface_hub import ModelCard
+
+    path = folder / CARD
+    written = path.read_text("utf-8") if path.is_file() else ""
+    own = written.strip() and _FORM not in written.lower()
+    card = ModelCard(written if own else _card(model, provenance, repo), ignore_metadata_errors=True)
+    card.data.base_model = base  # a folder's name would be a link to somebody else's model
+    if licence is not None:
+        card.data.license = licence
+    if not own:
+        card.data.tags = ["reasonrag", "agentic-rag", "arxiv:2505.14069"]
+    path.write_text(str(card), "utf-8")
+    return str(card.data.to_dict().get("license") or UNKNOWN)
+
+
+def _card(model: ModelFolder, provenance: Provenance | None, repo: str) -> str:
+    library = "peft" if model.is_adapter else "transformers"
+    lines = ["---", f"library_name: {library}", "---", f"# {repo.rpartition('/')[2]}", ""]
+    kind = "An adapter" if model.is_adapter else "A model"
+    lines += [f"{kind} for the agent of reasonrag ([ReasonRAG](https://arxiv.org/abs/2505.14069)).", ""]
+    if provenance is None:
+        lines += ["What it was trained on is not known."]
+        return "\n".join(lines) + "\n"
+    asked = provenance.asked
+    rows = [
+        ("trained from", _shortened(provenance.base_model)),
+        ("stage", f"{provenance.stage}, {provenance.finetuning_type}"),
+        ("data", ", ".join(map(_shortened, provenance.data))),
+        ("questions trained on", f"{len(provenance.questions):,}"),
+        ("of", ", ".join(provenance.splits)),
+        ("renderer of its prompts", asked.renderer),
+        ("passages for a query", _known(asked.top_k)),
+        ("retriever", _known(asked.retriever)),
+        ("steps at most", _known(asked.max_steps)),
+        ("with", ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))),
+    ]
+    lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in rows if value)]
+    lines += ["", f"All of it is in `{PROVENANCE}`, which `reasonrag evaluate` checks before it asks the model."]
+    return "\n".join(lines) + "\n"
+
+
+def _known(values: Sequence[object]) -> str:
+    return " or ".join(str(each) for each in values if each is not None)
+
+
+def _shortened(place: str) -> str:
+    return _PATH.sub(r"\1", place)
+
+
+def _warnings(base: str | None, licence: str) -> list[str]:
+    found = []
+    if base is None:
+        found.append("the Hub is not told which model this was trained from; give --base-model ORG/NAME")
+    if licence == UNKNOWN:
+        found.append("the card names no licence; give --license NAME, which is that of the base model in most cases")
+    return found

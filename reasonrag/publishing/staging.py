@@ -1,0 +1,284 @@
+"""The folder that goes to the Hub, built beside its place: rows as Parquet, files for trainers, candidates, trees.
+
+Decides which files those are, their names and their bytes, which are the same every time, so that what is on the Hub
+already is not sent again. Rows are written by pyarrow with plain column types: what `datasets` 4 writes of itself,
+`datasets` 3 (of LLaMA-Factory up to 0.9.3) cannot read. Paths, addresses and keys of the machine stay behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import orjson
+
+from preference.export.exporting import (
+    CANDIDATES,
+    DATASET_INFO_FILE,
+    DROPPED,
+    INDENTED,
+    QUESTIONS,
+    SUMMARY,
+    PairSummary,
+)
+from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName, dataset_name
+from preference.export.json_stream import read_items
+from preference.export.parquet import ParquetRows, schema_of
+from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
+from reasonrag.curation.contamination import CONTAMINATION
+from reasonrag.curation.inventory import Inventory
+from reasonrag.errors import InputError
+from reasonrag.exploration.run_directory import CONFIG, ROLLOUTS, read_config
+from reasonrag.redaction import hidden, hidden_in, secrets
+
+CARD = "README.md"
+STAGED = "publish"
+"""Folder below the data set's."""
+TREES = "trees"
+_ADDRESS = re.compile(r"\w+://|^~?/")
+_REMOVED = "[removed]"
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration of the Hub's data set: a name, the folder of its Parquet shards, and its splits."""
+
+    name: str
+    folder: str
+    splits: tuple[SplitName, ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A run whose trees are published, and the name of its folder."""
+
+    name: str
+    directory: Path
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file of the data set on the Hub. about: what it holds, for the card."""
+
+    path: str
+    about: str
+
+
+def configs_of(inventory: Inventory) -> list[Config]:
+    """`default`, RAG_ProGuide's rows, and one for each other format. All of them are Parquet, because `datasets` reads
+    all configurations of a repository as one kind of file. Splits without rows are left out: no reader takes them."""
+    found = []
+    for name, form in FORMATS.items():
+        splits = tuple(split for split in SPLITS if inventory.rows(form.file_name(split)))
+        if name != "parquet" and splits:
+            found.append(Config("default" if name == "proguide" else name, _folder(name), splits))
+    return found
+
+
+def _folder(name: FormatName) -> str:
+    return "data" if name == "proguide" else name
+
+
+def hub_dataset_info(inventory: Inventory, repo: str) -> dict[str, Any]:
+    """LLaMA-Factory's description for `dataset_dir: REMOTE:org/name`, with the names it has locally.
+
+    There an entry with `hf_hub_url` is read by `load_dataset(hf_hub_url, subset, split=split)`; one with `file_name`
+    would be looked for on disk.
+    """
+    entries = {}
+    for name, form in FORMATS.items():
+        for split in SPLITS:
+            if form.info is not None and inventory.rows(form.file_name(split)):
+                subset = {} if name in ("proguide", "parquet") else {"subset": name}
+                place = {"hf_hub_url": repo, **subset, "split": split}
+                entries[dataset_name(name, split)] = place | form.info
+    return entries
+
+
+def trees_of(runs: Sequence[Path], inventory: Inventory) -> list[Tree]:
+    """The runs whose trees are wanted. Raises InputError for one that the data set was not made of."""
+    known = {run.origin.config_hash for run in inventory.runs}
+    trees: list[Tree] = []
+    for run in runs:
+        if not (run / ROLLOUTS).is_file():
+            raise InputError(f"there is no {run / ROLLOUTS}; --with-trees takes run directories of reasonrag generate")
+        config = read_config(run / CONFIG)
+        if config.get("config_hash") not in known:
+            raise InputError(
+                f"{run} (configuration {config.get('config_hash')}) is none of the runs that {inventory.directory} was "
+                "made of; leave it out of --with-trees"
+            )
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", run.resolve().name).strip("-.") or "run"
+        taken = {tree.name for tree in trees}
+        number = next(n for n in range(1, len(runs) + 2) if (name if n == 1 else f"{name}-{n}") not in taken)
+        trees.append(Tree(name if number == 1 else f"{name}-{number}", run))
+    return trees
+
+
+@contextmanager
+def staging(directory: Path) -> Iterator[Path]:
+    """A folder that becomes `DIR/publish` when the block ends well. Raises InputError where it cannot be written."""
+    place = directory / STAGED
+    try:
+        for left in directory.glob(f".{STAGED}-*"):
+            _forget(left)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{STAGED}-", dir=directory))
+        held = os.open(scratch, os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+    except OSError as error:
+        raise InputError(f"cannot write below {directory}: {error.strerror}") from error
+    try:
+        yield scratch
+        scratch.chmod(0o755)
+        if place.exists():
+            place.rename(scratch.with_name(f"{scratch.name}.old"))
+        scratch.rename(place)
+    except OSError as error:
+        raise InputError(f"cannot write {place}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(scratch.with_name(f"{scratch.name}.old"), ignore_errors=True)
+        os.close(held)
+
+
+def _forget(left: Path) -> None:
+    """Remove what a killed process left behind; one that lives holds a lock on its folder."""
+    folder = os.open(left, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(left, ignore_errors=True)
+    except BlockingIOError:
+        pass  # somebody is at work there
+    finally:
+        os.close(folder)
+
+
+def stage(
+    inventory: Inventory, folder: Path, *, repo: str, trees: Sequence[Tree], shard_bytes: int
+) -> list[StagedFile]:
+    """Everything but the card. shard_bytes: of rows as JSON, so many go into a Parquet file at most."""
+    source, staged = inventory.directory, []
+
+    def add(path: str, about: str) -> Path:
+        staged.append(StagedFile(path, about))
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        return folder / path
+
+    for name, form in FORMATS.items():
+        if name == "parquet":
+            continue  # the rows of proguide, which are Parquet anyway
+        files = {split: form.file_name(split) for split in SPLITS if inventory.rows(form.file_name(split))}
+        every = chain.from_iterable(_rows_of(source / file) for file in files.values())
+        schema = None if name == "proguide" else schema_of(every)
+        for split, file in files.items():
+            shards = max(1, min(-(-(source / file).stat().st_size // shard_bytes), inventory.rows(file)))
+            names = [f"{_folder(name)}/{split}-{number:05d}-of-{shards:05d}.parquet" for number in range(shards)]
+            places = [add(each, f"{split} rows, as {name}") for each in names]
+            _write_shards(source / file, places, inventory.rows(file), schema)
+            shutil.copyfile(source / file, add(file, f"the same {split} rows as JSON"))
+    add(DATASET_INFO_FILE, "for LLaMA-Factory").write_bytes(
+        orjson.dumps(hub_dataset_info(inventory, repo), option=INDENTED)
+    )
+    private = {run.origin.retriever for run in inventory.runs if _is_address(run.origin.retriever)}
+    removed = {orjson.dumps(each): orjson.dumps(_REMOVED) for each in private}
+    _pack(source / CANDIDATES, add(f"{CANDIDATES}.gz", "every state, its steps and all pairs of them"), removed)
+    _pack(source / QUESTIONS, add(f"{QUESTIONS}.gz", "every question, its cost and its best path"), removed)
+    _pack(source / DROPPED, add(f"{DROPPED}.gz", "why each other candidate is no row"))
+    if (source / CONTAMINATION).is_file():
+        _pack(source / CONTAMINATION, add(f"{CONTAMINATION}.gz", "questions that stand in evaluation sets"))
+    _write_summary(inventory, add(SUMMARY, "the numbers of this card"))
+    for file, about in ((AUDIT, "the audit"), (AUDIT_PAGE, "the audit as a page")):
+        if (source / file).is_file():
+            text = (source / file).read_text("utf-8").replace(str(source.resolve()), ".")
+            add(file, about).write_text(hidden(text, secrets()), "utf-8")
+    for tree in trees:
+        config = _public_config(read_config(tree.directory / CONFIG))
+        add(f"{TREES}/{tree.name}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=INDENTED))
+        _pack(tree.directory / ROLLOUTS, add(f"{TREES}/{tree.name}/{ROLLOUTS}.gz", "its trees"))
+    return staged
+
+
+def _rows_of(path: Path) -> Iterator[Row]:
+    return (item.value for item in read_items(path))
+
+
+def _write_shards(rows: Path, places: Sequence[Path], count: int, schema: Any) -> None:
+    """Rows in order, as many in each file, give or take one."""
+    left = _rows_of(rows)
+    for number, place in enumerate(places):
+        with place.open("wb") as file:
+            writer = ParquetRows(file, schema)
+            for row in islice(left, count * (number + 1) // len(places) - count * number // len(places)):
+                writer.write(row)
+            writer.finish()
+
+
+def _pack(source: Path, target: Path, removed: dict[bytes, bytes] | None = None) -> None:
+    """gzip, which everybody can read, without name and time, so that the same lines are the same bytes."""
+    with source.open("rb") as lines, target.open("wb") as file:
+        packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
+        with cast("BinaryIO", packed) as packed_lines:
+            packed_lines.writelines(_without(lines, removed or {}))
+
+
+def _without(lines: Iterable[bytes], removed: dict[bytes, bytes]) -> Iterator[bytes]:
+    for line in lines:
+        shown = line
+        for before, after in removed.items():
+            shown = shown.replace(before, after)
+        yield shown
+
+
+def _write_summary(inventory: Inventory, target: Path) -> None:
+    """As `pairs` wrote it, without paths."""
+    summary = inventory.summary
+    public = summary.model_copy(
+        update={
+            "out": "",
+            "sources": [Path(each).name for each in summary.sources],
+            "contamination": without_addresses(summary.contamination),
+            "warnings": warnings_of(summary),
+        }
+    )
+    target.write_bytes(orjson.dumps(hidden_in(public.model_dump(), secrets()), option=INDENTED))
+
+
+def _public_config(config: dict[str, Any]) -> dict[str, Any]:
+    """What decides answers, and versions; neither paths nor addresses."""
+    kept = {name: config[name] for name in ("config_hash", "decides_answers", "versions") if name in config}
+    public: dict[str, Any] = hidden_in(without_addresses(kept), secrets())
+    return public
+
+
+def warnings_of(summary: PairSummary) -> list[str]:
+    """The warnings without the places of evaluation splits, which some of them name."""
+    compared = [each for found in summary.contamination.values() if isinstance(found, list) for each in found]
+    places = [str(each["path"]) for each in compared if isinstance(each, dict) and each.get("path")]
+    warnings = list(summary.warnings)
+    for place in sorted(places, key=len, reverse=True):
+        warnings = [each.replace(f" ({place})", "").replace(place, Path(place).name) for each in warnings]
+    return warnings
+
+
+def without_addresses(value: Any) -> Any:
+    """The same without fields called `path`, and with no text that tells where something is."""
+    if isinstance(value, dict):
+        return {key: without_addresses(each) for key, each in value.items() if key != "path"}
+    if isinstance(value, list):
+        return [without_addresses(each) for each in value]
+    return _REMOVED if isinstance(value, str) and _is_address(value) else value
+
+
+def _is_address(value: str | None) -> bool:
+    """Whether a name tells where something is: a URL, or an absolute path."""
+    return value is not None and _ADDRESS.search(value) is not None

@@ -1,0 +1,380 @@
+"""Building dense indexes: passages encoded once, faiss indexes of any type made from the stored vectors.
+
+Decides how a build survives a kill at any moment, what is kept, and what is refused before hours are spent. Does not
+know models (`encoders`), bytes of vectors (`vectors`), faiss (`neighbours`) or how an index is searched (`dense`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from preference.export.exporting import replacing
+from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
+from reasonrag.errors import InputError
+from reasonrag.files import building, unwritable
+from reasonrag.retrieval.dense.build_progress import BuildWatcher, SilentBuild, stretches
+from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, load_encoder, resolved, short_name
+from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, file_digest, plan_index
+from reasonrag.retrieval.dense.index import AGREES, cosines, difference, is_whole, likeness, probe_of, stored_vectors
+from reasonrag.retrieval.dense.manifest import (
+    MANIFEST,
+    OFFSETS,
+    DenseManifest,
+    FaissFile,
+    check_replaceable,
+    current_manifest,
+    put_in_place,
+    write_manifest,
+)
+from reasonrag.retrieval.dense.vector_store import ENCODED, PIECE, VECTORS, StoredVectors, VectorRows, VectorWriter
+from reasonrag.settings import IndexType, Precision
+
+BUILD = "build.json"
+ADOPTION_SAMPLE = 32
+"""Passages encoded again to see whether somebody else's index is of this corpus and this encoder."""
+BYTES_PER_DIMENSION: dict[IndexType, float] = {
+    "flat": 4, "sqfp16": 2, "sq8": 1, "hnsw": 2.7, "ivf-sq": 1.04, "ivf-pq": 0.31,
+}  # fmt: skip
+"""Of a passage in an index file, measured over 1,000,010 of 384 dimensions (benchmarks/RESULTS.md); the links of `hnsw`
+and the ids and centres of the cells are in it, and grow less than the dimension."""
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How a dense index is built.
+
+    encoder: what was set of it (`model_fields_set`) must be so in an index that is there already. devices, precision,
+    batch_size: as `load_encoder` takes them. from_faiss: somebody else's Flat or SQ index of the corpus, adopted
+    instead of encoding. index_type: by default flat, or what is adopted. gpu: faiss trains on the GPUs.
+    """
+
+    encoder: EncoderChoice = field(default_factory=EncoderChoice)
+    index_type: IndexType | None = None
+    devices: Sequence[str] = ()
+    precision: Precision | None = None
+    batch_size: int = 64
+    from_faiss: Path | None = None
+    gpu: bool = False
+
+
+class _Unfinished(BaseModel):
+    """What an interrupted build was encoding: it goes on only if all of it is still the same."""
+
+    model_config = ConfigDict(frozen=True)
+
+    corpus_sha256: str
+    encoder: EncoderSpec
+    precision: str
+    piece: int = PIECE
+    probe: str
+
+
+def build_dense(
+    corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher | None = None
+) -> DenseManifest:
+    """Build a dense index of `corpus` in `directory`, or add a type to the one that is there, without encoding again.
+
+    A build that was killed goes on where it was. Memory grows by 24 bytes a passage; types that are not streamed
+    (`neighbours.STREAMED`) are held whole while they are built. Raises InputError for a bad corpus, encoder or place.
+    """
+    watcher = watcher or SilentBuild()
+    with building(directory, say=watcher.say):
+        return build_dense_alone(corpus, directory, options, watcher)
+
+
+def build_dense_alone(corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher) -> DenseManifest:
+    """The same for who has the right to build already."""
+    if not corpus.is_file():
+        raise InputError(f"there is no corpus {corpus}")
+    try:
+        return _Build(corpus, directory, options, watcher).run()
+    except OSError as error:
+        raise unwritable(directory, error) from error
+    finally:
+        watcher.ended()
+
+
+class _Build:
+    """One session of building one index."""
+
+    def __init__(self, corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher) -> None:
+        self.corpus, self.directory, self.options, self.watcher = corpus, directory, options, watcher
+        self.unfinished = directory.with_name(f".{directory.name}.encoding")
+        self.stat = corpus.stat()  # before reading: a change while reading must make the index stale
+
+    def run(self) -> DenseManifest:
+        if (self.unfinished / MANIFEST).exists():  # finished, and killed before it was put in place
+            put_in_place(self.unfinished, self.directory)
+        existing = self._existing()
+        if existing is not None:
+            return self._with_type(existing)
+        check_replaceable(self.directory, self.corpus, "dense")
+        encoder = self._load_encoder()
+        try:
+            return self._from_scratch(encoder)
+        finally:
+            encoder.close()
+
+    def _load_encoder(self) -> Encoder:
+        options = self.options
+        self.watcher.say(f"loading the encoder {options.encoder.model}")
+        return load_encoder(
+            options.encoder, devices=options.devices, precision=options.precision, batch_size=options.batch_size
+        )
+
+    # -- an index that is there already ----------------------------------------------------------------------------
+
+    def _existing(self) -> DenseManifest | None:
+        """The finished index of this corpus, if the directory holds one. Raises InputError for another encoder's."""
+        manifest = current_manifest(self.directory, self.corpus)
+        if not isinstance(manifest, DenseManifest):
+            return None  # none, of something else, or of what the corpus was before
+        if self.options.from_faiss:
+            raise InputError(f"{self.directory} holds an index of {self.corpus} already; choose another --out")
+        given = self.options.encoder
+        wanted = {name: getattr(given, name) for name in given.model_fields_set if getattr(given, name) is not None}
+        if "model" in wanted:
+            wanted["model"] = resolved(wanted["model"])
+        asked = manifest.encoder.model_copy(update=wanted)
+        if asked != manifest.encoder:
+            raise InputError(
+                f"{self.directory} was built with another encoder ({difference(manifest.encoder, asked)}); "
+                "choose another --out"
+            )
+        return manifest
+
+    def _with_type(self, manifest: DenseManifest) -> DenseManifest:
+        """One more type over the same vectors; one that is missing or cut off is built again."""
+        wanted = self.options.index_type or manifest.searched
+        if not (self.directory / OFFSETS).exists():
+            self.watcher.stage("reading the corpus", total=self.stat.st_size)
+            np.save(self.directory / OFFSETS, scan_corpus(self.corpus, advanced=self.watcher.reached).offsets)
+        there = manifest.indexes.get(wanted)
+        vectors = stored_vectors(self.directory, manifest)
+        if there and is_whole(self.directory / there.file, there):
+            self.watcher.say(f"{self.directory} has its {wanted} index already")
+            file = there
+        else:
+            file = self._faiss_file(vectors, self.directory, manifest.encoder, wanted)
+        added = manifest.model_copy(update={"indexes": manifest.indexes | {wanted: file}, "searched": wanted})
+        if added != manifest:
+            write_manifest(added, self.directory)
+        return added
+
+    def _faiss_file(self, vectors: VectorRows, directory: Path, spec: EncoderSpec, index_type: IndexType) -> FaissFile:
+        plan = plan_index(index_type, rows=vectors.rows, dimension=vectors.dimension)
+        name = f"{short_name(spec.model)}_{FLASHRAG_NAMES[plan.type]}.index"
+        being_built = directory / f".{name}.building"
+        self.watcher.stage(f"{plan.type} index", total=vectors.rows)
+        begun = time.monotonic()
+        try:
+            digest = build_index(plan, vectors, being_built, advanced=self.watcher.reached, gpu=self.options.gpu)
+            being_built.replace(directory / name)
+        finally:
+            being_built.unlink(missing_ok=True)
+        return FaissFile(
+            file=name,
+            bytes=(directory / name).stat().st_size,
+            sha256=digest,
+            plan=plan,
+            seconds=round(time.monotonic() - begun, 2),
+        )
+
+    # -- a new one -------------------------------------------------------------------------------------------------
+
+    def _from_scratch(self, encoder: Encoder) -> DenseManifest:
+        self.watcher.stage("reading the corpus", total=self.stat.st_size)
+        scan = scan_corpus(self.corpus, advanced=self.watcher.reached)
+        adopted = FaissVectors(self.options.from_faiss) if self.options.from_faiss else None
+        wanted = self.options.index_type or (adopted.index_type if adopted else "flat")
+        plan_index(wanted, rows=len(scan.offsets), dimension=encoder.spec.dimension)  # refused now, not in 8 hours
+        if adopted is not None:
+            self._check_adopted(adopted, scan, encoder)
+        probe = self._begin(scan, encoder, wanted)
+        np.save(self.unfinished / OFFSETS, scan.offsets)
+        digest, seconds = self._encode(scan, encoder) if adopted is None else (file_digest(adopted.path), 0.0)
+        file = self._first_file(adopted, encoder.spec, digest, wanted)
+        manifest = DenseManifest(
+            corpus=str(self.corpus.resolve()),
+            corpus_sha256=scan.sha256,
+            corpus_bytes=self.stat.st_size,
+            corpus_mtime_ns=self.stat.st_mtime_ns,
+            passages=len(scan.offsets),
+            encoder=encoder.spec,
+            precision="unknown" if adopted else encoder.precision,
+            probe=probe,
+            vectors_sha256=digest,
+            vectors=None if adopted else VECTORS,
+            read_back_from=str(adopted.path) if adopted else None,
+            indexes={file.plan.type: file},
+            searched=file.plan.type,
+            encoding_seconds=round(seconds, 2),
+            devices=list(encoder.devices),
+            versions=_versions(),
+        )
+        write_manifest(manifest, self.unfinished)
+        for name in (BUILD, ENCODED):  # what the manifest made needless, and no sooner
+            (self.unfinished / name).unlink(missing_ok=True)
+        put_in_place(self.unfinished, self.directory)
+        return manifest
+
+    def _begin(self, scan: CorpusScan, encoder: Encoder, wanted: IndexType) -> str:
+        """Go on with the interrupted build, or make room for a new one; the probe of its encoder."""
+        probe = probe_of(encoder)
+        now = _Unfinished(corpus_sha256=scan.sha256, encoder=encoder.spec, precision=encoder.precision, probe=probe)
+        record = self.unfinished / BUILD
+        if record.exists():
+            before = self._read(record)
+            same = before.model_copy(update={"probe": probe})
+            changed = difference(same, now) if same != now else ""
+            if not changed and likeness(before.probe, encoder) < AGREES:
+                changed = "the encoder's weights are others now"
+            if changed:
+                raise InputError(
+                    f"{self.unfinished} holds an unfinished build of something else ({changed}); "
+                    "delete it, or choose another --out"
+                )
+            return before.probe
+        shutil.rmtree(self.unfinished, ignore_errors=True)
+        self._check_space(len(scan.offsets), encoder.spec.dimension, wanted)
+        self.unfinished.mkdir(parents=True)
+        with replacing(record) as file:
+            file.write(now.model_dump_json(indent=2).encode())
+        return probe
+
+    def _read(self, record: Path) -> _Unfinished:
+        try:
+            return _Unfinished.model_validate_json(record.read_bytes())
+        except ValidationError as error:
+            raise InputError(
+                f"{record} cannot be read, so nobody knows what was being built; delete {self.unfinished}"
+            ) from error
+
+    def _check_space(self, rows: int, dimension: int, wanted: IndexType) -> None:
+        """Raises InputError where the disk would be full in the end."""
+        stored = 0 if self.options.from_faiss else 2 * rows * dimension
+        index = BYTES_PER_DIMENSION[wanted] * rows * dimension
+        free = shutil.disk_usage(self.directory.parent).free
+        if stored + index > free:
+            raise InputError(
+                f"{self.directory} would need {(stored + index) / 1e9:,.1f} GB (vectors {stored / 1e9:,.1f}, "
+                f"{wanted} index {index / 1e9:,.1f}), and {free / 1e9:,.1f} GB are free there; "
+                "choose another --out or a smaller --type"
+            )
+
+    def _encode(self, scan: CorpusScan, encoder: Encoder) -> tuple[str, float]:
+        """Encode what is owed; the digest of all vectors, and the seconds they took in all sessions."""
+        rows, corpus = len(scan.offsets), Corpus(self.corpus, scan.offsets)
+        with VectorWriter(self.unfinished, rows=rows, dimension=encoder.spec.dimension) as writer:
+            if writer.encoded:
+                self.watcher.say(f"{writer.encoded:,} of {rows:,} passages are encoded; going on with the rest")
+            self.watcher.stage("encoding", total=rows, done=writer.encoded)
+            done = writer.encoded
+            for number, start, stop in list(writer.owed()):
+                self._check_unchanged()
+                begun = time.monotonic()
+                vectors = self._encode_piece(encoder, [each.contents for each in corpus.read(start, stop)], done)
+                writer.write(number, vectors, seconds=time.monotonic() - begun)
+                done += stop - start
+            return writer.sha256, writer.seconds
+
+    def _check_unchanged(self) -> None:
+        """Raises InputError where the corpus is not the file that was scanned any more."""
+        now = self.corpus.stat()
+        if (now.st_size, now.st_mtime_ns) != (self.stat.st_size, self.stat.st_mtime_ns):
+            raise InputError(
+                f"the corpus {self.corpus} was changed while it was encoded: put the file back as it was and run the "
+                f"same command, or delete {self.unfinished}"
+            )
+
+    def _encode_piece(self, encoder: Encoder, texts: list[str], done: int) -> npt.NDArray[np.float32]:
+        """Longest texts first, so that a batch holds alike ones; a few batches at a time, so that progress is seen."""
+        order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+        vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float32)
+        for start, stop in stretches(len(texts), encoder.at_once):
+            rows = order[start:stop]
+            try:
+                vectors[rows] = encoder.passages(texts[row] for row in rows)
+            except RuntimeError as error:  # of torch: no memory left, for one
+                raise InputError(
+                    f"passages cannot be encoded: {next(iter(str(error).splitlines()), '')}. Try a smaller "
+                    "--batch-size; what was encoded is kept, and the same command goes on"
+                ) from error
+            self.watcher.reached(done + stop)
+        if not np.isfinite(vectors.astype(np.float16)).all():
+            raise InputError(
+                f"{encoder.spec.model} gives vectors that are no numbers in {encoder.precision}; try --precision fp32"
+            )
+        return vectors
+
+    # -- somebody else's -------------------------------------------------------------------------------------------
+
+    def _first_file(self, adopted: FaissVectors | None, spec: EncoderSpec, digest: str, wanted: IndexType) -> FaissFile:
+        if adopted is None:
+            return self._faiss_file(StoredVectors(self.unfinished / VECTORS), self.unfinished, spec, wanted)
+        if adopted.index_type != wanted:
+            return self._faiss_file(adopted, self.unfinished, spec, wanted)
+        plan = plan_index(adopted.index_type, rows=adopted.rows, dimension=adopted.dimension)
+        size = adopted.path.stat().st_size
+        return FaissFile(file=str(adopted.path), bytes=size, sha256=digest, plan=plan, seconds=0.0)
+
+    def _check_adopted(self, adopted: FaissVectors, scan: CorpusScan, encoder: Encoder) -> None:
+        """Raises InputError where the index is not of this corpus, or not by this encoder."""
+        rows, spec = len(scan.offsets), encoder.spec
+        if adopted.rows != rows:
+            raise InputError(
+                f"{adopted.path} has {adopted.rows:,} rows and {self.corpus} {rows:,} passages; row i must be line i"
+            )
+        if adopted.dimension != spec.dimension:
+            raise InputError(
+                f"{adopted.path} has {adopted.dimension} dimensions and the encoder {spec.model} {spec.dimension}; "
+                "give the --encoder it was built with"
+            )
+        sample = np.random.default_rng(0).choice(rows, size=min(rows, ADOPTION_SAMPLE), replace=False)
+        sample = np.union1d(sample, [0, rows - 1])  # the ends: a line too many or too few shows in the last one
+        corpus = Corpus(self.corpus, scan.offsets)
+        ours = encoder.passages(corpus[int(row)].contents for row in sample)
+        theirs = adopted.take(sample)
+        alike = float(np.median(cosines(ours, theirs)))
+        if alike < AGREES:
+            raise InputError(
+                f"{adopted.path} does not hold what {spec.model} makes of these passages (median cosine {alike:.2f} "
+                f"over {len(sample)} of them): another corpus, or another --encoder, --pooling or --passage-instruction"
+            )
+        strangers = sample[_belong_elsewhere(ours, theirs)]
+        if len(strangers):
+            raise InputError(
+                f"{adopted.path} is of another corpus than {self.corpus}: of {len(sample)} vectors that were compared "
+                f"{len(strangers)} are not those of their passages, row {int(strangers[0]):,} for one; "
+                "row i must be line i"
+            )
+
+
+def _versions() -> dict[str, str]:
+    packages = ("numpy", "faiss-cpu", "faiss-gpu", "torch", "transformers", "sentence-transformers", "FlagEmbedding")
+    found = {}
+    for each in packages:
+        try:
+            found[each] = version(each)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _belong_elsewhere(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Which vectors are unlike ours of the same row, and less like it than some other row's is.
+
+    A passage that was cut off earlier is unlike as well, but still like no other.
+    """
+    own = cosines(ours, theirs)
+    closest = np.max([cosines(ours, np.broadcast_to(each, ours.shape)) for each in theirs], axis=0)
+    return np.asarray((own < AGREES) & (own < closest))

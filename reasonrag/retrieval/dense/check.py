@@ -1,0 +1,105 @@
+"""Dense indexes held against what they were built as: hashes, rows, and recall against an exact search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reasonrag.errors import InputError
+from reasonrag.retrieval.dense.build_progress import BuildWatcher, stretches
+from reasonrag.retrieval.dense.faiss_index import file_digest, open_neighbours
+from reasonrag.retrieval.dense.index import SPARE, stored_vectors
+from reasonrag.retrieval.dense.manifest import DenseManifest
+from reasonrag.retrieval.dense.vector_store import VectorRows, digest_of
+from reasonrag.retrieval.ranking import best
+from reasonrag.settings import IndexType
+
+
+@dataclass(frozen=True)
+class Recall:
+    """How much of what an exact search finds an index finds. queries: passages of the corpus, asked as queries."""
+
+    index_type: IndexType
+    queries: int
+    at: int
+    recall: float
+
+
+def recall_against_exact(
+    directory: Path, manifest: DenseManifest, index_type: IndexType, *, queries: int, at: int, seed: int = 0
+) -> Recall:
+    """Recall of the `at` best rows of an index type against all stored vectors, both as the index is searched.
+
+    The queries are stored vectors with half as much noise in a random direction.
+    """
+    file, vectors = manifest.file_of(index_type, directory), stored_vectors(directory, manifest)
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.choice(vectors.rows, size=min(queries, vectors.rows), replace=False))
+    asked = vectors.take(rows)
+    noise = rng.standard_normal(asked.shape).astype(np.float32)
+    noise *= np.linalg.norm(asked, axis=1, keepdims=True) / np.linalg.norm(noise, axis=1, keepdims=True)
+    asked = np.asarray(asked + noise / 2, dtype=np.float32)
+    exact = _exact(vectors, asked, at)
+    opened = open_neighbours(directory / file.file, file.plan)
+    found = opened.search(asked, at * file.plan.refine + SPARE)
+    hits = 0
+    for query, candidates, truth in zip(asked, found, exact, strict=True):
+        kept = best(candidates, (vectors.take(candidates) * query).sum(axis=1, dtype=np.float64), at)
+        hits += len(np.intersect1d(kept.rows, truth))
+    return Recall(index_type, len(rows), at, hits / max(1, exact.size))
+
+
+def _exact(vectors: VectorRows, queries: npt.NDArray[np.float32], at: int) -> npt.NDArray[np.int64]:
+    """The rows of the best vectors of each query, [n, at], by looking at every one."""
+    at = min(at, vectors.rows)
+    scores: npt.NDArray[np.float32] = np.empty((len(queries), 0), dtype=np.float32)
+    rows = np.empty((len(queries), 0), dtype=np.int64)
+    for start, stop in stretches(vectors.rows):
+        block: npt.NDArray[np.float32] = queries @ vectors.read(start, stop).T
+        scores = np.hstack([scores, block])
+        rows = np.hstack([rows, np.broadcast_to(np.arange(start, stop), (len(queries), stop - start))])
+        kept: npt.NDArray[np.int64] = np.argpartition(-scores, at - 1, axis=1)[:, :at]
+        scores, rows = np.take_along_axis(scores, kept, axis=1), np.take_along_axis(rows, kept, axis=1)
+    return rows
+
+
+def check_dense(
+    directory: Path, manifest: DenseManifest, *, queries: int, at: int, watcher: BuildWatcher
+) -> tuple[list[str], list[Recall]]:
+    """What is wrong with the files of an index, one line each; and the recall of every type that is sound."""
+    faults: list[str] = []
+    recalls: list[Recall] = []
+    watcher.say(f"reading {manifest.vectors or manifest.read_back_from}")
+    try:
+        stored_vectors(directory, manifest)
+        if _vectors_digest(directory, manifest) != manifest.vectors_sha256:
+            was = "encoded" if manifest.vectors else "adopted"
+            faults.append(f"{manifest.vectors or manifest.read_back_from} is not what was {was}; build the index again")
+    except InputError as error:
+        return [str(error)], []
+    for index_type, file in manifest.indexes.items():
+        path = directory / file.file
+        watcher.say(f"reading {file.file}")
+        try:
+            if not path.exists() or file_digest(path) != file.sha256:
+                what = "not what was built" if path.exists() else "missing"
+                remedy = "" if file.file == manifest.read_back_from else "; delete it, and build the type again: "
+                faults.append(f"{file.file} is {what}{remedy}{remedy and manifest.rebuild(directory, index_type)}")
+                continue
+            opened = open_neighbours(path, file.plan)
+            if (opened.rows, opened.dimension) != (manifest.passages, manifest.encoder.dimension):
+                faults.append(f"{file.file} has {opened.rows:,} rows, the manifest says {manifest.passages:,}")
+                continue
+            recalls.append(recall_against_exact(directory, manifest, index_type, queries=queries, at=at))
+        except InputError as error:
+            faults.append(str(error))
+    return faults, recalls
+
+
+def _vectors_digest(directory: Path, manifest: DenseManifest) -> str:
+    if manifest.vectors is None:
+        return file_digest(Path(manifest.read_back_from or ""))
+    return digest_of(directory / manifest.vectors)

@@ -1,0 +1,282 @@
+"""Nearest neighbours by faiss: the kinds of index, their parameters by the number of passages, their files.
+
+Files are faiss' own, so that FlashRAG and everybody else can read them: row i is line i of the corpus, the measure is
+the inner product. Flat and scalar-quantised ones are written as a stream. Files are opened memory-mapped, their pages
+shared by all processes; the codes of ivf-pq alone are read into each. Does not know encoders or passages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from reasonrag.errors import InputError
+from reasonrag.retrieval.dense.build_progress import stretches
+from reasonrag.retrieval.dense.vector_store import VectorRows
+from reasonrag.settings import IndexType
+
+FLASHRAG_NAMES: dict[IndexType, str] = {
+    "flat": "Flat", "sq8": "SQ8", "sqfp16": "SQfp16", "hnsw": "HNSW", "ivf-sq": "IVF-SQ", "ivf-pq": "IVF-PQ",
+}  # fmt: skip
+"""The second half of `{method}_{type}.index`."""
+Advanced: TypeAlias = Callable[[int], object]
+"""Told how many rows are done so far."""
+
+_SEED = 1234
+STREAMED: tuple[IndexType, ...] = ("flat", "sq8", "sqfp16")
+"""Built in constant memory; the others hold the whole index while it grows."""
+SMALLEST_IVF = 1000
+"""Passages below which cells cannot be trained, and a flat index takes no time anyway."""
+_TRAINED_PER_CELL = 64
+"""faiss wants 39 to 256 vectors per k-means cell."""
+_SAMPLE_FOR_RANGES = 100_000
+"""Vectors that the ranges of an 8-bit code are taken from."""
+_BLOCK_ROWS = 32_768
+"""Vectors that faiss multiplies at once; its own 1,024 makes threads wait for each other thirty times as often."""
+
+
+class IndexPlan(BaseModel):
+    """How a faiss index is built and searched, chosen from the number of passages."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: IndexType
+    factory: str
+    """faiss' own description, for `faiss.index_factory`."""
+    training_rows: int
+    seed: int = _SEED
+    """Of the sample that is trained on, and of the cells' first centres."""
+    nprobe: int | None = None
+    """Cells that are searched."""
+    ef_search: int | None = None
+    ef_construction: int | None = None
+    refine: int
+    """Candidates per passage that is asked for, compared again by their stored vectors."""
+
+
+def plan_index(index_type: IndexType, *, rows: int, dimension: int) -> IndexPlan:
+    """The parameters for so many vectors. Raises InputError for a type that cannot be built from them."""
+    if index_type.startswith("ivf") and rows < SMALLEST_IVF:
+        raise InputError(f"an {index_type} index needs {SMALLEST_IVF:,} passages, there are {rows:,}; take --type flat")
+    if index_type == "ivf-pq" and dimension % 2:
+        raise InputError(f"an ivf-pq index needs an even dimension, not {dimension}; take --type ivf-sq")
+    cells = _cells(rows)
+    trained = min(rows, _TRAINED_PER_CELL * cells)
+    match index_type:
+        case "flat":
+            return IndexPlan(type="flat", factory="Flat", training_rows=0, refine=1)
+        case "sqfp16":
+            return IndexPlan(type="sqfp16", factory="SQfp16", training_rows=0, refine=1)
+        case "sq8":
+            return IndexPlan(type="sq8", factory="SQ8", training_rows=min(rows, _SAMPLE_FOR_RANGES), refine=4)
+        case "hnsw":
+            return IndexPlan(
+                type="hnsw", factory="HNSW32,SQfp16", training_rows=0, ef_search=128, ef_construction=100, refine=2
+            )
+        case "ivf-sq":
+            return IndexPlan(
+                type="ivf-sq", factory=f"IVF{cells},SQ8", training_rows=trained, nprobe=_probed(cells), refine=4
+            )
+        case "ivf-pq":
+            # two dimensions to a 4-bit code, compared in registers: 96 bytes a passage at 384 dimensions
+            factory = f"IVF{cells},PQ{dimension // 2}x4fs"
+            return IndexPlan(type="ivf-pq", factory=factory, training_rows=trained, nprobe=_probed(cells), refine=16)
+
+
+def _cells(rows: int) -> int:
+    """The power of two next to 4 sqrt(n), faiss' own advice, while each cell has enough to be trained on."""
+    wanted = 2 ** round(np.log2(4 * np.sqrt(max(1, rows))))
+    return int(min(wanted, 2 ** int(np.log2(max(1, rows / 39)))))
+
+
+def _probed(cells: int) -> int:
+    return max(min(cells, 16), cells // 16)
+
+
+def build_index(
+    plan: IndexPlan,
+    vectors: VectorRows,
+    path: Path,
+    *,
+    advanced: Advanced = lambda _: None,
+    gpu: bool = False,
+) -> str:
+    """Write the index to `path` and return the file's SHA-256.
+
+    gpu: cells are trained on the GPUs. Raises InputError without faiss, OSError where nothing can be written.
+    """
+    faiss = import_faiss(gpu=gpu)
+    index = faiss.index_factory(vectors.dimension, plan.factory, faiss.METRIC_INNER_PRODUCT)
+    if plan.ef_construction:
+        index.hnsw.efConstruction = plan.ef_construction
+    _search_as_planned(faiss, index, plan)  # in the file too: FlashRAG sets nothing, and would search one cell
+    _train(faiss, index, plan, vectors, gpu=gpu)
+    if plan.type in STREAMED:
+        return _stream(faiss, index, vectors, path, advanced)
+    for start, stop in stretches(vectors.rows):
+        index.add(vectors.read(start, stop))
+        advanced(stop)
+    faiss.write_index(index, str(path))
+    return file_digest(path)
+
+
+def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu: bool) -> None:
+    if not plan.training_rows:
+        return
+    rng = np.random.default_rng(plan.seed)
+    rows = np.sort(rng.choice(vectors.rows, size=plan.training_rows, replace=False))
+    sample = np.empty((len(rows), vectors.dimension), dtype=np.float32)
+    for start, stop in stretches(vectors.rows):  # the whole file in order: mapped rows would count as memory
+        first, last = np.searchsorted(rows, [start, stop])
+        sample[first:last] = vectors.read(start, stop)[rows[first:last] - start]
+    if plan.nprobe:
+        cells = faiss.extract_index_ivf(index)
+        cells.cp.seed = plan.seed
+        if gpu:
+            cells.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(vectors.dimension))
+    index.train(sample)
+
+
+def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: Advanced) -> str:
+    """What `faiss.write_index` would write if all vectors had been added, without holding them.
+
+    These files end with the codes, their size before them; the number of rows stands behind the dimension.
+    """
+    empty = bytes(faiss.serialize_index(index))
+    code_size = index.sa_code_size()
+    items = vectors.rows * code_size // (4 if isinstance(index, faiss.IndexFlat) else 1)
+    head = empty[:8] + struct.pack("<q", vectors.rows) + empty[16:-8] + struct.pack("<Q", items)
+    digest = hashlib.sha256(head)
+    with path.open("wb") as file:
+        file.write(head)
+        for start, stop in stretches(vectors.rows):
+            codes = index.sa_encode(vectors.read(start, stop)).tobytes()
+            digest.update(codes)
+            file.write(codes)
+            advanced(stop)
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# -- searching -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """An open faiss index."""
+
+    index: Any
+    rows: int
+    dimension: int
+
+    def search(self, queries: npt.NDArray[np.float32], depth: int) -> list[npt.NDArray[np.int64]]:
+        """The rows of the nearest vectors of each query, best first, at most `depth`."""
+        _, found = self.index.search(np.ascontiguousarray(queries), min(depth, self.rows))
+        return [rows[rows >= 0] for rows in found]
+
+
+def open_neighbours(path: Path, plan: IndexPlan, *, gpu: bool = False) -> Neighbours:
+    """Open an index file, memory-mapped. Raises InputError for one that is missing, damaged or cut off."""
+    faiss = import_faiss(gpu=gpu)
+    # cells are mapped list by list; everything else in one piece
+    flag = faiss.IO_FLAG_MMAP if plan.nprobe else faiss.IO_FLAG_MMAP_IFC
+    index = _read(faiss, path, flag)
+    _search_as_planned(faiss, index, plan)
+    # from 3 queries on, products of matrices; faiss' own default waits for 128,000 / dimension of them. In large
+    # blocks: its threads wait for each other after every one, for long where others use the cores too
+    faiss.cvar.distance_compute_blas_threshold = 3 * index.d
+    faiss.cvar.distance_compute_blas_database_bs = _BLOCK_ROWS
+    rows, dimension = index.ntotal, index.d
+    return Neighbours(_on_gpus(faiss, index, plan) if gpu else index, rows, dimension)
+
+
+def _on_gpus(faiss: Any, index: Any, plan: IndexPlan) -> Any:
+    try:
+        return faiss.index_cpu_to_all_gpus(index)
+    except RuntimeError as error:
+        raise InputError(
+            f"the {plan.type} index does not go onto the GPUs ({_reason(error)}); leave out --gpu, or take "
+            "--index-type flat or ivf-sq"
+        ) from error
+
+
+def _search_as_planned(faiss: Any, index: Any, plan: IndexPlan) -> None:
+    if plan.nprobe:
+        faiss.extract_index_ivf(index).nprobe = plan.nprobe
+    if plan.ef_search:
+        index.hnsw.efSearch = plan.ef_search
+
+
+def _read(faiss: Any, path: Path, flag: int) -> Any:
+    try:
+        return faiss.read_index(str(path), flag)
+    except RuntimeError as error:
+        what = "does not exist" if not path.exists() else f"is damaged, cut off or none ({_reason(error)})"
+        raise InputError(f"the faiss index {path} {what}; build it again") from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """faiss says where in its source first, then what."""
+    return str(error).strip().rpartition(": ")[2][:200] or "unreadable"
+
+
+class FaissVectors:
+    """The vectors that somebody else's index holds, read back from it: of a flat one they are exact.
+
+    Raises InputError for an index that does not give its vectors back.
+    """
+
+    def __init__(self, path: Path) -> None:
+        faiss = import_faiss()
+        self.path = path.resolve()
+        self._index = _read(faiss, self.path, faiss.IO_FLAG_MMAP_IFC)
+        self.rows, self.dimension = self._index.ntotal, self._index.d
+        found = self._type_of(faiss)
+        if self._index.metric_type != faiss.METRIC_INNER_PRODUCT:
+            raise InputError(f"the faiss index {path} compares by distance, not by inner product; it cannot be used")
+        if found is None:
+            raise InputError(f"the faiss index {path} is a {type(self._index).__name__}; give a Flat or an SQ one")
+        self.index_type: IndexType = found
+
+    def _type_of(self, faiss: Any) -> IndexType | None:
+        if isinstance(self._index, faiss.IndexFlat):
+            return "flat"
+        if not isinstance(self._index, faiss.IndexScalarQuantizer):
+            return None
+        codes: dict[int, IndexType] = {
+            faiss.ScalarQuantizer.QT_8bit: "sq8",
+            faiss.ScalarQuantizer.QT_fp16: "sqfp16",
+        }
+        return codes.get(self._index.sq.qtype)
+
+    def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        return np.asarray(self._index.reconstruct_n(start, stop - start), dtype=np.float32)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        return np.asarray(self._index.reconstruct_batch(rows), dtype=np.float32)
+
+
+def import_faiss(*, gpu: bool = False) -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise InputError(
+            "dense indexes need faiss: pip install 'reasonrag[index]' (or 'reasonrag[index-gpu]', never both)"
+        ) from error
+    if gpu and not faiss.get_num_gpus():
+        raise InputError(
+            "this faiss sees no GPU: pip uninstall faiss-cpu, pip install 'reasonrag[index-gpu]', or leave out --gpu"
+        )
+    return faiss

@@ -1,0 +1,191 @@
+"""Dense indexes, open: queries encoded, neighbours found by faiss, and compared again by their stored vectors.
+
+Decides what of an index must agree with what (vectors, encoder, faiss file), and how candidates get their final scores.
+Does not know models (`encoders`), bytes of vectors (`vectors`), faiss (`neighbours`) or how an index was built
+(`dense_building`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from reasonrag.errors import InputError
+from reasonrag.retrieval.dense.encoders import PROBE, Encoder, EncoderChoice, EncoderSpec, load_encoder, short_name
+from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_neighbours
+from reasonrag.retrieval.dense.manifest import DenseManifest, FaissFile
+from reasonrag.retrieval.dense.vector_store import StoredVectors, VectorRows
+from reasonrag.retrieval.ranking import Ranked, best
+from reasonrag.settings import IndexType
+
+SPARE = 32
+"""Candidates beyond those asked for: matrix products differ in their last digits from one batch to the next, and what
+stands at the cut must not. The final scores are computed one passage at a time."""
+TIED = 2e-6
+"""Scores that differ by less may change places between batches."""
+MORE = 16
+"""Times as many candidates are looked at where scores are tied at the cut."""
+MOST_CANDIDATES = 20_000
+"""Candidates beyond which nobody looks for the first of so many equal passages."""
+MOST_ON_GPUS = 2048
+"""What faiss gives on a GPU."""
+AGREES = 0.99
+"""Cosine of the same query encoded twice: bf16 gives .998; another pooling, instruction or model far less."""
+
+
+def stored_vectors(directory: Path, manifest: DenseManifest) -> VectorRows:
+    """The vectors of a finished index. Raises InputError where they are gone, cut off or others."""
+    vectors: VectorRows
+    if manifest.vectors is None:
+        path = Path(manifest.read_back_from or "")
+        vectors = FaissVectors(path)
+    else:
+        path = directory / manifest.vectors
+        vectors = StoredVectors(path)
+    if (vectors.rows, vectors.dimension) != (manifest.passages, manifest.encoder.dimension):
+        raise InputError(
+            f"{path} holds {vectors.rows:,} x {vectors.dimension} numbers, its manifest says "
+            f"{manifest.passages:,} x {manifest.encoder.dimension}; build the index again"
+        )
+    return vectors
+
+
+class DenseIndex:
+    """A dense index that is open.
+
+    encoder: encodes the queries; must be the one the passages were encoded with.
+    Raises InputError for files that are missing, cut off or do not belong together, and for another encoder.
+    """
+
+    instant = False
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: DenseManifest,
+        encoder: Encoder,
+        *,
+        index_type: IndexType | None = None,
+        gpu: bool = False,
+    ) -> None:
+        file = manifest.file_of(index_type, directory)
+        path = directory / file.file
+        if not is_whole(path, file):
+            what = "is cut off or was changed" if path.exists() else "is missing"
+            remedy = (
+                "It was adopted and holds the vectors: put it back, or delete the index and build it again"
+                if file.file == manifest.read_back_from
+                else f"Its vectors are there: {manifest.rebuild(directory, file.plan.type)}"
+            )
+            raise InputError(f"the faiss index {path} {what}. {remedy}")
+        check_encoder(directory, manifest, encoder)
+        self._vectors = stored_vectors(directory, manifest)
+        self._neighbours = open_neighbours(path, file.plan, gpu=gpu)
+        self._plan, self._encoder = file.plan, encoder
+        self._most = 0 if file.plan.type not in STREAMED else MOST_ON_GPUS if gpu else MOST_CANDIDATES
+        if (self._neighbours.rows, self._neighbours.dimension) != (manifest.passages, manifest.encoder.dimension):
+            raise InputError(f"the faiss index {path} is not of these vectors; build it again")
+        self.identity = ":".join(
+            (
+                "dense",
+                manifest.corpus_sha256[:16],
+                manifest.vectors_sha256[:16],
+                file.plan.type,
+                file.sha256[:8],
+                f"nprobe={file.plan.nprobe},ef={file.plan.ef_search},refine={file.plan.refine}",
+                short_name(encoder.spec.model),
+                _digest(encoder.spec),
+            )
+        )
+
+    def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
+        """Rows by inner product with the query's vector, best first, equal scores in corpus order.
+
+        A query of which the encoder leaves nothing finds nothing. Where the worst candidate is as good as the last
+        passage that is kept, more are looked at: which of many equal ones faiss gives is not the same in every batch.
+        Not where it looks at some cells or a graph only: there it is, and the first of all are not to be had anyway.
+        """
+        vectors = self._encoder.queries(queries)
+        found = [Ranked.nothing()] * len(vectors)
+        asked, open_ones = depth * self._plan.refine + SPARE, np.flatnonzero(vectors.any(axis=1))
+        while len(open_ones):
+            candidates = self._neighbours.search(vectors[open_ones], asked)
+            tied = []
+            for query, rows in zip(open_ones.tolist(), candidates, strict=True):
+                scores = (self._vectors.take(rows) * vectors[query]).sum(axis=1, dtype=np.float64)
+                found[query] = best(rows, scores, depth)
+                if len(rows) == asked < self._most and scores.min() >= found[query].scores[-1] - TIED:
+                    tied.append(query)
+            asked, open_ones = min(asked * MORE, self._most), np.array(tied, dtype=np.int64)
+        return found
+
+
+def _digest(spec: EncoderSpec) -> str:
+    """What of an encoder decides a query's vector, names and weights apart."""
+    described = spec.model_dump_json(exclude={"model", "backend", "revision"})
+    return hashlib.sha256(described.encode()).hexdigest()[:8]
+
+
+def check_encoder(directory: Path, manifest: DenseManifest, encoder: Encoder) -> None:
+    """Raises InputError for an encoder that is not the one of the index, by its description or by what it does."""
+    there, now = manifest.encoder, encoder.spec
+    described = {"model", "backend", "revision"}  # what may have another name and yet be the same
+    if there.model_dump(exclude=described) != now.model_dump(exclude=described):
+        raise InputError(
+            f"the encoder {now.model} is not the one {directory} was built with "
+            f"({difference(there, now.model_copy(update={name: getattr(there, name) for name in described}))})"
+        )
+    alike = likeness(manifest.probe, encoder)
+    if alike < AGREES:
+        raise InputError(
+            f"the encoder {now.model} is not the one {directory} was built with: the same query gets another vector "
+            f"(cosine {alike:.3f}). Give that one by --encoder: {there.model}"
+        )
+
+
+def open_encoder(manifest: DenseManifest, choice: EncoderChoice | None = None) -> Encoder:
+    """The encoder for an index' queries: its own, or what was named instead, described as its own is."""
+    wanted = manifest.encoder.choice
+    if choice is not None:
+        given = choice.model_dump(exclude_none=True)
+        wanted = wanted.model_copy(update=given | {"backend": choice.backend or wanted.backend})
+    return load_encoder(wanted, precision="fp32", alone=True)
+
+
+def probe_of(encoder: Encoder) -> str:
+    """The vector of `PROBE` as a query, as manifests hold it."""
+    return base64.b64encode(encoder.queries([PROBE])[0].astype(np.float16).tobytes()).decode()
+
+
+def likeness(probe: str, encoder: Encoder) -> float:
+    """Cosine of a recorded probe and what the encoder makes of it now; 0 for vectors of another length."""
+    recorded = np.frombuffer(base64.b64decode(probe), dtype=np.float16).astype(np.float32)
+    if len(recorded) != encoder.spec.dimension:
+        return 0.0
+    return float(cosines(encoder.queries([PROBE]), recorded[None])[0])
+
+
+def cosines(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    return np.asarray((ours * theirs).sum(axis=1) / np.where(norms, norms, 1))
+
+
+def is_whole(path: Path, file: FaissFile) -> bool:
+    return path.exists() and path.stat().st_size == file.bytes
+
+
+def difference(before: BaseModel, now: BaseModel) -> str:
+    """The first field that differs, and how."""
+    was, is_now = before.model_dump(), now.model_dump()
+    for name, value in was.items():
+        if isinstance(value, dict) and value != is_now[name]:
+            return difference(getattr(before, name), getattr(now, name))
+        if value != is_now[name]:
+            return f"{name}: {value!r} there, {is_now[name]!r} now"
+    return "nothing differs"

@@ -1,0 +1,169 @@
+"""Vectors on disk: fp16, one row per passage, written piece by piece so that a kill costs one piece.
+
+`vectors.npy` is a plain NumPy file of its final size from the beginning; `encoded.jsonl` beside it has a line for every
+piece that is on disk, with its SHA-256. Knows neither encoders nor how vectors are compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from reasonrag.errors import InputError
+from reasonrag.files import append_durably
+from reasonrag.retrieval.dense.build_progress import stretches
+from reasonrag.retrieval.ranking import LOADING
+
+VECTORS = "vectors.npy"
+ENCODED = "encoded.jsonl"
+PIECE = 4096
+"""Passages per checkpoint: some 25 s of a CPU, 2 s of a GPU; long enough for sorting by length to pay."""
+
+
+class VectorRows(Protocol):
+    """Vectors that can be read by row, as fp32."""
+
+    rows: int
+    dimension: int
+
+    def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        """[stop - start, dimension]"""
+        ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """[len(rows), dimension], in the order of `rows`."""
+        ...
+
+
+class StoredVectors:
+    """`vectors.npy`, finished. Rows that are searched are memory-mapped and shared; whole stretches are read past the
+    map, so that they never count as this process' memory. Raises InputError for a file that is missing or cut off."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with LOADING:
+                self._mapped = np.load(path, mmap_mode="r")
+            self.rows, self.dimension = self._mapped.shape
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(
+                f"the vectors {path} cannot be read ({error}); delete the index and build it again"
+            ) from error
+        if self._mapped.dtype != np.float16:
+            raise InputError(
+                f"the vectors {path} are {self._mapped.dtype}, not fp16; delete the index and build it again"
+            )
+        self._begin = path.stat().st_size - self._mapped.nbytes
+
+    def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        begin, numbers = self._begin + 2 * start * self.dimension, (stop - start) * self.dimension
+        content = np.fromfile(self.path, dtype=np.float16, count=numbers, offset=begin)
+        return content.reshape(-1, self.dimension).astype(np.float32)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        return np.asarray(self._mapped[rows], dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    number: int
+    sha256: str
+    seconds: float
+
+
+class VectorWriter:
+    """Vectors being encoded in `directory`, by this process or by one that was killed.
+
+    A piece counts once it is synced and its line is. Raises OSError where nothing can be written.
+    """
+
+    def __init__(self, directory: Path, *, rows: int, dimension: int) -> None:
+        self.rows, self.dimension = rows, dimension
+        self._vectors = (directory / VECTORS).open("r+b" if (directory / VECTORS).exists() else "w+b", buffering=0)
+        self._log = (directory / ENCODED).open("a+b", buffering=0)
+        self._begin = self._write_header()
+        self._done = {piece.number: piece for piece in self._read_log()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._vectors.close()
+        self._log.close()
+
+    @property
+    def encoded(self) -> int:
+        """Passages whose vectors are on disk."""
+        return sum(stop - start for number, start, stop in self._pieces() if number in self._done)
+
+    def owed(self) -> Iterator[tuple[int, int, int]]:
+        """(number, start, stop) of every piece that is not on disk, in order."""
+        return (each for each in self._pieces() if each[0] not in self._done)
+
+    def write(self, number: int, vectors: npt.NDArray[np.float32], *, seconds: float = 0.0) -> None:
+        """Keep a piece. seconds: what encoding it took."""
+        content = vectors.astype(np.float16).tobytes()
+        left, position = memoryview(content), self._begin + 2 * self.dimension * number * PIECE
+        while left:
+            written = os.pwrite(self._vectors.fileno(), left, position)
+            left, position = left[written:], position + written
+        os.fdatasync(self._vectors.fileno())
+        piece = _Piece(number, hashlib.sha256(content).hexdigest(), round(seconds, 3))
+        line = orjson.dumps({"piece": number, "sha256": piece.sha256, "seconds": piece.seconds}) + b"\n"
+        append_durably(self._log.fileno(), line, end=self._log.seek(0, os.SEEK_END))
+        self._done[number] = piece
+
+    @property
+    def sha256(self) -> str:
+        """Of all pieces' digests: names the vectors."""
+        return combined_digest([self._done[number].sha256 for number in sorted(self._done)])
+
+    @property
+    def seconds(self) -> float:
+        """What encoding took, in all sessions."""
+        return sum(piece.seconds for piece in self._done.values())
+
+    def _pieces(self) -> Iterator[tuple[int, int, int]]:
+        return ((number, start, stop) for number, (start, stop) in enumerate(stretches(self.rows, PIECE)))
+
+    def _write_header(self) -> int:
+        header: dict[str, Any] = {"descr": "<f2", "fortran_order": False, "shape": (self.rows, self.dimension)}
+        self._vectors.seek(0)
+        np.lib.format.write_array_header_1_0(self._vectors, header)
+        begin = self._vectors.tell()
+        os.ftruncate(self._vectors.fileno(), begin + 2 * self.rows * self.dimension)
+        return begin
+
+    def _read_log(self) -> Iterator[_Piece]:
+        """What is on disk; a line that was torn by a kill is dropped, and its piece owed again."""
+        self._log.seek(0)
+        content = self._log.read()
+        whole = content.rfind(b"\n") + 1
+        os.ftruncate(self._log.fileno(), whole)
+        for line in content[:whole].splitlines():
+            try:
+                record = orjson.loads(line)
+                yield _Piece(int(record["piece"]), str(record["sha256"]), float(record["seconds"]))
+            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+                continue  # a piece of which nothing is known is owed again
+
+
+def combined_digest(digests: Sequence[str]) -> str:
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """What a writer would have called these vectors. Raises InputError for a file that is missing or cut off."""
+    stored = StoredVectors(path)
+    with path.open("rb") as file:
+        file.seek(path.stat().st_size - 2 * stored.rows * stored.dimension)
+        pieces = (file.read(2 * stored.dimension * (stop - start)) for start, stop in stretches(stored.rows, PIECE))
+        return combined_digest([hashlib.sha256(each).hexdigest() for each in pieces])

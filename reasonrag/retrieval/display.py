@@ -1,0 +1,115 @@
+"""What a person sees of indexes: progress of a build on stderr, what an index is on stdout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from reasonrag.exploration.display import print_table
+from reasonrag.retrieval.dense.build_progress import SaidBuild, duration
+from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, FaissFile, IndexManifest
+from reasonrag.retrieval.index import IndexCheck
+from reasonrag.retrieval.recall import RecallReport
+
+
+class TerminalBuild:
+    """A live bar with the time that is left in a terminal, a plain line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._bar: Progress | None = None
+        self._plain = SaidBuild(self.say)
+
+    def say(self, message: str) -> None:
+        self._console.print(escape(message), soft_wrap=True)
+
+    def stage(self, name: str, *, total: int, done: int = 0) -> None:
+        if not self._console.is_terminal:
+            self._plain.stage(name, total=total, done=done)
+            return
+        if self._bar is None:
+            self._bar = Progress(
+                TextColumn("{task.description:>20}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._bar.start()
+        self._bar.add_task(name, total=total, completed=done)
+
+    def reached(self, done: int) -> None:
+        if self._bar is None:
+            self._plain.reached(done)
+        else:
+            self._bar.update(self._bar.task_ids[-1], completed=done)
+
+    def ended(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def show_index(directory: Path, manifest: IndexManifest) -> None:
+    """What an index is of, and by what."""
+    rows = [("corpus", manifest.corpus), ("passages", f"{manifest.passages:,}")]
+    rows += _of_words(manifest) if isinstance(manifest, BM25Manifest) else _of_vectors(manifest)
+    print_table(f"{manifest.kind} index  {directory}", rows)
+
+
+def _of_words(manifest: BM25Manifest) -> list[tuple[str, str]]:
+    return [("BM25", f"k1 {manifest.k1}, b {manifest.b}, {manifest.stemmer}, stop words {manifest.stopwords}")]
+
+
+def _of_vectors(manifest: DenseManifest) -> list[tuple[str, str]]:
+    spec = manifest.encoder
+    length = "length 1" if spec.normalize else "any length"
+    rows = [
+        ("encoder", f"{spec.model}, {spec.backend}, {manifest.precision}"),
+        ("vectors", f"{spec.dimension} dimensions, pooling {spec.pooling}, {length}, {spec.max_length} tokens at most"),
+        ("before a query", repr(spec.query_instruction)),
+        ("before a passage", repr(spec.passage_instruction)),
+    ]
+    if manifest.encoding_seconds:
+        rate = manifest.passages / manifest.encoding_seconds
+        rows.append(("encoded in", f"{duration(manifest.encoding_seconds)}, {rate:,.0f} passages/s"))
+    if manifest.read_back_from:
+        rows.append(("adopted from", manifest.read_back_from))
+    for name, file in manifest.indexes.items():
+        rows.append((f"{name}{' (searched)' if name == manifest.searched else ''}", _of_a_file(file)))
+    return rows
+
+
+def _of_a_file(file: FaissFile) -> str:
+    plan = file.plan
+    searched = [f"nprobe {plan.nprobe}"] if plan.nprobe else []
+    searched += [f"efSearch {plan.ef_search}"] if plan.ef_search else []
+    searched += [f"{plan.refine} candidates refined per passage"] if plan.refine > 1 else []
+    trained = [f"trained on {plan.training_rows:,}"] if plan.training_rows else []
+    parts = [file.file, f"{file.bytes / 1e6:,.1f} MB", plan.factory, *trained, *searched]
+    return ", ".join(parts)
+
+
+def show_check(check: IndexCheck) -> None:
+    """What a check found: recall of each type, then faults."""
+    rows: list[tuple[str, str]] = [
+        (each.index_type, f"recall@{each.at} {each.recall:.3f} against exact, {each.queries} queries")
+        for each in check.recalls
+    ]
+    rows += _of_questions(check.found) if check.found else []
+    rows += [("fault", each) for each in check.faults] or [("sound", "corpus, rows and files are what was built")]
+    print_table(f"{check.manifest.kind} index  {check.directory}", rows)
+
+
+def _of_questions(found: RecallReport) -> list[tuple[str, str]]:
+    """What was found of a question file, at each depth."""
+    rows = [("questions", f"{found.questions:,}, gold passages known for {found.gold_by_id + found.gold_by_title:,}")]
+    for each in found.at:
+        gold = [] if each.gold is None else [f"gold passages {each.gold:.3f} (all of a question {each.all_gold:.3f})"]
+        rows.append((f"found at {each.k}", ", ".join([*gold, f"an answer in a passage {each.answer:.3f}"])))
+    return rows

@@ -1,0 +1,283 @@
+"""From settings to the retriever that a run, a server or a check uses: which indexes, built if they are missing.
+
+Does not know how an index is built or searched, nor what a run is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from reasonrag.data.compressed import plain_corpus
+from reasonrag.data.corpus import Corpus
+from reasonrag.errors import InputError, choices
+from reasonrag.files import building
+from reasonrag.retrieval.dense.build import BuildOptions, build_dense_alone
+from reasonrag.retrieval.dense.build_progress import SaidBuild
+from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
+from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
+from reasonrag.retrieval.dense.manifest import (
+    MANIFEST,
+    OFFSETS,
+    BM25Manifest,
+    DenseManifest,
+    IndexManifest,
+    current_manifest,
+    index_place,
+    read_manifest,
+)
+from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
+from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
+from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
+from reasonrag.settings import IndexKind, IndexType, SearchSettings
+
+KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
+
+
+def is_remote(settings: SearchSettings) -> bool:
+    """Whether somebody else searches, over HTTP."""
+    return settings.retriever is not None and "://" in settings.retriever
+
+
+def object_or_name(retriever: Retriever | str | None) -> tuple[Retriever | None, dict[str, str]]:
+    """A retriever given to a Python call: the object, or the flag that names it."""
+    return (None, {"retriever": retriever}) if isinstance(retriever, str) else (retriever, {})
+
+
+async def open_retriever(
+    settings: SearchSettings,
+    corpus: Path | None,
+    opened: AsyncExitStack,
+    *,
+    say: Callable[[str], None],
+    before_building: Sequence[Callable[[], Awaitable[object]]] = (),
+) -> Retriever:
+    """The retriever that the settings name.
+
+    corpus: whose indexes are built where they are missing; None: the one of --index. before_building: awaited before
+    hours are spent. opened: closes what has to be closed. Raises InputError for indexes that are missing, damaged, of
+    another corpus or by another encoder, and for a server that does not answer.
+    """
+    if is_remote(settings):
+        return await _open_remote(settings, opened, say=say)
+    places = _places(settings, corpus, say=say)
+    if any(_serving(each, settings) is None for each in places):
+        for each in before_building:
+            await each()
+    return await _in_a_thread(lambda watcher: open_places(places, settings, watcher), say)
+
+
+async def _in_a_thread(work: Callable[[SaidBuild], IndexRetriever], say: Callable[[str], None]) -> IndexRetriever:
+    """What may take hours, so that Ctrl-C is heard meanwhile."""
+    watcher = SaidBuild(say)
+    try:
+        return await asyncio.to_thread(work, watcher)
+    except asyncio.CancelledError:
+        watcher.stopped.set()
+        raise
+
+
+async def _open_remote(settings: SearchSettings, opened: AsyncExitStack, *, say: Callable[[str], None]) -> Retriever:
+    from reasonrag.retrieval.remote import open_remote
+
+    for name in ("index", "encoder", "index_type", "reranker", "gpu"):
+        if getattr(settings, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} is of an index here; with --retriever {settings.retriever} leave it out")
+    remote = await open_remote(
+        settings.retriever or "",
+        token=os.environ.get(TOKEN_VARIABLE) or None,
+        top_k=getattr(settings, "top_k", 1),
+    )
+    opened.push_async_callback(remote.close)
+    if remote.warning:
+        say(f"warning: {remote.warning}")
+    return remote
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an index of a corpus is, or is to be built.
+
+    ours: named by us, not by the user, so that types may be added to it.
+    """
+
+    kind: IndexKind
+    directory: Path
+    corpus: Path
+    ours: bool = False
+
+
+def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str], None]) -> list[Place]:
+    """The indexes that are needed, one of each kind. Raises InputError where that is not clear."""
+    there = {each: read_manifest(each) for each in settings.index if (each / MANIFEST).exists()}
+    kinds = _kinds(settings, there)
+    for directory, manifest in there.items():
+        if manifest.kind not in kinds:
+            raise InputError(f"{directory} is a {manifest.kind} index, not what --retriever {settings.retriever} needs")
+    unbuilt = [each for each in settings.index if each not in there]
+    missing = [kind for kind in kinds if kind not in {each.kind for each in there.values()}]
+    if len(there) > len(kinds) - len(missing) or len(unbuilt) > len(missing):
+        raise InputError(f"{len(settings.index)} times --index is too often: one {' and one '.join(kinds)} is needed")
+    if len(unbuilt) == 1 and len(missing) > 1:
+        raise InputError(f"{unbuilt[0]} holds no finished index, and hybrid needs two; give --index twice or never")
+    places = [_given(directory, manifest, settings, say=say) for directory, manifest in there.items()]
+    source = corpus or next((each.corpus for each in places), None)
+    if missing and source is None:
+        named = unbuilt[0] if unbuilt else "--index"
+        raise InputError(f"{named} holds no finished index; give --corpus FILE to have it built there")
+    plain = plain_corpus(source, settings.index_home, say=say) if missing and source else Path()
+    for kind in missing:
+        name = f"dense-{short_name(settings.encoder or MINILM)}" if kind == "dense" else kind
+        given = unbuilt.pop(0) if unbuilt else None
+        place = given or index_place(plain, settings.index_home, name)
+        places.append(Place(kind, place, plain, ours=given is None))
+    return sorted(places, key=lambda each: kinds.index(each.kind))
+
+
+def _given(directory: Path, manifest: IndexManifest, settings: SearchSettings, *, say: Callable[[str], None]) -> Place:
+    """An index that the user named, never built over. Raises InputError where it is not of the corpus they named, or
+    its corpus is gone or has changed: passages are read from it by offset."""
+    named: Path | None = getattr(settings, "corpus", None)
+    corpus = plain_corpus(named, settings.index_home, say=say) if named else Path(manifest.corpus)
+    if current_manifest(directory, corpus) is not None:
+        return Place(manifest.kind, directory, corpus)
+    if named:
+        raise InputError(
+            f"{directory} is the index of {manifest.corpus}, not of {named}; "
+            "leave out --corpus or choose another --index"
+        )
+    raise _changed_corpus(directory, manifest)
+
+
+def _changed_corpus(directory: Path, manifest: IndexManifest) -> InputError:
+    if isinstance(manifest, DenseManifest):
+        remedy = (
+            "Put it back; or name it by --corpus if it was moved; or delete the index and build it again: "
+            f"reasonrag index build --corpus FILE --encoder {manifest.encoder.model} --out {directory}"
+        )
+    else:
+        remedy = f"Run: reasonrag index build --corpus FILE --out {directory}"
+    return InputError(f"the corpus {manifest.corpus} of the index {directory} is missing or has changed. {remedy}")
+
+
+def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[IndexKind, ...]:
+    if settings.retriever is None:
+        kinds = {each.kind for each in there.values()}
+        if settings.encoder or settings.index_type:
+            kinds.add("dense")
+        return KINDS["hybrid"] if len(kinds) > 1 else KINDS[kinds.pop()] if kinds else KINDS["bm25"]
+    if settings.retriever not in KINDS:
+        raise InputError(
+            f"--retriever {settings.retriever}: {choices(settings.retriever, KINDS)}, or http://host:port of a server"
+        )
+    if "dense" not in KINDS[settings.retriever]:
+        for name in ("encoder", "index_type", "gpu"):
+            if getattr(settings, name):
+                raise InputError(f"--{name.replace('_', '-')} is of a dense index; give --retriever dense or hybrid")
+    return KINDS[settings.retriever]
+
+
+def open_places(places: Sequence[Place], settings: SearchSettings, watcher: SaidBuild) -> IndexRetriever:
+    """The indexes as one retriever; what is missing is built, with a message."""
+    manifests = [_built(each, settings, watcher) for each in places]
+    if len({each.corpus_sha256 for each in manifests}) > 1:
+        shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
+        raise InputError(f"{shown}: these indexes are not of one corpus")
+    rankings = [_open(each.directory, its, settings) for each, its in zip(places, manifests, strict=True)]
+    index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
+    reranker = None
+    if settings.reranker:
+        from reasonrag.retrieval.reranker import CrossEncoderReranker
+
+        reranker = CrossEncoderReranker(settings.reranker)
+    return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index, reranker=reranker)
+
+
+def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
+    """The corpus of an index, its offsets memory-mapped. Raises InputError where they are gone."""
+    try:
+        with LOADING:
+            offsets = np.load(directory / OFFSETS, mmap_mode="r")
+        if len(offsets) != manifest.passages:
+            raise InputError(
+                f"{directory / OFFSETS} has {len(offsets):,} rows, its manifest says {manifest.passages:,}"
+            )
+        return Corpus(Path(manifest.corpus), offsets)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            f"the index {directory} has a manifest, but not all of its files ({error}). "
+            f"Run: reasonrag index build --kind {manifest.kind} --corpus {manifest.corpus} --out {directory}"
+        ) from error
+
+
+def _open(directory: Path, manifest: IndexManifest, settings: SearchSettings) -> Ranking:
+    if isinstance(manifest, BM25Manifest):
+        return BM25Index(directory, manifest)
+    choice = EncoderChoice(model=settings.encoder) if settings.encoder else None
+    encoder = open_encoder(manifest, choice)
+    return DenseIndex(directory, manifest, encoder, index_type=settings.index_type, gpu=settings.gpu)
+
+
+def _built(place: Place, settings: SearchSettings, watcher: SaidBuild) -> IndexManifest:
+    """The manifest of a place, after building what is missing there."""
+    if (found := _serving(place, settings)) is not None:
+        return found
+    with building(place.directory, say=watcher.say):
+        if (found := _serving(place, settings)) is not None:  # somebody else has built it while we waited
+            return found
+        _announce(place, settings, watcher.say)
+        if place.kind == "bm25":
+            return build_bm25_alone(place.corpus, place.directory, watcher)
+        options = BuildOptions(
+            encoder=EncoderChoice(model=settings.encoder) if settings.encoder else EncoderChoice(),
+            index_type=settings.index_type,
+        )
+        return build_dense_alone(place.corpus, place.directory, options, watcher)
+
+
+def _serving(place: Place, settings: SearchSettings) -> IndexManifest | None:
+    """The manifest of what is there, if it can be used as it is."""
+    manifest = current_manifest(place.directory, place.corpus)
+    if manifest is None or manifest.kind != place.kind:
+        return None
+    wanted = settings.index_type
+    lacks = isinstance(manifest, DenseManifest) and wanted is not None and wanted not in manifest.indexes
+    return None if lacks and place.ours else manifest
+
+
+def _announce(place: Place, settings: SearchSettings, say: Callable[[str], None]) -> None:
+    """Raises InputError for a dense index whose corpus has changed: it took hours, and only the user may give it up."""
+    if not (place.directory / MANIFEST).exists():
+        say(f"no index of {place.corpus} yet; building {place.directory}")
+    elif current_manifest(place.directory, place.corpus) is not None:
+        say(f"{place.directory} has no {settings.index_type} index yet; building it from its vectors")
+    else:
+        there = read_manifest(place.directory)
+        if isinstance(there, DenseManifest):
+            raise _changed_corpus(place.directory, there)
+        say(f"{place.corpus} is not what {place.directory} was built from; building the index again")
+
+
+def open_index(*directories: Path, index_type: IndexType | None = None) -> IndexRetriever:
+    """A finished index of any kind, or one of each kind as a hybrid. Raises InputError if there is none, or its corpus
+    is missing or has changed."""
+    settings = SearchSettings(index=list(directories), index_type=index_type)
+    for each in directories:
+        read_manifest(each)
+    return open_places(_places(settings, None, say=_unheard), settings, SaidBuild(_unheard))
+
+
+def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> IndexRetriever:
+    """The BM25 index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
+    return open_places([Place("bm25", directory, corpus, ours=True)], SearchSettings(), SaidBuild(say))
+
+
+def _unheard(_: str) -> None:
+    """Nobody listens."""

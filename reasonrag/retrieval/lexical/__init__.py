@@ -1,0 +1,1 @@
+"""BM25 over a corpus on disk."""

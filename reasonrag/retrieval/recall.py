@@ -1,0 +1,139 @@
+"""What a search found against what is known: the passages a question rests on, and its golden answers.
+
+Two measures that answer different questions stand side by side. Gold recall: are the passages there that the data set
+names? Answer recall: does some passage hold the answer's words, whatever it is about? The second needs no gold passages
+and is FlashRAG's `retrieval_recall`; it flatters where answers are short ("no" occurs in almost every passage).
+Neither knows how passages are searched.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from preference.scoring import normalize_answer
+from reasonrag.concurrency import run_to_end, together
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import Question
+from reasonrag.retrieval.retriever import BATCH, Retriever
+
+Search: TypeAlias = Callable[[str, int], Sequence[Passage]]
+"""(query, top_k): at most so many passages, best first; `IndexRetriever.search`, say."""
+
+
+def gold_recall(found_ids: Sequence[str], gold_ids: Collection[str], k: int) -> float | None:
+    """Share of the gold passages that are among the first `k` found, in [0, 1]; None where none are known.
+
+    found_ids: best first. Whatever tells passages apart will do: ids, or titles.
+    """
+    gold = set(gold_ids)
+    return len(gold.intersection(found_ids[:k])) / len(gold) if gold else None
+
+
+def answer_recall(passages: Sequence[Passage], golden_answers: Iterable[str], k: int) -> float:
+    """1.0 if one of the first `k` passages holds a golden answer, else 0.0. Source: FlashRAG's `retrieval_recall`."""
+    answers = list(golden_answers)
+    return float(any(answer_in_passage(each, answers) for each in passages[:k]))
+
+
+def answer_in_passage(passage: Passage, golden_answers: Iterable[str]) -> bool:
+    """Whether a normalised golden answer occurs in the normalised title and text.
+
+    As FlashRAG has it: also inside a longer word, across the end of the title, and always where nothing is left of a
+    golden answer after normalisation. `preference.cover_em` is stricter on all three.
+    """
+    contents = normalize_answer(passage.contents)
+    return any(normalize_answer(answer) in contents for answer in golden_answers)
+
+
+class RecallAt(BaseModel):
+    """Means over questions of what is among the first `k` passages; None where there is nothing to take a mean of."""
+
+    model_config = ConfigDict(frozen=True)
+
+    k: int
+    gold: float | None
+    """Share of a question's gold passages; over the questions with known ones."""
+    all_gold: float | None
+    """Share of questions all of whose gold passages are there; over the questions with known ones."""
+    answer: float | None
+    """Share of questions an answer of which is in one of them; over all questions."""
+
+
+class RecallReport(BaseModel):
+    """What a search finds for the questions of a data set, each asked as it stands."""
+
+    model_config = ConfigDict(frozen=True)
+
+    questions: int
+    gold_by_id: int
+    """Questions whose gold passages are known by id: only the passage itself counts."""
+    gold_by_title: int
+    """Questions whose gold passages are known by title alone: any passage of the title counts, several as one."""
+    at: list[RecallAt]
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Of one question: gold recall and answer recall at each k, and what its gold passages are known by."""
+
+    gold: list[float | None]
+    answer: list[float]
+    by: str | None
+
+
+def measure_recall(
+    search: Search | Retriever, questions: Iterable[Question], *, at: Sequence[int] = (3, 5)
+) -> RecallReport:
+    """Ask every question once, for max(`at`) passages, and compare what is found with what is known.
+
+    search: a function, or a retriever, which is asked a batch at a time. Gold passages are told by id where the
+    question knows ids, otherwise by title. Raises RetrievalError for a question that cannot be searched for.
+    """
+    asked = list(questions)
+    if callable(search):
+        found = [search(each.question, max(at)) for each in asked]
+    else:
+        found = run_to_end(_retrieved(search, asked, max(at)))
+    counts = [_counts(*each, at=at) for each in zip(asked, found, strict=True)]
+    return RecallReport(
+        questions=len(asked),
+        gold_by_id=sum(each.by == "id" for each in counts),
+        gold_by_title=sum(each.by == "title" for each in counts),
+        at=[
+            _recall_at(k, [each.gold[i] for each in counts], [each.answer[i] for each in counts])
+            for i, k in enumerate(at)
+        ],
+    )
+
+
+async def _retrieved(retriever: Retriever, questions: Sequence[Question], top_k: int) -> list[Sequence[Passage]]:
+    found: list[Sequence[Passage]] = []
+    for start in range(0, len(questions), BATCH):
+        found += await together(
+            *(retriever.retrieve(each.question, top_k) for each in questions[start : start + BATCH])
+        )
+    return found
+
+
+def _counts(question: Question, passages: Sequence[Passage], *, at: Sequence[int]) -> _Counts:
+    gold = question.gold
+    found = [gold.key(each) for each in passages] if gold else []
+    return _Counts(
+        gold=[gold_recall(found, gold.keys if gold else (), k) for k in at],
+        answer=[answer_recall(passages, question.golden_answers, k) for k in at],
+        by=gold.by if gold else None,
+    )
+
+
+def _recall_at(k: int, gold: Sequence[float | None], answers: Sequence[float]) -> RecallAt:
+    known = [each for each in gold if each is not None]
+    return RecallAt(k=k, gold=_mean(known), all_gold=_mean([float(each == 1) for each in known]), answer=_mean(answers))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None

@@ -1,0 +1,180 @@
+"""The seam to search over passages, and its implementation over indexes on disk.
+
+Decides what a query may be, which searches share a batch, what is remembered, and that passages are read from the
+corpus by offset. Does not know how rows are ranked, nor where an index came from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+from reasonrag.data.corpus import Corpus, Passage
+from reasonrag.errors import InputError, RetrievalError
+from reasonrag.retrieval.ranking import Ranked, Ranking
+from reasonrag.settings import MAX_TOP_K
+
+TOKEN_VARIABLE = "REASONRAG_RETRIEVER_TOKEN"  # noqa: S105 - its name, not its value
+"""Where the token of a retrieval server is taken from; never a flag, which others could read."""
+SEARCHES_KEPT = 4096
+"""Siblings and continuations of a tree often ask the same; the latest results are at hand."""
+BATCH = 64
+"""Queries searched together at most; more gain little and make the first ones wait."""
+QUERY_BYTES = 32_768
+"""Longer than any reply; what is longer is no query."""
+RERANKED_DEPTH = 20
+"""Passages that a reranker sees, if fewer are asked for."""
+
+
+class Retriever(Protocol):
+    """Anything that finds passages for a query."""
+
+    identity: str
+    """Changes whenever the same query could find other passages: a part of every run's configuration hash."""
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        """At most `top_k` passages, best first, equal scores in corpus order. Raises RetrievalError, and RunStopped
+        where no further search can succeed."""
+        ...
+
+
+class Reranker(Protocol):
+    """Something that reads query and passage together."""
+
+    identity: str
+
+    def scores(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """One score per passage, higher is better."""
+        ...
+
+
+def check_query(query: str, top_k: int) -> None:
+    """Raises RetrievalError for what cannot be searched for."""
+    if not query.strip():
+        raise RetrievalError("the query is empty")
+    size = len(query.encode("utf-8", errors="replace"))
+    if size > QUERY_BYTES:
+        raise RetrievalError(f"the query has {size:,} bytes; a query has {QUERY_BYTES:,} at most")
+    if not 1 <= top_k <= MAX_TOP_K:
+        raise RetrievalError(f"{top_k:,} passages were asked for; a search gives 1 to {MAX_TOP_K:,}")
+
+
+class LatestResults:
+    """What was found for the latest queries, the oldest forgotten first."""
+
+    def __init__(self, size: int = SEARCHES_KEPT) -> None:
+        self._size = size
+        self._found: OrderedDict[tuple[str, int], tuple[Passage, ...]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, query: str, top_k: int) -> list[Passage] | None:
+        with self._lock:
+            found = self._found.get((query, top_k))
+            if found is not None:
+                self._found.move_to_end((query, top_k))
+        return None if found is None else list(found)
+
+    def keep(self, query: str, top_k: int, passages: Sequence[Passage]) -> None:
+        with self._lock:
+            self._found[query, top_k] = tuple(passages)
+            if len(self._found) > self._size:
+                self._found.popitem(last=False)
+
+
+class IndexRetriever:
+    """Passages of a corpus through an index of it.
+
+    Queries that wait while others are searched share the next batch: a lone query never waits for company.
+    """
+
+    def __init__(self, corpus: Corpus, index: Ranking, *, reranker: Reranker | None = None) -> None:
+        self.identity = index.identity + (f" > {reranker.identity}" if reranker else "")
+        self.passages = len(corpus)
+        self._corpus, self._index, self._reranker = corpus, index, reranker
+        self._instant = index.instant and reranker is None
+        self._latest = LatestResults()
+        self._waiting: deque[tuple[str, int, Future[list[Passage]]]] = deque()
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        if self._instant:
+            return self.search(query, top_k)
+        check_query(query, top_k)
+        found = self._latest.get(query, top_k)
+        return found if found is not None else await asyncio.wrap_future(self._submit(query, top_k))
+
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        """The same without an event loop. BM25 never finds passages that share no word with the query."""
+        check_query(query, top_k)
+        found = self._latest.get(query, top_k)
+        return found if found is not None else self._search([query], top_k)[query]
+
+    def _submit(self, query: str, top_k: int) -> Future[list[Passage]]:
+        found: Future[list[Passage]] = Future()
+        self._waiting.append((query, top_k, found))
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="reasonrag-search")
+        self._thread.submit(self._search_waiting)
+        return found
+
+    def _search_waiting(self) -> None:
+        """Search the batch that waits now; whoever asked for this turn may have been served in an earlier one."""
+        by_depth: dict[int, list[tuple[str, Future[list[Passage]]]]] = {}
+        for _ in range(min(BATCH, len(self._waiting))):
+            query, top_k, found = self._waiting.popleft()
+            if found.set_running_or_notify_cancel():
+                by_depth.setdefault(top_k, []).append((query, found))
+        for top_k, asked in by_depth.items():
+            outcomes = self._outcomes(list(dict.fromkeys(query for query, _ in asked)), top_k)
+            for query, found in asked:
+                outcome = outcomes[query]
+                if isinstance(outcome, BaseException):
+                    found.set_exception(outcome)
+                else:
+                    found.set_result(list(outcome))
+
+    def _outcomes(self, queries: list[str], top_k: int) -> dict[str, list[Passage] | BaseException]:
+        """What each query finds or why it does not: one that fails is no reason for the others to."""
+        try:
+            return dict(self._search(queries, top_k))
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+            if len(queries) == 1:
+                return {queries[0]: error}
+        return {query: outcome for each in queries for query, outcome in self._outcomes([each], top_k).items()}
+
+    def _search(self, queries: Sequence[str], top_k: int) -> dict[str, list[Passage]]:
+        depth = max(top_k, RERANKED_DEPTH) if self._reranker else top_k
+        sent = {query: query.encode("utf-8", errors="replace").decode() for query in queries}  # no half characters
+        try:
+            ranked = self._index.rank(list(sent.values()), depth)
+            results = {
+                query: self._passages(sent[query], found, top_k) for query, found in zip(queries, ranked, strict=True)
+            }
+        except (RuntimeError, OSError, MemoryError) as error:  # of faiss, torch or the disk
+            raise RetrievalError(f"the index could not be searched: {error}") from error
+        for query, passages in results.items():
+            self._latest.keep(query, top_k, passages)
+        return results
+
+    def _passages(self, query: str, ranked: Ranked, top_k: int) -> list[Passage]:
+        passages = [
+            self._passage(int(row), float(score)) for row, score in zip(ranked.rows, ranked.scores, strict=True)
+        ]
+        if self._reranker and passages:
+            scores = self._reranker.scores(query, passages)
+            passages = [
+                Passage(each.id, each.title, each.text, round(score, 6))
+                for each, score in sorted(zip(passages, scores, strict=True), key=lambda pair: -pair[1])
+            ]
+        return passages[:top_k]
+
+    def _passage(self, row: int, score: float) -> Passage:
+        try:
+            passage = self._corpus[row]
+        except InputError as error:
+            raise RetrievalError(f"{error}. The corpus was changed while it was searched") from error
+        return Passage(id=passage.id, title=passage.title, text=passage.text, score=round(score, 6))

@@ -1,0 +1,490 @@
+"""`reasonrag tune`: which configuration gives the most preference pairs for its cost, on the user's own questions.
+
+Decides what is varied (one setting at a time around the user's own), in which order, and what is reported of a trial.
+All trials answer from one journal: a draw has the same number in every configuration, so most answers serve several
+trials; what a trial is billed for is what it would have cost by itself. Does not know how a tree is searched, what
+makes a pair or what is noise, nor which configuration trains the better student: confidence is about the teacher who
+continued from the steps.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel
+
+from mcts import SearchConfig
+from mcts.recipes import JUDGED_OUTCOMES
+from preference import PairingRules, RolloutRecord, candidates, read_rollouts
+from preference.export.exporting import replacing
+from reasonrag.agent.from_settings import check_prices, find_data, open_model, owned
+from reasonrag.agent.outcomes import find_rule
+from reasonrag.concurrency import run_to_end
+from reasonrag.errors import InputError, choices
+from reasonrag.exploration.generate import explore, find_policies, max_steps, most_calls, resolve_recipe, value_flags
+from reasonrag.exploration.run_directory import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
+from reasonrag.exploration.session import SilentWatcher, Watcher
+from reasonrag.exploration.summary import StopReason, versions
+from reasonrag.llm.budget import Tokens
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.endpoint import shown_url
+from reasonrag.llm.journal import open_journal
+from reasonrag.retrieval.from_settings import object_or_name, open_retriever
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.settings import SETTINGS_FILE, GenerateSettings, TuneSettings, resolve
+from reasonrag.studies.pareto import Measured, QuestionYield, Standing, frontier, interval, suggest
+
+BASE = "base"
+FIRST_WORDS = "# reasonrag tune suggests"
+"""Of a settings file that is ours to replace and to remove."""
+
+VARIED: dict[str, tuple[float, ...]] = {
+    "alpha": (0.8, 0.9, 1.0),
+    "max_calls_per_question": (64, 128, 192),
+    "siblings": (3, 4, 6),
+    "continuations": (1, 2),
+    "exploration": (0.5, 1.414),
+    "temperature": (0.7, 1.0, 1.3),
+    "max_steps": (5, 7),
+}
+"""What is tried of each setting, in the order of the trials: first those that share most answers with the base."""
+REDEFINES_RIGHT = "alpha"
+"""Decides which of two steps is the better one. Its trials are shown and not compared: more pairs that are right by
+another measure are no reason to take that measure."""
+_USED_BY: dict[str, Callable[[SearchConfig], bool]] = {
+    "continuations": lambda search: search.valuation == "continuation",
+    "exploration": lambda search: search.selection != "mixed",
+}
+_OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens"}
+"""Settings that are no part of a configuration."""
+
+Unit = Literal["dollars", "calls"]
+
+
+class Range95(BaseModel):
+    """The middle 95 % of a bootstrap over questions. An end is null where that resampling has no pair."""
+
+    low: float | None
+    high: float | None
+
+
+class TrialReport(BaseModel):
+    """What one configuration made of the questions."""
+
+    name: str
+    changed: dict[str, Any]
+    """The settings that are not the base's."""
+    complete: bool
+    """Whether every question was tried; if not, nothing is compared."""
+    questions: int
+    failed: int
+    """Questions without a tree; they count with their cost, and no pairs."""
+    failures_by_cause: dict[str, int]
+    calls: float
+    """Replies. From here to `right_pairs` means per question; costs are those of this configuration by itself."""
+    requests: float
+    prompt_tokens: float
+    completion_tokens: float
+    cost_usd: float | None
+    """Null without a price."""
+    pairs: float
+    right_pairs: float
+    """Expected right pairs: the sum of the pairs' confidences."""
+    questions_with_a_pair: float
+    """Share."""
+    confidence: float | None
+    """Mean over the pairs; null without any, like `cost_per_right_pair`."""
+    cost_per_right_pair: float | None
+    """In `Tuning.unit`."""
+    distinct_steps: float | None
+    """Steps that say something else than their siblings, as a share of all draws."""
+    intervals: dict[str, Range95] = {}
+    """Of the fields with these names, and `cost_change`: what `cost_per_right_pair` is above the base's, as a share."""
+    worse_than_base: bool = False
+    """In confidence or questions_with_a_pair, by more than noise."""
+    on_frontier: bool = False
+    """Whether no other trial is as good in cost_per_right_pair, right_pairs, confidence and questions_with_a_pair, and
+    better in one. Trials of alpha are not compared: it decides what is right."""
+
+
+class Tuning(BaseModel):
+    """What all trials made; the content of tuning.json and the output of `tune --json`."""
+
+    run: str
+    model: str
+    recipe: str
+    dataset: str
+    split: str
+    seed: int
+    questions: int
+    rules: dict[str, Any]
+    """What makes a pair."""
+    unit: Unit
+    """Of `cost_per_right_pair`; calls where the model has no price, or is free."""
+    planned: int
+    """Trials, those included that were not reached."""
+    trials: list[TrialReport]
+    suggested: str | None
+    """The base, or the cheapest trial that is cheaper than it and not worse, both by more than noise. Null if the base
+    did not come to its end, or if that would be a base without pairs."""
+    config: dict[str, Any]
+    """What was suggested as a [generate] table; empty without a suggestion."""
+    calls_apart: int
+    """Replies that the trials would have asked for without each other."""
+    calls_delivered: int
+    tokens_delivered: int
+    cost_delivered: float | None
+    """Everything that was answered in this directory, in all sessions."""
+    stopped: StopReason | None
+    warnings: list[str] = []
+    """Of the base, as in a run's summary: what is wrong with it is mostly wrong with every trial."""
+    versions: dict[str, str]
+
+    @property
+    def suggests_a_change(self) -> bool:
+        """Whether there is something to write into one's settings."""
+        return self.suggested not in (None, BASE)
+
+    @property
+    def command(self) -> str:
+        """What explores with the suggested configuration."""
+        words = ["reasonrag", "generate"]
+        for name, value in self.config.items():
+            for each in value if isinstance(value, list) else [value]:
+                words += _words(name, each)
+        return shlex.join([*words, "--run", "runs/main"])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration. `changed`: the settings that are not the base's."""
+
+    settings: GenerateSettings
+    changed: Mapping[str, float]
+
+    @property
+    def name(self) -> str:
+        return trial_name(self.changed)
+
+    @property
+    def comparable(self) -> bool:
+        return REDEFINES_RIGHT not in self.changed
+
+    def most_calls(self, questions: int) -> int:
+        """Replies it may ask for; 0 where alpha is what is new and does not guide the search."""
+        search = resolve_recipe(self.settings).search
+        relabels = not self.comparable and search.selection == "mixed"
+        return 0 if relabels else questions * most_calls(search)
+
+
+def tune(
+    *,
+    chat_model: ChatModel | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    **flags: Any,
+) -> Tuning:
+    """Try configurations on the first questions; the keyword arguments are the command's flags.
+
+    The settings of `generate` make the base; they come from where `generate` has them, table [generate] included.
+    chat_model, retriever: used instead of what the settings would build; a retriever may also be named as
+    --retriever does.
+    Caps hold over all trials and sessions; what stopped the trials early is in the result, and the same call goes on.
+    Raises InputError, StorageError and KeyboardInterrupt as `generate` does.
+    """
+    retriever, named = object_or_name(retriever)
+    flags |= named
+    own = {name: value for name, value in flags.items() if name in TuneSettings.model_fields}
+    others = {name: value for name, value in flags.items() if name not in own}
+    if others.get("limit") is not None:
+        raise InputError("tune has no --limit; --pilot says how many questions are tried")
+    settings = resolve(TuneSettings, "tune", own)
+    base = resolve(GenerateSettings, "generate", others | {"run": settings.run, "limit": settings.pilot})
+    if of_a_value_model := value_flags(base):
+        raise InputError(
+            f"tune tries the teacher alone: leave out {', '.join(of_a_value_model)}, also in the environment and in "
+            f"the table [generate] of {SETTINGS_FILE}"
+        )
+    return run_to_end(_tune(settings, base, chat_model, retriever, watcher or SilentWatcher()))
+
+
+async def _tune(
+    settings: TuneSettings,
+    base: GenerateSettings,
+    chat_model: ChatModel | None,
+    retriever: Retriever | None,
+    watcher: Watcher,
+) -> Tuning:
+    trials, (source, corpus) = trials_of(base, settings.vary), find_data(base, find_rule(base).check)
+    asked = [question.id for question in source.limited(base.limit)]
+    teacher, _ = find_policies(base, chat_model)
+    if base.max_cost is not None:
+        check_prices(teacher, None)
+    price = teacher.price
+    unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
+    journal, tried, stopped = settings.run / JOURNAL, list[_Tried](), None
+    warnings = list[str]()
+    async with AsyncExitStack() as opened:
+        opened.enter_context(_own_directory(settings.run))
+        watcher.say(_what_it_takes(trials, len(asked), base, await _delivered(journal)))
+        if chat_model is None:
+            chat_model = await owned(opened, open_model(base))
+        if retriever is None:
+            retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
+        for number, trial in enumerate(trials, start=1):
+            watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
+            summary = await explore(trial.settings, chat_model, retriever, watcher, shared_journal=journal)
+            stopped = summary.stopped
+            warnings = warnings if tried else list(dict.fromkeys(summary.warnings))
+            tried.append(_Tried(trial, _records(trial, asked), settings.rules, unit, complete=stopped is None))
+            if stopped:
+                break
+        reports, suggested = _compare(tried, seed=base.seed)
+        spent = await _delivered(journal)
+        tuning = Tuning(
+            run=str(settings.run),
+            model=teacher.name,
+            recipe=base.recipe,
+            dataset=source.dataset,
+            split=source.split,
+            seed=base.seed,
+            questions=len(asked),
+            rules=asdict(settings.rules),
+            unit=unit,
+            planned=len(trials),
+            trials=reports,
+            suggested=suggested.name if suggested else None,
+            config=_config(suggested) if suggested else {},
+            calls_apart=sum(record.usage.calls for each in tried for record in each.records),
+            calls_delivered=spent.calls,
+            tokens_delivered=spent.prompt + spent.completion,
+            cost_delivered=None if price is None else spent.cost(price),
+            stopped=stopped,
+            warnings=warnings,
+            versions=versions(),
+        )
+        _write(tuning, settings.run)
+    return tuning
+
+
+def _what_it_takes(trials: Sequence[Trial], questions: int, base: GenerateSettings, answered: Tokens) -> str:
+    most = sum(trial.most_calls(questions) for trial in trials)
+    already = f", and {answered.calls:,} are there already" if answered.calls else ""
+    recipe = resolve_recipe(base)
+    judged = ", and judgements on top" if recipe.judge or recipe.outcome in JUDGED_OUTCOMES else ""
+    capped = any(cap is not None for cap in (base.max_cost, base.max_calls, base.max_tokens))
+    return (
+        f"{len(trials)} trials on {questions:,} questions: at most {most:,} replies, the budgets of all "
+        f"together{judged}; the trials share answers{already}"
+        + ("" if capped else ". No cap is set; --max-cost or --max-calls sets one")
+    )
+
+
+@contextmanager
+def _own_directory(place: Path) -> Iterator[None]:
+    """The directory of the trials, which nobody else writes to meanwhile. Raises InputError."""
+    if (place / CONFIG).exists():
+        raise InputError(f"{place} is a run directory of generate; choose another --run for the trials")
+    table = place / SETTINGS_FILE
+    if table.exists() and not table.read_bytes().startswith(FIRST_WORDS.encode()):
+        raise InputError(f"{table} is not of tune, which would write over it; choose another --run for the trials")
+    with ExitStack() as held:
+        try:
+            held.enter_context(only_writer(place))
+        except OSError as error:
+            raise InputError(f"cannot write {place}: {error.strerror}") from error
+        yield
+
+
+async def _delivered(journal: Path) -> Tokens:
+    """Everything that was answered so far."""
+    async with open_journal(journal, wanted=lambda _: False) as opened:
+        return opened.delivered
+
+
+# -- which trials --------------------------------------------------------------------------------------------------
+
+
+def trials_of(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]:
+    """The base, then one trial for each value in `VARIED` that is not the base's.
+
+    vary: settings to vary; none: all that the recipe uses. Raises InputError for others.
+    """
+    search = resolve_recipe(base).search
+    used = [name for name in VARIED if name not in _USED_BY or _USED_BY[name](search)]
+    for name in vary:
+        if name not in used:
+            why = f"recipe {base.recipe} does not use" if name in VARIED else "tune does not vary"
+            raise InputError(f"--vary: {why} {_as_flag(name)}; {choices(_as_flag(name), map(_as_flag, used))}")
+    now = search.model_dump() | {
+        "max_calls_per_question": search.max_calls,
+        "temperature": base.temperature,
+        "max_steps": max_steps(base),
+    }
+    changes: list[dict[str, float]] = [{}]
+    changes += [
+        {name: value} for name in used if name in vary or not vary for value in VARIED[name] if value != now[name]
+    ]
+    return [
+        Trial(base.model_copy(update={**change, "run": base.run / TRIALS / trial_name(change)}), change)
+        for change in changes
+    ]
+
+
+def trial_name(changed: Mapping[str, float]) -> str:
+    """`siblings-3`; also the name of the trial's directory."""
+    return "-".join(f"{_as_flag(name)}-{value:g}" for name, value in changed.items()) or BASE
+
+
+def _as_flag(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _words(name: str, value: Any) -> list[str]:
+    """A setting as it is typed; a switch has no value."""
+    if isinstance(value, bool):
+        return [f"--{_as_flag(name)}" if value else f"--no-{_as_flag(name)}"]
+    return [f"--{_as_flag(name)}", str(value)]
+
+
+# -- what they made ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A trial and its records, in question order."""
+
+    trial: Trial
+    records: Sequence[RolloutRecord]
+    rules: PairingRules
+    unit: Unit
+    complete: bool
+
+    def yields(self) -> list[QuestionYield]:
+        return [self._yield(record) for record in self.records]
+
+    def _yield(self, record: RolloutRecord) -> QuestionYield:
+        cost = record.usage.calls if self.unit == "calls" else record.usage.cost_usd
+        sure = [each.confidence or 0.0 for each in candidates(record, self.rules) if each.dropped is None]
+        return QuestionYield(cost=cost or 0.0, pairs=len(sure), right=math.fsum(sure))
+
+
+def _records(trial: Trial, asked: Sequence[str]) -> list[RolloutRecord]:
+    """One for each question that was tried; the last one of a question counts."""
+    found = {record.question_id: record for record in read_rollouts(trial.settings.run / ROLLOUTS)}
+    return [found[each] for each in asked if each in found]
+
+
+def _compare(tried: Sequence[_Tried], *, seed: int) -> tuple[list[TrialReport], Trial | None]:
+    """What is reported of every trial, and the one that is suggested."""
+    reports = [_report(each) for each in tried]
+    if not tried[0].complete:
+        return reports, None
+    base, standings = Measured(tried[0].yields(), seed=seed), []
+    for position, each in enumerate(tried):
+        if each.complete and each.trial.comparable:
+            measured = Measured(each.yields(), seed=seed)
+            reports[position] = _against(base, measured, reports[position])
+            standings.append(_standing(measured, reports[position], cheaper=measured.cheaper_than(base)))
+    on_frontier = frontier(standings)
+    reports = [report.model_copy(update={"on_frontier": report.name in on_frontier}) for report in reports]
+    suggested = suggest(standings)
+    return reports, next((each.trial for each in tried if each.trial.name == suggested), None)
+
+
+def _report(tried: _Tried) -> TrialReport:
+    records, yields = tried.records, tried.yields()
+    questions = len(records)
+    usages = [record.usage for record in records]
+    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
+    pairs, right = sum(each.pairs for each in yields), math.fsum(each.right for each in yields)
+    steps = [node for record in records for node in record.nodes[1:]]
+    draws = sum(node.draws for node in steps)
+
+    def mean(total: float) -> float:
+        return total / questions if questions else 0.0
+
+    return TrialReport(
+        name=tried.trial.name,
+        changed=dict(tried.trial.changed),
+        complete=tried.complete,
+        questions=questions,
+        failed=sum(record.error is not None for record in records),
+        failures_by_cause=dict(Counter(record.error.cause for record in records if record.error).most_common()),
+        calls=mean(sum(usage.calls for usage in usages)),
+        requests=mean(sum(usage.requests for usage in usages)),
+        prompt_tokens=mean(sum(usage.prompt_tokens for usage in usages)),
+        completion_tokens=mean(sum(usage.completion_tokens for usage in usages)),
+        cost_usd=mean(math.fsum(costs)) if costs else None,
+        pairs=mean(pairs),
+        right_pairs=mean(right),
+        questions_with_a_pair=mean(sum(each.pairs > 0 for each in yields)),
+        confidence=right / pairs if pairs else None,
+        cost_per_right_pair=math.fsum(each.cost for each in yields) / right if right else None,
+        distinct_steps=sum(node.same_as is None for node in steps) / draws if draws else None,
+    )
+
+
+def _against(base: Measured, measured: Measured, report: TrialReport) -> TrialReport:
+    """The report with what is noise in it."""
+    resampled = {
+        "right_pairs": measured.right,
+        "questions_with_a_pair": measured.share,
+        "confidence": measured.confidence,
+        "cost_per_right_pair": measured.cost,
+        "cost_change": measured.cost_change(base),
+    }
+    intervals = {}
+    for name, values in resampled.items():
+        low, high = interval(values)
+        intervals[name] = Range95(low=_finite(low), high=_finite(high))
+    return report.model_copy(update={"intervals": intervals, "worse_than_base": measured.worse_than(base)})
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _standing(measured: Measured, report: TrialReport, *, cheaper: bool) -> Standing:
+    return Standing(
+        report.name,
+        cost=float(measured.cost[0]),
+        right=float(measured.right[0]),
+        confidence=float(measured.confidence[0]),
+        share=float(measured.share[0]),
+        worse=report.worse_than_base,
+        cheaper=cheaper,
+    )
+
+
+# -- what is written -----------------------------------------------------------------------------------------------
+
+
+def _config(trial: Trial) -> dict[str, Any]:
+    """What was given and what the trial changed, as a [generate] table; without secrets and without what belongs to
+    one run."""
+    settings = trial.settings
+    given = settings.model_dump(mode="json", include=settings.model_fields_set - _OF_ONE_RUN | {"recipe"})
+    if "base_url" in given:
+        given["base_url"] = [shown_url(each) for each in settings.base_url]
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _write(tuning: Tuning, place: Path) -> None:
+    with replacing(place / TUNING) as file:
+        file.write(orjson.dumps(tuning.model_dump(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    if not tuning.suggests_a_change:
+        (place / SETTINGS_FILE).unlink(missing_ok=True)  # of an earlier tune, which knew less
+        return
+    lines = [f"{FIRST_WORDS} {tuning.suggested}, after {tuning.questions} questions", "[generate]"]
+    lines += [f"{name} = {orjson.dumps(value).decode()}" for name, value in tuning.config.items()]
+    with replacing(place / SETTINGS_FILE) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())

@@ -1,0 +1,118 @@
+"""What a person sees of a training: a live line on stderr while it runs, what came of it on stdout."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from reasonrag.exploration.display import print_table
+from reasonrag.redaction import redact
+from reasonrag.terminal import on_one_line
+from reasonrag.training.llamafactory.config_files import as_yaml
+from reasonrag.training.llamafactory.merge import Merged
+from reasonrag.training.metrics import CURVES, METRICS
+from reasonrag.training.progress import NUMBERS, Standing
+from reasonrag.training.train import TrainingResult
+
+_EVERY: Final = 30.0
+"""Seconds between lines where there is no terminal."""
+
+
+class TerminalTraining:
+    """One line that changes in a terminal; elsewhere a line now and then, and the last one."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._live: Status | None = None
+        self._said, self._line = 0.0, ""
+
+    def say(self, message: str) -> None:
+        self._console.print(escape(on_one_line(message)), soft_wrap=True)
+
+    def stands(self, standing: Standing, *, logged: bool) -> None:
+        line = escape(on_one_line(str(standing)))
+        if self._console.is_terminal:
+            if self._live is None:
+                self._live = self._console.status(line)
+                self._live.start()
+            self._live.update(line)
+        elif logged and line != self._line and time.monotonic() - self._said > _EVERY:
+            self._console.print(line, soft_wrap=True)
+            self._said = time.monotonic()
+        self._line = line
+
+    def ended(self) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+        if self._line:
+            self._console.print(self._line, soft_wrap=True)
+        self._line = ""
+
+
+def show_training(result: TrainingResult) -> None:
+    """What was trained, its numbers, what to look at, and what comes next."""
+    if result.state == "dry run":
+        _show_plan(result)
+        return
+    for note in result.notes:
+        _say(f"note: {note}")
+    if result.state == "script written":
+        print(f"wrote {result.files[0]}; nothing was started. Submit it: {' '.join(result.command)}")
+        return
+    if result.state == "finished already":
+        print(f"{result.out} has been trained already by this configuration; nothing was started")
+    rows = [("stage", f"{result.stage}, {result.finetuning_type}"), ("steps", f"{result.steps or 0:,}")]
+    rows += [(shown, f"{result.results[name]:.4g}") for name, shown in NUMBERS.items() if name in result.results]
+    print_table(Path(result.out).name, rows)
+    for warning in result.warnings:
+        _say(f"warning: {warning}")
+    out = Path(result.out)
+    if METRICS in result.files:
+        print(f"model: {out}; card: {out / 'README.md'}; numbers: {out / METRICS}")
+    if f"{CURVES}.svg" in result.files:
+        print(f"curves: {out / f'{CURVES}.svg'}")
+    if result.stage == "rm":
+        return
+    if result.finetuning_type == "lora":
+        print(f"next: reasonrag train --merge {out} --out {out}-merged, or serve base and adapter")
+    else:
+        print(
+            f"next: reasonrag evaluate --model {out} --prompts {out / 'prompts'} --dataset .. --split dev --run runs/.."
+        )
+
+
+def _show_plan(result: TrainingResult) -> None:
+    """The resolved configuration on stdout, all findings on stderr."""
+    print(
+        redact(as_yaml(result.config, f"reasonrag train would have LLaMA-Factory read this; hash {result.config_hash}"))
+    )
+    for note in result.notes:
+        _say(f"note: {note}")
+    for allowed in result.set_aside:
+        _say(f"set aside: {allowed}")
+    for objection in result.objections:
+        _say(f"would be refused: {objection}")
+    variables = " ".join(f"{name}={value}" for name, value in result.environment.items())
+    _say(f"would be started: {variables}{' ' if variables else ''}{' '.join(result.command)}")
+
+
+def show_merged(merged: Merged) -> None:
+    """Where the whole model is."""
+    print(f"merged {merged.adapter} into {merged.base_model}: {merged.out}")
+    print(f"next: reasonrag evaluate --model {merged.out} --dataset .. --split dev --run runs/..")
+
+
+def _say(message: str) -> None:
+    print(redact(on_one_line(message)), file=sys.stderr, flush=True)
+
+
+def as_json(result: Any) -> str:
+    text: str = result.model_dump_json()
+    return redact(text)

@@ -1,0 +1,192 @@
+"""What a checkup finds in a data set and in an index: whether they are what they were, and belong together.
+
+Data are looked at with the eyes of `train` (`refusals`), so that both say the same. An index is read as far as its
+manifest; `reasonrag index check` reads it whole.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from reasonrag.agent.prompting import Prompts
+from reasonrag.curation.audit.audit import read_audit
+from reasonrag.curation.audit.report import AUDIT
+from reasonrag.errors import InputError
+from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, IndexManifest, read_manifest
+from reasonrag.training import preflight
+from reasonrag.training.doctor.findings import About, Finding, Severity
+from reasonrag.training.llamafactory.config_files import ConfigFile
+from reasonrag.training.llamafactory.config_resolution import Resolution, resolve_config
+from reasonrag.training.llamafactory.data import TrainingData, entry_for, questions_asked, read_data
+from reasonrag.training.parity import Conditions
+from reasonrag.training.preflight import BaseFacts, Noticed
+from reasonrag.training.provenance import Provenance
+
+POOLING: Final[Mapping[str, str]] = {
+    "bge": "cls",
+    "e5": "mean",
+    "minilm": "mean",
+    "gte-base": "cls",
+    "contriever": "mean",
+}
+"""How encoders were trained to be read, by what their names hold; another reading finds worse passages, silently."""
+
+
+@contextmanager
+def noticing(findings: list[Finding], about: About) -> Iterator[Noticed]:
+    """What `train` would notice and refuse, as findings."""
+    found = Noticed()
+    try:
+        yield found
+    except InputError as error:
+        findings.append(Finding(about=about, name="refused", severity="error", says=str(error)))
+    findings += [
+        Finding(
+            about=about,
+            name=each.name,
+            severity="error",
+            says=each.what,
+            advice=f"if it is meant: {each.flag} {each.name}",
+        )
+        for each in found.objections
+    ]
+    findings += [Finding(about=about, name="note", severity="note", says=each) for each in found.notes]
+
+
+@dataclass
+class DataFacts:
+    """What is known of a data set. resolution: of the configuration against it. advised: the audit's `cutoff_len`."""
+
+    findings: list[Finding] = field(default_factory=list)
+    data: TrainingData | None = None
+    resolution: Resolution | None = None
+    advised: int | None = None
+    conditions: Conditions | None = None
+
+    def add(self, name: str, severity: Severity, says: str, advice: str = "") -> None:
+        self.findings.append(Finding(about="data", name=name, severity=severity, says=says, advice=advice))
+
+
+def look_at_data(
+    directory: Path,
+    file: ConfigFile | None,
+    changes: Mapping[str, Any],
+    prompts: Prompts,
+    *,
+    base: BaseFacts | None = None,
+    out: Path | None = None,
+) -> DataFacts:
+    """A data set against a configuration that would train on it, prompts that the model would be asked with, and what
+    the training would begin with."""
+    facts = DataFacts()
+    with noticing(facts.findings, "data") as found:
+        facts.data = data = read_data(directory)
+        if file:
+            facts.resolution = resolve_config(file, changes, data, out=out)
+        entries = facts.resolution.entries if facts.resolution else [entry_for(data, "dpo", None)]
+        preflight.look_at_rows(entries, data, questions_asked(data, entries[0]), found)
+    if facts.data is None:
+        return facts
+    _look_at_audit(facts, directory)
+    with noticing(facts.findings, "data") as found:
+        unknown = BaseFacts("", {}, ())
+        facts.conditions = preflight.look_at_prompts(data, prompts, base or unknown, found, allow_other=False)
+        if facts.conditions.renderer:
+            facts.add("renderer", "ok", f"rendered by {facts.conditions.renderer}, as the model would be asked")
+    if not any(each.severity == "error" for each in facts.findings):
+        facts.add("description", "ok", f"dataset_info.json describes {', '.join(data.entries)}")
+    return facts
+
+
+def _look_at_audit(facts: DataFacts, directory: Path) -> None:
+    """Whether it is there, and without errors; `train` makes one where there is none."""
+    if not (directory / AUDIT).is_file():
+        facts.add("audit", "warning", f"{directory} has no {AUDIT}", f"reasonrag audit {shlex.quote(str(directory))}")
+        return
+    with noticing(facts.findings, "data") as found:
+        report = read_audit(directory)
+        facts.advised = report.advised_cutoff
+        preflight.look_at_audit(report, found)
+        if not report.errors:
+            counted = "" if report.token_counter.exact else ", lengths estimated"
+            says = f"audited: {report.rows:,} rows without errors, tokens by {report.token_counter.name}{counted}"
+            facts.add("audit", "ok", says)
+
+
+# -- index ---------------------------------------------------------------------------------------------------------
+
+
+def look_at_index(directory: Path, retrievers: list[str], *, of: str) -> list[Finding]:
+    """An index by its manifest. retrievers: those that the data, or the model's training, name; of: whose they are."""
+
+    def finding(name: str, severity: Severity, says: str, advice: str = "") -> Finding:
+        return Finding(about="index", name=name, severity=severity, says=says, advice=advice)
+
+    try:
+        manifest = read_manifest(directory)
+    except InputError as error:
+        return [finding("manifest", "error", str(error))]
+    found = []
+    corpus = Path(manifest.corpus)
+    check = f"reasonrag index check {shlex.quote(str(directory))}"
+    if not corpus.is_file() or corpus.stat().st_size != manifest.corpus_bytes:
+        gone = "has another size than when it was indexed" if corpus.is_file() else "is not there"
+        found.append(finding("corpus", "error", f"{directory}: its corpus {corpus} {gone}", f"build it again; {check}"))
+    elif not manifest.is_of(corpus):
+        found.append(finding("corpus", "warning", f"{directory}: its corpus {corpus} was touched since", check))
+    if isinstance(manifest, DenseManifest):
+        found += [finding(*each) for each in _of_an_encoder(directory, manifest)]
+    known = [each for each in retrievers if each]
+    if known and not any(_named(manifest) in each for each in known):
+        says = f"{directory} ({_named(manifest)}) is not what {of} searched: {known[0]}"
+        found.append(
+            finding("retriever", "warning", says, "evaluate with the index the data were made with, or say so")
+        )
+    elif known:
+        found.append(finding("retriever", "ok", f"{directory} is the index that {of} searched"))
+    if not any(each.severity == "error" for each in found):
+        kind = manifest.kind if isinstance(manifest, BM25Manifest) else f"dense, {manifest.encoder.model}"
+        says = f"{directory}: {kind}, {manifest.passages:,} passages; its hashes and recall are the matter of {check}"
+        found.append(finding("manifest", "ok", says))
+    return found
+
+
+def _named(manifest: IndexManifest) -> str:
+    """The beginning of the identity that such an index has as a retriever."""
+    if isinstance(manifest, BM25Manifest):
+        return f"bm25:{manifest.corpus_sha256[:16]}:k1={manifest.k1}:b={manifest.b}:"
+    return f"dense:{manifest.corpus_sha256[:16]}:{manifest.vectors_sha256[:16]}:"
+
+
+def _of_an_encoder(directory: Path, manifest: DenseManifest) -> list[tuple[str, Severity, str, str]]:
+    """Whether queries can be encoded here, and as the passages were meant to be."""
+    spec = manifest.encoder
+    found: list[tuple[str, Severity, str, str]] = []
+    if spec.pooling != "words" and find_spec("sentence_transformers") is None:
+        says = f"{directory} needs {spec.model} to encode queries, and the embed extra is not installed"
+        found.append(("encoder", "error", says, "pip install 'reasonrag[embed]'"))
+    folder = Path(spec.model)
+    if folder.is_absolute() and not folder.is_dir():
+        found.append(
+            ("encoder", "error", f"{directory}: its encoder {folder} is not there", "put it back; queries need it")
+        )
+    known = next((pooling for name, pooling in POOLING.items() if name in spec.model.lower()), None)
+    if known and spec.pooling != known:
+        says = f"{directory} reads {spec.model} by {spec.pooling} pooling, and it was trained for {known}"
+        found.append(("pooling", "warning", says, f"build it again with --pooling {known}"))
+    return found
+
+
+def retrievers_of(conditions: Conditions | None, provenance: Provenance | None) -> tuple[list[str], str]:
+    """Retrievers that passages came from, and whose word that is."""
+    if conditions and any(conditions.retriever):
+        return [each for each in conditions.retriever if each], "the data"
+    if provenance and any(provenance.asked.retriever):
+        return [each for each in provenance.asked.retriever if each], "the model's training"
+    return [], ""

@@ -1,0 +1,108 @@
+"""What a person sees of a checkup: findings, errors first, then the memory plan. Text of others is never markup."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from reasonrag.terminal import on_one_line, shown
+from reasonrag.training.doctor.doctor import Diagnosis
+from reasonrag.training.doctor.findings import Finding
+from reasonrag.training.doctor.memory import GB
+
+_STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
+_ORDER: Final = ("error", "warning", "note", "ok")
+_PARTS: Final = (
+    ("weights", "weights"),
+    ("reference", "reference"),
+    ("gradients", "gradients"),
+    ("optimizer", "optimizer"),
+    ("activations", "activations"),
+    ("logits", "logits"),
+)
+
+
+def show_diagnosis(diagnosis: Diagnosis) -> None:
+    """Findings, the plan, and a line that counts."""
+    console = Console(highlight=False)
+    console.print(_findings(diagnosis.findings))
+    if diagnosis.plans:
+        console.print(_memory(diagnosis))
+        _print_notes(diagnosis)
+    print(tally(diagnosis))
+
+
+def _findings(findings: list[Finding]) -> Table:
+    table = Table(title="checkup", title_justify="left")
+    table.add_column("about", no_wrap=True)
+    table.add_column("is", no_wrap=True)
+    table.add_column("what, and what to do", overflow="fold", ratio=1)
+    for each in sorted(findings, key=lambda each: _ORDER.index(each.severity)):
+        advice = f"\n-> {each.advice}" if each.advice else ""
+        style = _STYLES[each.severity]
+        said = Text(shown(f"{on_one_line(each.says)}{advice}"))
+        table.add_row(each.about, Text(each.severity, style=style), said)
+    return table
+
+
+def _memory(diagnosis: Diagnosis) -> Table:
+    """A row for each part that any way has, a column for each way."""
+    training = diagnosis.plans[0].plan.training
+    title = (
+        f"memory of {on_one_line(diagnosis.model)} on {diagnosis.target}\n"
+        f"{training.stage}, cutoff_len {training.cutoff_len:,}, batch {training.batch}; GB on each"
+    )
+    table = Table(title=Text(shown(title)), title_justify="left")
+    table.add_column("")
+    for each in diagnosis.plans:
+        table.add_column(each.plan.training.name.replace(", ", "\n"), justify="right")
+    for name, label in _PARTS:
+        numbers = [getattr(each.plan, name) for each in diagnosis.plans]
+        if any(numbers):
+            table.add_row(label, *map(_size, numbers))
+    table.add_row(
+        "rest", *(_size(each.plan.overhead + each.plan.buffers) for each in diagnosis.plans), end_section=True
+    )
+    table.add_row("in all", *(_size(each.plan.gpu) for each in diagnosis.plans), style="bold")
+    if any(each.plan.host for each in diagnosis.plans):
+        table.add_row("host", *(_size(each.plan.host) for each in diagnosis.plans))
+    table.add_row("fits", *("yes" if each.verdict != "does not fit" else "no" for each in diagnosis.plans))
+    table.add_row("longest cutoff_len", *(_or_none(each.longest_cutoff) for each in diagnosis.plans))
+    table.add_row("fewest GPUs", *(_or_none(each.fewest_gpus) for each in diagnosis.plans))
+    return table
+
+
+def _or_none(number: int | None) -> str:
+    return f"{number:,}" if number else "none"
+
+
+def _size(number: int) -> str:
+    if not number:
+        return "-"
+    size = number / GB
+    return f"{size:,.0f}" if size >= 1000 else f"{size:.1f}" if size >= 1 else f"{size:.2g}"  # noqa: PLR2004 - width
+
+
+def _print_notes(diagnosis: Diagnosis) -> None:
+    asked = diagnosis.plans[0].plan
+    line = f"{_count(asked.parameters)} parameters, of which {_count(asked.trained)} are trained"
+    print(f"{line}; an estimate, for rows that are all as long as cutoff_len")
+    if not diagnosis.target.here:
+        print(f"planned for {diagnosis.target}; change it with --gpus and --gpu-memory")
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.2f} B" if parameters >= 1e9 else f"{parameters / 1e6:,.2f} M"  # noqa: PLR2004 - B, M
+
+
+def tally(diagnosis: Diagnosis) -> str:
+    """`2 errors, 1 warning`."""
+    errors, warnings = len(diagnosis.errors), len(diagnosis.warnings)
+    if not errors and not warnings:
+        return "nothing is wrong"
+    return ", ".join(
+        f"{count} {what}{'' if count == 1 else 's'}" for count, what in ((errors, "error"), (warnings, "warning"))
+    )

@@ -1,0 +1,452 @@
+"""`reasonrag doctor`: what would keep a training from running, or from being what it is meant to be; before it starts.
+
+Puts together what single looks show (`machine_checks`, `data_checks`) and what memory it would take (`memory`). Starts
+no training and changes nothing. Where there is no GPU the plan is for those that were named, or one of 80 GB, and says
+so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
+from reasonrag.errors import InputError, ReasonragError
+from reasonrag.settings import resolve
+from reasonrag.training.doctor.data_checks import DataFacts, look_at_data, look_at_index, noticing, retrievers_of
+from reasonrag.training.doctor.findings import Finding
+from reasonrag.training.doctor.machine_checks import (
+    look_at_disk,
+    look_at_gpus,
+    look_at_model,
+    look_at_packages,
+    look_at_variables,
+)
+from reasonrag.training.doctor.memory import (
+    GB,
+    Plan,
+    Stage,
+    Training,
+    Verdict,
+    alternatives,
+    checkpoint_bytes,
+    fewest_gpus,
+    longest_cutoff,
+    plan,
+)
+from reasonrag.training.hardware import Device, Stock, ask_driver, host_memory
+from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
+from reasonrag.training.llamafactory.config_resolution import TEMPLATE, Resolution
+from reasonrag.training.llamafactory.environment import find_python
+from reasonrag.training.llamafactory.inspection import Inspection, Judgement, inspect
+from reasonrag.training.model_shapes import Shape, find_shape
+from reasonrag.training.preflight import BaseFacts, look_at_base, look_at_config, look_at_judgement, settle_cutoff
+from reasonrag.training.settings import DoctorSettings
+
+MODEL: Final = "Qwen/Qwen2.5-7B-Instruct"
+"""Planned for where nobody names another: the model this project's configurations train."""
+GPU_MEMORY: Final = 80
+"""GB of an A100 or H100, planned for where there is no GPU and nobody says."""
+JUDGED: Final = "config"
+"""What the configuration is called where LLaMA-Factory is asked about it."""
+SCHEMA: Final = "reasonrag.doctor/1"
+
+
+def shown_size(number: int) -> str:
+    """In GB, or MB of what is less than one."""
+    return f"{number / GB:,.0f} GB" if number >= GB else f"{number / 2**20:,.0f} MB"
+
+
+class Target(BaseModel):
+    """What is planned for. here: whether it is this machine that would train. cpu: without a GPU, memory the host's."""
+
+    model_config = ConfigDict(frozen=True)
+
+    gpus: int
+    memory: int
+    here: bool
+    cpu: bool = False
+
+    def __str__(self) -> str:
+        size = f"{self.memory / GB:.0f} GB"
+        return f"the CPU, {size} free" if self.cpu else f"{self.gpus} x {size}"
+
+
+class Planned(BaseModel):
+    """A way to train, and whether it fits. longest_cutoff: the largest that does, 0 where none does. fewest_gpus: how
+    many of these GPUs it takes; null where more do not help."""
+
+    plan: Plan
+    verdict: Verdict
+    longest_cutoff: int
+    fewest_gpus: int | None
+    asked: bool = False
+    """What the configuration says; the others are alternatives."""
+
+
+class Diagnosis(BaseModel):
+    """What a checkup found."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    schema_version: str = SCHEMA
+    config: str | None
+    model: str
+    target: Target
+    findings: list[Finding]
+    plans: list[Planned]
+    stock: Stock | None
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [each for each in self.findings if each.severity == "error"]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        return [each for each in self.findings if each.severity == "warning"]
+
+
+def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
+    """Check the machine, a configuration of `train_configs/` or a file of one's own, and what it would train on.
+
+    The keyword arguments are the command's flags. Raises InputError where there is no such configuration, for a --model
+    of no known shape, and for prompts that are not there; what is wrong beyond that is in `Diagnosis.findings`.
+    """
+    settings = resolve(DoctorSettings, "doctor", flags)
+    file = find_config(config) if config else None
+    changes = parse_changes(settings.set)
+    values = {key: value for key, value in ((file.values if file else {}) | changes).items() if value is not None}
+    prompts = load_prompts(settings.prompts)
+    if settings.model:
+        find_shape(settings.model)  # a flag that is wrong ends it here
+        changes = changes | {"model_name_or_path": settings.model}
+        values |= changes
+    model = str(values.get("model_name_or_path") or MODEL)
+
+    findings: list[Finding] = []
+    base = None
+    with noticing(findings, "configuration"):
+        base = look_at_base(_at_home(values))
+    data = look_at_data(settings.data, file, changes, prompts, base=base, out=settings.out) if settings.data else None
+    resolution = data.resolution if data else None
+    values = resolution.config if resolution else _at_home(values)
+    inspection = _inspect(values if file else None, resolution, findings)
+    stock = inspection.stock if inspection else None
+    if file:
+        findings += _of_configuration(values, base, inspection, resolution, data)
+    driver = ask_driver()
+    target = _target(settings, values, stock, driver)
+    findings += look_at_packages(stock, values, here=target.here) if stock else []
+    findings += look_at_gpus(stock, driver, values, elsewhere=_is_named(settings))
+    training = _training(values, file, findings, advised=data.advised if data and not file else None, gpus=target.gpus)
+    shape = _shape(model, findings)
+    plans = _plans(shape, training, target, asked=file is not None) if shape else []
+    findings += _of_memory(plans, target) if file else _of_ways(plans, target)
+    findings += look_at_model(model, os.environ, here=target.here) if file else []
+    findings += data.findings if data else []
+    provenance = base.came_from[-1] if base and base.came_from else None
+    retrievers, whose = retrievers_of(data.conditions if data else None, provenance)
+    for index in settings.index:
+        findings += look_at_index(index, retrievers, of=whose)
+    if shape and values.get("output_dir"):
+        findings.append(
+            _room(settings.out or Path(str(values["output_dir"])), shape, training, values, here=target.here)
+        )
+    findings += look_at_variables(os.environ, values)
+    return Diagnosis(
+        config=file.name if file else None, model=model, target=target, findings=findings, plans=plans, stock=stock
+    )
+
+
+def _at_home(values: Mapping[str, Any]) -> dict[str, Any]:
+    """With a model that is a folder by its whole path: LLaMA-Factory is asked in another folder."""
+    model = Path(str(values.get("model_name_or_path") or MODEL)).expanduser()
+    return dict(values) | ({"model_name_or_path": str(model.resolve())} if model.is_dir() else {})
+
+
+def _inspect(
+    config: Mapping[str, Any] | None, resolution: Resolution | None, findings: list[Finding]
+) -> Inspection | None:
+    """What LLaMA-Factory has and says; None where it does not answer."""
+    rows = resolution.countable if resolution else None
+    try:
+        inspection = inspect(find_python(), {} if config is None else {JUDGED: (config, rows)})
+    except ReasonragError as error:
+        findings.append(Finding(about="packages", name="environment", severity="error", says=str(error)))
+        return None
+    if inspection.failure and inspection.stock.has("llamafactory") and not inspection.stock.torch_error:
+        says = f"LLaMA-Factory does not work: {inspection.failure}"
+        findings.append(Finding(about="packages", name="failure", severity="error", says=says))
+    return inspection
+
+
+def _of_configuration(
+    config: Mapping[str, Any],
+    base: BaseFacts | None,
+    inspection: Inspection | None,
+    resolution: Resolution | None,
+    data: DataFacts | None,
+) -> list[Finding]:
+    """What `train` would refuse; settles the cutoff as `train` does."""
+    findings: list[Finding] = []
+    judgement = (inspection.configs.get(JUDGED) if inspection else None) or Judgement()
+    with noticing(findings, "configuration") as found:
+        look_at_config(config, base or BaseFacts("", {}, ()), found)
+    if inspection and JUDGED in inspection.configs:
+        with noticing(findings, "configuration") as found:
+            look_at_judgement(config, judgement, found)
+    if config.get("template") == TEMPLATE:
+        says = f"template {TEMPLATE}, that of Qwen2.5"
+        findings.append(Finding(about="configuration", name="template", severity="ok", says=says))
+    if resolution and data and data.data:
+        with noticing(findings, "configuration") as found:
+            lengths = settle_cutoff(resolution, data.data, judgement, found)
+            if not lengths.get("rows_cut", 1):
+                chosen = f"cutoff_len {lengths['cutoff_len']:,} cuts no row"
+                more = (
+                    ""
+                    if lengths["cutoff_len"] == lengths["advised_cutoff"]
+                    else (f"; {lengths['advised_cutoff']:,} would be enough")
+                )
+                says = f"{chosen}{more}; tokens by {lengths['counted_by']}"
+                findings.append(Finding(about="configuration", name="cutoff", severity="ok", says=says))
+    return findings
+
+
+def _target(
+    settings: DoctorSettings, values: Mapping[str, Any], stock: Stock | None, driver: list[Device] | None
+) -> Target:
+    """What is planned for: the flags, else what is here, else one GPU of 80 GB."""
+    there = (stock.devices if stock else []) or driver or []
+    if values.get("use_cpu") and not _is_named(settings):
+        return Target(gpus=1, memory=host_memory() or 0, here=True, cpu=True)
+    memory = min((each.memory for each in there), default=GPU_MEMORY * GB)
+    if settings.gpu_memory is not None:
+        memory = int(settings.gpu_memory * GB)
+    return Target(gpus=settings.gpus or len(there) or 1, memory=memory, here=bool(there) and not _is_named(settings))
+
+
+def _is_named(settings: DoctorSettings) -> bool:
+    """Whether somebody said what will train."""
+    return settings.gpus is not None or settings.gpu_memory is not None
+
+
+def _shape(model: str, findings: list[Finding]) -> Shape | None:
+    try:
+        return find_shape(model)
+    except InputError as error:
+        known = Path(model).exists() or model.startswith((".", "/", "~"))
+        findings.append(
+            Finding(about="memory", name="shape", severity="error" if known else "warning", says=str(error))
+        )
+        return None
+
+
+# -- what is trained -----------------------------------------------------------------------------------------------
+
+
+def _training(
+    values: Mapping[str, Any],
+    file: ConfigFile | None,
+    findings: list[Finding],
+    *,
+    advised: int | None,
+    gpus: int,
+) -> Training:
+    """A configuration as far as memory asks. advised: the cutoff to plan with instead of its own."""
+    stage = values.get("stage", "dpo")
+    zero = _zero(values, file, findings)
+    kind = values.get("finetuning_type", "lora" if file else "full")
+    method = "qlora" if values.get("quantization_bit") else "full" if kind in ("full", "freeze") else "lora"
+    targets = values.get("lora_target", "all")
+    try:
+        return Training(
+            stage=_STAGES.get(str(stage), "dpo"),
+            method=method,
+            cutoff_len=advised or values.get("cutoff_len", TRAINERS_DEFAULT),
+            batch=values.get("per_device_train_batch_size", 8 if file else 1),
+            gpus=gpus,
+            zero=zero.get("stage", 0),
+            offload_optimizer=_is_offloaded(zero, "offload_optimizer"),
+            offload_parameters=_is_offloaded(zero, "offload_param"),
+            bits=values.get("quantization_bit", 4),
+            lora_rank=values.get("lora_rank", 8),
+            lora_targets=tuple(targets.replace(" ", "").split(",") if isinstance(targets, str) else targets),
+            checkpointing=not values.get("disable_gradient_checkpointing", False),
+            half=bool(values.get("bf16") or values.get("fp16")) if file else True,
+            liger=bool(values.get("enable_liger_kernel")),
+            reference=values.get("pref_loss", "sigmoid") not in ("orpo", "simpo"),
+        )
+    except ValueError as error:
+        raise InputError(f"{file.name if file else '--set'}: {error}") from error
+
+
+_STAGES: Final[Mapping[str, Stage]] = {"dpo": "dpo", "sft": "sft", "kto": "kto", "rm": "rm", "pt": "sft"}
+
+
+def _is_offloaded(zero: Mapping[str, Any], key: str) -> bool:
+    return bool((zero.get(key) or {}).get("device", "none") != "none")
+
+
+def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Finding]) -> dict[str, Any]:
+    """What DeepSpeed's JSON says of ZeRO: the file that would really be read."""
+    named = values.get("deepspeed")
+    if not named:
+        return {}
+    path = next((each for each in _places(str(named), file) if each.is_file()), None)
+    if path is None:
+        findings.append(
+            Finding(
+                about="configuration",
+                name="zero",
+                severity="error",
+                says=f"deepspeed: there is no {named}",
+                advice="LLaMA-Factory begins where it is started; reasonrag train looks beside the configuration too",
+            )
+        )
+        return {}
+    try:
+        content = orjson.loads(path.read_bytes())
+        zero = dict(content.get("zero_optimization") or {})
+        stage = zero.get("stage", 0)
+    except (OSError, orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
+        findings.append(
+            Finding(
+                about="configuration",
+                name="zero",
+                severity="error",
+                says=f"deepspeed: {path} is no object of JSON: {error}",
+            )
+        )
+        return {}
+    if stage not in (0, 1, 2, 3):
+        findings.append(
+            Finding(
+                about="configuration",
+                name="zero",
+                severity="error",
+                says=f"{path}: ZeRO has no stage {stage!r}, only 0 to 3",
+            )
+        )
+        return {}
+    where = [each for each in ("offload_optimizer", "offload_param") if _is_offloaded(zero, each)]
+    says = f"ZeRO stage {stage}{', ' + ' and '.join(where) if where else ''}, by {path}"
+    if "offload_param" in where and stage != 3:  # noqa: PLR2004 - its name
+        findings.append(
+            Finding(
+                about="configuration",
+                name="zero",
+                severity="error",
+                says=f"{path}: offload_param is for stage 3, this is {stage}",
+            )
+        )
+    else:
+        findings.append(Finding(about="configuration", name="zero", severity="ok", says=says))
+    return zero
+
+
+def _places(named: str, file: ConfigFile | None) -> list[Path]:
+    """Where a relative path of a configuration may begin: here, beside the file, and above its folder."""
+    path = Path(named).expanduser()
+    if path.is_absolute() or file is None or file.place is None:
+        return [path]
+    return [path, file.place / path, file.place.parent / path]
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+def _plans(shape: Shape, training: Training, target: Target, *, asked: bool) -> list[Planned]:
+    """What was asked for, if anything was, and other ways, those that change least first."""
+    others = [each for each in alternatives(training) if not (asked and each.name == training.name) and not target.cpu]
+    ways = [_planned(shape, each, target, asked=False) for each in others]
+    return [_planned(shape, training, target, asked=True), *ways] if asked else ways
+
+
+def _planned(shape: Shape, training: Training, target: Target, *, asked: bool) -> Planned:
+    made = plan(shape, training)
+    if target.cpu:
+        made = made.model_copy(update={"overhead": 0})
+    fits: Verdict = "fits with offload" if training.offloads else "fits"
+    return Planned(
+        plan=made,
+        verdict=fits if made.fits(target.memory) else "does not fit",
+        longest_cutoff=longest_cutoff(shape, training, target.memory),
+        fewest_gpus=1 if target.cpu else fewest_gpus(shape, training, target.memory),
+        asked=asked,
+    )
+
+
+def _of_memory(plans: list[Planned], target: Target) -> list[Finding]:
+    """Whether what was asked for fits, and the nearest way that does."""
+    if not plans:
+        return []
+    asked, others = plans[0], plans[1:]
+    takes = f"{shown_size(asked.plan.gpu)} of {target}"
+    what = f"{asked.plan.training.name} at cutoff_len {asked.plan.training.cutoff_len:,}"
+    if asked.verdict != "does not fit":
+        found = [Finding(about="memory", name="plan", severity="ok", says=f"{what} takes {takes}: fits")]
+        host = host_memory()
+        if asked.plan.host and target.here and host is not None and host < asked.plan.host:
+            says = f"offloading takes {asked.plan.host / GB:.0f} GB of the host's memory, {host / GB:.0f} GB are free"
+            found.append(
+                Finding(
+                    about="memory", name="host", severity="error", says=says, advice="more GPUs, or LoRA, need none"
+                )
+            )
+        elif asked.plan.host:
+            says = f"offloading takes {asked.plan.host / GB:.0f} GB of each machine's memory"
+            found.append(Finding(about="memory", name="host", severity="note", says=says))
+        return found
+    says = f"{what} takes {takes}: does not fit"
+    return [Finding(about="memory", name="plan", severity="error", says=says, advice=_instead(asked, others, target))]
+
+
+def _of_ways(plans: list[Planned], target: Target) -> list[Finding]:
+    """Where nobody asked for one: those that fit, or that none does."""
+    if not plans:
+        return []
+    fitting = [each.plan.training.name for each in plans if each.verdict != "does not fit"]
+    at = f"at cutoff_len {plans[0].plan.training.cutoff_len:,} on {target}"
+    if fitting:
+        return [Finding(about="memory", name="plan", severity="ok", says=f"{at}: {'; '.join(fitting)}")]
+    says = f"{at} no way to train it fits"
+    return [Finding(about="memory", name="plan", severity="error", says=says, advice=_more(plans, target))]
+
+
+def _more(plans: list[Planned], target: Target) -> str:
+    """With how many GPUs one way or another fits."""
+    enough = [each for each in plans if each.fewest_gpus and each.fewest_gpus > target.gpus]
+    if not enough:
+        return "a smaller model, or larger GPUs"
+    least = min(enough, key=lambda each: each.fewest_gpus or 0)
+    return f"{least.fewest_gpus} such GPUs, for {least.plan.training.name}; or a smaller model"
+
+
+def _instead(asked: Planned, others: list[Planned], target: Target) -> str:
+    ways = []
+    if asked.fewest_gpus and asked.fewest_gpus > target.gpus:
+        ways.append(f"{asked.fewest_gpus} such GPUs")
+    if asked.longest_cutoff:
+        ways.append(f"cutoff_len {asked.longest_cutoff:,} at most, if the audit allows it")
+    nearest = next((each for each in others if each.verdict != "does not fit"), None)
+    if nearest:
+        host = f", with {nearest.plan.host / GB:.0f} GB of the host's" if nearest.plan.host else ""
+        ways.append(f"{nearest.plan.training.name}: {nearest.plan.gpu / GB:.0f} GB{host}")
+    return "; or ".join(ways) or "a smaller model"
+
+
+def _room(place: Path, shape: Shape, training: Training, values: Mapping[str, Any], *, here: bool) -> Finding:
+    """Checkpoints that lie there at once, one more than are kept, and the model."""
+    model = checkpoint_bytes(shape, training, with_optimizer=False)
+    if values.get("save_strategy", "steps") in ("no", False):
+        return look_at_disk(place, model, checkpoints=0, here=here)
+    kept = int(values.get("save_total_limit") or 3) + 1
+    each = checkpoint_bytes(shape, training, with_optimizer=not values.get("save_only_model", False))
+    return look_at_disk(place, kept * each + model, checkpoints=kept, here=here)

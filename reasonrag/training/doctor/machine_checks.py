@@ -1,0 +1,224 @@
+"""What a checkup finds on the machine: packages, GPUs, variables of the environment, room on the disk.
+
+Knows LLaMA-Factory's configuration by its keys; nothing of data.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from reasonrag.training.doctor.findings import Finding, Severity
+from reasonrag.training.doctor.memory import GB
+from reasonrag.training.hardware import NAMED, Device, Stock, needed
+
+CHECKED_AT_START: Final = ("transformers", "datasets", "accelerate", "peft", "trl")
+"""Whose versions LLaMA-Factory refuses to start with; of others it only hopes."""
+TAKEN_OUT: Final = ("torchvision", "torchaudio")
+"""Which `make train-env` takes out where there is no GPU: their builds need CUDA, and text does not need them."""
+EXTRAS: Final = ("deepspeed", "bitsandbytes", "flash-attn", "liger-kernel")
+BF16_CAPABILITY: Final = (8, 0)
+"""Of CUDA: Ampere, the first with bf16 in its matrix units."""
+BUSY: Final = 0.9
+"""Share of a GPU's memory below which somebody else is on it."""
+_ON: Final = ("1", "true", "y", "yes", "on")
+_TRIPS: Final[Mapping[str, tuple[Severity, str, str]]] = {
+    "DISABLE_VERSION_CHECK": (
+        "warning",
+        "LLaMA-Factory starts with versions that it does not work with",
+        "unset it, and make train-env instead",
+    ),
+    "ALLOW_EXTRA_ARGS": (
+        "warning",
+        "LLaMA-Factory passes over misspelled keys in silence",
+        "unset it",
+    ),
+    "ACCELERATE_USE_FSDP": (
+        "error",
+        "accelerate spreads the model by FSDP, whatever the configuration says of DeepSpeed",
+        "unset it",
+    ),
+    "ACCELERATE_USE_DEEPSPEED": (
+        "warning",
+        "accelerate takes its DeepSpeed settings from the environment where the configuration names none",
+        "unset it; `deepspeed` in the configuration is enough",
+    ),
+    "USE_MCA": ("error", "LLaMA-Factory trains by Megatron, with other arguments", "unset it"),
+    "USE_V1": ("error", "LLaMA-Factory takes its other launcher, with other arguments", "unset it"),
+    "USE_RAY": ("warning", "LLaMA-Factory wants a Ray cluster", "unset it, or give --ray to reasonrag train"),
+}
+"""Variables that make a training another one: how bad, what happens, what to do."""
+
+
+def look_at_packages(stock: Stock, config: Mapping[str, Any], *, here: bool) -> list[Finding]:
+    """here: whether this is the machine that would train."""
+    found = [Finding(about="packages", name="versions", severity="ok", says=_versions(stock))]
+    if stock.torch_error:
+        found.append(
+            Finding(
+                about="packages",
+                name="torch",
+                severity="error",
+                says=f"torch cannot be imported beside LLaMA-Factory: {stock.torch_error}",
+                advice="make train-env builds the environment anew, after rm -r .venv-train",
+            )
+        )
+    if not stock.has("llamafactory"):
+        found.append(
+            Finding(
+                about="packages",
+                name="llamafactory",
+                severity="error",
+                says=f"Python {stock.python} there has no LLaMA-Factory",
+                advice="make train-env builds .venv-train; or let REASONRAG_TRAIN_PYTHON name a Python that has it",
+            )
+        )
+    for broken in stock.broken_pins:
+        name = broken.pin.partition(">")[0].partition("<")[0].partition("=")[0].partition("!")[0].strip()
+        if name in TAKEN_OUT and not broken.found and stock.cuda is None:
+            continue
+        severity: Severity = "error" if name in (*CHECKED_AT_START, "torch", "llamafactory") else "warning"
+        is_there = f"{name} {broken.found} is there" if broken.found else f"{name} is not there"
+        found.append(
+            Finding(
+                about="packages",
+                name="pins",
+                severity=severity,
+                says=f"LLaMA-Factory needs {broken.pin}, and {is_there}",
+                advice=f"in its environment: pip install '{broken.pin}'; or make train-env",
+            )
+        )
+    for package, key in needed(config).items():
+        if not stock.has(package):
+            found.append(
+                Finding(
+                    about="packages",
+                    name="missing",
+                    severity="error" if here else "warning",
+                    says=f"the configuration has `{key}`, which needs {package}; it is not beside LLaMA-Factory",
+                    advice=f"in its environment: pip install {package}; or --set {key.partition(':')[0]}=null",
+                )
+            )
+    return found
+
+
+def _versions(stock: Stock) -> str:
+    there = [f"{name} {stock.versions[name]}" for name in dict.fromkeys((*NAMED, *EXTRAS)) if stock.has(name)]
+    absent = [name for name in EXTRAS if not stock.has(name)]
+    without = f"; without {', '.join(absent)}" if absent else ""
+    return f"Python {platform.python_version()} here; there Python {stock.python}, {', '.join(there)}{without}"
+
+
+def look_at_gpus(
+    stock: Stock | None, driver: list[Device] | None, config: Mapping[str, Any], *, elsewhere: bool
+) -> list[Finding]:
+    """What torch sees against what the driver sees, and whether it can do what the configuration asks.
+
+    elsewhere: whether somebody said that other GPUs will train.
+    """
+    if config.get("use_cpu"):
+        return [Finding(about="GPUs", name="cpu", severity="ok", says="the configuration trains on the CPU")]
+    seen = stock.devices if stock else []
+    if not seen and not driver and elsewhere:
+        return [
+            Finding(about="GPUs", name="none", severity="note", says="there is no GPU here; planned for those named")
+        ]
+    if not seen and not driver:
+        advice = "say what you will train on: --gpus N --gpu-memory GB; or try a smoke-cpu configuration here"
+        return [Finding(about="GPUs", name="none", severity="warning", says="there is no GPU here", advice=advice)]
+    if not seen:
+        return [_unseen(stock, driver or [])]
+    shown = ", ".join(f"{each.name} ({each.memory / GB:.0f} GB)" for each in seen)
+    found = [Finding(about="GPUs", name="devices", severity="ok", says=f"torch sees {len(seen)}: {shown}")]
+    if driver and len(driver) > len(seen):
+        variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+        says = f"the driver has {len(driver)} GPUs, torch sees {len(seen)} (CUDA_VISIBLE_DEVICES={variable})"
+        found.append(Finding(about="GPUs", name="fewer", severity="note", says=says))
+    weak = [each.name for each in seen if each.capability and each.capability < BF16_CAPABILITY]
+    if weak and (config.get("bf16") or config.get("pure_bf16")):
+        says = f"{weak[0]} has no bf16, which the configuration asks for"
+        found.append(
+            Finding(about="GPUs", name="bf16", severity="error", says=says, advice="--set bf16=false --set fp16=true")
+        )
+    busy = [each for each in driver or [] if each.free is not None and each.free < BUSY * each.memory]
+    if busy:
+        says = f"{len(busy)} of the GPUs are in use: {busy[0].name} has {(busy[0].free or 0) / GB:.0f} GB free"
+        advice = "nvidia-smi names the processes; CUDA_VISIBLE_DEVICES chooses others"
+        found.append(Finding(about="GPUs", name="busy", severity="warning", says=says, advice=advice))
+    return found
+
+
+def _unseen(stock: Stock | None, driver: list[Device]) -> Finding:
+    """The driver has GPUs and torch none."""
+    names = f"{len(driver)} x {driver[0].name}"
+    if stock is not None and stock.cuda is None:
+        says = f"the driver has {names}, and torch {stock.versions.get('torch', '')} is a build without CUDA"
+        advice = "in the environment of LLaMA-Factory: pip install --force-reinstall torch torchvision torchaudio"
+    elif os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        says = f"the driver has {names}, and CUDA_VISIBLE_DEVICES hides them all"
+        advice = "unset CUDA_VISIBLE_DEVICES"
+    else:
+        says = f"the driver has {names}, and torch sees none"
+        advice = (
+            "the driver is older than torch's CUDA, or a container lacks the devices: compare nvidia-smi's CUDA version"
+        )
+    return Finding(about="GPUs", name="unseen", severity="error", says=says, advice=advice)
+
+
+def look_at_variables(environment: Mapping[str, str], config: Mapping[str, Any]) -> list[Finding]:
+    """Those that trip a training up."""
+    found = []
+    for name, (severity, happens, advice) in _TRIPS.items():
+        if environment.get(name, "").lower() in _ON:
+            says = f"{name} is set: {happens}"
+            found.append(Finding(about="environment", name=name, severity=severity, says=says, advice=advice))
+    reports = config.get("report_to", "all")
+    if any(each.startswith("WANDB_") for each in environment) and reports in ("all", "wandb", ["wandb"]):
+        found.append(
+            Finding(
+                about="environment",
+                name="wandb",
+                severity="warning",
+                says="WANDB_.. is set and the configuration reports to it: a training without its key waits for one",
+                advice="--set report_to=none, or log in first",
+            )
+        )
+    return found
+
+
+def look_at_model(model: str, environment: Mapping[str, str], *, here: bool) -> list[Finding]:
+    """Whether a model that is named as on the Hub is on this machine, or may be fetched."""
+    if Path(model).expanduser().exists() or "/" not in model:
+        return []
+    home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    cache = Path(environment.get("HF_HUB_CACHE") or home / "hub")
+    if (cache / f"models--{model.replace('/', '--')}").is_dir():
+        return [Finding(about="configuration", name="model", severity="ok", says=f"{model} is in {cache}")]
+    if environment.get("HF_HUB_OFFLINE", "").lower() in _ON:
+        says = f"{model} is neither a folder nor in {cache}, and HF_HUB_OFFLINE keeps it from being fetched"
+        advice = "unset HF_HUB_OFFLINE, or fetch it where there is a network: hf download " + shlex.quote(model)
+        severity: Severity = "error" if here else "warning"
+        return [Finding(about="configuration", name="model", severity=severity, says=says, advice=advice)]
+    says = f"{model} is not in {cache}: it will be fetched from the Hub"
+    return [Finding(about="configuration", name="model", severity="note", says=says)]
+
+
+def look_at_disk(place: Path, wanted: int, *, checkpoints: int, here: bool) -> Finding:
+    """Room for what is saved: the model, and checkpoints of which one more lies there while the oldest is removed.
+
+    wanted: bytes of them all. here: whether this is the machine that would train.
+    """
+    there = next(each for each in (place.absolute(), *place.absolute().parents) if each.exists())
+    free = shutil.disk_usage(there).free
+    says = (
+        f"{place} takes {wanted / 1e9:,.1f} GB ({checkpoints} checkpoints and the model); {free / 1e9:,.0f} GB are free"
+    )
+    if free < wanted:
+        advice = "another --out; or --set save_total_limit=1, --set save_only_model=true (which cannot resume)"
+        return Finding(about="disk", name="room", severity="error" if here else "note", says=says, advice=advice)
+    return Finding(about="disk", name="room", severity="ok", says=says)

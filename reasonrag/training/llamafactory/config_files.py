@@ -1,0 +1,129 @@
+"""LLaMA-Factory's YAML files: which ship with the project, how one is read, changed and written.
+
+Decides how values are read, so that they reach LLaMA-Factory as what they look like: `1e-6` is a number (YAML 1.1 says
+text), `save_strategy: no` is the word (YAML 1.1 says false). Knows no data and no meaning of keys beyond that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reasonrag.errors import InputError, choices
+
+_IN_THE_WHEEL = "train_configs"
+_IN_THE_CHECKOUT = Path(__file__).parents[3] / "train_configs"
+SUFFIXES = (".yaml", ".yml")
+_WORDS_NOT_TRUTHS = ("save_strategy", "eval_strategy", "logging_strategy")
+"""Keys that take the word `no`."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with the numbers of YAML 1.2, and every key once."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - its signature
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"{twice!r} stands there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+)
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A YAML file of LLaMA-Factory's arguments. shipped: it is one of the project's own."""
+
+    name: str
+    text: str
+    place: Path | None
+    """Folder that its relative paths may be relative to; None inside of an archive."""
+    shipped: bool
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Raises InputError for what is no mapping of names to values."""
+        try:
+            values = yaml.load(self.text, _Loader)  # noqa: S506 - a SafeLoader
+        except yaml.YAMLError as error:
+            raise InputError(f"{self.name} is no YAML: {' '.join(str(error).split())}") from error
+        if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+            raise InputError(f"{self.name} must hold LLaMA-Factory's arguments, a `name: value` a line")
+        return {key: _meant(self.name, key, value) for key, value in values.items()}
+
+
+def shipped_folder() -> Path | None:
+    """Where the project's own files are: inside of the installed package, or at the top of a checkout."""
+    installed = Path(str(resources.files("reasonrag").joinpath(_IN_THE_WHEEL)))
+    return next((each for each in (installed, _IN_THE_CHECKOUT) if each.is_dir()), None)
+
+
+def shipped_names() -> list[str]:
+    folder = shipped_folder()
+    return sorted(path.stem for path in folder.glob("*.yaml")) if folder else []
+
+
+def find_config(name: str) -> ConfigFile:
+    """A file by its path, or one of the project's own by its bare name. Raises InputError where there is none."""
+    path, folder = Path(name), shipped_folder()
+    if path.is_file():
+        return _read(path, shipped=folder is not None and path.resolve().parent == folder.resolve())
+    bare = path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else "")
+    if folder and str(path.parent) == "." and (folder / f"{bare}.yaml").is_file():
+        return _read(folder / f"{bare}.yaml", shipped=True)
+    if path.suffix in SUFFIXES or "/" in name:
+        raise InputError(f"there is no {name}; the project's own: {', '.join(shipped_names())}")
+    raise InputError(f"there is no configuration {name!r}, and no such file: {choices(bare, shipped_names())}")
+
+
+def _read(path: Path, *, shipped: bool) -> ConfigFile:
+    try:
+        return ConfigFile(path.name, path.read_text("utf-8"), path.resolve().parent, shipped=shipped)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
+    """`key=value`, values as YAML, by key. Raises InputError for anything else, and for two values of one key."""
+    found: dict[str, Any] = {}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        key = key.strip()
+        if not equals or not key.isidentifier():
+            raise InputError(f"--set {change}: it takes key=value, as in --set learning_rate=5.0e-6")
+        try:
+            value = yaml.load(text, _Loader) if text.strip() else ""  # noqa: S506 - a SafeLoader
+        except yaml.YAMLError as error:
+            raise InputError(f"--set {change}: the value is no YAML; quote it, as in --set 'key=\"a: b\"'") from error
+        if key in found:
+            raise InputError(f"--set {key} is given twice")
+        found[key] = _meant(f"--set {change}", key, value)
+    return found
+
+
+def _meant(where: str, key: str, value: Any) -> Any:
+    if key in _WORDS_NOT_TRUTHS and value is False:
+        return "no"
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where}: {key} must be a finite number")
+    if value is not None and not isinstance(value, str | int | float | bool | list | dict):
+        return str(value)  # dates and the like
+    return value
+
+
+def as_yaml(values: dict[str, Any], header: str) -> str:
+    """A file that LLaMA-Factory and other readers of YAML 1.1 read back as it is, in ASCII: some break lines where
+    others do not. header: of comment lines."""
+    comment = "".join(f"# {line}\n" for line in header.splitlines())
+    return comment + yaml.safe_dump(values, sort_keys=False, allow_unicode=False, width=1000)

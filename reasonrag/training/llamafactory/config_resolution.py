@@ -1,0 +1,223 @@
+"""From a YAML file, `--set` and a data set to what LLaMA-Factory will read: every value settled, every path absolute.
+
+Decides which keys are ours to fill in and which of them make a training another training. Whether the result is any
+good is the matter of `refusals`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from reasonrag.errors import InputError
+from reasonrag.redaction import redact
+from reasonrag.training.llamafactory.config_files import ConfigFile
+from reasonrag.training.llamafactory.data import Entry, TrainingData, entry_for, validation_of
+from reasonrag.training.llamafactory.inspection import RowsToCount
+
+MANAGED = ("overwrite_output_dir", "resume_from_checkpoint")
+"""Keys that are set at the launch, by what lies in the output directory."""
+OPERATIONAL = frozenset(
+    {
+        *MANAGED,
+        *("output_dir", "dataset_dir", "logging_dir", "overwrite_cache", "report_to", "run_name", "plot_loss"),
+        *("logging_steps", "preprocessing_num_workers", "dataloader_num_workers", "ddp_timeout", "disable_tqdm"),
+        *("save_total_limit", "ray_init_kwargs", "ray_num_workers", "master_addr", "master_port"),
+        *("cache_dir", "tokenized_path", "ddp_backend"),
+    }
+)
+"""Keys that change nothing of what is learned: a training goes on with other values of them."""
+_PATHS = (
+    *("deepspeed", "ref_model", "ref_model_adapters", "reward_model", "reward_model_adapters"),
+    *("adapter_name_or_path", "fsdp_config", "media_dir"),
+)
+"""Keys that may name files or folders, beside the model."""
+_OF_EVALUATION = ("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset")
+_QWEN = re.compile(r"qwen-?2(\.5)?(?!\.)", re.IGNORECASE)
+_OF_A_KEY = re.compile(r"(?:^|_)(?:token|api_key|password|secret)$")
+TEMPLATE: Final = "qwen"
+"""Of Qwen2 and Qwen2.5."""
+
+
+@dataclass
+class Resolution:
+    """What will be trained. notes: what was filled in or taken out, in words."""
+
+    config: dict[str, Any]
+    name: str
+    """Of the configuration."""
+    entry: Entry
+    validation: Entry | None
+    chosen_cutoff: bool
+    """Whether somebody chose `cutoff_len`; else it is found by the lengths of the rows."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def stage(self) -> str:
+        return str(self.config["stage"])
+
+    @property
+    def finetuning_type(self) -> str:
+        return str(self.config["finetuning_type"])
+
+    @property
+    def base_model(self) -> str:
+        return str(self.config["model_name_or_path"])
+
+    @property
+    def out(self) -> Path:
+        return Path(self.config["output_dir"])
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Those that are read: to train on, then held out."""
+        return [self.entry, *([self.validation] if self.validation else [])]
+
+    @property
+    def countable(self) -> RowsToCount | None:
+        """Rows of them all, for the trainer cuts those that are held out as well; None where they are no columns of
+        text."""
+        found = [each.countable for each in self.entries]
+        first = found[0]
+        if first is None:
+            return None
+        columns = {"system", "prompt", "replies"}
+        alike = [
+            each for each in found if each and each.model_dump(include=columns) == first.model_dump(include=columns)
+        ]
+        return first.model_copy(update={"files": [file for each in alike for file in each.files]})
+
+
+def folders_of(config: Mapping[str, Any]) -> list[Path]:
+    """Of the models that a training begins with, as far as they are folders here: base first, then adapters."""
+    named = [str(config.get("model_name_or_path") or ""), *_listed(config.get("adapter_name_or_path"))]
+    return [Path(each) for each in named if each and Path(each).is_dir()]
+
+
+def resolve_config(file: ConfigFile, changes: Mapping[str, Any], data: TrainingData, *, out: Path | None) -> Resolution:
+    """Raises InputError for what cannot be settled: no stage, no model, no rows, files that are not there."""
+    config = file.values | dict(changes)
+    config = {key: value for key, value in config.items() if value is not None}
+    check_for_keys(config)
+    notes = [
+        f"{key} is left to reasonrag, which knows what lies in the output" for key in MANAGED if config.pop(key, 0)
+    ]
+    for key in ("stage", "model_name_or_path"):
+        if not isinstance(config.get(key), str) or not config[key].strip():
+            raise InputError(f"{file.name} names no {key}; LLaMA-Factory would take its own. Give it: --set {key}=..")
+    if config.get("do_train") is not True:
+        notes.append("do_train: true, which is what this command is for")
+    config |= {"do_train": True, "finetuning_type": config.get("finetuning_type", "lora")}
+    stage = str(config["stage"])
+    entry = entry_for(data, stage, changes.get("dataset") or _own_dataset(config, data, stage))
+    validation = _validation(config, changes, data, entry, notes)
+    config |= {"dataset_dir": str(data.directory.resolve()), "dataset": entry.name}
+    if "template" not in config and _QWEN.search(str(config["model_name_or_path"])):
+        config["template"] = TEMPLATE
+        notes.append(f"template: {TEMPLATE}, that of Qwen2.5")
+    config["output_dir"] = str(
+        (out or Path("saves") / f"{data.directory.resolve().name}-{Path(file.name).stem}").resolve()
+    )
+    _settle_paths(config, file)
+    chosen = "cutoff_len" in changes or ("cutoff_len" in config and not file.shipped)
+    return Resolution(config, Path(file.name).stem, entry, validation, chosen_cutoff=chosen, notes=notes)
+
+
+def check_for_keys(config: Mapping[str, Any]) -> None:
+    """Raises InputError for what would be written into train.yaml, training.json and batch scripts and is secret."""
+    for name, value in config.items():
+        if isinstance(value, str) and value and (_OF_A_KEY.search(name) or redact(value) != value):
+            raise InputError(
+                f"{name} holds a key, which would be written into files. Put it into the environment instead, as "
+                f"HF_TOKEN, and take it out here: --set {name}=null"
+            )
+
+
+def _own_dataset(config: Mapping[str, Any], data: TrainingData, stage: str) -> str | None:
+    """The entry that a file names, if the data have it and it is one for the stage; else the stage's own is taken."""
+    name = config.get("dataset")
+    entry = data.entries.get(name) if isinstance(name, str) else None
+    return entry.name if entry and entry.ranked == (stage in ("dpo", "rm")) else None
+
+
+def _validation(
+    config: dict[str, Any], changes: Mapping[str, Any], data: TrainingData, entry: Entry, notes: list[str]
+) -> Entry | None:
+    """Put the held-out rows of the entry in, or take out what asks for some."""
+    if "eval_dataset" in changes and changes["eval_dataset"] is None:
+        wanted = None
+    elif changes.get("eval_dataset"):
+        wanted = entry_for(data, str(config["stage"]), str(changes["eval_dataset"]))
+    else:
+        wanted = validation_of(data, entry) if "eval_dataset" in config or _evaluates(config) else None
+    if wanted:
+        config["eval_dataset"] = wanted.name
+        return wanted
+    removed = [key for key in _OF_EVALUATION if key in config]
+    if config.get("val_size"):
+        removed = [key for key in removed if key == "eval_dataset"]
+    for key in removed:
+        del config[key]
+    for key in ("do_eval", "load_best_model_at_end"):
+        if config.get(key) and not config.get("val_size"):
+            del config[key]
+            removed.append(key)
+    if removed and changes.get("eval_dataset", "") is not None:
+        notes.append(
+            f"{data.directory} has no {entry.name}_validation, so nothing is evaluated: without {', '.join(removed)}"
+        )
+    return None
+
+
+def _evaluates(config: Mapping[str, Any]) -> bool:
+    return config.get("eval_strategy", "no") != "no" or bool(config.get("do_eval"))
+
+
+def _settle_paths(config: dict[str, Any], file: ConfigFile) -> None:
+    """Paths that are relative here or to the file become absolute, so that they mean the same wherever it is read."""
+    model = _place(config["model_name_or_path"], file)
+    if model:
+        config["model_name_or_path"] = str(model)
+    for key in _PATHS:
+        value = config.get(key)
+        if isinstance(value, str):
+            found = [_place(each, file) for each in _listed(value)]
+            config[key] = ",".join(str(place or each) for place, each in zip(found, _listed(value), strict=True))
+    deepspeed = config.get("deepspeed")
+    if isinstance(deepspeed, str) and not Path(deepspeed).is_file():
+        raise InputError(
+            f"{file.name}: deepspeed names {deepspeed}, which is neither here nor beside it; --set deepspeed=PATH"
+        )
+
+
+def _listed(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [each.strip() for each in value.split(",") if each.strip()]
+    return [str(each) for each in value] if isinstance(value, list) else []
+
+
+def _place(name: str, file: ConfigFile) -> Path | None:
+    """What a relative path means: from here, else from the file's folder or the one above it."""
+    path = Path(name).expanduser()
+    bases = [Path.cwd(), *([file.place, file.place.parent] if file.place else [])]
+    return next(((base / path).resolve() for base in bases if (base / path).exists()), None)
+
+
+def decides(config: Mapping[str, Any], sha256: Mapping[str, str]) -> dict[str, Any]:
+    """What makes it this training and no other. sha256: of its files of rows."""
+    found = {key: value for key, value in config.items() if key not in OPERATIONAL}
+    deepspeed = config.get("deepspeed")
+    if isinstance(deepspeed, str) and Path(deepspeed).is_file():
+        found["deepspeed"] = hashlib.sha256(Path(deepspeed).read_bytes()).hexdigest()
+    return found | {"data": dict(sorted(sha256.items()))}
+
+
+def hash_of(decided: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits."""
+    return hashlib.sha256(orjson.dumps(decided, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]

@@ -1,0 +1,228 @@
+"""What a data set offers a training: which entry of dataset_info.json a stage reads, which files and questions.
+
+Decides nothing about the training; `refusals` says what speaks against it. A data set is one of `reasonrag pairs` or
+`reasonrag import`; of one by somebody else as much is known as its dataset_info.json tells.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+
+from preference.candidates import MalformedCandidatesError, QuestionRecord, question_key, read_lines
+from preference.export.exporting import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
+from preference.export.formats import FORMATS, FormatName, dataset_name
+from reasonrag.curation.inventory import kept_in_evaluation, sha256_of
+from reasonrag.errors import InputError, choices
+from reasonrag.exploration.run_directory import ROLLOUTS
+from reasonrag.training.llamafactory.inspection import RowsToCount
+
+FORMAT_OF_STAGE: Final[dict[str, FormatName]] = {"dpo": "proguide", "kto": "kto", "sft": "sft", "rm": "reward"}
+"""What `pairs` writes for each stage."""
+RANKED = ("dpo", "rm")
+"""Stages that learn from two replies to one prompt."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of dataset_info.json. file: of its rows, None where they are not in the folder."""
+
+    name: str
+    description: Mapping[str, Any]
+    file: Path | None
+
+    @property
+    def ranked(self) -> bool:
+        return self.description.get("ranking") is True
+
+    @property
+    def as_pairs_writes_it(self) -> bool:
+        """Whether it says what ours says of its format; True for names that are none of ours."""
+        for name, form in FORMATS.items():
+            if form.info is not None and self.name in (dataset_name(name), dataset_name(name, "validation")):
+                return {key: self.description.get(key) for key in form.info} == form.info
+        return True
+
+    @property
+    def countable(self) -> RowsToCount | None:
+        """Its rows, where they are columns of text: what tokens are counted of."""
+        columns = self.description.get("columns")
+        if self.file is None or self.file.suffix != ".json" or not isinstance(columns, Mapping):
+            return None
+        replies = [columns[name] for name in ("chosen", "rejected", "response") if name in columns]
+        if self.description.get("formatting", "alpaca") != "alpaca" or "query" in columns or not replies:
+            return None
+        if not {"system", "prompt"} <= columns.keys():
+            return None
+        return RowsToCount(
+            files=[str(self.file.resolve())], system=columns["system"], prompt=columns["prompt"], replies=replies
+        )
+
+
+@dataclass
+class TrainingData:
+    """A data set directory. summary: None where it has none. sha256: of the files of rows, as they are now."""
+
+    directory: Path
+    entries: dict[str, Entry]
+    summary: PairSummary | None
+    sha256: dict[str, str] = field(default_factory=dict)
+
+    def hashed(self, entry: Entry) -> dict[str, str]:
+        """The file of an entry and the SHA-256 of its bytes."""
+        if entry.file is None:
+            return {}
+        if entry.file.name not in self.sha256:
+            self.sha256[entry.file.name] = sha256_of(entry.file)
+        return {entry.file.name: self.sha256[entry.file.name]}
+
+    def changed(self, entry: Entry) -> bool:
+        """Whether rows are others than the summary, and so the audit, was written of."""
+        told = self.summary.sha256 if self.summary else {}
+        return any(told.get(name, digest) != digest for name, digest in self.hashed(entry).items())
+
+
+def read_data(directory: Path) -> TrainingData:
+    """Raises InputError for a folder that LLaMA-Factory could not read either."""
+    if not directory.is_dir():
+        raise InputError(f"there is no {directory}; --data takes a folder that reasonrag pairs wrote")
+    if (directory / ROLLOUTS).is_file() and not (directory / DATASET_INFO_FILE).is_file():
+        raise InputError(
+            f"{directory} is a run, no data set. First: reasonrag pairs {directory} --out "
+            f"data/{directory.resolve().name}"
+        )
+    path = directory / DATASET_INFO_FILE
+    try:
+        described = orjson.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{directory} has no {DATASET_INFO_FILE}, so LLaMA-Factory cannot know its rows; make it anew: "
+            f"reasonrag pairs {directory} --out {directory}"
+        ) from error
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    if not isinstance(described, dict) or not all(isinstance(each, dict) for each in described.values()):
+        raise InputError(f"{path} must map names to descriptions; make it anew: reasonrag pairs RUN --out {directory}")
+    entries = {name: Entry(name, each, _file_of(directory, each)) for name, each in described.items()}
+    return TrainingData(directory, entries, _summary(directory))
+
+
+def _file_of(directory: Path, description: Mapping[str, Any]) -> Path | None:
+    name = description.get("file_name")
+    return directory / name if isinstance(name, str) else None
+
+
+def _summary(directory: Path) -> PairSummary | None:
+    try:
+        return PairSummary.model_validate_json((directory / SUMMARY).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise InputError(
+            f"{directory / SUMMARY} is not the summary of a data set. Make it again: reasonrag pairs {directory} "
+            f"--out {directory}"
+        ) from error
+
+
+def entry_for(data: TrainingData, stage: str, wanted: str | None) -> Entry:
+    """What a stage trains on: the entry that is wanted by name, else the one `pairs` writes for the stage.
+
+    Raises InputError where it is missing, or is none for the stage.
+    """
+    form = FORMAT_OF_STAGE.get(stage)
+    name = wanted or (dataset_name(form) if form else None)
+    if name is None:
+        raise InputError(f"stage {stage}: name the data with --set dataset=NAME; {', '.join(data.entries)} are there")
+    if name not in data.entries and stage == "rm" and not wanted and dataset_name("proguide") in data.entries:
+        name = dataset_name("proguide")  # the same rows under other column names
+    entry = data.entries.get(name)
+    if entry is None:
+        if form is None or name != dataset_name(form):
+            raise InputError(f"{data.directory} has no {name}: {choices(name, data.entries)}")
+        # those that are there already would be gone otherwise
+        formats = [
+            each for each in FORMATS if each != "proguide" and (each == form or dataset_name(each) in data.entries)
+        ]
+        flag = "".join(f" --format {each}" for each in formats)
+        raise InputError(
+            f"{data.directory} has no {name}, which stage {stage} trains on. Write it: reasonrag pairs "
+            f"{data.directory}{flag} --out {data.directory}"
+        )
+    if entry.file is not None and not entry.file.is_file():
+        raise InputError(
+            f"{data.directory / DATASET_INFO_FILE} names {entry.file}, which is not there. Make it again: "
+            f"reasonrag pairs {data.directory} --out {data.directory}"
+        )
+    if stage in RANKED and not entry.ranked:
+        raise InputError(
+            f"{data.directory / DATASET_INFO_FILE}: {name} has no `ranking: true`, so LLaMA-Factory would refuse it in "
+            f"stage {stage}. Make it again: reasonrag pairs {data.directory} --out {data.directory}"
+        )
+    if stage not in RANKED and entry.ranked:
+        raise InputError(f"{name} holds pairs (`ranking: true`), which stage {stage} cannot read")
+    return entry
+
+
+def validation_of(data: TrainingData, entry: Entry) -> Entry | None:
+    """The held-out rows that belong to an entry; None where the data set has none."""
+    found = data.entries.get(f"{entry.name}_validation")
+    return found if found and (found.file is None or found.file.is_file()) else None
+
+
+@dataclass(frozen=True)
+class AskedQuestions:
+    """The questions of a data set. by_split: how many, by dataset/split. in_evaluation: how many stand in a split
+    that is kept for evaluation, by its name. checked: whether somebody looked."""
+
+    keys: list[str]
+    by_split: dict[str, int]
+    in_evaluation: dict[str, int]
+    checked: bool
+
+
+def questions_asked(data: TrainingData, entry: Entry) -> AskedQuestions:
+    """From questions.jsonl, else from the rows. Raises InputError for a damaged file."""
+    keys, splits = Counter[str](), Counter[str]()
+    try:
+        if (data.directory / QUESTIONS).is_file():
+            for question in read_lines(data.directory / QUESTIONS, QuestionRecord):
+                if question.error is None:
+                    keys[question_key(question.question)] += 1
+                    splits[f"{question.origin.dataset}/{question.origin.split}"] += 1
+        elif entry.file is not None and entry.file.suffix == ".json":
+            texts = set()
+            for row in orjson.loads(entry.file.read_bytes()):
+                if isinstance(row.get("question"), str):
+                    texts.add((row["question"], f"{row.get('dataset')}/{row.get('split')}"))
+            for text, split in texts:
+                keys[question_key(text)] += 1
+                splits[split] += 1
+    except MalformedCandidatesError as error:
+        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out {data.directory}") from error
+    except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
+        raise InputError(f"{entry.file} is no list of rows; make it again: reasonrag pairs") from error
+    return AskedQuestions(
+        keys=sorted(keys),
+        by_split=dict(sorted(splits.items())),
+        in_evaluation=kept_in_evaluation(data.directory, data.summary) if data.summary else {},
+        checked=bool(data.summary and data.summary.contamination.get("checked")),
+    )
+
+
+def rows_in(entry: Entry) -> int | None:
+    """How many there are; None where they cannot be counted here. Raises InputError for what is no list."""
+    if entry.file is None or entry.file.suffix != ".json":
+        return None
+    try:
+        rows = orjson.loads(entry.file.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise InputError(f"cannot read {entry.file}: {error}") from error
+    if not isinstance(rows, list):
+        raise InputError(f"{entry.file} is no list of rows; make it again: reasonrag pairs")
+    return len(rows)

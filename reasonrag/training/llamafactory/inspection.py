@@ -1,0 +1,113 @@
+"""What there is where LLaMA-Factory is, and what it says of a configuration before anything is spent.
+
+Decides how it is asked. `probe` is the script that answers; what becomes of the answers is decided in `refusals` and
+`machine_checks`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from reasonrag.errors import ReasonragError
+from reasonrag.redaction import redact
+from reasonrag.training.hardware import Stock
+
+_PATIENCE = 1800.0
+"""Seconds; a large data set's tokens are counted meanwhile."""
+
+
+class TokenizerFacts(BaseModel):
+    """Of the model's tokenizer. split_specials: words of the template that are no single token for it."""
+
+    chat_template: bool
+    split_specials: list[str] = []
+    vocabulary: int
+
+
+class RowLengths(BaseModel):
+    """Tokens of every row, in the trainer's template and the model's own vocabulary."""
+
+    prompt: list[int]
+    reply: list[int]
+    """Of the longer one."""
+
+
+class Judgement(BaseModel):
+    """Of one configuration. unknown: keys that nothing reads, with the nearest that exists."""
+
+    unknown: dict[str, str | None] = {}
+    nearest_template: str | None = None
+    """Where the template does not exist: the nearest one, or nothing."""
+    error: str | None = None
+    tokenizer: TokenizerFacts | None = None
+    no_tokenizer: str | None = None
+    lengths: RowLengths | None = None
+
+
+class Inspection(BaseModel):
+    """What there is where LLaMA-Factory is, and what it says of each configuration. failure: why it could not say."""
+
+    stock: Stock
+    configs: dict[str, Judgement]
+    failure: str | None = None
+
+
+class RowsToCount(BaseModel):
+    """JSON files of rows, and which columns are what."""
+
+    files: list[str]
+    system: str
+    prompt: str
+    replies: list[str]
+
+
+Configs = Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]]
+
+
+def inspect(python: Path, configs: Configs) -> Inspection:
+    """Take stock and judge configurations. Raises ReasonragError where that interpreter does not answer."""
+    job = {
+        "configs": {
+            name: {"config": dict(config), "rows": rows.model_dump() if rows else None}
+            for name, (config, rows) in configs.items()
+        }
+    }
+    script = resources.files("reasonrag.training.llamafactory").joinpath("probe.py").read_text("utf-8")
+    with tempfile.TemporaryDirectory(prefix="reasonrag-") as place:
+        answer = Path(place) / "answer.json"
+        try:
+            done = subprocess.run(
+                [str(python), "-c", script, str(answer)],
+                input=orjson.dumps(job),
+                env=environment_of(python),
+                cwd=place,
+                capture_output=True,
+                timeout=_PATIENCE,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ReasonragError(f"cannot ask {python} what it has: {error}") from error
+        if done.returncode != 0 or not answer.is_file():
+            last = "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-6:])
+            raise ReasonragError(
+                f"{python} does not say what it has (exit status {done.returncode}). It said: {redact(last)}"
+            )
+        return Inspection.model_validate_json(answer.read_bytes())
+
+
+def environment_of(python: Path) -> dict[str, str]:
+    """The environment in which its programs find each other, and none of our packages."""
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    }
+    kept["PATH"] = f"{python.parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
+    return kept | {"MPLBACKEND": "agg", "TOKENIZERS_PARALLELISM": kept.get("TOKENIZERS_PARALLELISM", "false")}

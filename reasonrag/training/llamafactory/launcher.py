@@ -1,0 +1,233 @@
+"""LLaMA-Factory as a child process: its command and environment, its output, and how it is ended.
+
+Decides what becomes of its words: all of them go to a log, progress bars by their last state only. Does not know what
+they mean; see `progress`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from reasonrag.errors import InputError, ReasonragError
+from reasonrag.redaction import redact
+from reasonrag.training.llamafactory.inspection import environment_of
+from reasonrag.training.settings import PORT
+
+LAST_LINES = 40
+"""That are kept for a message about a failure."""
+_GRACE = 20.0
+"""Seconds that a child has to end after it was asked to, before it is asked less politely."""
+_TICK = 0.5
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Where and with how many. master: host and port of machine 0."""
+
+    nodes: int = 1
+    node_rank: int = 0
+    master: tuple[str, int] | None = None
+    gpus_per_node: int | None = None
+    ray: bool = False
+
+
+class TrainingFailed(ReasonragError):
+    """LLaMA-Factory ended with an error."""
+
+    cause = "training"
+
+
+def read_master(text: str | None, nodes: int) -> tuple[str, int] | None:
+    """HOST or HOST:PORT. Raises InputError for anything else, and for several nodes without one."""
+    if text is None:
+        if nodes > 1:
+            raise InputError("--nodes needs --master HOST[:PORT], the address of machine 0 for the others")
+        return None
+    host, _, port = text.rpartition(":") if text.count(":") == 1 else (text, "", str(PORT))
+    if (
+        not host
+        or any(each.isspace() or each in "/@" for each in text)
+        or not port.isdigit()
+        or not 0 < int(port) < 2**16
+    ):
+        raise InputError(f"--master {text}: it takes HOST or HOST:PORT")
+    return host, int(port)
+
+
+def variables(launch: Launch, *, deepspeed: bool, gpus: int) -> dict[str, str]:
+    """Environment variables that LLaMA-Factory's launcher reads.
+
+    DeepSpeed and several machines need torchrun, which it starts by itself for more than one GPU only; on a machine
+    without a GPU it would start no process at all.
+    """
+    if launch.ray:
+        return {"USE_RAY": "1"}
+    found = {}
+    if launch.nodes > 1 or deepspeed or (launch.gpus_per_node or 1) > 1:
+        found["FORCE_TORCHRUN"] = "1"
+        if launch.gpus_per_node or not gpus:
+            found["NPROC_PER_NODE"] = str(launch.gpus_per_node or 1)
+    if launch.nodes > 1 and launch.master:
+        host, port = launch.master
+        found |= {
+            "NNODES": str(launch.nodes),
+            "NODE_RANK": str(launch.node_rank),
+            "MASTER_ADDR": host,
+            "MASTER_PORT": str(port),
+        }
+    return found
+
+
+def command_of(python: Path, verb: str, file: Path, overrides: Mapping[str, str]) -> list[str]:
+    """`llamafactory-cli VERB FILE key=value ..`"""
+    cli = python.with_name("llamafactory-cli")
+    start = [str(cli)] if cli.is_file() else [str(python), "-m", "llamafactory.cli"]
+    return [*start, verb, str(file), *(f"{key}={value}" for key, value in overrides.items())]
+
+
+def check_words(command: list[str], environment: Mapping[str, str], gpus: int) -> None:
+    """LLaMA-Factory takes its command apart at spaces where it starts torchrun. Raises InputError for one in a path."""
+    torchrun = "FORCE_TORCHRUN" in environment or (gpus > 1 and "USE_RAY" not in environment)
+    spaced = next((word for word in command[2:] if len(word.split()) != 1), None)
+    if torchrun and spaced:
+        raise InputError(f"a path with a space cannot be given to torchrun: {spaced!r}; choose another --out")
+
+
+def run_child(
+    command: list[str],
+    *,
+    python: Path,
+    environment: Mapping[str, str],
+    log: Path,
+    heard: Callable[[str], None],
+    tick: Callable[[], None],
+    holds: int | None = None,
+) -> int:
+    """Run it to its end, its whole output into `log`; its exit status.
+
+    heard: told each line. tick: called now and then. holds: a descriptor that it keeps open as long as it lives.
+
+    On Ctrl-C (and SIGTERM) the child and its own children are ended, and KeyboardInterrupt goes on.
+    """
+    env = environment_of(python) | {"PYTHONUNBUFFERED": "1"} | dict(environment)
+    with log.open("ab") as written, _terminated():
+        written.write(f"$ {redact(' '.join(command))}\n".encode())
+        written.flush()
+        child = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=() if holds is None else (holds,),
+        )
+        try:
+            _listen(child, written, heard, tick)
+            return child.wait()
+        except BaseException:
+            _end(child, written)
+            raise
+        finally:
+            if child.stdout:
+                child.stdout.close()
+
+
+def _listen(
+    child: subprocess.Popen[bytes], written: BinaryIO, heard: Callable[[str], None], tick: Callable[[], None]
+) -> None:
+    assert child.stdout is not None  # noqa: S101 - it was asked for
+    lines = _Lines(written, heard)
+    with selectors.DefaultSelector() as ready:
+        ready.register(child.stdout, selectors.EVENT_READ)
+        ticked = time.monotonic()
+        while True:
+            if ready.select(_TICK):
+                block = os.read(child.stdout.fileno(), 1 << 16)
+                if not block:
+                    break
+                lines.feed(block)
+            elif child.poll() is not None:
+                break  # a grandchild may keep the pipe open
+            if time.monotonic() - ticked >= _TICK:
+                ticked = time.monotonic()
+                tick()
+    lines.end()
+    tick()
+
+
+class _Lines:
+    """Bytes to lines. What a carriage return overwrites, as progress bars do, is not kept."""
+
+    def __init__(self, written: BinaryIO, heard: Callable[[str], None]) -> None:
+        self._written = written
+        self._heard = heard
+        self._rest = b""
+
+    def feed(self, block: bytes) -> None:
+        *whole, self._rest = (self._rest + block).split(b"\n")
+        for line in whole:
+            self._say(line)
+        head, bar, tail = self._rest.rpartition(b"\r")
+        if bar and tail:
+            self._rest = tail
+        elif bar:
+            self._rest = head.rpartition(b"\r")[2] + bar
+
+    def end(self) -> None:
+        if self._rest.strip():
+            self._say(self._rest)
+        self._rest = b""
+
+    def _say(self, line: bytes) -> None:
+        text = redact(line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace"))
+        self._written.write(f"{text}\n".encode())
+        self._written.flush()
+        self._heard(text)
+
+
+def _end(child: subprocess.Popen[bytes], written: BinaryIO) -> None:
+    """Ask it to end, then make it; it has a session of its own, so its children are meant too."""
+    for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, sent)
+        deadline = time.monotonic() + _GRACE
+        with contextlib.suppress(KeyboardInterrupt):  # pressed again: go on with the next
+            while time.monotonic() < deadline:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    # the pipe is read, or a child that still talks would never end
+                    rest, _ = child.communicate(timeout=_TICK)
+                    written.write(redact((rest or b"").decode(errors="replace")).encode())
+                    break
+        if child.poll() is not None:
+            break
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)  # those that it left behind
+    written.write(b"ended from outside\n")
+
+
+@contextlib.contextmanager
+def _terminated() -> Iterator[None]:
+    """SIGTERM, which a batch system sends, ends a training as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

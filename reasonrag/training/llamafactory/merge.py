@@ -1,0 +1,130 @@
+"""`reasonrag train --merge`: an adapter and its base model become one model, with the adapter's own account of itself.
+
+LLaMA-Factory does it (`llamafactory-cli export`); what it would forget, `reasonrag.json` and the prompts, comes along.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from preference.export.exporting import replacing
+from reasonrag.errors import InputError
+from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
+from reasonrag.training.llamafactory.config_resolution import TEMPLATE, check_for_keys
+from reasonrag.training.llamafactory.environment import find_python
+from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, command_of, run_child
+from reasonrag.training.model_cards import CARD
+from reasonrag.training.model_shapes import ADAPTER_CONFIG
+from reasonrag.training.output_directory import PROMPTS, TRAIN_LOG, TRAIN_YAML, Output, write_json
+from reasonrag.training.progress import Listener, Silent, Watcher, hint_for
+from reasonrag.training.provenance import Provenance, read_provenance
+
+_LOG, _YAML = "export.log", "export.yaml"
+_OURS = (".lock", ".training", _LOG, _YAML)
+"""What a try that failed leaves behind."""
+
+
+class Merged(BaseModel):
+    """What was merged; the object of `train --merge --json`."""
+
+    out: str
+    adapter: str
+    base_model: str
+    files: list[str]
+
+
+def merge(adapter: Path, out: Path | None, changes: list[str], *, watcher: Watcher | None = None) -> Merged:
+    """Merge an adapter. out: a folder that is new or empty. changes: `key=value` for LLaMA-Factory's export.
+
+    Raises InputError before anything is written, TrainingFailed where LLaMA-Factory fails.
+    """
+    watcher = watcher or Silent()
+    out = (out or adapter.with_name(f"{adapter.name}-merged")).resolve()
+    config = _config(adapter, out) | parse_changes(changes)
+    check_for_keys(config)
+    came_from = read_provenance(adapter)
+    base = config["model_name_or_path"]
+    if Path(base).is_absolute() and not Path(base).is_dir():
+        raise InputError(
+            f"{adapter / ADAPTER_CONFIG} names the base model {base}, which is not there; --set model_name_or_path=.."
+        )
+    if out.is_dir() and any(path.name not in _OURS for path in out.iterdir()):
+        raise InputError(f"{out} is not empty; choose another --out")
+    python = find_python()
+    with Output(out).held():
+        _export(python, config, out, watcher)
+        _account(adapter, out, config, came_from)
+    files = sorted(path.name for path in out.iterdir() if path.is_file() and not path.name.startswith("."))
+    return Merged(out=str(out), adapter=str(adapter), base_model=config["model_name_or_path"], files=files)
+
+
+def _config(adapter: Path, out: Path) -> dict[str, Any]:
+    path = adapter / ADAPTER_CONFIG
+    try:
+        told = orjson.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(f"{adapter} is no adapter: there is no {path}") from error
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    base = told.get("base_model_name_or_path") if isinstance(told, dict) else None
+    if not isinstance(base, str) or not base:
+        raise InputError(f"{path} does not say which base model it is of; --set model_name_or_path=..")
+    return {
+        "model_name_or_path": base,
+        "adapter_name_or_path": str(adapter.resolve()),
+        "template": TEMPLATE,
+        "finetuning_type": "lora",
+        "export_dir": str(out),
+        "export_size": 5,
+        "export_device": "cpu",
+    }
+
+
+def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: Watcher) -> None:
+    with replacing(out / _YAML) as file:
+        file.write(as_yaml(dict(config), "What LLaMA-Factory's export read, by reasonrag train --merge.").encode())
+    listener = Listener(watcher, keep=LAST_LINES)
+    watcher.say(f"merging into {out}")
+    status = run_child(
+        command_of(python, "export", out / _YAML, {}),
+        python=python,
+        environment={},
+        log=out / _LOG,
+        heard=listener.heard,
+        tick=lambda: None,
+    )
+    if status != 0:
+        hint = hint_for(list(listener.last))
+        shown = "\n".join(f"  {line[:400]}" for line in list(listener.last)[-12:])
+        raise TrainingFailed(
+            f"LLaMA-Factory's export ended with status {status}. {f'What to do: {hint}. ' if hint else ''}All of its "
+            f"output: {out / _LOG}\nIts last lines:\n{shown}"
+        )
+
+
+def _account(adapter: Path, out: Path, config: Mapping[str, Any], came_from: Provenance | None) -> None:
+    """What the adapter says of itself, said by the merged model."""
+    if came_from:
+        merged = came_from.model_copy(update={"stage": "export", "finetuning_type": "merged"})
+        merged.write(out)
+    if (adapter / PROMPTS).is_dir():
+        shutil.copytree(adapter / PROMPTS, out / PROMPTS)
+    for name in ("metrics.json", "curves.svg", "curves.png"):
+        if (adapter / name).is_file():
+            shutil.copyfile(adapter / name, out / name)
+    for name in ("training.json", TRAIN_YAML, TRAIN_LOG):
+        if (adapter / name).is_file():
+            shutil.copyfile(adapter / name, out / f"adapter-{name}")
+    write_json(out / "merged.json", {"adapter": str(adapter.resolve()), "config": dict(config)})
+    if (adapter / CARD).is_file():
+        text = (adapter / CARD).read_text("utf-8")
+        front, fence, body = text.partition("\n---\n")
+        front = front.replace("library_name: peft", "library_name: transformers")
+        note = f"\nMerged with its base model; what follows was written of the adapter, `{adapter.resolve().name}`.\n"
+        (out / CARD).write_text(f"{front}{fence}{note}{body}", "utf-8")

@@ -1,0 +1,271 @@
+"""What a training's numbers were: `metrics.json`, the drawings `curves.svg` and `curves.png`, and what they warn of.
+
+Reads `trainer_state.json`, which has every number that was logged, from before an interruption too. Decides when they
+look like the collapse that preference training is known for: margins rise because everything becomes unlikely, the
+chosen replies as well, and with them the tags that an agent lives on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from preference.export.exporting import replacing
+from reasonrag.drawing import drawing_style
+
+METRICS, CURVES = "metrics.json", "curves"
+STATE, RESULTS, LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"
+SCHEMA: Final = "reasonrag.metrics/1"
+FALL: Final = 0.25
+"""Of the chosen replies' log-probability, as a share of where it began: more is warned of. Ours."""
+FALL_AT_LEAST: Final = 5.0
+"""Nats below which no fall is."""
+ENOUGH: Final = 50
+"""Points of the training pairs that say something: each is of other pairs, and long replies are less likely."""
+_HIGHER_IS_BETTER = ("eval_rewards/accuracies", "eval_accuracy", "eval_rewards/margins")
+_PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, str]]]]] = (
+    ("loss", (("loss", "training"), ("eval_loss", "validation"))),
+    (
+        "share of pairs ranked as labelled",
+        (
+            ("rewards/accuracies", "training"),
+            ("eval_rewards/accuracies", "validation"),
+            ("eval_accuracy", "validation"),
+        ),
+    ),
+    ("margin of rewards", (("rewards/margins", "training"), ("eval_rewards/margins", "validation"))),
+    (
+        "log-probability of a reply",
+        (
+            ("logps/chosen", "chosen"),
+            ("logps/rejected", "rejected"),
+            ("eval_logps/chosen", "chosen, validation"),
+            ("eval_logps/rejected", "rejected, validation"),
+        ),
+    ),
+)
+
+
+class Extreme(BaseModel):
+    """The best value of a number, and the step after which it was measured."""
+
+    value: float
+    step: int
+
+
+class Metrics(BaseModel):
+    """Content of `metrics.json`; names of numbers are the trainer's."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    schema_version: str = SCHEMA
+    stage: str
+    steps: int
+    """Updates of the weights."""
+    epochs: float | None
+    seconds: float | None
+    """Of the last process; of a training that was interrupted not the whole."""
+    first: dict[str, float]
+    last: dict[str, float]
+    best: dict[str, Extreme]
+    """Of the numbers on held-out rows."""
+    results: dict[str, float]
+    """What the trainer sums up at its end (`all_results.json`)."""
+    warnings: list[str]
+    series: dict[str, list[tuple[int, float]]]
+    """Every number that was logged, by step."""
+
+
+def read_metrics(folder: Path, stage: str) -> Metrics:
+    """The numbers of a training that has ended."""
+    state = _json(folder / STATE)
+    series = _series(state.get("log_history") or _logged(folder / LOG))
+    results = {name: float(value) for name, value in _json(folder / RESULTS).items() if _is_number(value)}
+    return Metrics(
+        stage=stage,
+        steps=int(state.get("global_step") or max((step for each in series.values() for step, _ in each), default=0)),
+        epochs=_number(state.get("epoch")),
+        seconds=results.get("train_runtime"),
+        first={name: each[0][1] for name, each in series.items()},
+        last={name: each[-1][1] for name, each in series.items()},
+        best={
+            name: best
+            for name, each in series.items()
+            if (name == "eval_loss" or name in _HIGHER_IS_BETTER) and (best := _best(name, each))
+        },
+        results=results,
+        warnings=warnings_of(series),
+        series=series,
+    )
+
+
+def write_metrics(metrics: Metrics, folder: Path) -> list[str]:
+    """Write numbers and drawings; names of the files."""
+    with replacing(folder / METRICS) as file:
+        file.write(
+            orjson.dumps(metrics.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        )
+    return [METRICS, *_draw(metrics, folder)]
+
+
+def warnings_of(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:
+    """What the numbers look like that somebody should know before the model is used."""
+    found = []
+    for prefix, where, enough in (("eval_", "of the held-out pairs", 2), ("", "of the training pairs", ENOUGH)):
+        chosen, margins = series.get(f"{prefix}logps/chosen"), series.get(f"{prefix}rewards/margins")
+        if chosen and margins and len(chosen) >= enough:
+            (before, after), (narrow, wide) = _ends(chosen), _ends(margins)
+            if before - after > max(FALL_AT_LEAST, FALL * abs(before)) and wide > narrow:
+                found.append(
+                    f"the chosen replies {where} became less likely (log-probability {before:.1f} to {after:.1f}) "
+                    f"while margins rose ({narrow:.2f} to {wide:.2f}): the format may be collapsing. Look at malformed "
+                    "replies in reasonrag evaluate; a smaller learning_rate, fewer epochs, a larger pref_beta or "
+                    "pref_ftx: 0.1 hold against it"
+                )
+                break
+    losses = series.get("eval_loss")
+    if losses and len(losses) > 2:  # noqa: PLR2004 - two points show no turn
+        step, best = min(losses, key=lambda each: each[1])
+        if losses[-1][1] > best * 1.1:
+            found.append(
+                f"eval_loss was lowest after step {step} ({best:.4f}) and is {losses[-1][1]:.4f} now: overfitting"
+            )
+    found += [
+        f"{name} was no number at some step: the model is spoilt; a smaller learning_rate"
+        for name in ("loss", "eval_loss")
+        if any(not math.isfinite(value) for _, value in series.get(name, ()))
+    ]
+    accuracy = series.get("eval_rewards/accuracies") or series.get("eval_accuracy")
+    if accuracy and accuracy[-1][1] <= 0.5:  # noqa: PLR2004 - what a coin would have
+        found.append(
+            f"of the held-out pairs {accuracy[-1][1]:.0%} are ranked as they are labelled, no more than by chance"
+        )
+    return found
+
+
+def _ends(series: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Means of the first and the last tenth."""
+    size = max(1, len(series) // 10)
+    values = [value for _, value in series]
+    return sum(values[:size]) / size, sum(values[-size:]) / size
+
+
+def _series(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    found: dict[str, dict[int, float]] = {}
+    for record in history:
+        step = record.get("step", record.get("current_steps"))
+        for name, value in record.items():
+            if isinstance(step, int) and name not in ("step", "current_steps", "total_steps") and _is_number(value):
+                found.setdefault(name, {})[step] = float(value)
+    wanted = ("loss", "rewards/", "logps/", "accuracy", "learning_rate", "lr", "kl", "grad_norm")
+    return {
+        name: sorted(each.items())
+        for name, each in found.items()
+        if any(part in name for part in wanted) and not name.endswith(("_per_second", "train_loss"))
+    }
+
+
+def _best(name: str, series: Sequence[tuple[int, float]]) -> Extreme | None:
+    """None where it was no number at any step."""
+    finite = [each for each in series if math.isfinite(each[1])]
+    if not finite:
+        return None
+    step, value = (max if name in _HIGHER_IS_BETTER else min)(finite, key=lambda each: each[1])
+    return Extreme(value=value, step=step)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Empty where there is none."""
+    try:
+        return read_object(path.read_bytes())
+    except OSError:
+        return {}
+
+
+def _logged(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return []
+    return [read_object(line) for line in lines]
+
+
+def read_object(text: bytes) -> dict[str, Any]:
+    """An object as the trainer writes it: Python's JSON, whose numbers may be NaN or Infinity. Empty where it is none,
+    or was broken off."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# -- drawings --------------------------------------------------------------------------------------------------
+
+
+def _draw(metrics: Metrics, folder: Path) -> list[str]:
+    panels = [
+        (title, shown)
+        for title, lines in _PANELS
+        if (shown := [(metrics.series[name], label, name) for name, label in lines if name in metrics.series])
+    ]
+    if not panels:
+        return []
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = []
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    with rc_context(drawing_style(ink="#222222", line="#d5d5d5", size=10)):
+        figure = Figure(figsize=(4.6 * columns, 3.1 * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        for number, (title, lines) in enumerate(panels, start=1):
+            _panel(figure.add_subplot(rows, columns, number), title, lines)
+        for kind, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 120})):
+            with replacing(folder / f"{CURVES}.{kind}") as file:
+                figure.savefig(file, format=kind, facecolor="white", **options)
+            names.append(f"{CURVES}.{kind}")
+    return names
+
+
+def _panel(axes: Any, title: str, lines: Sequence[tuple[Sequence[tuple[int, float]], str, str]]) -> None:
+    colours = {"rejected": "#c0504d", "validation": "#d98a1f"}
+    for series, label, name in lines:
+        held_out = name.startswith("eval_")
+        colour = (
+            colours["rejected"]
+            if "rejected" in label
+            else colours["validation"]
+            if label == "validation"
+            else "#2f6fab"
+        )
+        axes.plot(
+            [step for step, _ in series],
+            [value for _, value in series],
+            label=label,
+            color=colour,
+            linestyle="--" if held_out else "-",
+            marker="o" if held_out or len(series) < 12 else None,  # noqa: PLR2004 - points of a short line are seen
+            markersize=3.5,
+            linewidth=1.5,
+        )
+    axes.set_title(title, fontsize=10.5, loc="left")
+    axes.set_xlabel("step")
+    axes.legend(fontsize=8.5)
+    axes.xaxis.get_major_locator().set_params(integer=True)

@@ -1,0 +1,184 @@
+"""A training's output directory: what stands in it beside the model, and whether the same command may go on there.
+
+    train.yaml        what LLaMA-Factory reads
+    training.json     how that came about, what was launched, and how far it got
+    reasonrag.json    what the model was trained on and how it must be asked (`reasonrag.training.provenance`)
+    prompts/          the prompts it must be asked with
+    train.log         everything that LLaMA-Factory said
+    checkpoint-N/, model files, trainer_log.jsonl, trainer_state.json, ..   LLaMA-Factory's own
+    metrics.json, curves.svg, curves.png, README.md   written at the end
+
+Decides what a changed configuration is and which checkpoint a training goes on from. Knows nothing of processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from preference.export.exporting import INDENTED, replacing
+from preference.records import first_error
+from reasonrag.agent.prompting import Prompts
+from reasonrag.errors import InputError
+from reasonrag.exploration.run_directory import changed_keys, only_writer
+
+TRAINING, TRAIN_YAML, TRAIN_LOG, PROMPTS = "training.json", "train.yaml", "train.log", "prompts"
+SCHEMA: Final = "reasonrag.training/1"
+_CHILD_LOCK = ".training"
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+_MODEL_FILES = ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
+_OF_AN_EARLIER_TRY = ("trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json")
+AGENT_PROMPTS: Final = ("think", "read", "conclude", "repair")
+"""Those that a running agent uses."""
+
+
+class Record(BaseModel):
+    """Content of `training.json`."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    schema_version: Literal["reasonrag.training/1"] = SCHEMA
+    state: Literal["started", "trained", "finished"]
+    """started: perhaps interrupted. trained: LLaMA-Factory has ended well. finished: numbers and card are written."""
+    config: str
+    """Name of the configuration it began with."""
+    decides: dict[str, Any]
+    """What makes it this training: another value of any of these is another training."""
+    config_hash: str
+    requested: str
+    """Hash of what was asked for, before LLaMA-Factory was; see `running`."""
+    resolved: dict[str, Any]
+    """What LLaMA-Factory reads, as in `train.yaml`."""
+    settings: dict[str, Any]
+    data: dict[str, Any]
+    lengths: dict[str, Any]
+    notes: list[str]
+    set_aside: list[str]
+    """Objections that were let pass, as flags."""
+    command: list[str]
+    environment: dict[str, str]
+    """Variables that were set for LLaMA-Factory's launcher."""
+    python: str
+    versions: dict[str, str]
+    gpus: list[str]
+    started: str
+    ended: str | None = None
+    resumed_from: list[str] = []
+    """Checkpoints that it went on from, in order."""
+
+
+class Output:
+    """An output directory, locked while it is open. rank: of this machine; others than 0 write into a folder of their
+    own."""
+
+    def __init__(self, folder: Path, *, rank: int = 0) -> None:
+        self.folder = folder
+        self.own = folder if rank == 0 else folder / f"node-{rank}"
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """The right to train there; a descriptor that the child inherits, so that one that outlives us keeps it.
+
+        Raises InputError where another process trains there, or nothing can be written.
+        """
+        with ExitStack() as held:
+            try:
+                held.enter_context(only_writer(self.own))
+                lock = held.enter_context((self.own / _CHILD_LOCK).open("wb"))
+            except InputError as error:
+                raise InputError(
+                    f"another reasonrag trains into {self.own}; wait for it, or choose another --out"
+                ) from error
+            except OSError as error:
+                raise InputError(f"cannot write {self.own}: {error.strerror}") from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(
+                    f"a LLaMA-Factory whose reasonrag was killed still trains into {self.own}; wait for it or end it, "
+                    "then run this again"
+                ) from error
+            yield lock.fileno()
+
+    def record(self) -> Record | None:
+        """What stands there; None in a folder that no training has begun in. Raises InputError where it is damaged."""
+        path = self.folder / TRAINING
+        try:
+            return Record.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from error
+        except ValidationError as error:
+            raise InputError(f"{path} is damaged ({first_error(error)}); choose another --out") from error
+
+    def check(self, decides: Mapping[str, Any]) -> Record | None:
+        """The training that stands there, if it is this one. Raises InputError where it is another."""
+        found = self.record()
+        if found is None:
+            if self.folder.is_dir() and (taken := _occupied(self.folder)):
+                raise InputError(
+                    f"{self.folder} holds {taken}, which no reasonrag train has written; choose another --out"
+                )
+            return None
+        changed = changed_keys(found.decides, dict(decides))
+        if changed:
+            more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
+            raise InputError(
+                f"{self.folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another --out, or "
+                "remove the folder to train anew"
+            )
+        return found
+
+    def last_checkpoint(self) -> Path | None:
+        """The newest one that was written to its end."""
+        found = [
+            (int(match[1]), path)
+            for path in self.folder.glob("checkpoint-*")
+            if (match := _CHECKPOINT.fullmatch(path.name)) and (path / "trainer_state.json").is_file()
+        ]
+        return max(found)[1] if found else None
+
+    def begin_anew(self) -> None:
+        """Remove the numbers of a try that came to no checkpoint, so that they are not taken for those of the next."""
+        for name in _OF_AN_EARLIER_TRY:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def write_record(self, record: Record) -> None:
+        write_json(self.own / TRAINING, record.model_dump(mode="json"))
+
+    def write_config(self, text: str) -> Path:
+        with replacing(self.own / TRAIN_YAML) as file:
+            file.write(text.encode())
+        return self.own / TRAIN_YAML
+
+    def write_prompts(self, prompts: Prompts) -> None:
+        """The folder takes its place as a whole."""
+        scratch = self.folder / f".{PROMPTS}"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        for name in AGENT_PROMPTS:
+            (scratch / f"{name}.txt").write_text(f"{getattr(prompts, name)}\n", "utf-8")
+        shutil.rmtree(self.folder / PROMPTS, ignore_errors=True)
+        scratch.rename(self.folder / PROMPTS)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    with replacing(path) as file:
+        file.write(orjson.dumps(content, option=INDENTED))
+
+
+def _occupied(folder: Path) -> str | None:
+    """A model or checkpoint of somebody else's."""
+    for path in sorted(folder.iterdir()):
+        if path.name in _MODEL_FILES or _CHECKPOINT.fullmatch(path.name):
+            return path.name
+    return None

@@ -1,0 +1,120 @@
+"""What must be the same where a data set is made, trained on and evaluated: above all the renderer of its prompts.
+
+Reads what a data set says of itself and compares; knows neither trainers nor evaluations. A model that is asked in
+other words, with more passages or with fewer steps than it was trained on is not the model that was trained.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from preference.candidates import MalformedCandidatesError, Origin, QuestionRecord, read_lines
+from preference.export.exporting import QUESTIONS
+from preference.export.formats import PAIRS_FILE
+from reasonrag.agent.prompting import Prompts, renderer_hash
+from reasonrag.errors import InputError
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Under which the steps of a data set were taken; each with every value that occurs, None where it is not known.
+
+    renderer: the one that all with a known one share; None where none is known. warnings: what could not be checked.
+    """
+
+    renderer: str | None
+    top_k: tuple[int | None, ...] = ()
+    retriever: tuple[str | None, ...] = ()
+    max_steps: tuple[int | None, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+
+def check_renderer(data_set: Path, prompts: Prompts | None = None) -> Conditions:
+    """What a data set was made under, if all of it was rendered alike, and as `prompts` would render it.
+
+    data_set: folder of `pairs`, whole, or no more than its RAG_ProGuide.json. prompts: those that a model will be asked
+    with; None where nothing will be asked. Raises InputError for a mixture of renderers, for another renderer than that
+    of the prompts, and for a folder that cannot be read.
+    """
+    origins = _origins(data_set)
+    known = _renderers(origins)
+    if len(known) > 1:
+        counts = ", ".join(f"{renderer} ({number:,})" for renderer, number in known.items())
+        raise InputError(
+            f"{data_set} mixes prompts of {len(known)} renderers: {counts}. A model can be asked by one only: "
+            "make one data set of the runs of each, with reasonrag pairs"
+        )
+    renderer = next(iter(known), None)
+    asked = None if prompts is None else renderer_hash(prompts)
+    if renderer and asked and renderer != asked:
+        raise InputError(
+            f"{data_set} has prompts of renderer {renderer}, and the model would be asked by {asked}: it would see "
+            "other words than it was trained on. Give --prompts DIR, the prompts its runs were made with, and use the "
+            "version of reasonrag that summary.json names; or make the data anew, with reasonrag generate"
+        )
+    return Conditions(
+        renderer=renderer,
+        top_k=_values(origins, "top_k"),
+        retriever=_values(origins, "retriever"),
+        max_steps=_values(origins, "max_steps"),
+        warnings=_warnings(data_set, origins, asked),
+    )
+
+
+def _warnings(data_set: Path, origins: Counter[Origin], asked: str | None) -> tuple[str, ...]:
+    unknown = sum(number for origin, number in origins.items() if origin.renderer is None)
+    if not unknown:
+        return ()
+    things = "questions" if (data_set / QUESTIONS).is_file() else "rows"
+    compared = f", and cannot be compared with {asked}" if asked else ""
+    warning = (
+        f"{data_set} does not say what rendered the prompts of {unknown:,} of its {origins.total():,} {things}: they "
+        f"were imported or made by an older version{compared}. Look at one before you train: its system turn is what "
+        "the model must be asked with"
+    )
+    return (warning,)
+
+
+def _origins(data_set: Path) -> Counter[Origin]:
+    """Where the questions of a data set come from, or its rows where there is nothing but rows."""
+    try:
+        if (data_set / QUESTIONS).is_file():
+            return Counter(
+                question.origin for question in read_lines(data_set / QUESTIONS, QuestionRecord) if not question.error
+            )
+        return Counter(map(_origin_of, orjson.loads((data_set / PAIRS_FILE).read_bytes())))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{data_set} has neither {QUESTIONS} nor {PAIRS_FILE}; give a folder that reasonrag pairs wrote"
+        ) from error
+    except OSError as error:
+        raise InputError(f"cannot read {data_set}: {error.strerror}") from error
+    except MalformedCandidatesError as error:
+        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{data_set / PAIRS_FILE} is no list of rows; give a folder that reasonrag pairs wrote"
+        ) from error
+
+
+def _origin_of(row: dict[str, Any]) -> Origin:
+    return Origin(dataset="", split="", renderer=row.get("renderer"))
+
+
+def _renderers(origins: Counter[Origin]) -> dict[str, int]:
+    """How many questions each known renderer has, the most first."""
+    numbers: Counter[str] = Counter()
+    for origin, number in origins.items():
+        if origin.renderer is not None:
+            numbers[origin.renderer] += number
+    return dict(numbers.most_common())
+
+
+def _values(origins: Counter[Origin], name: str) -> tuple[Any, ...]:
+    found = {getattr(origin, name) for origin in origins}
+    return tuple(sorted(found - {None})) + ((None,) if None in found else ())

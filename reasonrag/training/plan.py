@@ -1,0 +1,222 @@
+"""Everything that is settled and looked at before a training is started: from settings to what may be launched.
+
+Decides the order, what costs least to find out first; what speaks against a training is the matter of `refusals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from reasonrag.agent.prompting import Prompts, load_prompts
+from reasonrag.curation.blockers import Objection, check
+from reasonrag.errors import InputError, ReasonragError
+from reasonrag.training import preflight
+from reasonrag.training.hardware import Stock
+from reasonrag.training.llamafactory.config_files import find_config, parse_changes
+from reasonrag.training.llamafactory.config_resolution import Resolution, decides, folders_of, hash_of, resolve_config
+from reasonrag.training.llamafactory.data import AskedQuestions, TrainingData, questions_asked, read_data, rows_in
+from reasonrag.training.llamafactory.environment import find_python
+from reasonrag.training.llamafactory.inspection import Inspection, inspect
+from reasonrag.training.llamafactory.launcher import Launch, check_words, command_of, read_master, variables
+from reasonrag.training.output_directory import Output
+from reasonrag.training.parity import Conditions
+from reasonrag.training.preflight import BaseFacts, Noticed
+from reasonrag.training.provenance import Asked, Provenance, read_provenance
+from reasonrag.training.settings import TrainSettings
+
+
+@dataclass
+class Prepared:
+    """A training that may be started. objections: those that stand (of a dry run). aside: those that were let pass."""
+
+    resolution: Resolution
+    data: TrainingData
+    prompts: Prompts
+    base: BaseFacts
+    conditions: Conditions
+    python: Path
+    stock: Stock
+    launch: Launch
+    provenance: Provenance
+    lengths: dict[str, Any]
+    decides: dict[str, Any]
+    requested: str
+    notes: list[str]
+    aside: list[Objection]
+    objections: list[Objection]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.resolution.config
+
+    @property
+    def environment(self) -> dict[str, str]:
+        deepspeed = bool(self.config.get("deepspeed"))
+        return variables(self.launch, deepspeed=deepspeed, gpus=len(self.stock.devices))
+
+    def command(self, file: Path, overrides: Mapping[str, str]) -> list[str]:
+        return command_of(self.python, "train", file, overrides)
+
+    @property
+    def facts_of_data(self) -> dict[str, Any]:
+        return {
+            "directory": str(self.data.directory.resolve()),
+            "stage": self.resolution.stage,
+            "dataset": self.resolution.entry.name,
+            "eval_dataset": self.resolution.validation.name if self.resolution.validation else None,
+            "rows": rows_in(self.resolution.entry),
+            "eval_rows": rows_in(self.resolution.validation) if self.resolution.validation else None,
+            "sha256": hashes_of(self.resolution, self.data),
+        }
+
+
+def prepare(config: str, settings: TrainSettings, *, strict: bool) -> Prepared:
+    """Settle and look at everything. strict: refuse where objections stand. Raises InputError."""
+    launch = launch_of(settings)
+    resolution, data = resolve_settings(config, settings)
+    requested = requested_hash(resolution, data)
+    prompts, base, found = load_prompts(settings.prompts), preflight.look_at_base(resolution.config), Noticed()
+    asked = questions_asked(data, resolution.entry)
+    preflight.look_at_rows(resolution.entries, data, asked, found)
+    preflight.look_at_audit(preflight.audit_of(data, found), found)
+    conditions = preflight.look_at_prompts(data, prompts, base, found, allow_other="renderer" in settings.allow)
+    preflight.look_at_config(resolution.config, base, found)
+    if strict:  # at once, before LLaMA-Factory takes its time to be asked
+        _standing(found.objections, settings, strict=True)
+        _check_output(resolution, data, base)
+    python = find_python()
+    inspection = _inspected(python, resolution)
+    stock, judgement = inspection.stock, inspection.configs["train"]
+    if settings.ray:
+        workers = settings.nodes * (settings.gpus_per_node or len(stock.devices) or 1)
+        resolution.config.setdefault("ray_num_workers", workers)
+    preflight.look_at_packages(resolution.config, stock, found)
+    if settings.ray and not stock.has("ray"):
+        found.object("no_ray", "--ray needs ray beside LLaMA-Factory (pip install 'ray[default]' there)")
+    preflight.look_at_judgement(resolution.config, judgement, found)
+    lengths = preflight.settle_cutoff(resolution, data, judgement, found)
+    standing = _standing(found.objections, settings, strict=strict)
+    decided = decides(resolution.config, hashes_of(resolution, data)) | _base_of(base)
+    prepared = Prepared(
+        resolution=resolution,
+        data=data,
+        prompts=prompts,
+        base=base,
+        conditions=conditions,
+        python=python,
+        stock=stock,
+        launch=launch,
+        provenance=_provenance(
+            resolution, data, base, asked, conditions=conditions, stock=stock, config_hash=hash_of(decided)
+        ),
+        lengths=lengths,
+        decides=decided,
+        requested=requested,
+        notes=[*resolution.notes, *found.notes],
+        aside=[each for each in found.objections if each not in standing],
+        objections=standing,
+    )
+    Output(resolution.out).check(decided)
+    command = prepared.command(resolution.out / "train.yaml", {})
+    check_words(command, prepared.environment, len(stock.devices))
+    return prepared
+
+
+def resolve_settings(config: str, settings: TrainSettings) -> tuple[Resolution, TrainingData]:
+    """The configuration against the data. Raises InputError."""
+    if settings.data is None:
+        raise InputError("--data is needed: a folder that reasonrag pairs wrote")
+    file, changes = find_config(config), parse_changes(settings.set)
+    data = read_data(settings.data)
+    return resolve_config(file, changes, data, out=settings.out), data
+
+
+def _inspected(python: Path, resolution: Resolution) -> Inspection:
+    """Raises ReasonragError where LLaMA-Factory itself does not work there."""
+    inspection = inspect(python, {"train": (resolution.config, resolution.countable)})
+    if inspection.failure:
+        raise ReasonragError(f"LLaMA-Factory does not work at {python}; see reasonrag doctor. {inspection.failure}")
+    return inspection
+
+
+def _provenance(
+    resolution: Resolution,
+    data: TrainingData,
+    base: BaseFacts,
+    asked: AskedQuestions,
+    *,
+    conditions: Conditions,
+    stock: Stock,
+    config_hash: str,
+) -> Provenance:
+    """What the model will say of itself, all that its base was trained on included."""
+    before = [*(name for each in base.came_from for name in each.data), str(data.directory.resolve())]
+    return Provenance(
+        base_model=resolution.base_model,
+        stage=resolution.stage,
+        finetuning_type=resolution.finetuning_type,
+        asked=Asked.of(conditions),
+        data=list(dict.fromkeys(before)),
+        splits=sorted({*asked.by_split, *(name for each in base.came_from for name in each.splits)}),
+        questions=sorted({*asked.keys, *(key for each in base.came_from for key in each.questions)}),
+        config_hash=config_hash,
+        versions=stock.named | {"reasonrag": version("reasonrag")},
+    )
+
+
+def requested_hash(resolution: Resolution, data: TrainingData) -> str:
+    """Names a training by what is known without asking LLaMA-Factory: all but the cutoff that follows from the rows."""
+    base = [found.config_hash for folder in folders_of(resolution.config) if (found := read_provenance(folder))]
+    cutoff = {} if resolution.chosen_cutoff else {"cutoff_len": "of the rows"}
+    return hash_of(decides(resolution.config | cutoff, hashes_of(resolution, data)) | {"base": base})
+
+
+def _check_output(resolution: Resolution, data: TrainingData, base: BaseFacts) -> None:
+    """Refuse an output that has another training, as far as that can be known before the cutoff is."""
+    output = Output(resolution.out)
+    record = output.record()
+    known = record.decides.get("cutoff_len") if record and not resolution.chosen_cutoff else None
+    config = resolution.config | ({"cutoff_len": known} if known else {})
+    output.check(decides(config, hashes_of(resolution, data)) | _base_of(base))
+
+
+def hashes_of(resolution: Resolution, data: TrainingData) -> dict[str, str]:
+    """Of the files of rows that are used, by name."""
+    return {name: digest for entry in resolution.entries for name, digest in data.hashed(entry).items()}
+
+
+def launch_of(settings: TrainSettings) -> Launch:
+    master = read_master(settings.master, settings.nodes if not (settings.slurm or settings.ray) else 1)
+    if settings.slurm and settings.ray:
+        raise InputError("--slurm and --ray exclude each other: a Ray cluster is there already")
+    if settings.nodes > 1 and settings.node_rank is None and not (settings.slurm or settings.ray):
+        raise InputError("--nodes needs --node-rank, the number of this machine: 0 on the first, 1 on the next")
+    if (settings.node_rank or 0) >= settings.nodes:
+        raise InputError(
+            f"--node-rank {settings.node_rank}: of {settings.nodes} machines the last is {settings.nodes - 1}"
+        )
+    return Launch(settings.nodes, settings.node_rank or 0, master, settings.gpus_per_node, settings.ray)
+
+
+def _standing(found: list[Objection], settings: TrainSettings, *, strict: bool) -> list[Objection]:
+    """Objections that nobody let pass; of strict ones there are none. Raises InputError."""
+    if strict:
+        check(found, allow=settings.allow, allow_eval=settings.allow_eval, therefore="not trained")
+        return []
+    standing = []
+    for each in found:
+        try:
+            check([each], allow=settings.allow, allow_eval=settings.allow_eval)
+        except InputError:
+            standing.append(each)
+    return standing
+
+
+def _base_of(base: BaseFacts) -> dict[str, Any]:
+    """What tells a base model that was trained again under the same path from the one before."""
+    hashes = [each.config_hash for each in base.came_from]
+    return {"base_trained_by": hashes} if hashes else {}

@@ -1,0 +1,311 @@
+"""What would go wrong in a training, found before anything is spent.
+
+Two ways to say no. An InputError where the training could not run or would not be what it says; an objection, which
+`--allow NAME` sets aside, where somebody may know better. Facts come from the data set, the base model's folder and
+LLaMA-Factory's own judgement (`inspection`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from reasonrag.agent.prompting import Prompts, renderer_hash
+from reasonrag.curation.audit.audit import audit, read_audit
+from reasonrag.curation.audit.cutoffs import advised_cutoff, cutoff
+from reasonrag.curation.audit.report import AUDIT, AuditReport
+from reasonrag.curation.blockers import Objection, of_evaluation
+from reasonrag.curation.tokens import token_counter
+from reasonrag.errors import InputError
+from reasonrag.training.hardware import Stock, needed
+from reasonrag.training.llamafactory.config_resolution import TEMPLATE, Resolution, folders_of
+from reasonrag.training.llamafactory.data import RANKED, AskedQuestions, Entry, TrainingData, rows_in
+from reasonrag.training.llamafactory.inspection import Judgement
+from reasonrag.training.model_shapes import ADAPTER_CONFIG
+from reasonrag.training.parity import Conditions, check_renderer
+from reasonrag.training.provenance import Provenance, read_provenance
+
+QWEN2: Final = "qwen2"
+"""`model_type` of Qwen2 and Qwen2.5 in config.json."""
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass
+class Noticed:
+    """objections: what speaks against it. notes: what somebody should know."""
+
+    objections: list[Objection] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def object(self, name: str, what: str) -> None:
+        self.objections.append(Objection("--allow", name, what))
+
+
+@dataclass(frozen=True)
+class BaseFacts:
+    """What a training begins with. config: of its config.json, empty where it is not here. came_from: what its folders
+    say of themselves, oldest first."""
+
+    name: str
+    config: Mapping[str, Any]
+    came_from: tuple[Provenance, ...]
+
+
+# -- before LLaMA-Factory is asked -----------------------------------------------------------------------------
+
+
+def look_at_base(settings: Mapping[str, Any]) -> BaseFacts:
+    """settings: a configuration. Raises InputError for a path that does not exist, or is no model."""
+    for key in ("model_name_or_path", "adapter_name_or_path", "ref_model"):
+        for name in str(settings.get(key) or "").split(","):
+            if name:
+                _check_place(key, name)
+    name = str(settings.get("model_name_or_path") or "")
+    base = Path(name).expanduser()
+    if name and (base / ADAPTER_CONFIG).is_file() and not (base / "config.json").is_file():
+        raise InputError(
+            f"{base} is an adapter, no whole model. To go on with it: --set model_name_or_path=ITS_BASE --set "
+            f"adapter_name_or_path={base}; or merge it first: reasonrag train --merge {base} --out {base}-merged"
+        )
+    config: Any = {}
+    if name and base.is_dir():
+        try:
+            config = orjson.loads((base / "config.json").read_bytes())
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise InputError(f"{base} is no model: it has no config.json that can be read") from error
+    known = tuple(found for folder in folders_of(settings) if (found := read_provenance(folder)))
+    return BaseFacts(name, config if isinstance(config, dict) else {}, known)
+
+
+def _check_place(key: str, name: str) -> None:
+    """A folder that is there, or something that can be a name on the Hub."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return
+    if path.is_file():
+        raise InputError(f"{key}: {name} is a file; give the folder of the model")
+    first = name.partition("/")[0]
+    if not _HUB_NAME.fullmatch(name) or first in (".", "..") or ("/" in name and Path(first).is_dir()):
+        raise InputError(f"{key}: there is no model at {name}. Give a folder that exists, or a name on the Hub")
+
+
+def look_at_rows(entries: Sequence[Entry], data: TrainingData, asked: AskedQuestions, found: Noticed) -> None:
+    """Descriptions and rows that are wrong, rows that are not those that were audited, and evaluation questions.
+
+    entries: that which is trained on, and the one that is held out. Raises InputError where there is no row.
+    """
+    for entry in entries:
+        if not entry.as_pairs_writes_it:
+            found.object(
+                "description",
+                f"dataset_info.json describes {entry.name} otherwise than reasonrag pairs does, so that roles or turns "
+                "may be read wrongly",
+            )
+        if data.changed(entry):
+            found.object("changed_rows", f"{entry.file} has changed since it was written and audited")
+    if rows_in(entries[0]) == 0:
+        raise InputError(f"{entries[0].file} has no rows, so there is nothing to train on")
+    found.objections += of_evaluation(asked.by_split, asked.in_evaluation)
+    if not asked.keys:
+        found.notes.append(
+            f"{data.directory} does not say which questions it is of, so no evaluation can tell that it asks them again"
+        )
+    elif not asked.checked:
+        found.notes.append("nobody looked for these questions in evaluation sets (reasonrag pairs --eval does)")
+
+
+def look_at_audit(report: AuditReport | None, found: Noticed) -> None:
+    """Errors of an audit, if there is one."""
+    for check in report.errors if report else ():
+        found.object(check.name, f"the audit has an error: {check.finds} ({check.count:,} rows)")
+
+
+def audit_of(data: TrainingData, found: Noticed) -> AuditReport | None:
+    """The audit of the pairs, made and written now where there is none; None for a data set without pairs."""
+    if (data.directory / AUDIT).is_file():
+        return read_audit(data.directory)
+    try:
+        report = audit(data.directory, out=data.directory)
+    except (InputError, OSError) as error:
+        found.notes.append(f"its rows could not be audited: {error}")
+        return None
+    found.notes.append(f"{data.directory} had no audit, so it was audited now")
+    return report
+
+
+def look_at_prompts(
+    data: TrainingData, prompts: Prompts, base: BaseFacts, found: Noticed, *, allow_other: bool
+) -> Conditions:
+    """How the model will have to be asked; other prompts than those of its data are objected to."""
+    conditions = check_renderer(data.directory)
+    asked = renderer_hash(prompts)
+    if conditions.renderer and conditions.renderer != asked:
+        if not allow_other:
+            check_renderer(data.directory, prompts)
+        found.object("renderer", f"its prompts are of renderer {conditions.renderer}, ours of {asked}")
+    found.notes += conditions.warnings
+    for origin in base.came_from:
+        before = origin.asked.renderer
+        if before and conditions.renderer and before != conditions.renderer:
+            found.object(
+                "base_renderer",
+                f"{base.name} was trained ({origin.stage}) on prompts of renderer {before}, these data have "
+                f"{conditions.renderer}: it would have to learn other prompts",
+            )
+    return conditions
+
+
+def look_at_config(config: Mapping[str, Any], base: BaseFacts, found: Noticed) -> None:
+    """Keys that do not go together, and traps that cost a training. Raises InputError for what cannot be meant."""
+    stage = config.get("stage")
+    if config.get("packing") and stage != "sft":
+        raise InputError(f"packing is for stage sft only, this is {stage}: --set packing=null")
+    if config.get("val_size"):
+        if config.get("eval_dataset"):
+            raise InputError(
+                f"val_size and eval_dataset exclude each other, and {config['eval_dataset']} has other questions "
+                "than the training: --set val_size=null"
+            )
+        found.object(
+            "val_size",
+            "val_size takes validation rows at random, so they share questions and states with those trained on; "
+            "reasonrag pairs --validation keeps whole questions back",
+        )
+    template = str(config.get("template", ""))
+    is_qwen2 = base.config.get("model_type") == QWEN2 or "qwen2.5" in base.name.lower()
+    if template == "qwen2_5":
+        raise InputError(f"template: there is no qwen2_5; that of Qwen2.5 is {TEMPLATE}: --set template={TEMPLATE}")
+    if not template:
+        raise InputError(f"no template is named: that of Qwen2.5 is {TEMPLATE}: --set template={TEMPLATE}")
+    if is_qwen2 and template != TEMPLATE:
+        found.object("template", f"template {template} is not that of Qwen2.5, which is {TEMPLATE}")
+    if config.get("save_strategy") == "no":
+        found.notes.append("save_strategy: no: an interrupted training starts anew")
+    elif config.get("save_only_model"):
+        found.notes.append("save_only_model: checkpoints lack the optimizer, so an interrupted training starts anew")
+    if stage == "rm":
+        found.notes.append("LLaMA-Factory resumes no reward model: interrupted, it starts anew")
+    positions = base.config.get("max_position_embeddings")
+    cutoff_len = config.get("cutoff_len")
+    if isinstance(positions, int) and isinstance(cutoff_len, int) and cutoff_len > positions:
+        found.object(
+            "beyond_context", f"cutoff_len {cutoff_len:,} is more than the {positions:,} positions of the model"
+        )
+
+
+# -- what LLaMA-Factory says -----------------------------------------------------------------------------------
+
+
+def look_at_packages(config: Mapping[str, Any], stock: Stock, found: Noticed) -> None:
+    """What a configuration needs and is not there."""
+    for package, key in needed(config).items():
+        if not stock.has(package):
+            found.object(
+                f"no_{package.replace('-', '_')}",
+                f"the configuration has `{key}`, which needs {package}; it is not beside LLaMA-Factory: pip install it "
+                "there",
+            )
+
+
+def look_at_judgement(config: Mapping[str, Any], judgement: Judgement, found: Noticed) -> None:
+    """Raises InputError for a configuration that its own parser does not take."""
+    for key, nearest in judgement.unknown.items():
+        hint = f"; did you mean {nearest}?" if nearest else ""
+        raise InputError(f"LLaMA-Factory has no argument {key!r}{hint}")
+    if judgement.nearest_template is not None:
+        raise InputError(f"LLaMA-Factory has no template {config.get('template')!r}; that of Qwen2.5 is {TEMPLATE}")
+    if judgement.error:
+        raise InputError(f"LLaMA-Factory does not take this configuration: {judgement.error}")
+    tokenizer, model = judgement.tokenizer, config.get("model_name_or_path")
+    if tokenizer is None:
+        found.notes.append(f"the tokenizer of {model} is not on this machine, so its chat template was not looked at")
+        return
+    if not tokenizer.chat_template:
+        found.object(
+            "chat_template",
+            f"the tokenizer of {model} has no chat template, so no server can ask it",
+        )
+    if tokenizer.split_specials:
+        found.object(
+            "special_tokens",
+            f"{' and '.join(tokenizer.split_specials)} are no single tokens for {model}, so turns have "
+            f"no ends in template {TEMPLATE}",
+        )
+
+
+def settle_cutoff(resolution: Resolution, data: TrainingData, judgement: Judgement, found: Noticed) -> dict[str, Any]:
+    """Fill `cutoff_len` in, or look at what the chosen one cuts; what is known of the lengths, for the record."""
+    prompt, reply, counted_by = _lengths(resolution, data, judgement, found)
+    if prompt is None or reply is None or not len(prompt):
+        resolution.notes.append("the lengths of its rows are not known, so cutoff_len stays as it is")
+        return {"cutoff_len": resolution.config.get("cutoff_len"), "counted_by": None}
+    advised = advised_cutoff(prompt, reply)
+    if not resolution.chosen_cutoff:
+        before = resolution.config.get("cutoff_len")
+        resolution.config["cutoff_len"] = advised
+        was = f" (was {before:,})" if isinstance(before, int) and before != advised else ""
+        resolution.notes.append(f"cutoff_len: {advised:,}, the smallest that cuts no row{was}; tokens by {counted_by}")
+    chosen = resolution.config["cutoff_len"]
+    if not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 1:
+        raise InputError(f"cutoff_len must be a whole number of tokens, not {chosen!r}")
+    cut = cutoff(prompt, reply, chosen)
+    longest = int((prompt + reply).max())
+    if cut.prompt_cut:
+        found.object(
+            "truncated_prompts",
+            f"cutoff_len {chosen:,} cuts the end of {cut.prompt_cut:,} prompts ({100 * cut.prompt_cut_share:.1f} % of "
+            f"{len(prompt):,} rows, of up to {longest:,} tokens): the question and the turn that asks for a reply are "
+            f"lost. --set cutoff_len={advised} cuts nothing, and so does leaving it out",
+        )
+    elif cut.truncated:
+        found.object(
+            "truncated_replies",
+            f"cutoff_len {chosen:,} cuts the end of {cut.truncated:,} replies of rows of up to {longest:,} tokens; "
+            f"--set cutoff_len={advised} cuts nothing",
+        )
+    return {
+        "cutoff_len": chosen,
+        "advised_cutoff": advised,
+        "longest_row": longest,
+        "rows": len(prompt),
+        "prompts_cut": cut.prompt_cut,
+        "rows_cut": cut.truncated,
+        "counted_by": counted_by,
+    }
+
+
+def _lengths(
+    resolution: Resolution, data: TrainingData, judgement: Judgement, found: Noticed
+) -> tuple[Any, Any, str | None]:
+    """Tokens of prompts and longer replies: by the model's own tokenizer where it is here, else as the audit does."""
+    if judgement.lengths is not None:
+        return _array(judgement.lengths.prompt), _array(judgement.lengths.reply), "the model's own tokenizer"
+    rows = resolution.countable
+    if rows is None and resolution.stage in RANKED:
+        rows = next((each.countable for each in data.entries.values() if each.ranked and each.countable), None)
+    if rows is None or not all(Path(file).is_file() for file in rows.files):
+        return None, None, None
+    from preference import Message
+
+    counter, warnings = token_counter(None)
+    found.notes += warnings
+    counted: dict[tuple[str, str], int] = {}
+    prompts, replies = [], []
+    for row in (row for file in rows.files for row in orjson.loads(Path(file).read_bytes())):
+        asked = str(row.get(rows.system) or ""), str(row.get(rows.prompt) or "")
+        if asked not in counted:
+            turns = (Message(role="system", content=asked[0]), Message(role="user", content=asked[1]))
+            counted[asked] = counter.prompt(turns)
+        prompts.append(counted[asked])
+        replies.append(max(counter.reply(str(row.get(name) or "")) for name in rows.replies))
+    return _array(prompts), _array(replies), counter.name
+
+
+def _array(values: list[int]) -> Any:
+    return np.asarray(values, dtype=np.int64)

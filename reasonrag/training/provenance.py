@@ -1,0 +1,142 @@
+"""Where a model comes from: what a training writes into the model's folder, and an evaluation reads back.
+
+Decides the file, `reasonrag.json`, and what it has to say so that a model is asked the way it was trained and never on
+questions that it was trained on. Knows neither trainers nor evaluations; see `parity` for data sets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from preference.candidates import QuestionRecord, is_training_split, question_key, read_lines
+from preference.export.exporting import INDENTED, QUESTIONS, replacing
+from preference.records import first_error
+from reasonrag.errors import InputError
+from reasonrag.training.parity import Conditions
+
+PROVENANCE = "reasonrag.json"
+SCHEMA: Final = "reasonrag.model/1"
+_CHECKPOINT = re.compile(r"checkpoint-\d+")
+"""Folders that the trainer makes in its output."""
+
+
+class Asked(BaseModel):
+    """How a model must be asked; each with every value that the data have, null where one is not known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    renderer: str | None = None
+    """Names prompts and layout, `prompting.renderer_hash`."""
+    top_k: tuple[int | None, ...] = ()
+    retriever: tuple[str | None, ...] = ()
+    max_steps: tuple[int | None, ...] = ()
+
+    @classmethod
+    def of(cls, conditions: Conditions) -> Asked:
+        return cls(
+            renderer=conditions.renderer,
+            top_k=conditions.top_k,
+            retriever=conditions.retriever,
+            max_steps=conditions.max_steps,
+        )
+
+    def objections(self, *, renderer: str, top_k: int, retriever: str, max_steps: int) -> list[tuple[str, str]]:
+        """What would be asked otherwise than in training: name and sentence, of what is known."""
+        found = []
+        if self.renderer is not None and self.renderer != renderer:
+            found.append(
+                ("renderer", f"it was trained on prompts of renderer {self.renderer}, and would be asked by {renderer}")
+            )
+        for name, trained, now in (
+            ("top_k", self.top_k, top_k),
+            ("retriever", self.retriever, retriever),
+            ("max_steps", self.max_steps, max_steps),
+        ):
+            known = [each for each in trained if each is not None]
+            if known and now not in known:
+                shown = " or ".join(map(str, known))
+                found.append((name, f"{name} was {shown} when its data were made, and is {now} now"))
+        return found
+
+
+class Provenance(BaseModel):
+    """Content of `reasonrag.json` in a model's folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    schema_version: Literal["reasonrag.model/1"] = SCHEMA
+    base_model: str
+    """What the training began with: a folder, or a name on the Hub."""
+    stage: str
+    """sft, dpo, rm, kto, ..; export where weights were merged."""
+    finetuning_type: str
+    asked: Asked = Asked()
+    data: list[str] = []
+    """Data sets, oldest first, those of the model it began with included."""
+    splits: list[str] = []
+    """dataset/split of every question trained on."""
+    questions: list[str] = Field(default=[], repr=False)
+    """`question_key` of every question trained on, sorted."""
+    config_hash: str = ""
+    """Of the resolved configuration."""
+    versions: dict[str, str] = {}
+
+    @property
+    def evaluation_splits(self) -> list[str]:
+        """Those of its splits that are not for training."""
+        return [each for each in self.splits if not is_training_split(each)]
+
+    def trained_on(self, questions: Iterable[str]) -> list[str]:
+        """Those of these questions, by their text, that the model was trained on."""
+        keys = set(self.questions)
+        return [each for each in questions if question_key(each) in keys]
+
+    def write(self, folder: Path) -> None:
+        with replacing(folder / PROVENANCE) as file:
+            file.write(orjson.dumps(self.model_dump(mode="json"), option=INDENTED))
+
+
+def find_provenance(folder: Path) -> Path | None:
+    """The file that says it of a model's folder: its own, or of a `checkpoint-20` the one of its training around it."""
+    own = folder / PROVENANCE
+    if not own.exists() and _CHECKPOINT.fullmatch(folder.absolute().name):
+        own = folder.absolute().parent / PROVENANCE
+    return own if own.exists() else None
+
+
+def read_provenance(folder: Path) -> Provenance | None:
+    """What a model's folder says of itself; None where it says nothing. Raises InputError for a damaged file."""
+    path = find_provenance(folder)
+    if path is None:
+        return None
+    try:
+        return Provenance.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise InputError(
+            f"{path} is damaged, or of another version of reasonrag ({first_error(error)}); remove it to go on without "
+            "checking how and on what the model was trained"
+        ) from error
+
+
+def questions_of(data_set: Path) -> tuple[list[str], list[str]]:
+    """Keys of the questions of a data set, and their splits; both empty for a folder without questions.jsonl.
+
+    Raises MalformedCandidatesError for a damaged file.
+    """
+    path = data_set / QUESTIONS
+    if not path.is_file():
+        return [], []
+    keys, splits = set(), set()
+    for question in read_lines(path, QuestionRecord):
+        if question.error is None:
+            keys.add(question_key(question.question))
+            splits.add(f"{question.origin.dataset}/{question.origin.split}")
+    return sorted(keys), sorted(splits)

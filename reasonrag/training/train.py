@@ -1,0 +1,333 @@
+"""`reasonrag train`: a configuration and a data set become a model that says what it is.
+
+Puts the parts together: settle and refuse (`preparation`), launch (`launching`), watch (`progress`), sum up (`curves`,
+`model_cards`). Decides when a training is new, goes on, or has been done already.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from preference.export.exporting import replacing
+from reasonrag.agent.prompting import renderer_hash
+from reasonrag.errors import InputError
+from reasonrag.redaction import redact, secrets
+from reasonrag.settings import resolve
+from reasonrag.training.llamafactory.config_files import as_yaml
+from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE
+from reasonrag.training.llamafactory.launcher import (
+    LAST_LINES,
+    TrainingFailed,
+    run_child,
+)
+from reasonrag.training.llamafactory.slurm import batch_script
+from reasonrag.training.metrics import LOG, read_metrics, read_object, write_metrics
+from reasonrag.training.model_cards import CARD, CardFacts, card
+from reasonrag.training.output_directory import TRAIN_LOG, Output, Record
+from reasonrag.training.plan import Prepared, launch_of, prepare, requested_hash, resolve_settings
+from reasonrag.training.progress import Listener, Silent, Watcher, followed, hint_for
+from reasonrag.training.settings import PORT, TrainSettings
+
+USUAL_GPUS: Final = 8
+"""Of a machine of a cluster, where nobody says."""
+State = Literal["trained", "finished already", "dry run", "script written"]
+
+
+class TrainingResult(BaseModel):
+    """What `train` did; the object of `train --json`."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    state: State
+    out: str
+    stage: str
+    finetuning_type: str
+    config: dict[str, Any]
+    """What LLaMA-Factory reads."""
+    config_hash: str
+    data: dict[str, Any]
+    lengths: dict[str, Any]
+    command: list[str]
+    environment: dict[str, str]
+    notes: list[str]
+    """What was filled in, and what somebody should know."""
+    set_aside: list[str]
+    objections: list[str] = []
+    """Of a dry run: what would be refused."""
+    resumed_from: str | None = None
+    steps: int | None = None
+    results: dict[str, float] = {}
+    """The last of each number."""
+    warnings: list[str] = []
+    files: list[str] = []
+
+
+def train(
+    config: str | Path,
+    *,
+    dry_run: bool = False,
+    watcher: Watcher | None = None,
+    **flags: Any,
+) -> TrainingResult:
+    """Train by LLaMA-Factory; the keyword arguments are the command's flags (`node_rank` for `--node-rank`).
+
+    config: a YAML file, or the bare name of a shipped one. dry_run: say what would be read and refused, start nothing.
+    Raises InputError before anything is started, TrainingFailed where LLaMA-Factory ends with an error,
+    KeyboardInterrupt after its child has ended: the same call goes on.
+    """
+    changes = flags.get("set")
+    if isinstance(changes, Mapping):  # as Python would say it
+        flags["set"] = [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
+    settings = resolve(TrainSettings, "train", flags)
+    watcher = watcher or Silent()
+    if not dry_run and not settings.slurm and (done := _done_already(str(config), settings)):
+        return done
+    prepared = prepare(str(config), settings, strict=not dry_run)
+    if dry_run:
+        return _result(prepared, "dry run")
+    if settings.slurm:
+        return _write_script(prepared, str(config), settings)
+    output = Output(prepared.resolution.out, rank=settings.node_rank or 0)
+    with output.held() as lock:
+        return _train(prepared, output, watcher, lock)
+
+
+# -- before ----------------------------------------------------------------------------------------------------
+
+
+def _done_already(config: str, settings: TrainSettings) -> TrainingResult | None:
+    """What stands in the output, if this very training is finished: nobody is asked for what is known."""
+    if settings.data is None or launch_of(settings).node_rank:
+        return None
+    resolution, data = resolve_settings(config, settings)
+    record = Output(resolution.out).record()
+    if record is None or record.state != "finished" or record.requested != requested_hash(resolution, data):
+        return None
+    metrics = read_metrics(resolution.out, resolution.stage)
+    return TrainingResult(
+        state="finished already",
+        out=str(resolution.out),
+        stage=resolution.stage,
+        finetuning_type=resolution.finetuning_type,
+        config=record.resolved,
+        config_hash=record.config_hash,
+        data=record.data,
+        lengths=record.lengths,
+        command=record.command,
+        environment=record.environment,
+        notes=[],
+        set_aside=record.set_aside,
+        steps=metrics.steps,
+        results=metrics.last,
+        warnings=metrics.warnings,
+        files=_files(resolution.out),
+    )
+
+
+# -- the training ----------------------------------------------------------------------------------------------
+
+
+def _train(prepared: Prepared, output: Output, watcher: Watcher, lock: int) -> TrainingResult:
+    before = output.check(prepared.decides)
+    if before and before.state == "finished":
+        return _result(prepared, "finished already", output=output)
+    launches = before is None or before.state == "started"
+    checkpoint = output.last_checkpoint() if launches and _resumes(prepared) else None
+    record = _record(prepared, before, checkpoint)
+    first = prepared.launch.node_rank == 0
+    file = output.write_config(as_yaml(prepared.config, _header(prepared)))
+    if launches:
+        overrides = {"resume_from_checkpoint": str(checkpoint)} if checkpoint else {"overwrite_output_dir": "true"}
+        record.command = prepared.command(file, overrides)
+        output.write_record(record)
+        if first:
+            prepared.provenance.write(output.folder)
+            if prepared.conditions.renderer in (None, renderer_hash(prepared.prompts)):
+                output.write_prompts(prepared.prompts)
+            if checkpoint is None:
+                output.begin_anew()
+        if checkpoint:
+            watcher.say(f"going on from {checkpoint}")
+        _launch(prepared, record, output, watcher, lock)
+        record.state, record.ended = "trained", datetime.now(UTC).isoformat(timespec="seconds")
+        output.write_record(record)
+    if first:
+        _sum_up(prepared, record, output)
+    record.state = "finished"
+    output.write_record(record)
+    return _result(prepared, "trained", output=output, resumed_from=str(checkpoint) if checkpoint else None)
+
+
+def _resumes(prepared: Prepared) -> bool:
+    """Whether LLaMA-Factory could go on from a checkpoint."""
+    value_model = prepared.resolution.stage == "rm"
+    return not value_model and not prepared.config.get("save_only_model")
+
+
+def _record(prepared: Prepared, before: Record | None, checkpoint: Path | None) -> Record:
+    return Record(
+        state="started",
+        config=prepared.resolution.name,
+        decides=prepared.decides,
+        config_hash=prepared.provenance.config_hash,
+        requested=prepared.requested,
+        resolved=prepared.config,
+        settings={
+            "nodes": prepared.launch.nodes,
+            "gpus_per_node": prepared.launch.gpus_per_node,
+            "ray": prepared.launch.ray,
+        },
+        data=prepared.facts_of_data,
+        lengths=prepared.lengths,
+        notes=prepared.notes,
+        set_aside=[f"{each.flag} {each.name}" for each in prepared.aside],
+        command=before.command if before else [],
+        environment=prepared.environment,
+        python=str(prepared.python),
+        versions=prepared.provenance.versions,
+        gpus=[each.name for each in prepared.stock.devices],
+        started=before.started if before else datetime.now(UTC).isoformat(timespec="seconds"),
+        ended=before.ended if before else None,
+        resumed_from=[*(before.resumed_from if before else []), *([checkpoint.name] if checkpoint else [])],
+    )
+
+
+def _header(prepared: Prepared) -> str:
+    return (
+        f"What LLaMA-Factory reads, resolved by reasonrag train from {prepared.resolution.name} and "
+        f"{prepared.data.directory}.\nHash {prepared.provenance.config_hash}. The command is in training.json. "
+        "Run reasonrag train anew, with another --out, to change something."
+    ).replace("\r", " ")
+
+
+def _launch(prepared: Prepared, record: Record, output: Output, watcher: Watcher, lock: int) -> None:
+    """Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt."""
+    listener = Listener(watcher, keep=LAST_LINES)
+    place, log = output.folder / LOG, output.own / TRAIN_LOG
+    read = place.stat().st_size if place.is_file() else 0
+
+    def tick() -> None:
+        nonlocal read
+        read = followed(place, read, lambda line: listener.reached(read_object(line)))
+        watcher.stands(listener.standing, logged=False)
+
+    watcher.say(f"training into {output.folder}; all that LLaMA-Factory says: {log}")
+    with ExitStack() as stack:
+        stack.callback(watcher.ended)
+        status = run_child(
+            record.command,
+            python=prepared.python,
+            environment=record.environment,
+            log=log,
+            heard=listener.heard,
+            tick=tick,
+            holds=lock,
+        )
+    if status != 0:
+        last = [line for line in listener.last if line.strip()]
+        hint = hint_for(last)
+        shown = "\n".join(f"  {line[:400]}" for line in last[-12:])
+        raise TrainingFailed(
+            f"LLaMA-Factory ended with status {status}. {f'What to do: {hint}. ' if hint else ''}All of its output: "
+            f"{log}\nIts last lines:\n{shown}"
+        )
+
+
+def _sum_up(prepared: Prepared, record: Record, output: Output) -> None:
+    """Numbers, drawings and card."""
+    metrics = read_metrics(output.folder, prepared.resolution.stage)
+    write_metrics(metrics, output.folder)
+    facts = CardFacts(output.folder, record, prepared.config, prepared.provenance, metrics, prepared.base.came_from)
+    with replacing(output.folder / CARD) as file:
+        file.write(card(facts).encode())
+
+
+# -- what is said ----------------------------------------------------------------------------------------------
+
+
+def _result(
+    prepared: Prepared, state: State, *, output: Output | None = None, resumed_from: str | None = None
+) -> TrainingResult:
+    folder = prepared.resolution.out
+    done = state in ("trained", "finished already") and prepared.launch.node_rank == 0
+    metrics = read_metrics(folder, prepared.resolution.stage) if done else None
+    record = output.record() if output else None
+    return TrainingResult(
+        state=state,
+        out=str(folder),
+        stage=prepared.resolution.stage,
+        finetuning_type=prepared.resolution.finetuning_type,
+        config=prepared.config,
+        config_hash=prepared.provenance.config_hash,
+        data=prepared.facts_of_data,
+        lengths=prepared.lengths,
+        command=record.command if record else prepared.command(folder / "train.yaml", {}),
+        environment=prepared.environment,
+        notes=prepared.notes,
+        set_aside=[f"{each.flag} {each.name}" for each in prepared.aside],
+        objections=[f"{each.what} ({each.flag} {each.name})" for each in prepared.objections],
+        resumed_from=resumed_from,
+        steps=metrics.steps if metrics else None,
+        results=metrics.last if metrics else {},
+        warnings=metrics.warnings if metrics else [],
+        files=_files(folder) if done else [],
+    )
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+
+
+def _write_script(prepared: Prepared, config: str, settings: TrainSettings) -> TrainingResult:
+    """The batch script. Raises InputError where it cannot be written."""
+    assert settings.slurm is not None  # noqa: S101 - it was asked for
+    gpus = settings.gpus_per_node or len(prepared.stock.devices)
+    if not gpus:
+        gpus = USUAL_GPUS
+        prepared.notes.append(f"--gpus-per-node: {gpus}, as this machine has none to count")
+    exported = {PYTHON_VARIABLE: str(prepared.python)}
+    for name in ("HF_HOME", "HF_HUB_OFFLINE", "PYTHONPATH"):
+        if os.environ.get(name):
+            exported[name] = os.environ[name]
+    text = batch_script(
+        _words(prepared, config, settings),
+        python=Path(sys.executable),
+        exported={name: value for name, value in exported.items() if redact(value) == value and value not in secrets()},
+        nodes=settings.nodes,
+        gpus=gpus,
+        port=prepared.launch.master[1] if prepared.launch.master else PORT,
+        script=settings.slurm,
+        out=prepared.resolution.out,
+        here=Path.cwd(),
+    )
+    try:
+        settings.slurm.parent.mkdir(parents=True, exist_ok=True)
+        prepared.resolution.out.mkdir(parents=True, exist_ok=True)  # Slurm writes its log there and makes no folder
+        with replacing(settings.slurm) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise InputError(f"cannot write {settings.slurm}: {error.strerror}") from error
+    result = _result(prepared, "script written")
+    return result.model_copy(
+        update={"files": [str(settings.slurm)], "command": ["sbatch", shlex.quote(str(settings.slurm))]}
+    )
+
+
+def _words(prepared: Prepared, config: str, settings: TrainSettings) -> list[str]:
+    """The flags of `train` that a job repeats, without those of machines."""
+    place = Path(config)
+    words = [str(place.resolve()) if place.is_file() else config]
+    words += ["--data", str(prepared.data.directory.resolve()), "--out", str(prepared.resolution.out)]
+    for flag, values in (("--set", settings.set), ("--allow", settings.allow), ("--allow-eval", settings.allow_eval)):
+        words += [word for value in values for word in (flag, value)]
+    return words + (["--prompts", str(settings.prompts.resolve())] if settings.prompts else [])

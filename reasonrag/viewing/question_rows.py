@@ -1,0 +1,98 @@
+"""A question as a line of a list: what one looks for it by. Knows no page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from pydantic import BaseModel, Field
+
+from preference import DropReason
+from preference.candidates import Ends
+from reasonrag.viewing.collection import Explored
+from reasonrag.viewing.explanations import cautions
+
+
+class KeptPair(BaseModel):
+    """type: action type of the chosen step; null for a reply that did not parse."""
+
+    type: str | None
+    margin: float | None
+    confidence: float | None
+    doubtful: bool
+    """Whether its label should be looked at twice."""
+
+
+class QuestionRow(BaseModel):
+    """number: place in the list. ends: what the continuations of all its trees came to; `failed` without a tree."""
+
+    number: int
+    id: str
+    ids: list[str]
+    """Of all its trees; the same question may have several in a data set of several runs."""
+    question: str
+    golden_answers: list[str]
+    ends: Ends | str
+    cause: str | None
+    """Of its failure."""
+    f1: float | None
+    """Mean over the continuations from the question on; null where the trees are not at hand."""
+    steps: int | None
+    unreadable: int | None
+    """Replies in the tree that did not parse."""
+    calls: int | None
+    cost_usd: float | None
+    candidates: int
+    kept: list[KeptPair]
+    dropped: dict[str, int]
+    first_pair: int = Field(default=0, exclude=True)
+    """Place of the first kept pair among those of the whole run."""
+
+
+def question_row(explored: Explored) -> QuestionRow:
+    first = explored.question
+    failed = all(each.error for each in explored.questions)
+    ends = {each.ends for each in explored.questions if not each.error}
+    records = [tree.record for tree in explored.trees if not tree.record.error]
+    scores = [end.f1 for record in records for end in record.nodes[0].rollouts if end.f1 is not None]
+    usages = [each.usage for each in explored.questions if each.usage]
+    costs = [each.cost_usd for each in usages if each.cost_usd is not None]
+    return QuestionRow.model_construct(
+        number=explored.number,
+        id=first.question_id,
+        ids=list(dict.fromkeys(each.question_id for each in explored.questions)),
+        question=first.question,
+        golden_answers=first.golden_answers,
+        ends="failed" if failed else ends.pop() if len(ends) == 1 else "mixed",
+        cause=first.error.cause if failed and first.error else None,
+        f1=sum(scores) / len(scores) if scores else None,
+        steps=sum(len(record.nodes) - 1 for record in records) if explored.trees else None,
+        unreadable=sum(node.parse_error is not None for record in records for node in record.nodes)
+        if explored.trees
+        else None,
+        calls=sum(each.calls for each in usages) if usages else None,
+        cost_usd=sum(costs) if costs else None,
+        candidates=len(explored.candidates),
+        kept=[
+            KeptPair.model_construct(
+                type=each.chosen.action_type,
+                margin=each.pair.margin,
+                confidence=each.confidence,
+                doubtful=bool(cautions(each)),
+            )
+            for each in explored.candidates
+            if each.dropped is None
+        ],
+        dropped=dict(Counter(each.dropped for each in explored.candidates if each.dropped)),
+        first_pair=explored.first_pair,
+    )
+
+
+def capped_row(row: QuestionRow, capped: Mapping[int, DropReason]) -> QuestionRow:
+    """The row once it is known which pairs the whole data set has too many of."""
+    reasons = [capped.get(row.first_pair + place) for place in range(len(row.kept))]
+    if not any(reasons):
+        return row
+    dropped = Counter(row.dropped) + Counter(reason for reason in reasons if reason)
+    kept = [pair for pair, reason in zip(row.kept, reasons, strict=True) if reason is None]
+    return row.model_copy(update={"kept": kept, "dropped": dict(dropped)})

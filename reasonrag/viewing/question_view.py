@@ -1,0 +1,379 @@
+"""All that can be shown of one question: its trees step by step, its pairs, and why each is what it is.
+
+Decides what a page or a terminal is given, as JSON: `QuestionView`. A prompt is named by its number in `texts`, since
+siblings share theirs; what a passage says is named by its place in the prompt. Knows neither HTML nor terminals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from preference import (
+    Candidate,
+    DropReason,
+    GoldVerdict,
+    LabelName,
+    Message,
+    PairingRules,
+    ParseFailure,
+    QuestionError,
+    RolloutNode,
+    RolloutRecord,
+    StateRecord,
+    Usage,
+)
+from preference.candidates import Ends, Tag
+from preference.export.formats import SplitName
+from preference.records import CameTo, FailedContinuation, FinalScore, Outcome, RecipeRef, UnreadableJudgement
+from reasonrag.agent.prompting import inert
+from reasonrag.viewing.branches import Fate, fates
+from reasonrag.viewing.collection import Explored, Tree
+from reasonrag.viewing.explanations import Reason, cautions, reasons
+
+
+class PassageView(BaseModel):
+    """A passage that a read turn was shown. gold: null where gold passages are not known. start, end: where its text
+    stands in the user turn; null where it was not found there."""
+
+    id: str
+    title: str
+    score: float | None
+    gold: bool | None
+    start: int | None
+    end: int | None
+
+
+class EndView(BaseModel):
+    """Continuations that ended alike. times: how many. quality: what search and labels took for the answer's."""
+
+    came_to: CameTo
+    quality: float
+    f1: float | None
+    em: float | None
+    steps: int
+    times: int
+
+
+class StepView(BaseModel):
+    """A step of a tree; node 0 is the question. Fields as in `rollouts.jsonl`; `system`, `user`: numbers of texts."""
+
+    id: int
+    parent: int | None
+    layer: int | None
+    action: str | None = None
+    type: str | None = None
+    content: str | None = None
+    response: str | None = None
+    system: int | None = None
+    user: int | None = None
+    sampled_with: list[int] | None = None
+    sampled_temperature: float | None = None
+    sampled_by: str | None = None
+    passages: list[PassageView] | None = None
+    fate: Fate | None = None
+    terminal: bool = False
+    parse_error: ParseFailure | None = None
+    repaired: bool = False
+    f1: float | None = None
+    em: float | None = None
+    outcome: Outcome | None = None
+    grounded: bool | None = None
+    in_evidence: bool | None = None
+    gold: int | None = None
+    draws: int = 1
+    same_as: int | None = None
+    visits: int = 0
+    value: float | None = None
+    reward: float | None = None
+    rewards: dict[str, float | None] = {}
+    observations: float | None = None
+    expected_outcome: float | None = None
+    ends: list[EndView] = []
+    """Of the counted continuations through it, equal ones together."""
+
+
+class TreeView(BaseModel):
+    """What one run explored for the question."""
+
+    source: str
+    recipe: RecipeRef
+    config_hash: str
+    seed: int
+    usage: Usage
+    error: QuestionError | None
+    steps: list[StepView]
+    failed_continuations: list[FailedContinuation]
+    unreadable_judgements: list[UnreadableJudgement]
+
+
+class StateView(BaseModel):
+    """A state in which at least two steps were taken. tree: number of its tree, null where that is not at hand; its
+    `steps` are then here."""
+
+    id: str
+    tree: int | None
+    layer: int
+    action: str | None
+    system: int | None
+    user: int | None
+    steps: list[StepView]
+
+
+class PairView(BaseModel):
+    """Two steps of a state, and what became of them. state: its number. dropped: null for a row of the data set."""
+
+    id: str
+    state: int
+    chosen: int
+    rejected: int
+    label: LabelName | None
+    margin: float | None
+    confidence: float | None
+    similarity: float
+    same_type: bool
+    tags: list[Tag]
+    gold: GoldVerdict
+    dropped: DropReason | None
+    part: SplitName | None
+    flipped: bool
+    cautions: list[str]
+    """Why one should look twice before one believes the label."""
+    why: list[Reason]
+
+
+class QuestionView(BaseModel):
+    """Everything about one question; the object of `show --json`."""
+
+    number: int
+    id: str
+    question: str
+    golden_answers: list[str]
+    rubric: list[str] | None
+    gold_passages: list[str] | None
+    dataset: str
+    split: str
+    ends: list[Ends]
+    error: QuestionError | None
+    trees: list[TreeView]
+    states: list[StateView]
+    pairs: list[PairView]
+    texts: list[str]
+
+
+def question_view(explored: Explored, rules: PairingRules, *, caps_known: bool = True) -> QuestionView:
+    """caps_known: whether rules about shares of the whole data set were applied to its pairs."""
+    texts = _Texts()
+    first = explored.question
+    records = [tree.record for tree in explored.trees]
+    trees = [_tree(tree, texts) for tree in explored.trees]
+    states, numbers = _states(explored, texts)
+    pairs = []
+    for each in explored.candidates:
+        state = numbers[id(each.state)]
+        number = states[state].tree
+        tree = None if number is None else explored.trees[number]
+        pairs.append(_pair(each, explored, state, tree, rules, caps_known=caps_known))
+    return QuestionView(
+        number=explored.number,
+        id=first.question_id,
+        question=first.question,
+        golden_answers=first.golden_answers,
+        rubric=records[0].rubric if records else None,
+        gold_passages=records[0].gold_passages if records else None,
+        dataset=first.origin.dataset,
+        split=first.origin.split,
+        ends=[each.ends for each in explored.questions],
+        error=first.error if all(each.error for each in explored.questions) else None,
+        trees=trees,
+        states=states,
+        pairs=pairs,
+        texts=texts.found,
+    )
+
+
+class _Texts:
+    """Long texts, each once."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        if text not in self._numbers:
+            self._numbers[text] = len(self.found)
+            self.found.append(text)
+        return self._numbers[text]
+
+    def of(self, prompt: Sequence[Message] | None, role: str) -> int | None:
+        return next((self.number(turn.content) for turn in prompt or () if turn.role == role), None)
+
+
+def _tree(tree: Tree, texts: _Texts) -> TreeView:
+    record = tree.record
+    found = fates(record)
+    return TreeView.model_construct(
+        source=tree.source,
+        recipe=record.recipe,
+        config_hash=record.config_hash,
+        seed=record.seed,
+        usage=record.usage,
+        error=record.error,
+        steps=[_step(node, record, found[node.id], texts) for node in record.nodes],
+        failed_continuations=record.failed_continuations,
+        unreadable_judgements=record.unreadable_judgements,
+    )
+
+
+def _step(node: RolloutNode, record: RolloutRecord, fate: Fate, texts: _Texts) -> StepView:
+    user = texts.of(node.prompt, "user")
+    return StepView.model_construct(
+        id=node.id,
+        parent=node.parent_id,
+        layer=node.layer,
+        action=node.action,
+        type=node.action_type,
+        content=node.content,
+        response=node.response,
+        system=texts.of(node.prompt, "system"),
+        user=user,
+        sampled_with=None if node.sampled_with is None else [texts.number(each.content) for each in node.sampled_with],
+        sampled_temperature=node.sampled_temperature,
+        sampled_by=node.sampled_by,
+        passages=_passages(node, record, "" if user is None else texts.found[user]),
+        fate=fate,
+        terminal=node.terminal,
+        parse_error=node.parse_error,
+        repaired=node.repaired,
+        f1=node.f1,
+        em=node.em,
+        outcome=node.outcome,
+        grounded=node.grounded,
+        in_evidence=node.in_evidence,
+        gold=node.gold,
+        draws=node.draws,
+        same_as=node.same_as,
+        visits=node.visits,
+        value=node.value,
+        reward=node.reward,
+        rewards=node.rewards,
+        observations=node.observations,
+        expected_outcome=node.expected_outcome,
+        ends=_ends(node.rollouts),
+    )
+
+
+def _ends(rollouts: Sequence[FinalScore]) -> list[EndView]:
+    """The most frequent first."""
+    return [
+        EndView.model_construct(
+            came_to=end.came_to, quality=end.quality, f1=end.f1, em=end.em, steps=end.steps, times=times
+        )
+        for end, times in Counter(rollouts).most_common()
+    ]
+
+
+def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[PassageView] | None:
+    if node.passages is None:
+        return None
+    gold = None if record.gold_passages is None else set(record.gold_passages)
+    heads = [f"Wikipedia Title: {inert(each.title)}\n" for each in node.passages]
+    starts, place = [], max(0, user.find("<reference>"))
+    for head in heads:  # one after the other, so that a text which looks like a head misleads nobody for long
+        found = user.find(head, place)
+        starts.append(found)
+        place = found + len(head) if found >= 0 else place
+    close = user.rfind("</reference>") if "</reference>" in user else len(user)
+    views = []
+    for i, each in enumerate(node.passages):
+        start = None if starts[i] < 0 else starts[i] + len(heads[i])
+        end = next((later for later in starts[i + 1 :] if later >= 0), close)
+        views.append(
+            PassageView.model_construct(
+                id=each.id,
+                title=each.title,
+                score=each.score,
+                gold=None if gold is None else each.id in gold or each.title in gold,
+                start=start,
+                end=None if start is None else start + len(user[start:end].rstrip("\n")),
+            )
+        )
+    return views
+
+
+def _states(explored: Explored, texts: _Texts) -> tuple[list[StateView], dict[int, int]]:
+    """The states that pairs are of, and the number of each by identity: one prompt of two runs is two states here."""
+    records = (tree.record for tree in explored.trees)
+    known = {(each.config_hash, each.seed, each.question_id): number for number, each in enumerate(records)}
+    found: list[StateView] = []
+    numbers: dict[int, int] = {}
+    for each in explored.candidates:
+        state = each.state
+        if id(state) not in numbers:
+            numbers[id(state)] = len(found)
+            tree = known.get((state.origin.config_hash or "", state.origin.seed or 0, state.question_id))
+            found.append(_state(state, tree, texts))
+    return found, numbers
+
+
+def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
+    system, user = texts.of(state.prompt, "system"), texts.of(state.prompt, "user")
+    steps = [
+        StepView.model_construct(
+            id=step.id,
+            parent=None,
+            layer=state.layer,
+            action=state.action,
+            type=step.action_type,
+            content=step.content,
+            response=step.response,
+            system=system,
+            user=user,
+            terminal=step.action_type == "answer",
+            parse_error=None if step.parse_error is None else ParseFailure(cause=step.parse_error, detail=""),
+            repaired=step.repaired,
+            grounded=step.grounded,
+            gold=step.gold,
+            same_as=step.same_as,
+            visits=step.visits,
+            reward=step.reward,
+            observations=step.observations,
+        )
+        for step in state.steps
+    ]
+    return StateView.model_construct(
+        id=state.state_id,
+        tree=tree,
+        layer=state.layer,
+        action=state.action,
+        system=system,
+        user=user,
+        steps=[] if tree is not None else steps,
+    )
+
+
+def _pair(
+    each: Candidate, explored: Explored, state: int, tree: Tree | None, rules: PairingRules, *, caps_known: bool
+) -> PairView:
+    pair = each.pair
+    part, flipped = explored.parts.get(pair.pair_id), pair.pair_id in explored.flipped
+    return PairView.model_construct(
+        id=pair.pair_id,
+        state=state,
+        chosen=pair.chosen,
+        rejected=pair.rejected,
+        label=pair.label,
+        margin=pair.margin,
+        confidence=pair.confidence,
+        similarity=pair.similarity,
+        same_type=pair.same_type,
+        tags=pair.tags,
+        gold=pair.gold,
+        dropped=each.dropped,
+        part=part,
+        flipped=flipped,
+        cautions=cautions(each),
+        why=reasons(each, tree, rules, part=part, flipped=flipped, caps_known=caps_known),
+    )

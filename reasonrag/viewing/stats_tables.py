@@ -1,0 +1,225 @@
+"""What a person sees of a run or data set in numbers: tables and small histograms, of an `Overview`.
+
+Decides the drawing only. Names of others are never markup here.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from rich.bar import Bar
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from preference import Usage
+from reasonrag.curation.audit.report import Histogram
+from reasonrag.exploration.display import print_table
+from reasonrag.llm.prices import dollars
+from reasonrag.terminal import on_one_line
+from reasonrag.viewing.overview import Overview, TreeFacts
+
+_MOST_ROWS = 10
+"""Bins of a histogram that are drawn; finer ones are put together."""
+_BAR_WIDTH = 24
+_TYPES = ("query", "evidence", "answer", "unreadable")
+_ENDS = ("right", "partly right", "wrong", "failed")
+
+
+def show_stats(found: Overview) -> None:
+    """The numbers, layers, lengths of paths, histograms, then what should be known."""
+    facts = found.trees
+    print_table(f"{found.kind} {found.path}", [*_about(found), *(_of_trees(facts) if facts else []), *_costs(found)])
+    _layers(found)
+    if facts and facts.ends_by_steps:
+        _ends(facts.ends_by_steps)
+    _histograms(found)
+    for warning in found.warnings:
+        print(f"warning: {on_one_line(warning)}", file=sys.stderr)
+    place = shlex.quote(on_one_line(found.path))
+    print(f"one question: reasonrag show {place} QUESTION_ID")
+
+
+def _about(found: Overview) -> list[tuple[str, str]]:
+    return [
+        ("questions of", ", ".join(found.splits) or "-"),
+        ("recipe, rewards", f"{', '.join(found.recipes) or '-'}; {', '.join(found.rewards) or '-'}"),
+        ("teacher", ", ".join(found.teachers) or "not known"),
+        ("questions", f"{found.questions:,}: {_counts(found.ends)}"),
+        ("failed because of", _counts(found.failures_by_cause)),
+        (
+            "questions with a pair",
+            f"{found.questions_with_a_pair:,}{_of(found.questions_with_a_pair, found.questions)}",
+        ),
+        ("pairs", f"{found.pairs:,} of {found.candidates:,} candidates{_of(found.pairs, found.candidates)}"),
+        ("labelled by", _counts(found.pairs_by_label)),
+        ("tagged", _counts(found.pairs_by_tag)),
+        ("mean margin, confidence", f"{_share(found.mean_margin)}, {_share(found.mean_confidence)}"),
+        ("to look at twice", f"{found.doubtful:,}, where golden answers or gold passages contradict the label"),
+        ("dropped", _counts(found.dropped)),
+    ]
+
+
+def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
+    return [
+        ("steps in trees", f"{facts.steps:,}"),
+        ("continuations", f"{facts.continuations:,}"),
+        ("mean F1, EM, outcome", ", ".join(map(_share, (facts.mean_f1, facts.mean_em, facts.mean_outcome)))),
+        ("degenerate", _counts(facts.degenerate)),
+        ("unreadable replies", _counts(facts.parse_failures_by_cause)),
+        ("repair turns", f"{facts.repair_turns:,}"),
+    ]
+
+
+def _costs(found: Overview) -> list[tuple[str, str]]:
+    usage = found.usage
+    if usage is None or not usage.calls:  # trees that were imported do not say
+        return [("replies and cost", "not known")]
+    return [
+        ("replies", f"{usage.calls:,} in {usage.requests:,} requests{_each(usage.calls, found)}"),
+        ("tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out"),
+        ("cost", _cost(usage, found)),
+    ]
+
+
+def _cost(usage: Usage, found: Overview) -> str:
+    if usage.cost_usd is None:
+        return "not known"
+    each = [
+        f"{dollars(usage.cost_usd / many)} a {what}"
+        for many, what in ((found.questions, "question"), (found.pairs, "pair"))
+        if many
+    ]
+    return "; ".join([dollars(usage.cost_usd), *each])
+
+
+def _each(calls: int, found: Overview) -> str:
+    shares = [
+        f"{calls / many:,.1f} a {what}" for many, what in ((found.questions, "question"), (found.pairs, "pair")) if many
+    ]
+    return f"; {', '.join(shares)}" if shares else ""
+
+
+# -- tables ----------------------------------------------------------------------------------------------------
+
+
+def _layers(found: Overview) -> None:
+    """Pairs by layer and type of the chosen step, and how different siblings are there."""
+    diversity = found.trees.diversity_by_layer if found.trees else {}
+    layers = sorted({*found.pairs_by_layer, *diversity}, key=int)
+    types = [each for each in _TYPES if any(each in counts for counts in found.pairs_by_layer.values())]
+    if not layers:
+        return
+    table = _table("pairs by layer and type of the chosen step", "layer", *types, "pairs")
+    if diversity:
+        table.add_column("distinct siblings", justify="right")
+    for layer in layers:
+        counts = found.pairs_by_layer.get(layer, {})
+        row = [layer, *(f"{counts.get(each, 0):,}" for each in types), f"{sum(counts.values()):,}"]
+        table.add_row(*row, *([_share(diversity.get(layer))] if diversity else []))
+    _print(table)
+
+
+def _ends(by_steps: Mapping[str, Mapping[str, int]]) -> None:
+    names = [each for each in _ENDS if any(each in counts for counts in by_steps.values())]
+    table = _table("continuations by their steps and what they came to", "steps", *names)
+    for steps, counts in by_steps.items():
+        table.add_row(steps, *(f"{counts.get(each, 0):,}" for each in names))
+    _print(table)
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=escape(title), title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _print(table: Table) -> None:
+    Console(highlight=False).print(table)
+
+
+# -- histograms ------------------------------------------------------------------------------------------------
+
+
+def _histograms(found: Overview) -> None:
+    histograms = found.histograms
+    rewards = {each: histograms[name] for each in _TYPES if (name := f"reward_{each}") in histograms}
+    sides: tuple[str, ...] = ("chosen", "rejected")
+    lengths = {each: histograms[each] for each in sides if each in histograms}
+    several = {
+        "reward of steps": rewards,
+        "margin of pairs": _alone(histograms, "margin"),
+        "confidence of pairs": _alone(histograms, "confidence"),
+        f"length of replies, in {found.length_unit}": lengths,
+        "replies a question": _alone(histograms, "calls") if found.usage and found.usage.calls else {},
+        "dollars a question": _alone(histograms, "cost"),
+    }
+    for title, columns in several.items():
+        if columns:
+            _print(_histogram(title, columns))
+
+
+def _alone(histograms: Mapping[str, Histogram], name: str) -> dict[str, Histogram]:
+    return {"": histograms[name]} if name in histograms else {}
+
+
+def _histogram(title: str, columns: Mapping[str, Histogram]) -> Table:
+    """Of one thing, or of several over the same edges: counts and bars; each column has its own scale."""
+    coarse = [_coarser(each) for each in _trimmed(list(columns.values()))]
+    width = max(_BAR_WIDTH // len(coarse), 8)
+    table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("from", justify="right", no_wrap=True)
+    table.add_column("to", justify="right", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(no_wrap=True, width=width)
+    for place, (low, high) in enumerate(pairwise(coarse[0].edges)):
+        cells: list[str | Bar] = []
+        for each in coarse:
+            count, most = each.counts[place], max(each.counts) or 1
+            cells += [f"{count:,}", Bar(most, 0, count, width=width)]
+        table.add_row(_edge(low), _edge(high), *cells)
+    return table
+
+
+def _trimmed(several: list[Histogram]) -> list[Histogram]:
+    """The same without bins at either end in which none of them has anything."""
+    full = [place for place, counts in enumerate(zip(*(each.counts for each in several), strict=True)) if any(counts)]
+    if not full:
+        return several
+    first, last = full[0], full[-1] + 1
+    return [Histogram(edges=each.edges[first : last + 1], counts=each.counts[first:last]) for each in several]
+
+
+def _coarser(found: Histogram) -> Histogram:
+    """The same in a few bins, each of as many as it takes."""
+    together = -(-len(found.counts) // _MOST_ROWS)
+    places = range(0, len(found.counts), together)
+    return Histogram(
+        edges=[*(found.edges[place] for place in places), found.edges[-1]],
+        counts=[sum(found.counts[place : place + together]) for place in places],
+    )
+
+
+def _edge(value: float) -> str:
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - four digits are exact from there
+
+
+# -- words -----------------------------------------------------------------------------------------------------
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    shown: Iterable[str] = (f"{on_one_line(name)} {count:,}" for name, count in counts.items() if count)
+    return ", ".join(shown) or "-"
+
+
+def _of(part: int, whole: int) -> str:
+    return f" ({part / whole:.0%})" if whole else ""
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,212 @@
+"""The teacher of real questions: what it says is readable, repeatable, and worth what it is said to be worth."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from gold_teacher import GoldQuestion, GoldTeacher, Skill, State, World, open_world
+from search_economy_real import measure
+
+from mcts import RECIPES
+from preference import Message
+from reasonrag.agent.agent import Agent, AgentStep
+from reasonrag.agent.parsing import ParsedReply, parse_reply
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.step_judge import scoring_prompt
+from reasonrag.data.questions import Question, open_questions
+from reasonrag.errors import ModelError
+from reasonrag.llm.chat import ChatRequest, Sampling
+
+DATA_SETS = ("hotpotqa", "2wikimultihopqa", "musique")
+PLAIN = Skill("good .6")
+GUESSES = Skill("guesses", good=0.85, early=0.3, luck=0.4)
+ALPHA, MAX_STEPS = 0.9, 7
+SAMPLING = Sampling(temperature=1, top_p=1, max_tokens=512)
+
+Worlds = Callable[[str], World]
+
+
+@cache
+def _world(folder: Path, index_home: Path) -> World:
+    return open_world(folder, index_home)
+
+
+@pytest.fixture
+def worlds(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+    """Data sets by name; each index is built once."""
+    return lambda name: _world(shared_data / name, tmp_path_factory.getbasetemp() / "gold-indexes")
+
+
+def dev(data: Path, name: str, count: int) -> list[Question]:
+    return list(open_questions(data / name / "dev.jsonl", dataset=name, split="dev").read(count))
+
+
+def known(question: Question, world: World, skill: Skill) -> GoldQuestion:
+    return GoldQuestion(question, world, skill, max_steps=MAX_STEPS, alpha=ALPHA)
+
+
+def agent(world: World, *questions: GoldQuestion) -> Agent:
+    """The real agent, taught by the teacher."""
+    return Agent(
+        GoldTeacher(questions), world.retriever, load_prompts(), SAMPLING, top_k=3, max_steps=MAX_STEPS, seed=1
+    )
+
+
+def reachable(question: GoldQuestion) -> set[State]:
+    seen, ahead = set[State](), [question.start()]
+    while ahead:
+        state = ahead.pop()
+        if state not in seen:
+            seen.add(state)
+            steps = [each for each in question.options(state) if each.type != "answer"]
+            ahead += [question.after(state, each.type, each.content) for each in steps]
+    return seen
+
+
+def mean_reward(paths: list[list[AgentStep]], *, layer: int = 0) -> tuple[float, float]:
+    """Mean discounted F1 of real continuations from a layer on, and four standard errors."""
+    rewards = [(path[-1].f1 or 0.0) * ALPHA ** (layer + len(path)) for path in paths]
+    return statistics.fmean(rewards), 4 * statistics.stdev(rewards) / len(rewards) ** 0.5
+
+
+@pytest.mark.parametrize("skill", [PLAIN, GUESSES], ids=lambda each: each.name)
+@pytest.mark.parametrize("name", DATA_SETS)
+async def test_a_question_is_worth_what_the_real_agent_gets_on_average(
+    name: str, skill: Skill, worlds: Worlds, shared_data: Path
+) -> None:
+    """The mean discounted F1 of many sampled runs, within four standard errors; every reply parses."""
+    world = worlds(name)
+    question = next(
+        each
+        for each in (known(question, world, skill) for question in dev(shared_data, name, 20))
+        if len(each.facts) == 2 and each.value(each.start()) > 0
+    )
+    explorer = agent(world, question)
+    paths = await explorer.continue_from(explorer.start(question.question), range(700))
+    assert not any(step.parse_error for path in paths for step in path)
+    mean, error = mean_reward(paths)
+    assert question.value(question.start()) == pytest.approx(mean, abs=error)
+
+
+async def test_a_perfect_teacher_s_question_is_worth_the_shortest_path(worlds: Worlds, shared_data: Path) -> None:
+    """Two facts take two queries, two readings and the answer: alpha**5, wherever no wording misses."""
+    world = worlds("hotpotqa")
+    perfect = Skill("perfect", good=1, right=1)
+    processes = [known(question, world, perfect) for question in dev(shared_data, "hotpotqa", 20)]
+    question = max(processes, key=lambda each: each.value(each.start()))
+    assert question.value(question.start()) == pytest.approx(ALPHA**5)
+    explorer = agent(world, question)
+    paths = await explorer.continue_from(explorer.start(question.question), range(20))
+    assert {len(path) for path in paths} == {5}
+    assert all(question.worth(step) == pytest.approx(ALPHA**5) for path in paths for step in path)
+
+
+async def test_a_step_is_worth_what_follows_it_on_average(worlds: Worlds, shared_data: Path) -> None:
+    """The same for the first two steps of a run, as recorded."""
+    world = worlds("hotpotqa")
+    question = known(dev(shared_data, "hotpotqa", 2)[1], world, GUESSES)
+    explorer = agent(world, question)
+    runs = await explorer.continue_from(explorer.start(question.question), range(20))
+    for step in max(runs, key=len)[:2]:
+        paths = await explorer.continue_from(await explorer.next_state(step), range(500))
+        mean, error = mean_reward(paths, layer=step.state.layer + 1)
+        assert question.worth(step) == pytest.approx(mean, abs=error)
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_chances_of_a_state_s_replies_sum_to_one_and_all_parse(name: str, worlds: Worlds, shared_data: Path) -> None:
+    """In every state that can be reached; what a reply means is what the process says it means."""
+    world = worlds(name)
+    for question in dev(shared_data, name, 10):
+        process = known(question, world, GUESSES)
+        for state in reachable(process):
+            options = process.options(state)
+            assert sum(each.chance for each in options) == pytest.approx(1)
+            assert state.layer < MAX_STEPS
+            for each in options:
+                parsed = parse_reply(each.reply, action=state.turn, finish_reason="stop")
+                assert isinstance(parsed, ParsedReply)
+                assert (parsed.action_type, parsed.content) == (each.type, each.content)
+
+
+async def test_a_lucky_guess_is_worth_no_more_than_an_unlucky_one(worlds: Worlds, shared_data: Path) -> None:
+    """The truth of a decision is its expectation, not what came of it; a judge sees what came of it."""
+    world = worlds("hotpotqa")
+    question = known(dev(shared_data, "hotpotqa", 2)[1], world, GUESSES)
+    explorer = agent(world, question)
+    steps = await explorer.sample(explorer.start(question.question), range(60))
+    answers = [each for each in steps if each.action_type == "answer"]
+    lucky = next(each for each in answers if each.f1 == 1)
+    unlucky = next(each for each in answers if each.f1 == 0)
+    assert question.worth(lucky) == question.worth(unlucky) == pytest.approx(GUESSES.luck * ALPHA)
+    assert (question.prospect(lucky), question.prospect(unlucky)) == (1, 0)
+
+
+async def test_a_misread_answer_is_worth_less_than_the_golden_one(worlds: Worlds, shared_data: Path) -> None:
+    """With all facts stated an answer is no guess: it counts for what it is."""
+    world = worlds("hotpotqa")
+    question = known(dev(shared_data, "hotpotqa", 2)[1], world, Skill("careless", good=1, right=0.5))
+    explorer = agent(world, question)
+    paths = await explorer.continue_from(explorer.start(question.question), range(30))
+    answers = [path[-1] for path in paths if question.rests_on_facts(path[-1])]
+    assert {question.worth(each) > 0 for each in answers} == {True, False}
+    assert all((question.worth(each) > 0) == (each.f1 == 1) for each in answers)
+
+
+async def test_a_judge_scores_around_what_a_step_leads_to(worlds: Worlds, shared_data: Path) -> None:
+    """Through the real judge's prompt. The tolerance is what cutting at 0 and 1 takes from the noise."""
+    world = worlds("hotpotqa")
+    question = known(dev(shared_data, "hotpotqa", 2)[1], world, PLAIN)
+    explorer = agent(world, question)
+    runs = await explorer.continue_from(explorer.start(question.question), range(20))
+    path = max(runs, key=lambda each: (each[-1].f1 or 0.0, len(each)))
+    assert path[-1].f1 == 1
+    for step in path:
+        prompt = scoring_prompt(explorer.prompts, step, gold=True, passages=False)
+        judged = [await explorer.score(question.question, prompt, sample) for sample in range(200)]
+        scores = [each.value for each in judged if each.value is not None]
+        assert len(scores) == 200
+        assert statistics.fmean(scores) == pytest.approx(question.prospect(step), abs=0.08)
+
+
+@pytest.mark.parametrize("action", ["think", "judge"])
+async def test_the_same_seed_gives_the_same_reply(action: str, worlds: Worlds, shared_data: Path) -> None:
+    """Whichever draws share a request; other seeds give other replies."""
+    world, prompts = worlds("hotpotqa"), load_prompts()
+    question = dev(shared_data, "hotpotqa", 1)[0]
+    teacher = GoldTeacher([known(question, world, PLAIN)])
+    user = f"Question: {question.question}" + ("\nCorrect answer: yes\nReasoning: " if action == "judge" else "")
+    messages = (Message(role="system", content=getattr(prompts, action)), Message(role="user", content=user))
+
+    async def replies(*seeds: int) -> list[str]:
+        request = ChatRequest(messages=messages, sampling=SAMPLING, samples=tuple(range(len(seeds))), seeds=seeds)
+        return [each.text for each in await teacher.complete(request)]
+
+    together = await replies(*range(30))
+    assert together == [(await replies(seed))[0] for seed in range(30)]
+    assert len(set(together)) > 3
+
+
+async def test_a_question_whose_gold_is_unknown_is_refused(worlds: Worlds, shared_data: Path) -> None:
+    """With the question, so that one sees which was forgotten."""
+    world = worlds("hotpotqa")
+    first, second = dev(shared_data, "hotpotqa", 2)
+    explorer = agent(world, known(first, world, PLAIN))
+    with pytest.raises(ModelError, match="no gold passages of the question 'What government position"):
+        await explorer.sample(explorer.start(second), [0])
+
+
+def test_every_kept_pair_gets_a_verdict_and_a_measurement_can_be_repeated(worlds: Worlds, shared_data: Path) -> None:
+    """Right, wrong and ties, by type and by layer, are the same pairs; the same seed finds them again."""
+    world, questions = worlds("hotpotqa"), dev(shared_data, "hotpotqa", 3)
+    first, again = (measure(world, questions, RECIPES["economy"], GUESSES, seed=5) for _ in range(2))
+    assert first == again
+    assert sum(each.pairs for each in first) > 0
+    for each in first:
+        assert each.right + each.wrong + each.ties == each.pairs == each.by_layer.total()
+        assert each.requests <= each.replies
+        assert each.dollars > 0

@@ -1,0 +1,234 @@
+"""The experiment of the loop: its world is closed and its splits share nothing; its arms are what they are called."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop import NO_FILTERS, PROMPTS, Loop, Plan, by_kind, choose, words_of
+from loop_labels import by_outcome, drawn, own_outcome, write_by_outcome
+from loop_report import sentence, verdict
+from loop_student import WORDS, make_tokenizer
+from loop_world import Size, asked_of, passage, things, write_world
+
+from preference.candidates import StateRecord, read_lines
+from preference.export.exporting import CANDIDATES
+from preference.labelling import labelled_states
+from preference.records import RolloutRecord, read_rollouts
+from reasonrag import generate, pairs
+from reasonrag.agent.parsing import ParsedReply, parse_reply
+from reasonrag.llm.servers.checkpoint import open_tokenizer
+
+SMALL = Size(towns=12, people=20, works=20, organisations=6)
+SPLITS = {"warmup": 60, "explore": 60, "heldout": 60}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("loop") / "world"
+    write_world(folder, SMALL, SPLITS, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(world: Path) -> Path:
+    """What the offline teacher explores of it."""
+    generate(
+        questions=world / "explore.jsonl",
+        corpus=world / "corpus.jsonl",
+        index_home=world.parent / "indexes",
+        model="offline",
+        prompts=PROMPTS,
+        top_k=1,
+        max_steps=8,
+        run=world.parent / "run",
+    )
+    return world.parent / "run"
+
+
+@pytest.fixture(scope="module")
+def labelled(run: Path) -> Path:
+    pairs(run, out=run.parent / "labelled", validation=0)
+    return run.parent / "labelled"
+
+
+@pytest.fixture(scope="module")
+def trees(run: Path) -> list[RolloutRecord]:
+    return list(read_rollouts(run / "rollouts.jsonl"))
+
+
+# -- the world ---------------------------------------------------------------------------------------------------
+
+
+def test_no_question_is_in_two_splits(world: Path) -> None:
+    """What is held out was never asked before, in any wording: each question is there once."""
+    asked = [each["question"] for split in SPLITS for each in lines(world / f"{split}.jsonl")]
+    assert len(asked) == len(set(asked)) == sum(SPLITS.values())
+
+
+def test_an_answer_stands_in_the_last_gold_passage_and_the_way_to_it_in_those_before() -> None:
+    """Each passage of the chain names the next one, the last one the answer, and the question only the first."""
+    for thing in things(SMALL, 0):
+        for question, answer, gold in asked_of(thing):
+            assert gold[0] is thing
+            assert thing.name in question
+            assert all(each.name not in question for each in gold[1:])
+            assert all(after.name in passage(before) for before, after in pairwise(gold))
+            assert answer in passage(gold[-1])
+            assert answer not in question
+
+
+def test_the_world_is_closed(world: Path) -> None:
+    """Held-out questions have no word that stands in no passage and in no question of the warm-up."""
+    warmup, heldout = (
+        " ".join(each["question"] for each in lines(world / f"{name}.jsonl")) for name in ("warmup", "heldout")
+    )
+    corpus = " ".join(each["contents"] for each in lines(world / "corpus.jsonl"))
+    assert set(re.findall(WORDS, heldout)) <= set(re.findall(WORDS, f"{warmup} {corpus}"))
+
+
+def test_names_are_names_of_one_thing() -> None:
+    """Otherwise a question would have two answers."""
+    names = [thing.name for thing in things(Size(), 0)]
+    assert len(names) == len(set(names))
+
+
+def test_the_same_seed_gives_the_same_world(world: Path, tmp_path: Path) -> None:
+    """And another one another world."""
+    for seed in (0, 1):
+        write_world(tmp_path / str(seed), SMALL, SPLITS, seed=seed)
+        same = (tmp_path / str(seed) / "corpus.jsonl").read_bytes() == (world / "corpus.jsonl").read_bytes()
+        assert same == (seed == 0)
+
+
+def test_a_world_too_small_for_its_splits_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="are wanted"):
+        write_world(tmp_path, SMALL, {"heldout": 10_000}, seed=0)
+
+
+def test_whole_words_survive_the_tokenizer_that_serves_them(tmp_path: Path) -> None:
+    """Whatever version of transformers serves: some put Qwen2's own rules in place of a model's tokenizer, and every
+    word is unknown then. Spaces beside tags are the parser's to remove."""
+    pytest.importorskip("transformers", reason="the embed extra is not installed")
+    reply = "Nothing is known yet. So the next query is <query>Bal Quiorn birthplace</query>"
+    make_tokenizer([reply]).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    tokenizer = open_tokenizer(tmp_path)
+    ids = tokenizer(reply).input_ids
+    assert tokenizer.unk_token_id not in ids
+    assert len(ids) == words_of(reply)
+    parsed = parse_reply(tokenizer.decode(ids, skip_special_tokens=True), action="think", finish_reason="stop")
+    assert isinstance(parsed, ParsedReply)
+    assert parsed.response == reply
+
+
+# -- the arms ----------------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_worth_its_own_trajectory_and_nothing_else(trees: list[RolloutRecord]) -> None:
+    """The end that is reached by always taking the step that was drawn first; what its siblings came to is ignored."""
+    seen = 0
+    for tree in trees:
+        for node in tree.nodes[1:]:
+            path = [node]
+            while path[-1].children_ids:
+                path.append(tree.nodes[path[-1].children_ids[0]])
+            end = path[-1]
+            expected = end.outcome.value if end.terminal and end.outcome else None
+            assert own_outcome(tree, node.id) == expected
+            seen += expected is not None and expected != node.expected_outcome
+    assert seen  # a mean over continuations is often something else
+
+
+def test_outcome_labels_prefer_the_step_of_the_better_trajectory(trees: list[RolloutRecord]) -> None:
+    """Of every two siblings; states, steps, replies and names of pairs stay what they were."""
+    turned = 0
+    for tree in trees:
+        for state in labelled_states(tree):
+            relabelled = by_outcome(state, lambda node_id, tree=tree: own_outcome(tree, node_id))  # type: ignore[misc]
+            assert [each.response for each in relabelled.steps] == [each.response for each in state.steps]
+            before = {each.pair_id: each for each in state.pairs}
+            for pair in relabelled.pairs:
+                values = own_outcome(tree, pair.chosen), own_outcome(tree, pair.rejected)
+                if None not in values:
+                    assert pair.margin == pytest.approx(values[0] - values[1])  # type: ignore[operator]
+                    broken = next(each for each in state.steps if each.id == pair.rejected).parse_error
+                    assert pair.margin >= 0 or broken
+                assert pair.confidence is None
+                turned += pair.chosen != before[pair.pair_id].chosen
+    assert turned
+
+
+def test_arms_have_as_many_pairs_of_the_students_own_steps(run: Path, labelled: Path) -> None:
+    """And the pairs that were chosen all pass `pairs` again, which adds none."""
+    raw, outcomes = run.parent / "outcomes-all", run.parent / "outcomes"
+    write_by_outcome(run / "rollouts.jsonl", labelled, raw)
+    pairs(raw, out=outcomes, validation=0)
+    choose(run, {"process": labelled, "outcome": outcomes}, run.parent, seed=0)
+    chosen = {
+        arm: {
+            each.pair_id
+            for state in read_lines(run.parent / f"{arm}-chosen" / CANDIDATES, StateRecord)
+            for each in state.pairs
+        }
+        for arm in ("process", "outcome")
+    }
+    assert len(chosen["process"]) == len(chosen["outcome"]) > 10
+    assert chosen["process"] != chosen["outcome"]
+    given = {
+        flag.removeprefix("--").replace("-", "_"): value
+        for flag, value in pairwise(NO_FILTERS)
+        if flag.startswith("--")
+    }
+    flags: dict[str, Any] = given | {"allow_ungrounded": True}
+    summary = pairs(run.parent / "process-chosen", out=run.parent / "process", **flags)
+    rows = json.loads((run.parent / "process" / "RAG_ProGuide.json").read_bytes())
+    assert {row["pair_id"] for row in rows} == chosen["process"]
+    assert summary.pairs == len(rows)
+
+
+def test_pairs_are_drawn_alike_for_the_same_seed() -> None:
+    ids = [f"{number:02}" for number in range(50)]
+    assert drawn(ids, 10, seed=1) == drawn(reversed(ids), 10, seed=1) != drawn(ids, 10, seed=2)
+
+
+# -- what is said of it ------------------------------------------------------------------------------------------
+
+UP, DOWN, EVEN = ({"value": v, "low": v - 0.01, "high": v + 0.01} for v in (0.05, -0.05, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("em", "cover", "said"),
+    [(UP, UP, "gains over"), (UP, EVEN, "no difference"), (EVEN, UP, "no difference"), (DOWN, DOWN, "loses against")],
+)
+def test_a_gain_counts_only_if_cover_em_gains_too(em: Any, cover: Any, said: str) -> None:
+    """A longer or shorter wording of the same answer is no gain."""
+    assert said in sentence("process", "before", {"em": em, "cover_em": cover})
+
+
+@pytest.mark.parametrize(("by_seed", "inconclusive"), [([0.2, 0.5, 0.8], False), ([0.5, 0.81], True), ([0.1], True)])
+def test_a_student_without_room_makes_the_table_inconclusive(by_seed: list[float], inconclusive: bool) -> None:
+    """Every student must stand between 20 and 80 % EM before preferences."""
+    said = verdict({"by_seed": by_seed}, {"before": {"process": {"em": UP, "cover_em": UP}}})
+    assert ("Inconclusive" in said[0]) == inconclusive
+
+
+def test_a_phase_that_is_done_is_not_done_again(tmp_path: Path) -> None:
+    """But one that failed is."""
+    done: list[str] = []
+    loop = Loop(Plan(), tmp_path)
+    for _ in range(2):
+        loop.phase("seed0 explore", lambda: done.append("explored"))
+        with pytest.raises(SystemExit, match="exit status 3"):
+            loop.command("seed0 before", sys.executable, "-c", "import sys; sys.exit(3)")
+    assert done == ["explored"]
+    assert set(by_kind(loop.took)) == {"exploration"}

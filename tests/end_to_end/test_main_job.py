@@ -1,0 +1,819 @@
+"""The main job end to end, through the command line: questions in, rollouts and preference pairs out."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from preference import Message, read_rollouts
+from reasonrag.errors import InputError, ModelError
+from reasonrag.exploration.generate import RunSummary
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.offline import reply
+from reasonrag.llm.scripted import ScriptedModel
+from tests.helpers.command_line import Done, Reasonrag
+
+PROGUIDE_FIELDS = (
+    "instruction input prompt chosen rejected chosen_action_type chosen_content "
+    "rejected_action_type rejected_content layer"
+).split()
+SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 6, "simulations": 3}
+
+
+def small_flags(run: str | Path = "runs/a") -> list[object]:
+    return ["generate", "--dataset", "atlas", "--limit", 6, "--simulations", 3, "--run", run]
+
+
+def pairs_of(out: Path) -> list[dict[str, Any]]:
+    """Of both parts."""
+    files = [out / "RAG_ProGuide.json", out / "RAG_ProGuide.validation.json"]
+    return [row for file in files if file.exists() for row in json.loads(file.read_text("utf-8"))]
+
+
+def digest(run: Path) -> str:
+    return hashlib.sha256((run / "rollouts.jsonl").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "count"),
+    [
+        ("hotpotqa", "train", 100),
+        ("2wikimultihopqa", "train", 100),
+        ("musique", "train", 100),
+        ("popqa", "dev", 100),
+        ("bamboogle", "dev", 84),
+    ],
+)
+def test_real_questions_become_rollouts_and_pairs_over_http(
+    dataset: str, split: str, count: int, shared_data: Path, endpoint: str, reasonrag: Reasonrag
+) -> None:
+    """Every question of a real data set has a rollout, and every pair the ten RAG_ProGuide fields and its origin."""
+    generated = reasonrag(
+        *("generate", "--dataset", dataset, "--data-dir", shared_data, "--split", split, "--limit", 100),
+        *("--model", "offline", "--base-url", endpoint, "--run", "runs/h", "--concurrency", 64),
+        *("--abort-degenerate", 0),  # the offline teacher knows little of PopQA
+    )
+    assert generated.status == 0, generated.err
+    made = reasonrag("pairs", "runs/h", "--out", "data/h")
+    assert made.status == 0, made.err
+    rollouts = list(read_rollouts(Path("runs/h/rollouts.jsonl")))
+    assert len(rollouts) == count
+    assert all(rollout.error is None and len(rollout.nodes) > 1 for rollout in rollouts)
+    rows = pairs_of(Path("data/h"))
+    assert rows
+    for row in rows:
+        assert list(row)[:10] == PROGUIDE_FIELDS
+        assert row["chosen_reward"] > row["rejected_reward"]
+        assert row["question_id"]
+        assert isinstance(row["tags"], list)
+        assert row["prompt"] == f"System: {row['instruction']}\nUser: {row['input']}"
+    if split != "train":
+        assert f"{split} split" in generated.err
+
+
+def test_hotpotqa_gives_pairs_in_all_action_types_and_at_three_layers(shared_data: Path, reasonrag: Reasonrag) -> None:
+    """On 100 train questions all action types get chosen, three layers have pairs, a fifth of the questions too."""
+    flags = ["--dataset", "hotpotqa", "--data-dir", shared_data, "--limit", 100, "--model", "offline"]
+    assert reasonrag("generate", *flags, "--run", "runs/h").status == 0
+    summary = json.loads(reasonrag("pairs", "runs/h", "--out", "data/h", "--json").out)
+    assert set(summary["pairs_by_action_type"]) == {"Query Generation", "Evidence Extraction", "Answer Generation"}
+    assert len(summary["pairs_by_layer"]) >= 3
+    assert summary["questions_with_a_pair"] >= 20
+    assert summary["candidates"] == summary["pairs"] + sum(summary["dropped"].values())
+
+
+def agreement(shown: str) -> dict[str, tuple[int, int, int]]:
+    """Right, decided and ties of each action type, from the table of `pairs`."""
+    text = " ".join(shown.replace("│", " ").split())
+    found = re.findall(r"(Query Generation|Evidence Extraction) [\d.-]+ \(([\d,]+) of ([\d,]+), ([\d,]+) ties?\)", text)
+    return {name: (int(right), int(decided), int(ties)) for name, right, decided, ties in found}
+
+
+def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag) -> None:
+    """Atlas knows its gold passages: `pairs` prints how often they agree, which is what its rows say."""
+    assert reasonrag("generate", "--dataset", "atlas", "--limit", 40, "--run", "runs/a").status == 0
+    made = reasonrag("pairs", "runs/a", "--out", "data/a")
+    assert "agree with gold passages" in made.out
+    expected: dict[str, Counter[str]] = {}
+    for row in pairs_of(Path("data/a")):
+        same_type = row["chosen_action_type"] == row["rejected_action_type"]
+        if same_type and row["chosen_gold"] is not None and row["rejected_gold"] is not None:
+            difference = row["chosen_gold"] - row["rejected_gold"]
+            verdict = "right" if difference > 0 else "wrong" if difference < 0 else "ties"
+            expected.setdefault(row["chosen_action_type"], Counter())[verdict] += 1
+    assert agreement(made.out) == {
+        name: (counts["right"], counts["right"] + counts["wrong"], counts["ties"]) for name, counts in expected.items()
+    }
+    assert set(expected) == {"Query Generation", "Evidence Extraction"}
+    assert sum(each["right"] for each in expected.values()) > sum(each["wrong"] for each in expected.values())
+
+
+@pytest.mark.parametrize(("dataset", "shown"), [("hotpotqa", True), ("bamboogle", False)])
+def test_real_pairs_are_held_against_gold_passages_where_those_exist(
+    dataset: str, *, shown: bool, shared_data: Path, reasonrag: Reasonrag
+) -> None:
+    """HotpotQA names its gold passages in every record, Bamboogle has none and no row in the table."""
+    split = "train" if shown else "dev"
+    flags = ["--dataset", dataset, "--data-dir", shared_data, "--split", split, "--limit", 40, "--model", "offline"]
+    assert reasonrag("generate", *flags, "--run", "runs/a").status == 0
+    made = reasonrag("pairs", "runs/a", "--out", "data/a")
+    assert ("agree with gold passages" in made.out) == bool(agreement(made.out)) == shown
+    rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
+    assert all((rollout.gold_passages is not None) == shown for rollout in rollouts)
+    assert any(node.gold for rollout in rollouts for node in rollout.nodes) == shown
+
+
+@pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
+def test_every_recipe_runs_and_names_itself(recipe: str, reasonrag: Reasonrag) -> None:
+    """The recipe stands in the configuration, in every rollout and in every pair."""
+    assert reasonrag("generate", "--limit", 30, "--recipe", recipe, "--run", "runs/a").status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    assert json.loads(Path("runs/a/config.json").read_text())["decides_answers"]["recipe"]["name"] == recipe
+    assert {rollout.recipe.name for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))} == {recipe}
+    assert {row["recipe"] for row in pairs_of(Path("data/a"))} == {recipe}
+
+
+# -- the same bytes, whatever happens --------------------------------------------------------------------------
+
+
+def test_concurrency_changes_no_byte_over_http(endpoint: str, reasonrag: Reasonrag) -> None:
+    """One request in flight or 64: the same rollouts.jsonl, and the same as the teacher in this process."""
+    for concurrency in (1, 64):
+        flags = ["--model", "offline", "--base-url", endpoint, "--concurrency", concurrency]
+        assert reasonrag(*small_flags(f"runs/{concurrency}"), *flags).status == 0
+    assert reasonrag(*small_flags("runs/here")).status == 0
+    assert digest(Path("runs/1")) == digest(Path("runs/64")) == digest(Path("runs/here"))
+
+
+@pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
+def test_recorded_answers_give_the_same_bytes_at_any_concurrency(recipe: str, endpoint: str, tmp_path: Path) -> None:
+    """A run over HTTP is in its journal; played back with the network off at 1 and at 64 it is the same run."""
+    flags = SMALL | {"recipe": recipe, "model": "offline"}
+    package.generate(**flags, run="recorded", base_url=[endpoint])
+    journal = tmp_path / "recorded" / "journal.jsonl"
+    for concurrency in (1, 64):
+        package.generate(**flags, run=f"replayed-{concurrency}", concurrency=concurrency, replay=journal)
+    assert digest(Path("recorded")) == digest(Path("replayed-1")) == digest(Path("replayed-64"))
+
+
+def test_a_larger_limit_goes_on_where_the_smaller_ended(reasonrag: Reasonrag) -> None:
+    """--limit may grow: done questions stay as they are, and the result is that of one run."""
+    assert reasonrag(*small_flags(), "--limit", 3).status == 0
+    grown = reasonrag(*small_flags())
+    assert grown.status == 0
+    assert "3 of 6 questions are done" in grown.err
+    assert reasonrag(*small_flags("runs/b")).status == 0
+    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+
+
+def test_a_finished_run_is_not_run_again(reasonrag: Reasonrag) -> None:
+    """Running the same command again asks nothing and changes no byte."""
+    assert reasonrag(*small_flags()).status == 0
+    before = digest(Path("runs/a"))
+    again = reasonrag(*small_flags(), "--json")
+    assert json.loads(again.out)["session_questions"] == 0
+    assert digest(Path("runs/a")) == before
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_run_ends_like_an_undisturbed_one(stop: signal.Signals, endpoint: str, reasonrag: Reasonrag) -> None:
+    """Killed or interrupted in the middle and started again, a run ends with the same bytes."""
+    flags = ["generate", "--dataset", "atlas", "--limit", "30", "--model", "offline", "--base-url", endpoint]
+    command = [sys.executable, "-m", "reasonrag", *flags, "--run", "runs/a", "--concurrency", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        rollouts = Path("runs/a/rollouts.jsonl")
+        while running.poll() is None and not (rollouts.exists() and rollouts.stat().st_size):
+            time.sleep(0.02)
+        running.send_signal(stop)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL), errors
+    finished = rollouts.read_bytes().count(b"\n")
+    assert 0 < finished < 30
+    assert reasonrag(*flags, "--run", "runs/a").status == 0
+    assert reasonrag(*flags, "--run", "runs/b").status == 0
+    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+
+
+def test_a_torn_last_line_is_mended_and_said(reasonrag: Reasonrag) -> None:
+    """Half a line at the end of rollouts.jsonl is removed, and its question explored again."""
+    assert reasonrag(*small_flags()).status == 0
+    rollouts, before = Path("runs/a/rollouts.jsonl"), digest(Path("runs/a"))
+    rollouts.write_bytes(rollouts.read_bytes()[:-100])
+    mended = reasonrag(*small_flags())
+    assert mended.status == 0
+    assert "line 6 was cut off by an earlier stop" in mended.err
+    assert digest(Path("runs/a")) == before
+
+
+# -- failures --------------------------------------------------------------------------------------------------
+
+
+def test_one_failing_question_stops_no_other_and_is_owed_again() -> None:
+    """A question without answers from the endpoint is an error line with its cause; the next run explores it."""
+    asked: list[str] = []
+
+    def stubborn(request: ChatRequest, position: int) -> Completion:
+        question = request.messages[1].content.partition("\n")[0]
+        asked.append(question)
+        if asked and question == asked[0]:
+            raise ModelError("the endpoint has had enough", cause="http_400")
+        return teacher_says(request, position)
+
+    first = package.generate(**SMALL, run="runs/a", concurrency=1, chat_model=ScriptedModel(stubborn, name="offline"))
+    assert (first.done, first.failed, first.failures_by_cause) == (5, 1, {"http_400": 1})
+    failed = [rollout for rollout in read_rollouts(Path("runs/a/rollouts.jsonl")) if rollout.error]
+    assert [rollout.error.message for rollout in failed if rollout.error] == ["the endpoint has had enough"]
+    assert b"the endpoint has had enough" in Path("runs/a/failures.jsonl").read_bytes()
+    willing = ScriptedModel(teacher_says, name="offline")
+    second = package.generate(**SMALL, run="runs/a", chat_model=willing)
+    assert (second.done, second.failed, second.session_questions) == (6, 0, 1)
+    package.generate(**SMALL, run="runs/b", chat_model=willing)
+    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+
+
+class RefusesTheTenth:
+    """A slow teacher that refuses one request at once, while others are under way."""
+
+    name = "offline"
+
+    def __init__(self) -> None:
+        self.begun = self.delivered = 0
+
+    async def complete(self, request: ChatRequest) -> list[Completion]:
+        self.begun += 1
+        if self.begun == 10:
+            raise ModelError("no", cause="http_400")
+        await asyncio.sleep(0.2)
+        self.delivered += 1
+        return [teacher_says(request, position) for position in range(len(request.samples))]
+
+    async def check(self) -> None:
+        """It is there."""
+
+    async def close(self) -> None:
+        """It holds nothing open."""
+
+
+def test_what_a_failed_question_had_asked_for_is_kept() -> None:
+    """The answers come in after the last question has ended, and are on disk when the run ends."""
+    teacher = RefusesTheTenth()
+    summary = package.generate(dataset="atlas", limit=1, run="runs/a", chat_model=teacher)
+    assert summary.failures_by_cause == {"http_400": 1}
+    assert teacher.delivered == teacher.begun - 1
+    assert len(Path("runs/a/journal.jsonl").read_bytes().splitlines()) == teacher.delivered
+
+
+def test_caps_hold_where_an_endpoint_tells_no_tokens() -> None:
+    """Bytes are counted instead, and the summary says that the count is too high."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), TellsNoTokens) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/v1"
+        settings = {"model": "offline", "base_url": [address], "max_tokens": 120_000, "concurrency": 1}
+        summary = package.generate(**SMALL, **settings, run="runs/a")
+        server.shutdown()
+    assert summary.stopped is not None
+    assert summary.stopped.cause == "cap"
+    journal = [orjson.loads(line) for line in Path("runs/a/journal.jsonl").read_bytes().splitlines()]
+    firsts = [line["completions"][0] for line in journal]
+    assert all(each["tokens_bounded"] for each in firsts)
+    assert any("told no tokens" in each for each in summary.warnings)
+    assert 100_000 < sum(each["prompt_tokens"] + each["completion_tokens"] for each in firsts) <= 120_000
+
+
+def teacher_says(request: ChatRequest, position: int) -> Completion:
+    text = reply(request.messages, temperature=request.sampling.temperature, seed=request.seeds[0], choice=position)
+    return Completion(text=text, finish_reason="stop")
+
+
+class RefusesOneQuestion(BaseHTTPRequestHandler):
+    """An endpoint that answers like the offline teacher, apart from one question that breaks its rules."""
+
+    refused = "Where was the author of"
+
+    def do_POST(self) -> None:
+        body = orjson.loads(self.rfile.read(int(self.headers["content-length"])))
+        messages = [Message.model_validate(each) for each in body["messages"]]
+        if self.refused in messages[-1].content:
+            self._send(400, {"error": {"message": "your prompt breaks our rules"}})
+            return
+        texts = [reply(messages, temperature=1, seed=body.get("seed", 0), choice=i) for i in range(body.get("n", 1))]
+        choices = [{"message": {"content": text}, "finish_reason": "stop"} for text in texts]
+        self._send(200, {"choices": choices})
+
+    def _send(self, status: int, content: dict[str, Any]) -> None:
+        encoded = orjson.dumps(content)
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(encoded)))
+        self.end_headers()
+        self.wfile.write(encoded)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
+        """Nothing is logged."""
+
+
+class TellsNoTokens(RefusesOneQuestion):
+    """The same without rules; its answers have no usage."""
+
+    refused = "\0"
+
+
+def test_a_failed_question_makes_exit_status_1_and_stops_no_other(reasonrag: Reasonrag) -> None:
+    """Status 1 says that some question has an error, and the last lines say where to read why."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), RefusesOneQuestion) as server:
+        threading.Thread(target=server.serve_forever).start()
+        address = f"http://127.0.0.1:{server.server_port}/v1"
+        done = reasonrag(*small_flags(), "--model", "strict", "--base-url", address, "--concurrency", 4)
+        server.shutdown()
+    assert done.status == 1
+    assert "http_400" in done.out
+    assert "failures.jsonl" in done.out
+    errors = [rollout.error for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))]
+    assert [error is not None for error in errors] == [True, False, False, False, False, False]
+    failures = [orjson.loads(line) for line in Path("runs/a/failures.jsonl").read_bytes().splitlines()]
+    assert {failure["cause"] for failure in failures} == {"http_400"}
+    assert "your prompt breaks our rules" in done.err + failures[0]["message"]
+
+
+def test_a_run_of_failures_only_takes_another_configuration(reasonrag: Reasonrag) -> None:
+    """Nothing in it could be compared with anything; error lines of the old configuration are not mixed in."""
+    broken = ScriptedModel(raises_always, name="broken")
+    assert package.generate(**SMALL, run="runs/a", chat_model=broken).failed == 6
+    done = reasonrag(*small_flags())
+    assert done.status == 0
+    assert "holds no tree, only failures of another configuration" in done.err
+    assert len({rollout.config_hash for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))}) == 1
+
+
+def test_paid_answers_are_not_thrown_away_by_another_configuration(reasonrag: Reasonrag) -> None:
+    """A run that was stopped before its first tree has answers: other settings are refused, not silently paid for."""
+    stopped = reasonrag(*small_flags(), "--max-calls", 20)
+    assert stopped.status == 3
+    changed = reasonrag(*small_flags(), "--temperature", 0.5)
+    assert changed.status == 2
+    assert "sampling.temperature was 1.0, is 0.5" in changed.err
+    assert reasonrag(*small_flags()).status == 0
+
+
+def raises_always(request: ChatRequest, position: int) -> Completion:
+    raise ModelError(f"no answer to {position} of {len(request.samples)}", cause="broken")
+
+
+def test_an_unreadable_judgement_is_missing_and_kept(reasonrag: Reasonrag, endpoint: str, tmp_path: Path) -> None:
+    """A judge that never gives a number spoils no question; what it said is in the record, the count in the summary."""
+    prompts = tmp_path / "prompts"
+    prompts.mkdir()
+    (prompts / "judge.txt").write_text("Say something without any number.")
+    flags = ["--recipe", "released", "--prompts", prompts, "--base-url", endpoint, "--model", "offline"]
+    done = reasonrag(*small_flags(), *flags, "--json")
+    assert done.status == 0
+    rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
+    unreadable = [each for rollout in rollouts for each in rollout.unreadable_judgements]
+    assert all(each.kind == "score" and each.response for each in unreadable)
+    assert all(node.value == 0 for rollout in rollouts for node in rollout.nodes)
+    assert json.loads(done.out)["parse_failures_by_cause"]["no_score"] == len(unreadable) > 0
+
+
+def test_unreadable_replies_are_data_with_a_cause() -> None:
+    """A teacher that forgets its tags fails steps, not questions; text and cause are in rollouts and summary."""
+
+    def forgetful(request: ChatRequest, position: int) -> Completion:
+        if request.seeds[position] % 3 == 0:
+            return Completion(text="I would rather not say.", finish_reason="stop")
+        return teacher_says(request, position)
+
+    model = ScriptedModel(forgetful, name="forgetful")
+    summary = package.generate(dataset="atlas", limit=30, run="runs/a", recipe="paper", chat_model=model)
+    assert summary.failed == 0
+    rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
+    in_trees = [node for rollout in rollouts for node in rollout.nodes if node.parse_error]
+    outside = [step for rollout in rollouts for step in rollout.failed_continuations]
+    assert in_trees
+    assert outside
+    assert summary.parse_failures_by_cause == {"no_tag": len(in_trees) + len(outside)}
+    assert all(node.terminal and node.reward == 0 and node.response for node in in_trees)
+    assert any(node.repaired and node.sampled_with for rollout in rollouts for node in rollout.nodes)
+    package.pairs("runs/a", out="data/a")
+    assert not any(row["chosen_action_type"] == "Other" for row in pairs_of(Path("data/a")))
+    package.pairs("runs/a", out="data/b", allow_malformed=True)
+    types = Counter(row["rejected_action_type"] for row in pairs_of(Path("data/b")))
+    assert types["Other"] > 0
+
+
+def test_a_fault_of_ours_costs_one_question_and_is_told_with_its_traceback() -> None:
+    """An unexpected exception becomes an error line with cause internal; the others go on."""
+    asked: list[str] = []
+
+    def broken(request: ChatRequest, position: int) -> Completion:
+        asked.append(request.messages[1].content.partition("\n")[0])
+        if asked[-1] == asked[0]:
+            raise ZeroDivisionError("a fault")
+        return teacher_says(request, position)
+
+    summary = package.generate(**SMALL, run="runs/a", concurrency=1, chat_model=ScriptedModel(broken, name="x"))
+    assert summary.failures_by_cause == {"internal": 1}
+    failures = [orjson.loads(line) for line in Path("runs/a/failures.jsonl").read_bytes().splitlines()]
+    assert "ZeroDivisionError" in failures[0]["details"]
+
+
+# -- bad input: exit status 2, a clear message, nothing started ------------------------------------------------
+
+
+def write_data(folder: Path, *, questions: str | None = None, corpus: str | None = None) -> Path:
+    """A data directory with one data set, `hotpotqa`."""
+    home = folder / "hotpotqa"
+    home.mkdir(parents=True)
+    (home / "train.jsonl").write_text(questions if questions is not None else QUESTION)
+    (home / "corpus.jsonl").write_text(corpus if corpus is not None else PASSAGE)
+    return folder
+
+
+QUESTION = '{"id": "q", "question": "Who?", "golden_answers": ["Ada"]}\n'
+PASSAGE = '{"id": "p", "contents": "Ada\\nAda wrote it."}\n'
+FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "data", "message"),
+    [
+        (["--dataset", "hotpot"], {}, "no data set 'hotpot'; did you mean 'hotpotqa'?"),
+        (["--dataset", "musique", "--data-dir", "d"], {}, "no data set 'musique'; choose from hotpotqa"),
+        ([*FROM_DIR, "--data-dir", "nowhere"], {}, "no data directory nowhere"),
+        ([*FROM_DIR, "--split", "dev"], {}, "no split 'dev'; choose from train"),
+        (["--split", "validation"], {}, "atlas has no split 'validation'; choose from dev, test, train"),
+        (FROM_DIR, {"questions": QUESTION + '{"id": "b"\n'}, "train.jsonl, line 2 is not JSON"),
+        (FROM_DIR, {"questions": '{"id": "q", "question": "Who?"}\n'}, "line 1 is no question (golden_answers: none"),
+        (FROM_DIR, {"questions": '{"id": "q", "question": "Who?", "golden_answers": []}\n'}, "golden_answers: none"),
+        (FROM_DIR, {"questions": QUESTION * 2}, "line 2: question id 'q' was already used in line 1"),
+        (FROM_DIR, {"questions": ""}, "train.jsonl is empty"),
+        (FROM_DIR, {"corpus": ""}, "corpus.jsonl is empty"),
+        (FROM_DIR, {"corpus": PASSAGE * 2}, "line 2: passage id 'p' was already used in line 1"),
+        (FROM_DIR, {"corpus": PASSAGE + "{}\n"}, "corpus.jsonl, line 2 is no passage"),
+        (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "--questions needs passages to search"),
+        (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
+        (["--recipe", "cheap"], {}, "--recipe: Input should be 'paper', 'economy' or 'released' (got 'cheap')"),
+        (["--siblings", "0"], {}, "--siblings: Input should be greater than or equal to 1"),
+        (["--concurrency", "many"], {}, "Invalid value for '--concurrency'"),
+        (["--no-such-flag"], {}, "No such option"),
+        (["--model", "gpt-4o"], {}, "no API key: set OPENAI_API_KEY"),
+        (["--model", "m", "--base-url", "localhost:8000"], {}, "is no address of an endpoint"),
+        (["--model", "m", "--base-url", "http://127.0.0.1:9/v1"], {}, "cannot reach http://127.0.0.1:9/v1"),
+        (["--prompts", "d"], {}, "holds no prompt file"),
+        (["--data-dir", "d"], {}, "--data-dir d needs --dataset; choose from hotpotqa"),
+        (["--model", "m", "--base-url", "http://localhost:abc/v1"], {}, "is no address of an endpoint"),
+        (["--model", "m", "--base-url", "http://localhost:99999/v1"], {}, "is no address of an endpoint"),
+        (["--model", "m", "--base-url", "http://[::1/v1"], {}, "is no address of an endpoint"),
+        (["--run", "d/hotpotqa/train.jsonl/run"], {}, "cannot write the run directory"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_started(
+    flags: list[str], data: dict[str, str], message: str, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Exit status 2, one error that says what and where, no traceback and no rollouts."""
+    write_data(tmp_path / "d", **data)
+    done = reasonrag("generate", "--run", "runs/a", *flags)
+    assert done.status == 2
+    assert message in done.err.replace("│ ", "").replace(" │", "")
+    assert "Traceback" not in done.err
+    assert not Path("runs/a/rollouts.jsonl").exists() or not Path("runs/a/rollouts.jsonl").stat().st_size
+
+
+def test_an_index_is_built_where_it_is_wanted(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """--index names the place of a missing index; a place with other files in it is not touched."""
+    assert reasonrag(*small_flags(), "--limit", 1, "--index", "own/index").status == 0
+    assert Path("own/index/manifest.json").exists()
+    write_data(tmp_path / "d")
+    refused = reasonrag(*small_flags("runs/b"), "--limit", 1, "--index", "d/hotpotqa")
+    assert refused.status == 2
+    assert "holds files that are no index" in refused.err
+    assert Path("d/hotpotqa/corpus.jsonl").exists()
+
+
+def test_a_wrong_key_is_found_out_before_an_index_is_built(reasonrag: Reasonrag) -> None:
+    """Building may take hours; nobody should wait for it in vain."""
+    done = reasonrag(*small_flags(), "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
+    assert done.status == 2
+    assert "building" not in done.err
+    assert not list(Path("indexes").glob("*bm25*"))
+
+
+@pytest.mark.parametrize("command", [["generate"], ["pairs"], ["index", "build"]])
+def test_help_shows_the_defaults(command: list[str], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bracket in a help text is no markup."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert re.search(r"\[default: [\w.]+", reasonrag(*command, "--help").out)
+
+
+def test_pairs_do_not_overwrite_the_summary_of_their_run(reasonrag: Reasonrag) -> None:
+    """A run directory is no place for pairs."""
+    assert reasonrag(*small_flags()).status == 0
+    before = Path("runs/a/summary.json").read_bytes()
+    done = reasonrag("pairs", "runs/a", "--out", "runs/a")
+    assert done.status == 2
+    assert "is a run directory" in done.err
+    assert Path("runs/a/summary.json").read_bytes() == before
+
+
+def test_index_build_and_generate_agree_on_the_place(
+    tmp_path: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the corpus is spelt, and wherever REASONRAG_INDEX_HOME points."""
+    write_data(tmp_path / "d")
+    monkeypatch.setenv("REASONRAG_INDEX_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "d" / "hotpotqa")
+    built = reasonrag("index", "build", "--corpus", "corpus.jsonl")
+    assert built.status == 0, built.err
+    done = reasonrag("generate", "--dataset", "hotpotqa", "--data-dir", "..", "--model", "offline", "--run", "r")
+    assert done.status == 0, done.err
+    assert "building" not in done.err
+
+
+def test_an_unauthorised_endpoint_is_refused_before_anything_is_started(reasonrag: Reasonrag) -> None:
+    """A wrong key is found out with no question asked."""
+    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--api-key", "right"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        base_url = server.stdout.readline().split()[2]
+        done = reasonrag(*small_flags(), "--model", "offline", "--base-url", base_url)
+        server.terminate()
+    assert done.status == 2
+    assert "refuses the API key" in done.err
+
+
+def test_another_configuration_in_the_same_directory_is_refused_naming_the_keys(reasonrag: Reasonrag) -> None:
+    """What decides answers may not change within a run; what is there stays as it was."""
+    assert reasonrag(*small_flags()).status == 0
+    before = digest(Path("runs/a"))
+    done = reasonrag(*small_flags(), "--seed", 7, "--temperature", 0.5)
+    assert done.status == 2
+    assert "sampling.temperature was 1.0, is 0.5; seed was 0, is 7" in done.err
+    assert digest(Path("runs/a")) == before
+
+
+def test_operational_settings_may_change_between_sessions(reasonrag: Reasonrag, endpoint: str) -> None:
+    """Concurrency and endpoint address are no part of the configuration that a run is held to."""
+    assert reasonrag(*small_flags(), "--limit", 2).status == 0
+    flags = ["--concurrency", 3, "--model", "offline", "--base-url", endpoint]
+    assert reasonrag(*small_flags(), *flags).status == 0
+
+
+def test_a_run_that_never_began_does_not_hold_its_directory(reasonrag: Reasonrag) -> None:
+    """An endpoint that could not be reached leaves a directory that takes another configuration."""
+    failed = reasonrag(*small_flags(), "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
+    assert failed.status == 2
+    assert reasonrag(*small_flags()).status == 0
+
+
+def test_two_runs_become_one_data_set(reasonrag: Reasonrag) -> None:
+    """Every question of both is in it, duplicates are found across them, and no question is on both sides."""
+    assert reasonrag(*small_flags("runs/a")).status == reasonrag(*small_flags("runs/b"), "--seed", 2).status == 0
+    made = [json.loads(reasonrag("pairs", f"runs/{name}", "--out", f"data/{name}", "--json").out) for name in "ab"]
+    done = reasonrag("pairs", "runs/a", "runs/b", "--out", "data/ab", "--json")
+    assert done.status == 0, done.err
+    both = json.loads(done.out)
+    assert both["candidates"] == sum(each["candidates"] for each in made)
+    assert both["usage"]["calls"] == sum(each["usage"]["calls"] for each in made)
+    assert both["questions"] == 6
+    assert both["sources"] == ["runs/a", "runs/b"]
+    assert both["pairs"] + sum(both["dropped"].values()) == both["candidates"]
+    mixed = json.loads(reasonrag("pairs", "data/a", "runs/b", "runs/a", "--out", "data/mixed", "--json").out)
+    assert Path("data/mixed/candidates.jsonl").read_bytes() == Path("data/ab/candidates.jsonl").read_bytes()
+    assert mixed["dropped"] == both["dropped"]
+
+
+def test_a_filter_is_changed_without_the_run(reasonrag: Reasonrag) -> None:
+    """The candidates are all that is needed: another filter, another format, onto itself or elsewhere."""
+    assert reasonrag(*small_flags()).status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    candidates = Path("data/a/candidates.jsonl").read_bytes()
+    Path("runs/a").rename("gone")
+    everything = [*("--min-margin", 0, "--min-confidence", 0, "--max-per-combination", 0, "--max-similarity", 1)]
+    loose = json.loads(reasonrag("pairs", "data/a", "--out", "data/a", *everything, "--json").out)
+    strict = json.loads(reasonrag("pairs", "data/a", "--out", "data/b", "--max-per-state", 1, "--json").out)
+    assert loose["pairs"] > strict["pairs"] > 0
+    assert loose["candidates"] == strict["candidates"]
+    assert Path("data/a/candidates.jsonl").read_bytes() == candidates == Path("data/b/candidates.jsonl").read_bytes()
+
+
+def test_every_format_is_written_and_described(reasonrag: Reasonrag) -> None:
+    """With a training and a validation part, as `dataset_info.json` and the summary say."""
+    assert reasonrag(*small_flags(), "--limit", 20).status == 0
+    names = ("alpaca", "sharegpt", "kto", "reward", "sft", "trl")
+    flags = [part for name in names for part in ("--format", name)]
+    made = reasonrag("pairs", "runs/a", "--out", "data/a", *flags, "--validation", 0.3, "--json")
+    assert made.status == 0, made.err
+    files = json.loads(made.out)["files"]
+    assert len(files) == 2 * (1 + len(names))
+    assert all(Path("data/a", name).exists() for name in files)
+    described = json.loads(Path("data/a/dataset_info.json").read_bytes())
+    assert {each["file_name"] for each in described.values()} == {each for each in files if "trl" not in each}
+    assert files["RAG_ProGuide.json"] == files["alpaca.json"] == files["trl.jsonl"] > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--format", "csv"], "--format"),
+        (["--validation", 1], "--validation"),
+        (["--flip", 1.5], "--flip"),
+        (["--max-similarity", -0.1], "--max-similarity"),
+        (["--max-style-only", 2], "--max-style-only"),
+        (["--min-confidence", "nan"], "--min-confidence"),
+    ],
+)
+def test_a_setting_of_pairs_that_makes_no_sense_is_refused(
+    flags: list[object], says: str, reasonrag: Reasonrag
+) -> None:
+    """By its name, before anything is written."""
+    done = reasonrag("pairs", "runs/a", "--out", "data/a", *flags)
+    assert done.status == 2
+    assert says in done.err
+    assert not Path("data").exists()
+
+
+def test_a_data_set_that_somebody_broke_is_refused(reasonrag: Reasonrag) -> None:
+    """File, line and what to do, alone and among others; a data set made earlier stays."""
+    assert reasonrag(*small_flags()).status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/b").status == 0
+    whole = Path("data/a/candidates.jsonl").read_bytes()
+    Path("data/a/candidates.jsonl").write_bytes(whole[:-9])
+    before = Path("data/b/RAG_ProGuide.json").read_bytes()
+    number = whole.count(b"\n")
+    for sources in (["data/a"], ["data/a", "runs/a"]):
+        done = reasonrag("pairs", *sources, "--out", "data/b")
+        assert done.status == 2
+        assert f"data/a/candidates.jsonl, line {number}" in done.err
+        assert "reasonrag pairs RUN --out DIR" in done.err
+        assert Path("data/b/RAG_ProGuide.json").read_bytes() == before
+
+
+def test_pairs_of_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
+    """A missing run and a file that is no rollouts file are named, with what to do."""
+    missing = reasonrag("pairs", "runs/none", "--out", "data/a")
+    assert missing.status == 2
+    assert "reasonrag generate --run runs/none" in missing.err
+    Path("rollouts.jsonl").write_text("{}\n")
+    wrong = reasonrag("pairs", "rollouts.jsonl", "--out", "data/a")
+    assert wrong.status == 2
+    assert "rollouts.jsonl, line 1 is not a rollout record" in wrong.err
+    assert not Path("data/a/RAG_ProGuide.json").exists()
+
+
+# -- what is written and shown ---------------------------------------------------------------------------------
+
+
+def test_a_key_reaches_no_file(reasonrag: Reasonrag, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API key, and a password that somebody put into the address, are in nothing that was written or shown."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-key")
+    shown = reasonrag(*small_flags(), "--model", "offline", "--base-url", endpoint)
+    assert shown.status == 0, shown.err
+    address = endpoint.replace("http://", "http://user:planted-password@")
+    refused = reasonrag(*small_flags("runs/b"), "--model", "offline", "--base-url", address)
+    assert refused.status == 2
+    written = b"".join(path.read_bytes() for path in Path().rglob("*") if path.is_file())
+    for secret in ("sk-planted-key", "planted-password"):
+        assert secret.encode() not in written
+        assert secret not in shown.out + shown.err + refused.out + refused.err
+
+
+def test_an_interrupt_inside_an_event_loop_stops_the_run(tmp_path: Path) -> None:
+    """A notebook's stop button must stop the spending; the run goes on from there with the next call."""
+    serve = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--latency", "0.1"]
+    code = (
+        "import asyncio, sys, reasonrag\n"
+        "async def cell(): reasonrag.generate(dataset='atlas', limit=300, run='runs/a', model='offline', "
+        "base_url=sys.argv[1], concurrency=2)\n"
+        "asyncio.run(cell())\n"
+    )
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        base_url = server.stdout.readline().split()[2]
+        with subprocess.Popen([sys.executable, "-c", code, base_url], stderr=subprocess.PIPE) as notebook:
+            answers = tmp_path / "runs/a/journal.jsonl"
+            while notebook.poll() is None and not (answers.exists() and answers.stat().st_size):
+                time.sleep(0.05)
+            notebook.send_signal(signal.SIGINT)
+            _, errors = notebook.communicate(timeout=20)
+        server.terminate()
+    assert notebook.returncode != 0
+    assert b"KeyboardInterrupt" in errors
+
+
+def test_json_is_one_object_on_stdout(reasonrag: Reasonrag) -> None:
+    """--json gives the summary and nothing else on stdout; the same is in summary.json."""
+    generated = reasonrag(*small_flags(), "--json")
+    summary = RunSummary.model_validate_json(generated.out)
+    assert summary == RunSummary.model_validate_json(Path("runs/a/summary.json").read_bytes())
+    assert summary.done == 6
+    assert summary.calls >= summary.requests > 0
+    made = reasonrag("pairs", "runs/a", "--out", "data/a", "--json")
+    assert json.loads(made.out) == json.loads(Path("data/a/summary.json").read_text())
+
+
+def test_usage_adds_up_to_what_the_model_was_asked() -> None:
+    """Requests and replies in the summary are those of the model."""
+    model = ScriptedModel(teacher_says, name="counted")
+    summary = package.generate(**SMALL, run="runs/a", chat_model=model)
+    assert summary.calls == sum(len(request.samples) for request in model.requests)
+
+
+def test_pairs_load_as_a_hugging_face_data_set(reasonrag: Reasonrag) -> None:
+    """The exported list is what `datasets` reads: rows in = rows out."""
+    datasets = pytest.importorskip("datasets", reason="the hub extra is not installed")
+    assert reasonrag(*small_flags(), "--limit", 20).status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    files = {"train": "data/a/RAG_ProGuide.json", "validation": "data/a/RAG_ProGuide.validation.json"}
+    loaded = datasets.load_dataset("json", data_files=files, cache_dir="cache")
+    for read, row in zip([*loaded["train"], *loaded["validation"]], pairs_of(Path("data/a")), strict=True):
+        assert list(read) == list(row)
+        for column, value in row.items():  # it reads numbers to ten digits
+            assert read[column] == (pytest.approx(value) if isinstance(value, float) else value)
+    assert loaded["train"].num_rows > loaded["validation"].num_rows > 0
+
+
+async def test_the_python_call_works_inside_a_running_event_loop() -> None:
+    """Notebooks run a loop of their own; the call has the same names as the flags."""
+    summary = package.generate(**SMALL, run="runs/a")
+    assert summary.done == 6
+    with pytest.raises(InputError, match="generate has no setting 'sibling'; did you mean 'siblings'"):
+        package.generate(**SMALL, run="runs/b", sibling=3)
+
+
+def test_settings_may_come_from_file_and_environment(
+    reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch, shared_data: Path
+) -> None:
+    """reasonrag.toml and REASONRAG_* stand in for flags; a flag wins."""
+    Path("reasonrag.toml").write_text('[generate]\ndataset = "hotpotqa"\nmodel = "offline"\nlimit = 9\n')
+    monkeypatch.setenv("REASONRAG_DATA_DIR", str(shared_data))
+    monkeypatch.setenv("REASONRAG_SIMULATIONS", "2")
+    done = reasonrag("generate", "--run", "runs/a", "--limit", 2, "--json")
+    summary = json.loads(done.out)
+    assert (summary["dataset"], summary["done"]) == ("hotpotqa", 2)
+    config = json.loads(Path("runs/a/config.json").read_text())
+    assert config["decides_answers"]["recipe"]["search"]["simulations"] == 2
+
+
+def test_an_index_is_built_once_and_used_again(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """`index build` makes what generate would make by itself; generate says when it builds one."""
+    write_data(tmp_path / "d")
+    corpus = tmp_path / "d" / "hotpotqa" / "corpus.jsonl"
+    built = reasonrag("index", "build", "--corpus", corpus, "--out", "ix")
+    assert built.status == 0
+    assert "1 passages" in built.out
+    used = reasonrag("generate", *FROM_DIR, "--run", "runs/a", "--index", "ix")
+    assert used.status == 0
+    assert "building" not in used.err
+    own = reasonrag("generate", *FROM_DIR, "--run", "runs/b")
+    assert "no index of d/hotpotqa/corpus.jsonl yet; building" in own.err
+    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+    other = tmp_path / "other.jsonl"
+    other.write_text(PASSAGE.replace("wrote", "found"))
+    refused = reasonrag("generate", *FROM_DIR, "--run", "runs/c", "--index", "ix", "--corpus", other)
+    assert refused.status == 2
+    assert "ix is the index of" in refused.err
+
+
+def test_own_questions_and_corpus_need_no_data_directory(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """--questions and --corpus take the user's own files."""
+    home = write_data(tmp_path / "d") / "hotpotqa"
+    done: Done = reasonrag(
+        *("generate", "--questions", home / "train.jsonl", "--corpus", home / "corpus.jsonl"),
+        *("--model", "offline", "--run", "runs/a"),
+    )
+    assert done.status == 0, done.err
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`reasonrag --help` and every command's help import no client, no index, no array library."""
+    code = (
+        "import sys\n"
+        "from reasonrag.cli import run\n"
+        "for command in ([], ['generate'], ['pairs'], ['index', 'build'], ['simulate-endpoint']):\n"
+        "    assert run([*command, '--help']) == 0\n"
+        "heavy = {'openai', 'aiohttp', 'numpy', 'bm25s', 'Stemmer', 'tenacity', 'datasets', 'torch'}\n"
+        "print('loaded:', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_the_version_is_shown(reasonrag: Reasonrag) -> None:
+    """--version names the package and its version."""
+    assert reasonrag("--version").out == f"reasonrag {package.__version__}\n"

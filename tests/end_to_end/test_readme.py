@@ -1,0 +1,200 @@
+"""The README is the contract: its commands are run, its Python is run, and what it shows is what comes out."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from reasonrag.cli import app
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+SESSION_ROW = re.compile(r"│ this session.*\n")
+"""The only row of the summary that tells how fast the machine was; it may also make the table wider."""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+
+
+def commands(language: str = "sh") -> list[str]:
+    """The reasonrag commands in order, comments cut off. Those of language `bash` need a GPU."""
+    lines = (line.partition("#")[0].strip() for block in blocks(language) for line in block.splitlines())
+    return [line for line in lines if line.startswith("reasonrag ")]
+
+
+def demo_commands() -> list[str]:
+    """What `make demo` runs."""
+    return [each for each in commands() if re.match(r"reasonrag (generate|pairs) .*demo", each)]
+
+
+def comparable(shown: str) -> str:
+    """What a summary says, apart from the time it took and the widths of columns."""
+    return re.sub(r"[ ─]+", " ", SESSION_ROW.sub("", shown))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def run(command: list[str], **environment: str) -> str:
+    """Stdout of a command; its stderr is shown where it fails."""
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"COLUMNS": "80"} | environment,
+    )
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr}"
+    return done.stdout
+
+
+def reasonrag(line: str) -> list[str]:
+    return [sys.executable, "-m", "reasonrag", *shlex.split(line)[1:]]
+
+
+@pytest.fixture
+def rehearsal() -> Iterator[str]:
+    """The README's own simulated endpoint, on a port that is free here."""
+    [line] = [each.removesuffix("&") for each in commands() if "simulate-endpoint" in each]
+    port = str(free_port())
+    with subprocess.Popen(reasonrag(line.replace("8765", port)), stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert f"serving at http://127.0.0.1:{port}/v1" in server.stdout.readline()
+        yield port
+        server.terminate()
+
+
+@pytest.fixture
+def retrieval_server() -> Iterator[str]:
+    """The README's own retrieval server, on a port that is free here, with an encoder that is quick."""
+    [line] = [each.removesuffix("&") for each in commands() if "index serve" in each]
+    port = str(free_port())
+    with subprocess.Popen(reasonrag(quick(line).replace("8977", port)), stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert f"serving at http://127.0.0.1:{port}" in server.stdout.readline()
+        yield port
+        server.terminate()
+
+
+def quick(line: str) -> str:
+    """The command without minutes of encoding."""
+    return line.replace("--encoder minilm", "--encoder hashing")
+
+
+@pytest.mark.usefixtures("golden")
+def test_the_demo_prints_what_the_readme_shows(request: pytest.FixtureRequest) -> None:
+    """Table by table, apart from the time it took; `make golden` writes the block anew."""
+    demo = demo_commands()
+    printed = "".join(run(reasonrag(each)) for each in demo)
+    printed = "\n".join(line.rstrip() for line in printed.splitlines()) + "\n"
+    [shown] = blocks("text")
+    if request.config.getoption("--refresh-golden"):
+        README.write_text(README.read_text("utf-8").replace(shown, printed), "utf-8")
+        [shown] = blocks("text")
+    assert comparable(printed) == comparable(shown)
+
+
+def test_make_demo_runs_the_commands_that_the_readme_says() -> None:
+    """One contract, written down in two places."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    demo = demo_commands()
+    assert len(demo) == 2
+    for command in demo:
+        assert f"$(BIN)/{command}\n" in makefile
+
+
+@pytest.fixture
+def qa(shared_data: Path) -> None:
+    """The real questions, and real pairs in the published form, where the README has them."""
+    Path("qa").symlink_to(shared_data)
+    Path("RAG_ProGuide.json").symlink_to(shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json")
+
+
+TRAINS = re.compile(r"reasonrag (train|doctor|evaluate|compare) ")
+"""The commands that need LLaMA-Factory, or what it made."""
+
+
+def test_what_the_readme_trains_is_trained_and_measured(train_python: Path) -> None:
+    """From the demo's pairs to a comparison, by the commands as written, with a tiny model."""
+    there = str(train_python)
+    run([there, str(ROOT / "tests" / "tiny_qwen.py"), "models/tiny-qwen2"])
+    for line in commands():
+        if line in demo_commands() or TRAINS.match(line):
+            run(reasonrag(line), REASONRAG_TRAIN_PYTHON=there, HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+    assert Path("saves/demo/model.safetensors").is_file()
+    assert Path("evals/demo/report.md").is_file()
+
+
+@pytest.mark.usefixtures("qa")
+def test_every_command_of_the_readme_runs(rehearsal: str, retrieval_server: str) -> None:
+    """As written, with the simulated endpoint in the place of OpenAI's and a quick encoder in that of a real one."""
+    for line in commands():
+        if "simulate-endpoint" not in line and "index serve" not in line and not TRAINS.match(line):
+            url = f"http://127.0.0.1:{rehearsal}/v1"
+            there = quick(line).replace("8765", rehearsal).replace("8977", retrieval_server)
+            run(reasonrag(there), OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-test")
+    assert len(Path("runs/h/rollouts.jsonl").read_bytes().splitlines()) == 100
+    assert {path.name for path in Path("runs/h").iterdir()} == {
+        ".lock",
+        *(Path(each).name for each in re.findall(r"^ {4}(runs/h/\S+)", README.read_text("utf-8"), re.MULTILINE)),
+    }
+    assert {path.name for path in Path("data/h").iterdir()} == {
+        Path(each).name for each in re.findall(r"^ {4}(data/h/\S+)", README.read_text("utf-8"), re.MULTILINE)
+    }
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    """As it stands, in a fresh interpreter."""
+    [code] = blocks("python")
+    assert re.fullmatch(r"5 questions, \d+ pairs\n", run([sys.executable, "-c", code]))
+
+
+def test_every_file_the_readme_names_exists() -> None:
+    """No link leads nowhere."""
+    named = re.findall(r"\]\(([^)#]+)\)", README.read_text("utf-8"))
+    local = [each for each in named if not each.startswith("https://")]
+    assert local
+    for each in local:
+        assert (ROOT / each).exists(), each
+    for each in re.findall(r"^ {4}(\w+/|[\w/.]+\.md) ", README.read_text("utf-8"), re.MULTILINE):
+        assert (ROOT / each).exists(), each
+
+
+def flags_of(command: Any) -> set[str]:
+    """Of a command, and of those below it."""
+    below = getattr(command, "commands", {}).values()
+    own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    return own.union(*map(flags_of, below))
+
+
+COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_the_readme_gives_a_command_exists(command: str) -> None:
+    """A flag that was renamed is renamed in the README too."""
+    known = flags_of(COMMANDS[command])
+    every = commands() + commands("bash")
+    given = {flag for line in every if line.split()[1] == command for flag in re.findall(r"--[a-z-]+", line)}
+    assert given <= known
+
+
+def test_every_flag_the_readme_speaks_of_exists() -> None:
+    """Of whatever command."""
+    known = set().union(*map(flags_of, COMMANDS.values()))
+    assert set(re.findall(r"`(--[a-z-]+)", README.read_text("utf-8"))) <= known

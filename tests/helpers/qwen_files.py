@@ -1,0 +1,62 @@
+"""A `tokenizer.json` of Qwen2.5 made without the Hub: the vocabulary from a package, the rules as its own file has
+them. A second implementation of what `reasonrag.curation.tokens` counts."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from reasonrag.curation import tokens
+
+tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """Write `tokenizer.json` and what transformers needs beside it; return the folder."""
+    vocabulary = tokens._vocabulary()
+    assert vocabulary is not None
+    ranks = {
+        base64.b64decode(token): int(rank) for token, rank in map(bytes.split, vocabulary.read_bytes().splitlines())
+    }
+    letters = _letters()
+    spelled = {token: "".join(letters[byte] for byte in token) for token in ranks}
+    merges = []
+    for token in sorted(ranks, key=ranks.__getitem__):
+        cuts = [(token[:i], token[i:]) for i in range(1, len(token))]
+        known = [(left, right) for left, right in cuts if left in ranks and right in ranks]
+        merges += [(spelled[a], spelled[b]) for a, b in sorted(known, key=lambda two: (ranks[two[0]], ranks[two[1]]))]
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE({spelled[token]: rank for token, rank in ranks.items()}, merges)
+    )
+    tokenizer.normalizer = tokenizers.normalizers.NFC()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex(tokens._QWEN_PATTERN), behavior="isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.add_special_tokens(
+        [tokenizers.AddedToken(each, normalized=False) for each in tokens._QWEN_TOKENS if each.startswith("<|")]
+    )
+    tokenizer.add_tokens([tokenizers.AddedToken(each, normalized=False) for each in ("<tool_call>", "</tool_call>")])
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "model_max_length": 131072,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def _letters() -> list[str]:
+    """The printable letter that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

@@ -1,0 +1,86 @@
+"""Models to be served, and what transformers itself says they reply; a script in the environment of LLaMA-Factory.
+
+    python tests/helpers/served_models.py FOLDER PROMPTS.json REPLIES.json NAME
+
+Makes `tiny` (a model), `adapter` (LoRA on it) and `merged` (both in one) in the folder. The prompts are a list of user
+turns; the replies an object, name of model -> list of [ids of the prompt, text, number of tokens], by greedy
+`generate`, one prompt at a time; and under `decoded` what our decoder makes of `tiny`'s prompts when all of them enter
+at once and the longest is given a single token. Then serves `tiny` under the name, as `python -m
+reasonrag.llm.servers.checkpoint` does; in this process, for torch and transformers take their time to be loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import tiny_qwen
+
+MOST_TOKENS = 24
+
+
+def main(folder: Path, prompts: list[str]) -> dict[str, Any]:
+    import torch
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tiny = folder / "tiny"
+    tiny_qwen.make_tiny_qwen(tiny)
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    with torch.no_grad():
+        for weights in model.parameters():  # so that replies differ by what is asked
+            weights.mul_(8 if weights.dim() > 1 else 1)
+        model.lm_head.weight[tokenizer.eos_token_id] *= 1.5  # and some end by themselves
+    model.save_pretrained(tiny)
+    torch.manual_seed(1)
+    adapted = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    adapted.save_pretrained(folder / "adapter")
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    merged = PeftModel.from_pretrained(model, folder / "adapter").merge_and_unload()
+    merged.save_pretrained(folder / "merged")
+    tokenizer.save_pretrained(folder / "merged")
+    tiny_again = AutoModelForCausalLM.from_pretrained(tiny)
+    models = {"tiny": tiny_again, "merged": merged}
+    replies = {name: [_replied(each, tokenizer, prompt) for prompt in prompts] for name, each in models.items()}
+    return replies | {"decoded": _decoded(tiny_again, tokenizer, [ids for ids, _, _ in replies["tiny"]])}
+
+
+def _replied(model: Any, tokenizer: Any, prompt: str) -> tuple[list[int], str, int]:
+    messages = [{"role": "user", "content": prompt}]
+    asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    made = model.generate(**asked, do_sample=False, max_new_tokens=MOST_TOKENS)[0]
+    ids = asked["input_ids"][0]
+    reply = made[len(ids) :].tolist()
+    if reply[-1] == tokenizer.eos_token_id:
+        reply = reply[:-1]
+    return ids.tolist(), tokenizer.decode(reply, skip_special_tokens=True), len(reply)
+
+
+def _decoded(model: Any, tokenizer: Any, prompts: list[list[int]]) -> list[list[Any]]:
+    from reasonrag.llm.servers.decoder import Decoder, Row
+
+    decoder = Decoder(model.eval(), tokenizer, ends=[tokenizer.eos_token_id], max_batch=len(prompts))
+    longest, left = max(map(len, prompts)), len(prompts)
+
+    def done(_: Row) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            decoder.stop()
+
+    tokens = [1 if len(each) == longest else MOST_TOKENS for each in prompts]
+    rows = [Row(tuple(each), 0.0, 1.0, most, (), 0, done) for each, most in zip(prompts, tokens, strict=True)]
+    decoder.submit(rows)
+    decoder.run()
+    return [[tokenizer.decode(row.reply, skip_special_tokens=True), len(row.reply), repr(row.error)] for row in rows]
+
+
+if __name__ == "__main__":
+    found = main(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text("utf-8")))
+    Path(sys.argv[3]).write_text(json.dumps(found), "utf-8")
+    from reasonrag.llm.servers import checkpoint as model_serving
+
+    sys.exit(model_serving.main([str(Path(sys.argv[1]) / "tiny"), "--name", sys.argv[4]]))

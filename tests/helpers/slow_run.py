@@ -1,0 +1,62 @@
+"""A real run that is read no faster than a test lets it: what is seen of a served run before all of it was read."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reasonrag.viewing.collection import Explored, Run
+from reasonrag.viewing.view_server import viewing
+
+
+class Slow(Run):
+    """Goes on to the next question, and after the last one to the end, each time it is allowed to."""
+
+    def __init__(self, rollouts: Path) -> None:
+        super().__init__(rollouts)
+        self.allowed = threading.Semaphore(0)
+        self.answering = threading.Event()
+        """Until then nobody is shown a question."""
+        self.answering.set()
+
+    def scan(self) -> Iterator[Explored]:
+        for each in super().scan():
+            self.allowed.acquire()
+            yield each
+        self.allowed.acquire()
+
+    def at(self, number: int) -> Explored:
+        self.answering.wait()
+        return super().at(number)
+
+
+@contextmanager
+def slowly_served(collection: Slow, questions: int) -> Iterator[str]:
+    """The address of its page, served by another thread, as a browser keeps this one. questions: how many there are."""
+    known: list[str] = []
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        try:
+            async with viewing(collection, port=0) as address:
+                known.append(address)
+                ready.set()
+                await over.wait()
+                collection.answering.set()
+                collection.allowed.release(questions + 1)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        ready.wait()
+        yield known[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()

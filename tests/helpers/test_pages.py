@@ -1,0 +1,63 @@
+"""The watch over pages sees what it is there to see: a test that could not fail would prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.helpers.pages import Watch, barriers, overflow
+
+WRONG = {
+    "console: oops": "<script>console.error('oops')</script>",
+    "uncaught: nope": "<script>nope()</script>",
+    "uncaught: late": "<script>Promise.reject(new Error('late'))</script>",
+    "request: http://example.com/x.png": "<img src='http://example.com/x.png' alt=''>",
+    "request: file": "<img src=other.png alt=''>",
+    "request: http://127.0.0.1:9/": "<script>fetch('http://127.0.0.1:9/').catch(() => 0)</script>",
+    "websocket: ws://127.0.0.1:1234/": "<script>new WebSocket('ws://127.0.0.1:1234/')</script>",
+    "dialog: hello": "<script>alert('hello')</script>",
+    "opened a window": "<script>open('about:blank')</script>",
+    "ran: 3": "<script>window.pwned = 3</script>",
+    "became an element": "<p data-pwned>text</p>",
+    "became an address": "<a href=' javascript:1'>text</a>",
+    "has a handler": "<p onclick='1'>text</p>",
+    "Content Security Policy": (
+        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'\"><script>1</script>"
+    ),
+}
+
+
+@contextmanager
+def opened(browser: Browser, body: str, place: Path) -> Iterator[Watch]:
+    path = place / "page.html"
+    path.write_text(f"<!doctype html><html lang=en><title>page</title><main><h1>page</h1>{body}</main>")
+    with browser.new_context(viewport={"width": 360, "height": 740}) as context:
+        watch = Watch(context.new_page(), path.as_uri())
+        watch.page.goto(path.as_uri())
+        watch.page.wait_for_timeout(50)  # what goes wrong goes wrong now
+        yield watch
+
+
+def test_nothing_is_said_of_a_page_that_is_right(browser: Browser, tmp_path: Path) -> None:
+    with opened(browser, "<p>text</p>", tmp_path) as watch:
+        assert (barriers(watch.page), overflow(watch.page), watch.end()) == ([], 0, [])
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_what_a_page_must_not_do_is_seen(browser: Browser, tmp_path: Path, said: str) -> None:
+    """Each thing in a page that does nothing else."""
+    with opened(browser, WRONG[said], tmp_path) as watch:
+        found = watch.end()
+    assert any(said in each for each in found), found
+
+
+def test_what_cannot_be_read_is_seen(browser: Browser, tmp_path: Path) -> None:
+    """Too little contrast, and a line that leaves the screen."""
+    body = "<p style='color:#ccc'>pale</p><p style='width:500px'>wide</p>"
+    with opened(browser, body, tmp_path) as watch:
+        assert [each.partition(",")[0] for each in barriers(watch.page)] == ["color-contrast"]
+        assert overflow(watch.page) > 100

@@ -1,0 +1,211 @@
+"""Finished trees, grown by hand or at random: what tests of the data set's files begin with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from hypothesis import strategies as st
+
+from preference import RolloutRecord
+from preference.labelled_runs import write_candidates
+
+Fields: TypeAlias = dict[str, Any]
+Pair: TypeAlias = tuple[int, int]
+
+QUESTION = "Who wrote the first program?"
+THINK = "Think, then ask or answer."
+READ = "Extract what is relevant."
+BORN = "Were Ada Lovelace and Émile Zola born in the same country?"
+UNPARSED: Fields = {"cause": "no_tag", "detail": "no known tag"}
+
+
+def query(content: str, reward: float | None, **fields: Any) -> Fields:
+    return _step("query", content, reward) | fields
+
+
+def evidence(content: str, reward: float | None, **fields: Any) -> Fields:
+    return _step("evidence", content, reward) | fields
+
+
+def answer(content: str, reward: float | None, **fields: Any) -> Fields:
+    return _step("answer", content, reward) | {"terminal": True} | fields
+
+
+def bare(response: str, reward: float) -> Fields:
+    return {"action_type": "query", "response": response, "reward": reward}
+
+
+def malformed(response: str, reward: float | None = 0.0, **fields: Any) -> Fields:
+    return {"response": response, "reward": reward, "terminal": True, "parse_error": UNPARSED} | fields
+
+
+def _step(action_type: str, content: str, reward: float | None) -> Fields:
+    response = f"So <{action_type}>{content}</{action_type}>"
+    return {"action_type": action_type, "content": content, "response": response, "reward": reward}
+
+
+def rollouts_of(f1: float, *steps: int) -> list[Fields]:
+    return [{"f1": f1, "em": float(f1 == 1), "steps": each} for each in steps]
+
+
+def prompt(user: str, system: str = THINK) -> list[Fields]:
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def tree(
+    parents: Sequence[int], steps: Sequence[Fields], *, alpha: float = 0.9, by_layer: bool = True, **fields: Any
+) -> RolloutRecord:
+    """Node i + 1 is `steps[i]`, taken in the state of node `parents[i]`; every node leads to a state of its own."""
+    question = fields.get("question", QUESTION)
+    depths = [0]
+    for parent in parents:
+        depths.append(depths[parent] + 1)
+    nodes: list[Fields] = [{"id": 0, "parent_id": None, "layer": None}]
+    for node_id, (parent, step) in enumerate(zip(parents, steps, strict=True), start=1):
+        user = f"Question: {question}" + (f"\nPrevious Thoughts: those of {parent}" if parent else "")
+        here = {"id": node_id, "parent_id": parent, "layer": depths[node_id] - 1, "prompt": prompt(user)}
+        nodes.append(here | step)
+    for node in nodes:
+        node["children_ids"] = [child for child, parent in enumerate(parents, start=1) if parent == node["id"]]
+    return RolloutRecord.model_validate(
+        {
+            "question_id": "q1",
+            "question": question,
+            "golden_answers": ["Ada Lovelace"],
+            "dataset": "toy",
+            "split": "train",
+            "config_hash": "0f",
+            "seed": 7,
+            "recipe": {"name": "paper", "alpha": alpha, "margin_by_layer": by_layer},
+            "usage": {},
+            "nodes": nodes,
+        }
+        | fields
+    )
+
+
+def siblings(*steps: Fields, **fields: Any) -> RolloutRecord:
+    """All steps taken in the root's state."""
+    return tree([0] * len(steps), steps, **fields)
+
+
+def ada(**fields: Any) -> RolloutRecord:
+    """A query (one path right, one wrong) before two guesses and an unparsed reply; evidence before none."""
+    question = fields.get("question", BORN)
+    thoughts = f"Question: {question}\nPrevious Thoughts: So the next query is <query>Ada Lovelace birthplace</query>"
+    first = prompt(f"Question: {question}", THINK)
+    passage = "<reference>Wikipedia Title: Ada Lovelace\nBorn in London.\n\n</reference>"
+    second = prompt(f"{thoughts}. Reference: {passage}", READ)
+    steps: list[Fields] = [
+        {
+            "prompt": first,
+            "response": "So the next query is <query>Ada Lovelace birthplace</query>",
+            "action_type": "query",
+            "content": "Ada Lovelace birthplace",
+            "reward": 0.3645,
+            "rollouts": [{"f1": 1.0, "em": 1.0, "steps": 3}, {"f1": 0.0, "em": 0.0, "steps": 3}],
+        },
+        {
+            "prompt": first,
+            "response": "So the answer is <answer>no</answer>",
+            "action_type": "answer",
+            "content": "no",
+            "terminal": True,
+            "reward": 0.9,
+            "f1": 1.0,
+            "rollouts": [{"f1": 1.0, "em": 1.0, "steps": 1}],
+        },
+        {
+            "prompt": first,
+            "response": "So the answer is <answer>yes</answer>",
+            "action_type": "answer",
+            "content": "yes",
+            "terminal": True,
+            "reward": 0.0,
+            "f1": 0.0,
+            "rollouts": [{"f1": 0.0, "em": 0.0, "steps": 1}],
+        },
+        {
+            "prompt": first,
+            "response": "I would rather not say.",
+            "terminal": True,
+            "parse_error": {"cause": "no_tag", "detail": "neither <query> nor <answer>"},
+            "reward": 0.0,
+            "rollouts": [{"f1": 0.0, "em": 0.0, "steps": 1}],
+        },
+        {
+            "prompt": second,
+            "response": "<evidence>Born in London.</evidence>",
+            "action_type": "evidence",
+            "content": "Born in London.",
+            "grounded": True,
+            "reward": 0.729,
+            "rollouts": [{"f1": 1.0, "em": 1.0, "steps": 3}],
+            "observations": 1,
+        },
+        {
+            "prompt": second,
+            "response": "<evidence>None</evidence>",
+            "action_type": "evidence",
+            "content": "None",
+            "grounded": False,
+            "reward": 0.0,
+            "rollouts": [{"f1": 0.0, "em": 0.0, "steps": 3}],
+        },
+    ]
+    about = {"question": BORN, "golden_answers": ["no"], "config_hash": "0f1e"} | fields
+    return tree([0, 0, 0, 0, 1, 1], steps, **about)
+
+
+def asked(number: int, **fields: Any) -> RolloutRecord:
+    """A question of its own with a single pair."""
+    text = f"Who was number {number}?"
+    return siblings(query("who", 0.9), query("what", 0.0), question_id=f"q{number}", question=text, **fields)
+
+
+def failure(question_id: str = "q2", **fields: Any) -> RolloutRecord:
+    """A question without a tree."""
+    error = {"cause": "timeout", "message": "no answer after 600 s"}
+    return siblings(question_id=question_id, error=error, **fields).model_copy(update={"nodes": []})
+
+
+random_steps = st.fixed_dictionaries(
+    {
+        "action_type": st.sampled_from(["query", "evidence", "answer", None]),
+        "content": st.sampled_from(["Ada Lovelace", "ada  lovelace", "Ada", "Bob", "", None]),
+        "response": st.sampled_from(["one", "two", "three"]),
+        "reward": st.none() | st.floats(0, 1) | st.sampled_from([0.0, 0.5, 0.505, 0.9]),
+        "parse_error": st.sampled_from([None, None, None, UNPARSED]),
+        "observations": st.none() | st.integers(1, 9),
+        "same_as": st.sampled_from([None, None, 1]),
+        "grounded": st.sampled_from([None, None, True, False]),
+        "rollouts": st.lists(st.builds(lambda f1: rollouts_of(f1, 2)[0], st.sampled_from([0.0, 0.5, 1.0])), max_size=2),
+    }
+)
+
+
+@st.composite
+def random_trees(draw: st.DrawFn, **fields: Any) -> RolloutRecord:
+    steps = draw(st.lists(random_steps, max_size=9))
+    parents = [draw(st.integers(0, child)) for child in range(len(steps))]
+    return tree(parents, steps, alpha=draw(st.sampled_from([0.5, 0.9, 1.0])), by_layer=draw(st.booleans()), **fields)
+
+
+def candidates_in(folder: Path, *records: RolloutRecord) -> Path:
+    """A folder with the candidates of these trees."""
+    write_candidates(records, folder)
+    return folder
+
+
+def rows(path: Path) -> list[Fields]:
+    """What stands in a JSON list, or one a line."""
+    content = path.read_text("utf-8")
+    found: list[Fields] = json.loads(content) if path.suffix == ".json" else [*map(json.loads, content.splitlines())]
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

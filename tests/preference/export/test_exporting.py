@@ -1,0 +1,789 @@
+"""Pairs as files: rows, both parts, what is flipped, what was dropped, the summary; whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preference import (
+    NO_FILTERS,
+    ExportOptions,
+    Facts,
+    MalformedCandidatesError,
+    PairingRules,
+    PairSummary,
+    RolloutRecord,
+    export_pairs,
+)
+from preference.candidates import question_key
+from preference.export.formats import Row, SplitName
+from preference.selection import DROP_REASONS
+from tests.helpers.trees import (
+    BORN,
+    READ,
+    THINK,
+    Fields,
+    ada,
+    asked,
+    candidates_in,
+    contents,
+    failure,
+    query,
+    random_trees,
+    rollouts_of,
+    rows,
+    siblings,
+    tree,
+)
+
+PROGUIDE_FIELDS = [
+    "instruction",
+    "input",
+    "prompt",
+    "chosen",
+    "rejected",
+    "chosen_action_type",
+    "chosen_content",
+    "rejected_action_type",
+    "rejected_content",
+    "layer",
+]
+DEFAULTS, NO_FACTS = PairingRules(), Facts()
+ALL_TO_TRAIN = ExportOptions(validation=0)
+COUNTED_BY = "words"
+FILES = {
+    "candidates.jsonl",
+    "questions.jsonl",
+    "dropped.jsonl",
+    "RAG_ProGuide.json",
+    "dataset_info.json",
+    "summary.json",
+}
+
+
+def export(
+    out: Path,
+    *records: RolloutRecord,
+    rules: PairingRules = DEFAULTS,
+    options: ExportOptions = ALL_TO_TRAIN,
+    facts: Facts = NO_FACTS,
+) -> PairSummary:
+    return export_pairs(candidates_in(out, *records), out, rules, options, facts)
+
+
+def pairs(out: Path, split: SplitName = "train") -> list[Fields]:
+    return rows(out / ("RAG_ProGuide.json" if split == "train" else "RAG_ProGuide.validation.json"))
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_is_recorded_whole(tmp_path: Path, golden: Callable[[str, bytes], None]) -> None:
+    """The pairs of one tree as RAG_ProGuide rows, to the byte."""
+    export(tmp_path, ada())
+    golden("RAG_ProGuide.json", (tmp_path / "RAG_ProGuide.json").read_bytes())
+
+
+def test_a_row_begins_with_the_ten_fields_of_rag_proguide(tmp_path: Path) -> None:
+    """In its order and spelling; ours follow. The prompt is system and user turn under their names."""
+    export(tmp_path, ada())
+    for row in pairs(tmp_path):
+        assert list(row)[:10] == PROGUIDE_FIELDS
+        assert row["prompt"] == f"System: {row['instruction']}\nUser: {row['input']}"
+    (best, *_) = pairs(tmp_path)
+    assert {name: best[name] for name in PROGUIDE_FIELDS} == {
+        "instruction": THINK,
+        "input": f"Question: {BORN}",
+        "prompt": f"System: {THINK}\nUser: Question: {BORN}",
+        "chosen": "So the answer is <answer>no</answer>",
+        "rejected": "So the answer is <answer>yes</answer>",
+        "chosen_action_type": "Answer Generation",
+        "chosen_content": "no",
+        "rejected_action_type": "Answer Generation",
+        "rejected_content": "yes",
+        "layer": 0,
+    }
+
+
+def test_every_row_says_where_it_comes_from_and_why(tmp_path: Path) -> None:
+    """Question, data set, split, recipe, configuration; both steps with rewards and numbers of continuations."""
+    export(tmp_path, ada(renderer="76dc"))
+    row = pairs(tmp_path)[-1]
+    assert row["instruction"] == READ
+    ours = {name: row[name] for name in row if name not in PROGUIDE_FIELDS}
+    assert ours.pop("pair_id") != ours.pop("state_id")
+    assert ours == {
+        "question_id": "q1",
+        "question": BORN,
+        "golden_answers": ["no"],
+        "dataset": "toy",
+        "split": "train",
+        "revision": None,
+        "config_hash": "0f1e",
+        "seed": 7,
+        "recipe": "paper",
+        "reward": None,
+        "teacher": None,
+        "renderer": "76dc",
+        "label": "value",
+        "flipped": False,
+        "chosen_id": 5,
+        "rejected_id": 6,
+        "chosen_reward": 0.729,
+        "rejected_reward": 0.0,
+        "margin": pytest.approx(0.81),
+        "confidence": pytest.approx(0.88, abs=0.01),  # of a draw of Beta(1.4, .6) against one of Beta(.5, 1.5)
+        "similarity": 0.0,
+        "same_type": True,
+        "tags": [],
+        "gold": "unknown",
+        "chosen_grounded": True,
+        "rejected_grounded": False,
+        "chosen_gold": None,
+        "rejected_gold": None,
+        "chosen_visits": 0,
+        "rejected_visits": 0,
+        "chosen_rollouts": 1,
+        "rejected_rollouts": 1,
+        "chosen_observations": 1.0,
+        "rejected_observations": None,
+        "prompt_tokens": None,
+        "chosen_tokens": None,
+        "rejected_tokens": None,
+    }
+
+
+def test_a_malformed_rejected_step_is_of_type_other_without_content(tmp_path: Path) -> None:
+    """Where the user allows it, the reply stands whole on the rejected side; chosen is never one."""
+    export(tmp_path, ada(), rules=PairingRules(allow_malformed=True))
+    others = [row for row in pairs(tmp_path) if row["rejected_action_type"] == "Other"]
+    assert [(row["chosen_content"], row["rejected"], row["rejected_content"]) for row in others] == [
+        ("no", "I would rather not say.", ""),
+        ("Ada Lovelace birthplace", "I would rather not say.", ""),
+    ]
+    assert all(row["chosen_action_type"] != "Other" for row in pairs(tmp_path))
+
+
+def test_rows_stand_in_the_order_of_candidates(tmp_path: Path) -> None:
+    """Question by question as they were read, so the same candidates give the same files, to the byte."""
+    records = [asked(number) for number in (2, 1, 3)]
+    export(tmp_path, *records)
+    assert [row["question_id"] for row in pairs(tmp_path)] == ["q2", "q1", "q3"]
+    before = contents(tmp_path)
+    export(tmp_path, *records)
+    assert contents(tmp_path) == before
+
+
+def test_the_file_has_one_row_a_line(tmp_path: Path) -> None:
+    """A JSON list that can also be read by line, or compared by diff."""
+    export(tmp_path, ada())
+    first, *lines, last = (tmp_path / "RAG_ProGuide.json").read_text("utf-8").splitlines()
+    assert (first, last) == ("[", "]")
+    assert [json.loads(line.removesuffix(",")) for line in lines] == pairs(tmp_path)
+
+
+HOSTILE = '"]}\n[{"chosen": 1}, \u2028\u0085 \x00 \x1b[31m </script> ../../etc/passwd \U0001f9a7 ﷽'
+
+
+def test_text_is_data_whatever_it_says(tmp_path: Path) -> None:
+    """Quotes, brackets, line and record separators, escapes and NUL come out of every file as they went in."""
+    record = siblings(query("a", 0.9, response=HOSTILE), query(HOSTILE, 0.0), question=HOSTILE, question_id=HOSTILE)
+    options = ExportOptions(("alpaca", "sharegpt", "kto", "reward", "trl"), validation=0)
+    export(tmp_path, record, options=options)
+    (row,) = pairs(tmp_path)
+    assert (row["chosen"], row["rejected_content"]) == (HOSTILE, HOSTILE)
+    assert (row["question_id"], row["input"]) == (HOSTILE, f"Question: {HOSTILE}")
+    (trl,) = [json.loads(line) for line in (tmp_path / "trl.jsonl").read_bytes().split(b"\n")[:-1]]
+    assert trl["chosen"] == [{"role": "assistant", "content": HOSTILE}]
+    assert {path.name for path in tmp_path.iterdir()} == FILES | {
+        *("alpaca.json", "sharegpt.json", "kto.json", "reward.json", "trl.jsonl")
+    }
+
+
+def test_no_candidates_make_an_empty_list(tmp_path: Path) -> None:
+    """Still whole files: an empty JSON list, its description, and a summary of zeros."""
+    summary = export(tmp_path)
+    assert (tmp_path / "RAG_ProGuide.json").read_bytes() == b"[]\n"
+    assert (summary.questions, summary.candidates, summary.pairs) == (0, 0, 0)
+    assert summary.effective.model_dump() == {"states": 0, "questions": 0, "by_state": None, "by_question": None}
+    assert set(contents(tmp_path)) == FILES
+
+
+def test_another_folder_can_be_written_than_read(tmp_path: Path) -> None:
+    """The candidates stay where they are."""
+    source = candidates_in(tmp_path / "in", ada())
+    summary = export_pairs(source, tmp_path / "new" / "out", PairingRules(), ALL_TO_TRAIN)
+    assert summary.out == str(tmp_path / "new" / "out")
+    assert set(contents(tmp_path / "new" / "out")) == FILES - {"candidates.jsonl", "questions.jsonl"}
+
+
+# -- what stands beside the rows ----------------------------------------------------------------------------------
+
+
+def test_the_trainer_is_told_which_column_is_which(tmp_path: Path) -> None:
+    """system is the instruction and prompt the user turn; anything else would glue one into the other."""
+    export(tmp_path, ada())
+    assert json.loads((tmp_path / "dataset_info.json").read_bytes()) == {
+        "rag_proguide": {
+            "file_name": "RAG_ProGuide.json",
+            "ranking": True,
+            "columns": {"system": "instruction", "prompt": "input", "chosen": "chosen", "rejected": "rejected"},
+        }
+    }
+
+
+def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) -> None:
+    """Two questions, one failed. Layer 0: six candidates, three malformed; no > yes (.9), no > query (.5355) and
+    query > yes (.3645) are of three combinations, and the surest two of the state are kept. Layer 1: one. They are sure
+    to .905, .81 and .88. Of 3 pairs in states of 2 and 1: 9 / 5 and, all of one question, 9 / 9."""
+    rules = PairingRules(min_margin=0.02, min_confidence=0.6, max_per_state=2)
+    facts = Facts(sources=("runs/a",), token_counter=COUNTED_BY, versions={"reasonrag": "0.0.0"})
+    usage = {"calls": 7, "cost_usd": 0.5}
+    summary = export(tmp_path, ada(usage=usage), failure(usage=usage), rules=rules, facts=facts)
+    digest = hashlib.sha256((tmp_path / "RAG_ProGuide.json").read_bytes()).hexdigest()
+    assert summary.sha256 == {"RAG_ProGuide.json": digest}
+    assert summary.model_dump(exclude={"usage", "sha256"}) == {
+        "out": str(tmp_path),
+        "sources": ["runs/a"],
+        "questions": 2,
+        "failed_questions": 1,
+        "questions_with_a_pair": 1,
+        "without_a_pair": {},
+        "states": 2,
+        "candidates": 7,
+        "pairs": 3,
+        "validation_pairs": 0,
+        "validation_questions": 0,
+        "flipped": 0,
+        "pairs_by_label": {"value": 3},
+        "pairs_by_action_type": {"Answer Generation": 2, "Evidence Extraction": 1},
+        "pairs_by_layer": {"0": 2, "1": 1},
+        "pairs_by_tag": {},
+        "mean_confidence": pytest.approx(0.865, abs=0.005),
+        "mean_margin": pytest.approx((0.9 + 0.5355 + 0.81) / 3),
+        "same_type_pairs": 2,
+        "effective": {"states": 2, "questions": 1, "by_state": 1.8, "by_question": 1.0},
+        "gold_agreement": {},
+        "dropped": dict.fromkeys(DROP_REASONS, 0) | {"malformed": 3, "state_full": 1},
+        "files": {"RAG_ProGuide.json": 3},
+        "recipes": ["paper"],
+        "splits": ["toy/train"],
+        "teachers": ["unknown"],
+        "renderers": ["unknown"],
+        "token_counter": COUNTED_BY,
+        "rules": asdict(rules),
+        "options": {"formats": ("proguide",), "validation": 0, "flip": 0.0, "seed": 0},
+        "judging": {},
+        "contamination": {},
+        "versions": {"reasonrag": "0.0.0"},
+        "warnings": [],
+    }
+    assert summary.usage is not None
+    assert (summary.usage.calls, summary.usage.cost_usd) == (14, 1.0)
+    assert json.loads((tmp_path / "summary.json").read_bytes()) == json.loads(summary.model_dump_json())
+
+
+def test_every_dropped_candidate_is_named_with_its_reason(tmp_path: Path) -> None:
+    """Where it stands among the candidates says the rest."""
+    export(tmp_path, ada(), rules=PairingRules(max_per_state=2))
+    candidates = {pair["pair_id"] for state in rows(tmp_path / "candidates.jsonl") for pair in state["pairs"]}
+    dropped = rows(tmp_path / "dropped.jsonl")
+    assert Counter(line["reason"] for line in dropped) == {"malformed": 3, "state_full": 1}
+    assert {line["question_id"] for line in dropped} == {"q1"}
+    assert {line["pair_id"] for line in dropped} | {row["pair_id"] for row in pairs(tmp_path)} == candidates
+
+
+@pytest.mark.parametrize(
+    ("numbers", "by_state", "by_question"),
+    [
+        ([[1]], 1.0, 1.0),
+        ([[1], [1], [1]], 3.0, 3.0),  # all independent
+        ([[3]], 1.0, 1.0),  # all of one state: as good as one, if they say the same
+        ([[3, 1], [2]], 36 / 14, 36 / 20),
+        ([[1, 1, 1, 1], [1]], 5.0, 25 / 17),
+    ],
+)
+def test_the_effective_size_counts_clusters(
+    numbers: list[list[int]], by_state: float, by_question: float, tmp_path: Path
+) -> None:
+    """(sum n)**2 / sum n**2 over states, and over questions, with n pairs each. numbers: of pairs, by question and
+    state."""
+    records = [_with_pairs(f"Question {number}?", states) for number, states in enumerate(numbers)]
+    summary = export(tmp_path, *records, rules=replace(NO_FILTERS, min_margin=0.5))
+    assert summary.pairs == sum(map(sum, numbers))
+    assert summary.effective.model_dump() == {
+        "states": sum(map(len, numbers)),
+        "questions": len(numbers),
+        "by_state": pytest.approx(by_state),
+        "by_question": pytest.approx(by_question),
+    }
+
+
+def _with_pairs(question: str, states: list[int]) -> RolloutRecord:
+    """A chain of states; in each one good query and as many bad ones as there are to be pairs."""
+    parents, steps, place = [], [], 0
+    for pairs_here in states:
+        parents += [place] * (1 + pairs_here)
+        place = len(steps) + 1
+        steps += [query("good", 0.9), *(query(f"bad {n}", 0.0) for n in range(pairs_here))]
+    return tree(parents, steps, question=question, question_id=question, by_layer=False)
+
+
+def test_the_summary_counts_how_often_gold_passages_agree(tmp_path: Path) -> None:
+    """By action type, over pairs of two queries or two pieces of evidence; a type without any is not named."""
+    counts: list[tuple[int | None, int | None]] = [(1, 0), (2, 1), (0, 1), (0, 0), (None, None)]
+    records = []
+    for number, gold in enumerate(counts):
+        whole = ada(question=f"Is {number}?", question_id=str(number))
+        of_step = dict(zip((5, 6), gold, strict=True))
+        nodes = [node.model_copy(update={"gold": of_step.get(node.id)}) for node in whole.nodes]
+        records.append(whole.model_copy(update={"nodes": nodes}))
+    summary = export(tmp_path, *records)
+    agreement = {name: each.model_dump() for name, each in summary.gold_agreement.items()}
+    assert agreement == {"Evidence Extraction": {"right": 2, "wrong": 1, "ties": 1}}
+    evidence = [row for row in pairs(tmp_path) if row["chosen_action_type"] == "Evidence Extraction"]
+    assert [(row["chosen_gold"], row["rejected_gold"]) for row in evidence] == counts
+    assert [row["gold"] for row in evidence] == ["right", "right", "wrong", "tie", "unknown"]
+
+
+def test_the_summary_says_why_questions_gave_no_pair(tmp_path: Path) -> None:
+    """Every continuation right, or wrong; or outcomes differed and all candidates were dropped; or nothing is known."""
+
+    def ends(number: int, *f1: float) -> RolloutRecord:
+        steps = [query(f"q{n}", 0.5, rollouts=rollouts_of(each, 3)) for n, each in enumerate(f1)]
+        return siblings(*steps, question=f"Number {number}?", question_id=str(number))
+
+    records = [ends(0, 1, 1), ends(1, 0, 0), ends(2, 0, 0), ends(3, 0, 1), ends(4, 0.5), ends(5), asked(6), failure()]
+    summary = export(tmp_path, *records)
+    assert summary.without_a_pair == {"all_right": 1, "all_wrong": 2, "dropped": 3}
+    assert (summary.questions, summary.questions_with_a_pair, summary.failed_questions) == (8, 1, 1)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_question_of_several_trees_gave_no_pair_for_what_all_of_them_came_to(
+    order: tuple[int, int], tmp_path: Path
+) -> None:
+    """All wrong in one run and mixed in another is mixed, whichever comes first."""
+    ends = [query("who", 0.5, rollouts=rollouts_of(0, 3))], [query("who", 0.5, rollouts=rollouts_of(0.5, 3))]
+    trees = [siblings(*steps, question_id=str(number)) for number, steps in enumerate(ends)]
+    assert export(tmp_path, *(trees[each] for each in order)).without_a_pair == {"dropped": 1}
+
+
+def test_a_step_on_the_best_paths_of_two_trees_is_taught_once(tmp_path: Path) -> None:
+    """Two explorations of a question that came to the same path would teach it with twice the weight."""
+    options = ExportOptions(("sft",), validation=0)
+    export(tmp_path / "one", ada(), options=options)
+    export(tmp_path / "two", ada(), ada(config_hash="another"), options=options)
+    assert rows(tmp_path / "one" / "sft.json") == rows(tmp_path / "two" / "sft.json") != []
+
+
+def test_the_summary_names_every_recipe_and_split(tmp_path: Path) -> None:
+    """So that a mixture of runs is seen."""
+    released = {"name": "released", "alpha": 0.9, "margin_by_layer": False}
+    records = [asked(1, split="dev"), asked(2, recipe=released, dataset="other"), asked(3, renderer="76dc")]
+    summary = export(tmp_path, *records)
+    assert summary.recipes == ["paper", "released"]
+    assert summary.splits == ["other/train", "toy/dev", "toy/train"]
+    assert summary.renderers == ["76dc", "unknown"]
+
+
+@pytest.mark.parametrize(
+    ("records", "warnings"),
+    [
+        ([], ["no pair was made"]),
+        ([failure()], ["no pair was made"]),
+        ([ada(split="dev")], ["made of toy/dev questions: keep these pairs out of training"]),
+        ([ada()], []),
+        ([ada(split="train_1k")], []),
+    ],
+)
+def test_an_export_warns_of_what_would_be_regretted(
+    records: list[RolloutRecord], warnings: list[str], tmp_path: Path
+) -> None:
+    """Pairs of evaluation questions, and no pairs at all."""
+    summary = export(tmp_path, *records)
+    assert len(summary.warnings) == len(warnings)
+    assert all(said.startswith(expected) for said, expected in zip(summary.warnings, warnings, strict=True))
+
+
+def test_a_cost_that_one_tree_does_not_know_is_not_known(tmp_path: Path) -> None:
+    """Neither is the sum of what others cost; calls are."""
+    summary = export(tmp_path, asked(1, usage={"calls": 2, "cost_usd": 1.0}), asked(2, usage={"calls": 3}))
+    assert summary.usage is not None
+    assert (summary.usage.calls, summary.usage.cost_usd) == (5, None)
+
+
+def test_contaminated_questions_are_left_out_and_counted(tmp_path: Path) -> None:
+    """All their candidates, and their best paths, under whatever wording of case and punctuation."""
+    right = [query("who", 0.9, rollouts=rollouts_of(1, 2)), query("what", 0.0, rollouts=rollouts_of(0, 2))]
+    answered = {"action_type": "answer", "content": "Ada Lovelace", "terminal": True, "reward": 0.81, "f1": 1.0}
+    seen = tree([0, 0, 1], [*right, answered], question="Who IS the first?", question_id="seen")
+    new = tree([0, 0, 1], [*right, answered], question="Who is the second?", question_id="new")
+    facts = Facts(contaminated={question_key("who is first")}, contamination={"splits": ["toy/test"]})
+    summary = export(tmp_path, seen, new, options=ExportOptions(("sft",), validation=0), facts=facts)
+    assert summary.dropped["contaminated"] == 1
+    assert summary.contamination == {"splits": ["toy/test"]}
+    assert {row["question_id"] for row in pairs(tmp_path)} == {"new"}
+    assert {row["question_id"] for row in rows(tmp_path / "sft.json")} == {"new"}
+
+
+# -- the validation part ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("questions", "share", "held_out"),
+    [
+        (100, 0.05, 5),
+        (100, 0.5, 50),
+        (100, 0.0, 0),
+        (10, 0.05, 1),
+        (10, 0.99, 9),
+        (2, 0.05, 1),
+        (2, 0.99, 1),
+        (1, 0.05, 0),
+        (0, 0.05, 0),
+    ],
+)
+def test_so_many_questions_are_held_out(questions: int, share: float, held_out: int, tmp_path: Path) -> None:
+    """That share of those with a pair, rounded, and at least one; at least one is left to train on. What has no pair
+    does not count."""
+    records = [asked(number) for number in range(questions)]
+    useless = siblings(query("who", 0.9), query("who", 0.1), question="Useless?", question_id="useless")
+    summary = export(tmp_path, *records, useless, options=ExportOptions(validation=share))
+    assert (summary.validation_questions, summary.validation_pairs) == (held_out, held_out)
+    assert summary.pairs == questions
+    assert len(pairs(tmp_path)) == questions - held_out
+    assert (tmp_path / "RAG_ProGuide.validation.json").exists() == (share > 0)
+    if share:
+        assert len(pairs(tmp_path, "validation")) == held_out
+
+
+def test_no_question_and_no_state_is_in_both_parts(tmp_path: Path) -> None:
+    """Two runs of twelve questions, some differently spelled: all pairs of a question, of all its states and of both
+    runs, are on one side, and so are its best paths."""
+    spelled = [f"Was person {number} born in London?" for number in range(12)]
+    first = [ada(question=text, question_id=f"a{n}") for n, text in enumerate(spelled)]
+    second = [ada(question=text.upper(), question_id=f"b{n}", config_hash="b") for n, text in enumerate(spelled)]
+    options = ExportOptions(("kto", "sft"), validation=0.3)
+    summary = export(tmp_path, *first, *second, options=options)
+    for name in ("RAG_ProGuide", "kto", "sft"):
+        train, held_out = (
+            {question_key(spelled[int(row["question_id"][1:])]) for row in rows(tmp_path / f"{name}{part}.json")}
+            for part in ("", ".validation")
+        )
+        assert train
+        assert held_out
+        assert not train & held_out
+    states = [{row["state_id"] for row in pairs(tmp_path, part)} for part in ("train", "validation")]
+    assert not states[0] & states[1]
+    assert summary.validation_questions == 4
+
+
+def test_the_seed_alone_decides_what_is_held_out(tmp_path: Path) -> None:
+    """Not the order of questions, nor what else is exported; another seed holds out others."""
+    records = [asked(number) for number in range(60)]
+
+    def held_out(*given: RolloutRecord, seed: int, rules: PairingRules = DEFAULTS) -> set[str]:
+        export(tmp_path, *given, rules=rules, options=ExportOptions(validation=0.2, seed=seed))
+        return {row["question_id"] for row in pairs(tmp_path, "validation")}
+
+    first = held_out(*records, seed=1)
+    assert len(first) == 12
+    assert held_out(*records[::-1], seed=1) == first
+    assert held_out(*records, seed=1, rules=NO_FILTERS) == first
+    assert held_out(*records, seed=2) != first
+
+
+def test_a_larger_share_holds_out_the_same_questions_and_more(tmp_path: Path) -> None:
+    """So that what was held out once is not trained on by asking for more."""
+    held_out: list[set[str]] = []
+    for share in (0.1, 0.2, 0.5):
+        export(tmp_path, *map(asked, range(40)), options=ExportOptions(validation=share))
+        held_out.append({row["question_id"] for row in pairs(tmp_path, "validation")})
+    assert held_out[0] < held_out[1] < held_out[2]
+
+
+# -- flipped labels -----------------------------------------------------------------------------------------------
+
+
+def flipped(out: Path, share: float, *, seed: int = 0, questions: int = 400) -> PairSummary:
+    options = ExportOptions(validation=0.1, flip=share, seed=seed)
+    return export(out, *map(asked, range(questions)), options=options)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_a_share_of_the_training_pairs_is_flipped(share: float, tmp_path: Path) -> None:
+    """About that share, all or none at the ends, and each is marked; the validation part keeps its labels."""
+    summary = flipped(tmp_path, share)
+    marked = [row["flipped"] for row in pairs(tmp_path)]
+    assert sum(marked) == summary.flipped
+    assert summary.flipped == pytest.approx(share * 360, abs=4 * (360 * share * (1 - share)) ** 0.5)
+    assert not any(row["flipped"] for row in pairs(tmp_path, "validation"))
+
+
+def test_a_flipped_row_is_the_pair_with_its_sides_exchanged(tmp_path: Path) -> None:
+    """Everything that is said of a side moves with it; what is said of the pair is told of it as it stands: the margin
+    negated, the confidence of the opposite, gold passages that now disagree. Its name stays, so that it can be found
+    among the candidates."""
+    record = ada()
+    nodes = [node.model_copy(update={"gold": {5: 1, 6: 0}.get(node.id)}) for node in record.nodes]
+    record = record.model_copy(update={"nodes": nodes})
+    export(tmp_path / "a", record)
+    export(tmp_path / "b", record, options=ExportOptions(validation=0, flip=1.0))
+    for before, after in zip(pairs(tmp_path / "a"), pairs(tmp_path / "b"), strict=True):
+        assert (before.pop("flipped"), after.pop("flipped")) == (False, True)
+        assert after.pop("margin") == -before.pop("margin")
+        assert after.pop("confidence") == pytest.approx(1 - before.pop("confidence"))
+        assert after.pop("gold") == {"right": "wrong", "unknown": "unknown"}[before.pop("gold")]
+        exchanged = {_of_other_side(name): value for name, value in before.items()}
+        assert after == exchanged
+
+
+def _of_other_side(name: str) -> str:
+    side, line, rest = name.partition("_")
+    return {"chosen": "rejected", "rejected": "chosen"}.get(side, side) + line + rest
+
+
+def test_flipping_changes_nothing_else(tmp_path: Path) -> None:
+    """The same pairs in the same order, the same validation file; more noise flips the same pairs and more."""
+    named: list[list[str]] = []
+    marked: list[set[str]] = []
+    held_out = set()
+    for share in (0.0, 0.2, 0.6):
+        flipped(tmp_path, share)
+        named.append([row["pair_id"] for row in pairs(tmp_path)])
+        marked.append({row["pair_id"] for row in pairs(tmp_path) if row["flipped"]})
+        held_out.add((tmp_path / "RAG_ProGuide.validation.json").read_bytes())
+    assert named[0] == named[1] == named[2]
+    assert marked[0] < marked[1] < marked[2]
+    assert len(held_out) == 1
+
+
+def test_every_format_is_flipped_alike(tmp_path: Path) -> None:
+    """One pair is not taught in two directions."""
+    options = ExportOptions(("alpaca", "trl"), validation=0, flip=0.5)
+    export(tmp_path, *map(asked, range(40)), options=options)
+    chosen = [row["chosen"] for row in pairs(tmp_path)]
+    assert len(set(chosen)) == 2
+    assert [row["chosen"] for row in rows(tmp_path / "alpaca.json")] == chosen
+    assert [row["chosen"][0]["content"] for row in rows(tmp_path / "trl.jsonl")] == chosen
+
+
+# -- shares over the whole data set -------------------------------------------------------------------------------
+
+
+def test_a_share_of_the_whole_data_set_is_held(tmp_path: Path) -> None:
+    """18 questions with an ordinary pair and 10 whose pair differs in length only: two of these are a tenth of twenty,
+    and the surest are kept, wherever they stand."""
+    plain = [asked(number) for number in range(18)]
+    tagged = [
+        siblings(
+            query("who", 0.9, rollouts=rollouts_of(1, 1), observations=1 + number),
+            query("what", 0.1, rollouts=rollouts_of(1, 3), observations=1 + number),
+            question=f"Tagged {number}?",
+            question_id=f"t{number}",
+        )
+        for number in range(10)
+    ]
+    summary = export(tmp_path, *tagged[:6], *plain, *tagged[6:])
+    assert summary.pairs_by_tag == {"efficiency_only": 2}
+    assert (summary.pairs, summary.dropped["efficiency_only_cap"]) == (20, 8)
+    assert [row["question_id"] for row in pairs(tmp_path) if row["tags"]] == ["t8", "t9"]
+    undone = export(tmp_path, *tagged, *plain, rules=PairingRules(max_efficiency_only=1.0))
+    assert (undone.pairs, undone.pairs_by_tag) == (28, {"efficiency_only": 10})
+
+
+texts = st.sampled_from(["Who?", "who", "What is it?", "Where?"])
+some_rules = st.builds(
+    PairingRules,
+    min_margin=st.sampled_from([0.0, 0.3]),
+    min_confidence=st.sampled_from([0.0, 0.7]),
+    max_per_combination=st.none() | st.integers(1, 2),
+    max_per_question=st.none() | st.integers(1, 2),
+    max_efficiency_only=st.sampled_from([0.0, 0.1, 1.0]),
+    max_style_only=st.sampled_from([0.0, 0.5, 1.0]),
+    balance=st.booleans(),
+    allow_malformed=st.booleans(),
+    allow_ungrounded=st.booleans(),
+)
+
+
+@st.composite
+def random_runs(draw: st.DrawFn) -> list[RolloutRecord]:
+    return [
+        draw(random_trees(question=draw(texts), question_id=str(number), config_hash=draw(st.sampled_from("ab"))))
+        for number in range(draw(st.integers(0, 5)))
+    ]
+
+
+@settings(max_examples=60)
+@given(
+    records=random_runs(), rules=some_rules, validation=st.sampled_from([0, 0.05, 0.5]), flip=st.sampled_from([0, 0.5])
+)
+def test_kept_and_dropped_add_up_to_the_candidates(
+    records: list[RolloutRecord], rules: PairingRules, validation: float, flip: float
+) -> None:
+    """Every candidate is counted exactly once; every kept one is a row of one part, every other one a line of
+    `dropped.jsonl`; every question has a pair, a reason for having none, or failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        options = ExportOptions(("kto", "trl", "sft"), validation=validation, flip=flip)
+        summary = export(out, *records, rules=rules, options=options)
+        train = pairs(out)
+        held_out = pairs(out, "validation") if validation else []
+        dropped = rows(out / "dropped.jsonl")
+        assert summary.candidates == sum(len(state["pairs"]) for state in rows(out / "candidates.jsonl"))
+        assert summary.candidates == summary.pairs + sum(summary.dropped.values())
+        assert (summary.pairs, summary.validation_pairs) == (len(train) + len(held_out), len(held_out))
+        assert Counter(line["reason"] for line in dropped) == Counter(
+            {reason: count for reason, count in summary.dropped.items() if count}
+        )
+        assert summary.flipped == sum(row["flipped"] for row in train)
+        for counts in (summary.pairs_by_action_type, summary.pairs_by_layer, summary.pairs_by_label):
+            assert sum(counts.values()) == summary.pairs
+        pairless = sum(summary.without_a_pair.values())
+        assert summary.questions == summary.questions_with_a_pair + pairless + summary.failed_questions
+        assert summary.files == {
+            name: len(rows(out / name)) for name in contents(out) if name.partition(".")[0] in STEMS
+        }
+        shared = {question_key(row["question"]) for row in train} & {question_key(row["question"]) for row in held_out}
+        assert not shared
+
+
+STEMS = {"RAG_ProGuide", "kto", "trl", "sft"}
+
+
+# -- whole or not at all ------------------------------------------------------------------------------------------
+
+
+def test_files_of_an_earlier_export_that_would_hold_other_pairs_are_removed(tmp_path: Path) -> None:
+    """KTO rows and a validation part that this export did not write; what is not ours stays."""
+    (tmp_path / "trl.jsonl").write_bytes(b"somebody's own\n")
+    everything = ExportOptions(("kto", "sft"), validation=0.5)
+    export(tmp_path, asked(1), asked(2), options=everything)
+    assert {"kto.json", "kto.validation.json", "sft.validation.json", "RAG_ProGuide.validation.json"} <= set(
+        contents(tmp_path)
+    )
+    export(tmp_path, asked(1), asked(2))
+    assert set(contents(tmp_path)) == FILES | {"trl.jsonl"}
+
+
+@dataclass
+class Objector:
+    """Looks at every row and, if it is told to, raises at the end or at a row."""
+
+    at_row: int | None = None
+    at_end: bool = False
+    seen: list[tuple[Row, SplitName]] = field(default_factory=list)
+
+    def see(self, row: Row, split: SplitName) -> None:
+        self.seen.append((row, split))
+        if len(self.seen) == self.at_row:
+            raise PermissionError("no")
+
+    def conclude(self) -> None:
+        if self.at_end:
+            raise PermissionError("no")
+
+
+def test_an_inspector_sees_every_row_as_it_is_written(tmp_path: Path) -> None:
+    """With the part it goes to, and flipped where it is."""
+    records = [asked(number) for number in range(20)]
+    inspector = Objector()
+    options = ExportOptions(validation=0.2, flip=0.5)
+    export_pairs(candidates_in(tmp_path, *records), tmp_path, PairingRules(), options, inspector=inspector)
+    for part in ("train", "validation"):
+        assert [row for row, split in inspector.seen if split == part] == pairs(tmp_path, part)
+
+
+@pytest.mark.parametrize("objector", [Objector(at_row=1), Objector(at_row=2), Objector(at_end=True)])
+def test_a_refused_export_leaves_the_earlier_one_as_it_was(objector: Objector, tmp_path: Path) -> None:
+    """Every file, also those that the new one would have removed; and no others lie about."""
+    formats = ("kto", "sft", "trl", "parquet") if _has_pyarrow() else ("kto", "sft", "trl")
+    export(tmp_path, asked(1), asked(2), options=ExportOptions(formats, validation=0.5))
+    before = contents(tmp_path)
+    with pytest.raises(PermissionError):
+        export_pairs(tmp_path, tmp_path, NO_FILTERS, ExportOptions(formats[1:], validation=0), inspector=objector)
+    assert contents(tmp_path) == before
+
+
+def _has_pyarrow() -> bool:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - it comes with an extra
+    except ImportError:
+        return False
+    return bool(pa)
+
+
+def test_a_refused_first_export_leaves_the_candidates_only(tmp_path: Path) -> None:
+    """No half a list, no temporary file: nothing that could be taken for a data set."""
+    source = candidates_in(tmp_path / "in", asked(1), asked(2))
+    with pytest.raises(PermissionError):
+        export_pairs(source, tmp_path / "out", PairingRules(), inspector=Objector(at_end=True))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["candidates.jsonl", "questions.jsonl"])
+def test_a_broken_line_stops_the_export(name: str, tmp_path: Path) -> None:
+    """It is named by file and line, and the earlier files stay."""
+    export(tmp_path, asked(1), asked(2))
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:-20])
+    before = contents(tmp_path)
+    with pytest.raises(MalformedCandidatesError, match=rf"{name}, line 2 is not a line of reasonrag\."):
+        export_pairs(tmp_path, tmp_path, NO_FILTERS, ALL_TO_TRAIN)
+    assert contents(tmp_path) == before
+
+
+def test_an_export_that_cannot_write_its_pairs_writes_no_summary(tmp_path: Path) -> None:
+    """A new summary never stands beside pairs it does not describe."""
+    export(tmp_path, ada())
+    (tmp_path / "RAG_ProGuide.json").unlink()
+    (tmp_path / "RAG_ProGuide.json").mkdir()
+    before = (tmp_path / "summary.json").read_bytes()
+    with pytest.raises(OSError, match=r"RAG_ProGuide\.json"):
+        export_pairs(tmp_path, tmp_path, NO_FILTERS, ALL_TO_TRAIN)
+    assert (tmp_path / "summary.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("summary", [b"", b"[]", b"{}", b'{"files": 3}', b'{"files": ["../../x", "candidates.jsonl"]}'])
+def test_a_summary_that_somebody_broke_removes_nothing(summary: bytes, tmp_path: Path) -> None:
+    """Only files of formats that it names are ever removed."""
+    export(tmp_path, asked(1))
+    (tmp_path / "kto.json").write_bytes(b"[]")
+    (tmp_path / "summary.json").write_bytes(summary)
+    export_pairs(tmp_path, tmp_path, PairingRules(), ALL_TO_TRAIN)
+    assert set(contents(tmp_path)) == FILES | {"kto.json"}
+
+
+def test_memory_does_not_grow_with_the_data_set(tmp_path: Path) -> None:
+    """Four times the questions, each with replies of 100 kB, need no more memory at once."""
+
+    def peak(questions: int) -> int:
+        out = tmp_path / str(questions)
+        candidates_in(out, *_long(questions))
+        tracemalloc.start()
+        export_pairs(out, out, NO_FILTERS, ExportOptions(("kto", "trl"), validation=0.1))
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(2)  # what is loaded once
+    assert peak(40) < 1.5 * peak(10)
+
+
+def _long(questions: int) -> Iterator[RolloutRecord]:
+    for number in range(questions):
+        record = asked(number)
+        nodes = [node.model_copy(update={"response": f"{node.response} {'x' * 100_000}"}) for node in record.nodes]
+        yield record.model_copy(update={"nodes": nodes})

@@ -1,0 +1,266 @@
+"""Rows: what each trainer is given of a pair or a path, and what LLaMA-Factory is told of the files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preference import NO_FILTERS, ExportOptions, RolloutRecord, candidates, export_pairs
+from preference.best_path import question_record
+from preference.export.formats import (
+    COLUMNS,
+    FORMATS,
+    FormatName,
+    Row,
+    SplitName,
+    dataset_info,
+    dataset_name,
+    kto_rows,
+    proguide_row,
+    sft_rows,
+)
+from tests.helpers.trees import (
+    QUESTION,
+    THINK,
+    Fields,
+    ada,
+    asked,
+    candidates_in,
+    evidence,
+    prompt,
+    query,
+    rows,
+    siblings,
+    tree,
+)
+
+NAMES: tuple[FormatName, ...] = get_args(FormatName)
+SPLITS: tuple[SplitName, ...] = get_args(SplitName)
+EVERYTHING = ExportOptions(tuple(name for name in NAMES if name != "parquet"), validation=0)
+
+
+def proguide_rows(rollout: RolloutRecord) -> list[Row]:
+    return [proguide_row(each) for each in candidates(rollout, NO_FILTERS) if each.dropped is None]
+
+
+def converted(name: FormatName, pairs: list[Row]) -> list[Row]:
+    convert = FORMATS[name].convert
+    assert convert is not None
+    return list(convert(pairs))
+
+
+def test_every_format_is_recorded(tmp_path: Path, golden: Callable[[str, bytes], None]) -> None:
+    """The first row of each, as the trainer reads it, and the description of all of them."""
+    export_pairs(candidates_in(tmp_path, ada()), tmp_path, NO_FILTERS, EVERYTHING)
+    recorded = {name: rows(tmp_path / FORMATS[name].file_name("train"))[0] for name in EVERYTHING.formats}
+    described = json.loads((tmp_path / "dataset_info.json").read_bytes())
+    content = json.dumps({"rows": recorded, "dataset_info": described}, indent=2, ensure_ascii=False)
+    golden("formats.json", content.encode() + b"\n")
+
+
+# -- RAG_ProGuide -------------------------------------------------------------------------------------------------
+
+
+def test_a_row_has_the_columns_in_their_order() -> None:
+    """So that Parquet and JSON hold the same, and a column of nulls has its type."""
+    for row in proguide_rows(ada()):
+        assert list(row) == list(COLUMNS)
+
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "int32": (int,),
+    "int64": (int,),
+    "double": (float, int),
+    "bool": (bool,),
+    "list<string>": (list,),
+}
+
+
+def test_values_are_of_their_columns_types() -> None:
+    """Null where nothing is known."""
+    for row in proguide_rows(ada()):
+        for column, value in row.items():
+            assert value is None or isinstance(value, TYPES[COLUMNS[column]]), column
+
+
+@pytest.mark.parametrize("turns", [[], prompt("u")[1:], prompt("u")[::-1], [*prompt("u"), *prompt("v")]])
+def test_a_prompt_of_other_turns_makes_no_row(turns: list[Fields]) -> None:
+    """A row that trains on nothing, or on a part, is an error."""
+    record = siblings(query("who", 0.9, prompt=turns), query("what", 0.1, prompt=turns))
+    with pytest.raises(ValueError, match="one system turn and one user turn"):
+        proguide_rows(record)
+
+
+# -- the same pair for every trainer ------------------------------------------------------------------------------
+
+
+def sides(name: FormatName, row: Row) -> tuple[str, str, str, str]:
+    """System turn, user turn, chosen and rejected reply, wherever a format has them."""
+    if name in ("proguide", "parquet"):
+        return row["instruction"], row["input"], row["chosen"], row["rejected"]
+    if name == "alpaca":
+        assert row["input"] == ""
+        return row["system"], row["instruction"], row["chosen"], row["rejected"]
+    if name == "sharegpt":
+        (turn,) = row["conversations"]
+        assert {turn["from"], row["chosen"]["from"], row["rejected"]["from"]} == {"human", "gpt"}
+        return row["system"], turn["value"], row["chosen"]["value"], row["rejected"]["value"]
+    system, user = row["messages"] if name == "reward" else row["prompt"]
+    replies = [row[side] if name == "reward" else row[side][0] for side in ("chosen", "rejected")]
+    assert [turn["role"] for turn in (system, user, *replies)] == ["system", "user", "assistant", "assistant"]
+    return system["content"], user["content"], replies[0]["content"], replies[1]["content"]
+
+
+@pytest.mark.parametrize("name", ["proguide", "parquet", "alpaca", "sharegpt", "reward", "trl"])
+def test_every_format_of_pairs_says_the_same(name: FormatName) -> None:
+    """One row for each pair, in their order, with the same two turns, the same sides, and the pair's name."""
+    pairs = proguide_rows(ada())
+    found = converted(name, pairs)
+    assert [sides(name, row) for row in found] == [sides("proguide", row) for row in pairs]
+    assert [row["pair_id"] for row in found] == [row["pair_id"] for row in pairs]
+
+
+# -- KTO ----------------------------------------------------------------------------------------------------------
+
+
+def test_kto_has_every_reply_once_wanted_or_not() -> None:
+    """Best and worst of a state of three; the one in between is preferred once and rejected once, and so left out."""
+    three = proguide_rows(siblings(query("best", 0.9), query("middle", 0.5), query("worst", 0.1)))
+    assert len(three) == 3
+    assert [(row["output"], row["kto_tag"]) for row in kto_rows(three)] == [
+        ("So <query>best</query>", True),
+        ("So <query>worst</query>", False),
+    ]
+
+
+def test_a_reply_in_another_state_is_another_row() -> None:
+    """`None` may be right of one passage and wrong of another."""
+    two_states = tree(
+        [0, 0, 1, 1, 2, 2],
+        [
+            *(query("a", 0.9), query("b", 0.1)),
+            *(evidence("None", 0.8), evidence("she", 0.1), evidence("None", 0.0), evidence("she", 0.7)),
+        ],
+    )
+    tagged = {(row["input"], row["output"]): row["kto_tag"] for row in kto_rows(proguide_rows(two_states))}
+    after = [f"Question: {QUESTION}\nPrevious Thoughts: those of {parent}" for parent in (1, 2)]
+    none, she = "So <evidence>None</evidence>", "So <evidence>she</evidence>"
+    assert {key: tag for key, tag in tagged.items() if key[0] in after} == {
+        (after[0], none): True,
+        (after[0], she): False,
+        (after[1], none): False,
+        (after[1], she): True,
+    }
+
+
+pair_rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "state_id": st.sampled_from("st"),
+            "chosen": st.sampled_from("abc"),
+            "rejected": st.sampled_from("abcd"),
+            "instruction": st.just("i"),
+            "input": st.just("u"),
+            "question_id": st.just("q"),
+        }
+    ),
+    max_size=8,
+)
+
+
+@given(pairs=pair_rows)
+def test_kto_never_wants_and_rejects_the_same_reply(pairs: list[Row]) -> None:
+    """Every reply of a state that stands on one side only is a row, once, with that side; no other is."""
+    found = {(row["state_id"], row["output"]): row["kto_tag"] for row in kto_rows(pairs)}
+    assert len(found) == len(list(kto_rows(pairs)))
+    wanted = {(row["state_id"], row["chosen"]) for row in pairs}
+    unwanted = {(row["state_id"], row["rejected"]) for row in pairs}
+    assert found == dict.fromkeys(wanted - unwanted, True) | dict.fromkeys(unwanted - wanted, False)
+
+
+# -- SFT ----------------------------------------------------------------------------------------------------------
+
+
+def test_sft_has_the_steps_of_the_best_path() -> None:
+    """A prompt and its reply each; a question without a right answer has none."""
+    first, *_ = rows_of_path = list(sft_rows(question_record(ada(renderer="76dc"))))
+    assert len(rows_of_path) == 1
+    assert first["instruction"] == THINK
+    assert (first["output"], first["action_type"], first["layer"]) == (
+        "So the answer is <answer>no</answer>",
+        "Answer Generation",
+        0,
+    )
+    assert (first["question_id"], first["dataset"], first["renderer"]) == ("q1", "toy", "76dc")
+    assert list(sft_rows(question_record(asked(1)))) == []
+
+
+# -- what LLaMA-Factory is told -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "called"),
+    [
+        ("proguide", "train", "rag_proguide"),
+        ("proguide", "validation", "rag_proguide_validation"),
+        ("kto", "train", "rag_proguide_kto"),
+        ("sft", "validation", "rag_proguide_sft_validation"),
+    ],
+)
+def test_a_data_set_is_called_by_format_and_part(name: FormatName, split: SplitName, called: str) -> None:
+    """RAG_ProGuide's training part has the short name, which the shipped configurations use."""
+    assert dataset_name(name, split) == called
+
+
+def test_no_two_files_or_names_are_the_same() -> None:
+    """Every format and part has its own file, and its own entry but for TRL's, which LLaMA-Factory does not read."""
+    everything = [(name, split) for name in NAMES for split in SPLITS]
+    files = [FORMATS[name].file_name(split) for name, split in everything]
+    assert len(set(files)) == len(files) == 2 * len(NAMES)
+    info = dataset_info(everything)
+    assert len(info) == 2 * (len(NAMES) - 1)
+    assert [entry["file_name"] for entry in info.values()] == [each for each in files if not each.startswith("trl")]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if FORMATS[name].info is not None])
+def test_every_column_that_is_described_is_in_the_rows(name: FormatName) -> None:
+    """With the instruction as the system turn, never glued into the user's; preference data is marked as ranking."""
+    entry: dict[str, Any] = dataset_info([(name, "train")])[dataset_name(name)]
+    pairs = proguide_rows(ada())
+    row = next(iter(sft_rows(question_record(ada())))) if name == "sft" else converted(name, pairs)[0]
+    assert set(entry["columns"].values()) <= set(row)
+    assert entry.get("ranking", False) == (name not in ("kto", "sft"))
+    if entry.get("formatting") != "sharegpt":
+        assert row[entry["columns"]["system"]] == pairs[0]["instruction"]
+        assert row[entry["columns"]["prompt"]] == pairs[0]["input"]
+
+
+# -- Parquet ------------------------------------------------------------------------------------------------------
+
+
+def test_parquet_holds_what_the_json_holds(tmp_path: Path) -> None:
+    """Every column of every row of both parts, with the types that are promised, nulls included; more rows than a group
+    of them."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: the hub extra brings it")
+    records = [*map(asked, range(1100)), ada(question="Another one?", question_id="ada")]
+    options = ExportOptions(("parquet",), validation=0.02)
+    export_pairs(candidates_in(tmp_path, *records), tmp_path, NO_FILTERS, options)
+    for part in ("", ".validation"):
+        table = parquet.read_table(tmp_path / f"RAG_ProGuide{part}.parquet")
+        assert table.to_pylist() == rows(tmp_path / f"RAG_ProGuide{part}.json")
+        assert {each.name: str(each.type).replace("element: ", "") for each in table.schema} == COLUMNS
+
+
+def test_no_rows_make_a_parquet_file_with_every_column(tmp_path: Path) -> None:
+    """So that a loader finds the schema it expects."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: the hub extra brings it")
+    export_pairs(candidates_in(tmp_path), tmp_path, NO_FILTERS, ExportOptions(("parquet",), validation=0))
+    table = parquet.read_table(tmp_path / "RAG_ProGuide.parquet")
+    assert (table.num_rows, table.column_names) == (0, list(COLUMNS))

@@ -1,0 +1,161 @@
+"""Files of many values, one at a time: whatever layout, whatever stands in them, and where they stop being one."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preference.export import json_stream
+from preference.export.json_stream import MalformedFileError, read_items
+
+TEXTS = st.text(st.sampled_from('"\\{}[],: \n\u20acab') | st.characters(exclude_categories=["Cs"]), max_size=12)
+NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(TEXTS, JSON, max_size=4)
+LAYOUTS: dict[str, Callable[[list[Any]], str]] = {
+    "one line": json.dumps,
+    "indented": lambda values: json.dumps(values, indent=2, ensure_ascii=False),
+    "a value a line": lambda values: "[\n" + ",\n".join(map(json.dumps, values)) + "\n]\n",
+    "several a line": lambda values: "[" + ",\n".join(map(json.dumps, values)).replace("\n", "", 1) + "]",
+    "commas in front": lambda values: "[" + "\n,".join(map(json.dumps, values)) + "\n]",
+}
+WITHOUT_A_LIST: dict[str, Callable[[list[Any]], str]] = {
+    "lines": lambda values: "\n".join(map(json.dumps, values)),
+    "glued": lambda values: "".join(map(json.dumps, values)),
+    "indented": lambda values: "\n".join(json.dumps(each, indent=1) for each in values),
+    "lists": lambda values: "".join(json.dumps([each]) for each in values),
+}
+
+
+def values(path: Path) -> list[Any]:
+    return [item.value for item in read_items(path)]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("items") / "items.json"
+
+
+@given(written=st.lists(JSON, max_size=8), layout=st.sampled_from(list(LAYOUTS)), block=st.integers(1, 40))
+@settings(deadline=None)
+def test_a_list_is_read_as_it_was_written(file: Path, written: list[Any], layout: str, block: int) -> None:
+    """However it is laid out and wherever the blocks end that are read: in a number, a name, an escape."""
+    file.write_text(LAYOUTS[layout](written), "utf-8")
+    before, json_stream.BLOCK = json_stream.BLOCK, block
+    try:
+        assert values(file) == written
+    finally:
+        json_stream.BLOCK = before
+
+
+@given(written=st.lists(OBJECTS, max_size=5), layout=st.sampled_from(list(WITHOUT_A_LIST)), block=st.integers(1, 40))
+@settings(deadline=None)
+def test_objects_without_a_list_are_read_too(file: Path, written: list[Any], layout: str, block: int) -> None:
+    """JSON lines above all."""
+    file.write_text(WITHOUT_A_LIST[layout](written), "utf-8")
+    before, json_stream.BLOCK = json_stream.BLOCK, block
+    try:
+        assert values(file) == written
+    finally:
+        json_stream.BLOCK = before
+
+
+@given(written=st.lists(OBJECTS, min_size=1, max_size=3), layout=st.sampled_from(list(LAYOUTS)), data=st.data())
+@settings(deadline=None)
+def test_a_list_that_is_cut_off_is_an_error_wherever_it_is_cut(
+    file: Path, written: list[Any], layout: str, data: st.DataObject
+) -> None:
+    """Never fewer values in silence, also where the cut is at the end of a line."""
+    content = LAYOUTS[layout](written).rstrip().encode()
+    file.write_bytes(content[: data.draw(st.integers(1, len(content) - 1))])
+    with pytest.raises(MalformedFileError, match="cut off"):
+        values(file)
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "\ufeff[1, 2]", " \n[1\n,\n2]\n\n", "[\n1,\n2\n]\n"])
+def test_marks_and_spaces_around_a_list_are_no_matter(file: Path, content: str) -> None:
+    """Editors leave both."""
+    file.write_text(content, "utf-8")
+    assert values(file) == [1, 2]
+
+
+def test_what_stricter_readers_refuse_is_mended(file: Path) -> None:
+    """Files of others hold NaN, halves of characters, bytes that are no text and numbers without bound; each item says
+    whether it was."""
+    odd = b'{"a": NaN, "b": "\\ud83d", "c": "\\ud83d\\ude00", "d": 1' + b"0" * 30 + b', "e": "\xff"}'
+    mended = {"a": None, "b": "\ufffd", "c": "\U0001f600", "d": 1e30, "e": "\ufffd"}
+    for between in (b", ", b",\n"):
+        file.write_bytes(b"[" + odd + between + b'{"a": 1}' + between + odd + b"]")
+        found = [(item.number, item.value, item.mended) for item in read_items(file)]
+        assert found == [(1, mended, True), (2, {"a": 1}, False), (3, mended, True)]
+
+
+@pytest.mark.parametrize(
+    ("content", "before", "says"),
+    [
+        (
+            "hello",
+            [],
+            "line 1 (byte 0): no list of JSON objects, nor JSON lines: after 0 items it goes on with 'hello'",
+        ),
+        ("[1, 2", [1], "cut off: it ends after 1 whole items"),
+        ("[1, 2,", [1, 2], "cut off"),
+        ("[1 2]", [1], "line 1 (byte 3)"),
+        ('[{"a": 1},\n {"a', [{"a": 1}], "cut off"),
+        ('[\n{"a": 1},\n{"a" 1}\n]', [{"a": 1}], "line 3 (byte 12): item 2 is no JSON"),
+        ("[1,]", [1], "goes on with ']'"),
+        ("[1] x", [1], "goes on with 'x'"),
+        ('{"a": 1},\n{"a": 2}', [{"a": 1}], "goes on with ',"),
+        ("[[1}, 2]", [], "item 1 is no JSON"),
+        ("[[" + "[" * 100_000 + "]" * 100_000 + "]]", [], "nested too deeply"),
+    ],
+)
+def test_a_broken_file_says_where_it_breaks(file: Path, content: str, before: list[Any], says: str) -> None:
+    """What stands before is given all the same; the file and the place are named."""
+    file.write_text(content, "utf-8")
+    found: list[Any] = []
+    with pytest.raises(MalformedFileError, match=r"items\.json") as error:
+        found.extend(item.value for item in read_items(file))
+    assert found == before
+    assert says in str(error.value)
+
+
+def test_a_bracket_that_is_missing_is_noticed_soon(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when gigabytes that follow are in memory."""
+    monkeypatch.setattr(json_stream, "BLOCK", 100)
+    monkeypatch.setattr(json_stream, "LONGEST_ITEM", 1000)
+    file.write_text('[{"a": {"b": 1},' + '{"a": 1},' * 10_000 + '{"a": 1}]')
+    with pytest.raises(MalformedFileError, match="item 1 has no end"):
+        values(file)
+
+
+def test_a_text_longer_than_a_block_is_whole(file: Path) -> None:
+    """And the place of an error behind it is that of the file."""
+    written = [{"text": '\\"' * (200_000 + i), "i": {"i": i}} for i in range(7)]
+    file.write_text(json.dumps(written, indent=2))
+    assert values(file) == written
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(MalformedFileError, match=f"line 44 \\(byte {file.stat().st_size - 1:,}\\)"):
+        values(file)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_memory_is_that_of_a_row(file: Path, indent: int | None) -> None:
+    """Thirty megabytes of rows pass through a few, on one line or on many."""
+    file.write_text(json.dumps([{"text": "x" * 10_000}] * 3000, indent=indent))
+    tracemalloc.start()
+    assert sum(1 for _ in read_items(file)) == 3000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10e6

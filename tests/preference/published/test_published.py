@@ -1,0 +1,853 @@
+"""Published trees and rows: what they mean here, what is repaired, what is given up, and that nothing crashes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from preference import NO_FILTERS, ExportOptions, PairingRules, RolloutRecord, export_pairs
+from preference.candidates import question_key
+from preference.labelled_runs import write_candidates
+from preference.published.common import (
+    REFUSALS,
+    REPAIRS,
+    Findings,
+    KnownQuestion,
+    Notes,
+    Unusable,
+    layer_of,
+    question_of,
+    read_prompt,
+    read_reply,
+    split_prompt,
+)
+from preference.published.rows import RowReader, RowRules
+from preference.published.trees import TreeRules, builder_f1, read_tree, refused_record
+from preference.records import parse_rollout
+
+QUESTION = "Which river flows through the capital of France?"
+SYSTEM = "Answer, or search.\nSay <answer>..</answer> or <query>..</query>.\n"
+FIELDS = 10
+RELEASED = TreeRules(recipe="released", alpha=0.9)
+PAPER = TreeRules(recipe="paper", alpha=0.9)
+NOTHING_KNOWN = RowRules()
+PUBLISHED_RULE = replace(NO_FILTERS, min_margin=0.01, allow_malformed=True)
+
+Json = dict[str, Any]
+
+
+def chat(user: str, system: str = SYSTEM) -> list[Json]:
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def published_node(node_id: int, parent: int, children: list[int], step: int, response: str, **more: Any) -> Json:
+    return {
+        "action_name": "reasoning",
+        "input_prompt": chat(f"Question: {QUESTION}"),
+        "response": response,
+        "id": node_id,
+        "parent_id": parent,
+        "children_ids": children,
+        "Q": 0.5,
+        "N": 4,
+        "step": step,
+    } | more
+
+
+THOUGHT = "So the next query is <query>capital of France</query>"
+
+
+def published_tree() -> Json:
+    """A direct wrong answer; a query, two readings of it, and an answer after each."""
+    after = f"Question: {QUESTION}\nPrevious Thoughts: {THOUGHT}"
+    passages = [
+        {"id": "7", "title": "", "contents": '"Rome"\nRome lies on the Tiber.', "score": 0.2},
+        {"id": 9, "title": "", "contents": '"Paris ""city"""\nParis lies on the Seine.', "score": 0.8},
+    ]
+    read = {
+        "action_name": "document_analysis",
+        "input_prompt": chat(f"{after}. Reference: <reference>Wikipedia Title: Paris\nParis..</reference>", "Read."),
+        "query": "capital of France",
+        "retrieval_result": passages,
+    }
+    seine, nothing = "<evidence>Paris lies on the Seine.</evidence>.", "<evidence>None</evidence>."
+    nodes = [
+        {"Q": 0.4, "N": 16, "step": 0, "parent_id": -1, "children_ids": [1, 2]},
+        published_node(
+            1, 0, [], 1, "So the answer is <answer>Rhine</answer>", answer="Rhine", next_query=None, N=4
+        )
+        | {"action_name": "begin_reasoning"},
+        published_node(2, 0, [3, 4], 1, THOUGHT, answer=None, next_query="capital of France", N=12)
+        | {"action_name": "begin_reasoning"},
+        published_node(3, 2, [5], 2, seine, N=9) | read,
+        published_node(4, 2, [6], 2, nothing, N=3) | read,
+        published_node(
+            5, 3, [], 3, "<answer>the Seine river</answer>", answer="the Seine river", next_query=None, N=9,
+            input_prompt=chat(f"{after} {seine}"),
+        ),
+        published_node(
+            6, 4, [], 3, "<answer>Loire</answer>", answer="Loire", next_query=None, N=3,
+            input_prompt=chat(f"{after} {nothing}"),
+        ),
+    ]  # fmt: skip
+    output = {f"intermediate_node_{i}": node for i, node in enumerate(nodes)}
+    return {"id": "dev_7", "question": QUESTION, "golden_answers": ["Seine"], "output": output}
+
+
+def nodes_of(tree: Json) -> Json:
+    found: Json = tree["output"]
+    return found
+
+
+def read(tree: object, rules: TreeRules = RELEASED) -> tuple[RolloutRecord, dict[str, int]]:
+    """The record, and how often each repair was made."""
+    findings = Findings()
+    record = read_tree(tree, rules, findings, where="file.json:1", revision="f00")
+    return record, {name: each.count for name, each in findings.repairs.items()}
+
+
+def exported(records: list[RolloutRecord], rules: PairingRules) -> list[Json]:
+    """The rows that `pairs` makes of the records."""
+    with tempfile.TemporaryDirectory() as place:
+        write_candidates(records, Path(place))
+        export_pairs(Path(place), Path(place), rules, ExportOptions(validation=0.0))
+        rows: list[Json] = json.loads((Path(place) / "RAG_ProGuide.json").read_bytes())
+        return rows
+
+
+def ten_fields(rows: list[Json]) -> list[Json]:
+    return [dict(list(row.items())[:FIELDS]) for row in rows]
+
+
+# -- trees that are whole --------------------------------------------------------------------------------------
+
+
+def test_a_whole_tree_needs_no_repair() -> None:
+    """Its nodes become steps: action, type, content, visits and what the search thought are the file's."""
+    record, repairs = read(published_tree())
+    assert repairs == {}
+    assert (record.question_id, record.question, record.golden_answers) == ("dev_7", QUESTION, ["Seine"])
+    assert [(node.action, node.action_type, node.content) for node in record.nodes[1:]] == [
+        ("think", "answer", "Rhine"),
+        ("think", "query", "capital of France"),
+        ("read", "evidence", "Paris lies on the Seine."),
+        ("read", "evidence", "None"),
+        ("think", "answer", "the Seine river"),
+        ("think", "answer", "Loire"),
+    ]
+    assert [node.visits for node in record.nodes] == [16, 4, 12, 9, 3, 9, 3]
+    assert [node.layer for node in record.nodes] == [None, 0, 0, 1, 1, 2, 2]
+    assert [node.terminal for node in record.nodes] == [False, True, False, False, False, True, True]
+    assert {node.value for node in record.nodes} == {0.4, 0.5}
+
+
+def test_released_rewards_are_the_published_builders() -> None:
+    """F1 * .9**step at the leaves, upwards weighted by visits. The builder's F1 keeps articles: two of three words of
+    `the Seine river` are too many, so that it is 2 * 1/3 / (1/3 + 1) = .5."""
+    record, _ = read(published_tree())
+    leaf = 0.5 * 0.9**3
+    below = leaf * 9 / 12
+    rewards = [node.reward for node in record.nodes]
+    assert rewards == pytest.approx([below * 12 / 16, 0, below, leaf, 0, leaf, 0])
+    assert (record.recipe.name, record.recipe.reward, record.recipe.margin_by_layer) == ("released", "outcome", False)
+
+
+def test_paper_rewards_are_means_over_the_answers_below() -> None:
+    """Visits do not count, F1 is SQuAD's, which leaves articles out: 2 * 1/2 / (1/2 + 1) = 2/3."""
+    record, _ = read(published_tree(), PAPER)
+    leaf = 2 / 3 * 0.9**3
+    assert [node.reward for node in record.nodes] == pytest.approx([leaf / 3, 0, leaf / 2, leaf, 0, leaf, 0])
+    assert (record.recipe.name, record.recipe.reward, record.recipe.margin_by_layer) == ("paper", "spre", True)
+    assert record.nodes[2].observations == 2
+    assert [end.steps for end in record.nodes[0].rollouts] == [1, 3, 3]
+
+
+def test_rewards_of_the_file_can_be_kept() -> None:
+    """Also where no golden answer is known; a step without one has none."""
+    tree = published_tree()
+    tree["golden_answers"] = None
+    nodes_of(tree)["intermediate_node_3"]["reward"] = 0.25
+    record, _ = read(tree, replace(RELEASED, keep_rewards=True))
+    assert [node.reward for node in record.nodes] == [None, None, None, 0.25, None, None, None]
+    assert record.recipe.reward == "file"
+    assert read(tree)[0].nodes[5].reward is None
+
+
+def test_passages_are_named_and_best_first() -> None:
+    """The pipeline keeps them worst first, and titles in quotes in the first line of the contents."""
+    record, _ = read(published_tree())
+    assert [each.model_dump() for each in record.nodes[3].passages or ()] == [
+        {"id": "9", "title": 'Paris "city"', "score": 0.8},
+        {"id": "7", "title": "Rome", "score": 0.2},
+    ]
+
+
+def test_a_line_that_was_imported_says_of_which_file() -> None:
+    """And is a line of rollouts.jsonl like any other."""
+    record, _ = read(published_tree())
+    again = parse_rollout(record.to_line(), where="here")
+    assert again == record
+    assert json.loads(record.to_line())["revision"] == "f00"
+    assert b"revision" not in record.model_copy(update={"revision": None}).to_line()
+
+
+@pytest.mark.parametrize(("answer", "f1"), [("The Seine", 2 / 3), ("seine!", 1.0), ("yes", 0.0), ("", 0.0)])
+def test_the_builders_f1_counts_articles(answer: str, f1: float) -> None:
+    """Case and punctuation do not count."""
+    assert builder_f1(answer, ["Seine"]) == pytest.approx(f1)
+
+
+# -- trees that are not ----------------------------------------------------------------------------------------
+
+
+def set_in(node: int, **fields: Any) -> Callable[[Json], None]:
+    return lambda tree: nodes_of(tree)[f"intermediate_node_{node}"].update(fields)
+
+
+def take_out(node: int, *fields: str) -> Callable[[Json], None]:
+    return lambda tree: [nodes_of(tree)[f"intermediate_node_{node}"].pop(each) for each in fields] and None
+
+
+def leave_out(*nodes: int) -> Callable[[Json], None]:
+    return lambda tree: [nodes_of(tree).pop(f"intermediate_node_{each}") for each in nodes] and None
+
+
+def top(**fields: Any) -> Callable[[Json], None]:
+    return lambda tree: tree.update(fields)
+
+
+def header(role: str) -> str:
+    return f"<|start_header_id|>{role}<|end_header_id|>\n\n"
+
+
+def rendered(tree: Json) -> None:
+    dates = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
+    for node in nodes_of(tree).values():
+        if prompt := node.get("input_prompt"):
+            system, user = (turn["content"] for turn in prompt)
+            node["input_prompt"] = (
+                f"<|begin_of_text|>{header('system')}{dates}{system}<|eot_id|>"
+                f"{header('user')}{user}<|eot_id|>{header('assistant')}"
+            )
+
+
+def nothing(tree: Json) -> None:
+    nodes_of(tree)["intermediate_node_6"] = None
+
+
+forced = set_in(5, action_name="answer_generation", answer=None, pred="the Seine river")
+answered = set_in(2, response="<answer>x</answer>", answer="x", next_query=None)
+
+REPAIRED: list[tuple[str, Callable[[Json], None], dict[str, int]]] = [
+    ("a child that is not there", set_in(1, children_ids=[12]), {"dangling_child": 1}),
+    ("a child that is no number", set_in(1, children_ids=["x", None]), {"dangling_child": 2}),
+    ("a child listed twice", set_in(2, children_ids=[3, 4, 3]), {"child_twice": 1}),
+    ("a child not listed", set_in(2, children_ids=[3]), {"child_unlisted": 1}),
+    ("children that are no list", set_in(0, children_ids="1, 2"), {"child_unlisted": 2}),
+    ("a child of another", set_in(0, children_ids=[1, 2, 3]), {"child_of_another": 1}),
+    ("a parent missing", take_out(5, "parent_id"), {"parent_of_children": 1}),
+    ("a parent spelled as text", set_in(5, parent_id="3"), {"number_respelled": 1}),
+    ("an id that is not the name's", set_in(5, id=50), {"id_of_name": 1}),
+    ("a leaf cut away", leave_out(6), {"dangling_child": 1}),
+    ("a node cut away above another", leave_out(4), {"dangling_child": 1, "orphan": 1, "renumbered": 1}),
+    ("a node without a reply", take_out(4, "response"), {"no_reply": 1, "renumbered": 1}),
+    ("a node that is nothing", nothing, {"no_reply": 1, "parent_of_children": 1}),
+    ("steps missing", take_out(5, "step"), {"step_from_depth": 1}),
+    ("a step that lies", set_in(5, step=9), {"step_from_depth": 1}),
+    ("visits missing", take_out(5, "N"), {"visits_missing": 1}),
+    ("visits below nothing", set_in(5, N=-3), {"visits_missing": 1}),
+    ("a value missing", set_in(5, Q=None), {"value_missing": 1}),
+    ("an action that lies", set_in(5, action_name="document_analysis"), {"action_from_prompt": 1}),
+    ("an unknown action", set_in(3, action_name="dance"), {"action_from_prompt": 1}),
+    ("an answer only in the tag", set_in(5, answer=None), {"content_from_tag": 1}),
+    ("an answer cut at its point", set_in(5, answer="the"), {"content_from_tag": 1}),
+    ("a query only in the tag", set_in(2, next_query=None), {"content_from_tag": 1}),
+    ("a forced answer", forced, {"answer_from_pred": 1}),
+    ("a stop string dropped", set_in(5, response="<answer>the Seine river"), {"tag_closed": 1}),
+    ("a tag shouted", set_in(5, response="< ANSWER >the Seine river</Answer>"), {"tag_respelled": 1}),
+    ("two tags", set_in(5, response="<query>who?</query> <answer>the Seine river</answer>"), {"mixed_tags": 1}),
+    ("nothing in the tag", set_in(5, response="<answer> </answer>", answer=""), {"empty_content": 1}),
+    ("no tag", set_in(3, response="I do not know"), {"no_tag": 1}),
+    ("an empty reply", set_in(3, response=" "), {"empty_content": 1}),
+    ("an answer that went on", answered, {"answer_went_on": 1}),
+    ("a prompt of another's", set_in(3, input_prompt=None), {"prompt_of_sibling": 1}),
+    ("prompts in a template", rendered, {"template_cut": 6, "template_preamble": 6}),
+    ("no question", top(question=None), {"question_from_prompt": 1}),
+    ("no id", top(id=None), {"id_from_question": 1}),
+    ("one golden answer", top(golden_answers="Seine"), {"golden_answer_alone": 1}),
+    ("the root listed as a child", set_in(5, children_ids=[0]), {"child_of_another": 0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "spoil", "expected"), REPAIRED, ids=[each[0] for each in REPAIRED])
+def test_what_can_be_repaired_is_and_is_counted(
+    what: str, spoil: Callable[[Json], None], expected: dict[str, int]
+) -> None:
+    """A tree with one fault has exactly the repairs of that fault, and is exported without complaint."""
+    tree = published_tree()
+    spoil(tree)
+    record, repairs = read(tree)
+    assert repairs == {name: count for name, count in expected.items() if count}, what
+    assert repairs.keys() <= REPAIRS.keys()
+    assert exported([record], PUBLISHED_RULE) is not None
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["a child that is not there", "a child not listed", "a parent missing", "steps missing", "an action that lies",
+     "an answer only in the tag", "a forced answer", "a stop string dropped", "a tag shouted", "prompts in a template"],
+)  # fmt: skip
+def test_a_repaired_tree_is_worth_what_it_was(what: str) -> None:
+    """Repairs that bring everything back give the rewards of the whole tree."""
+    tree = published_tree()
+    next(spoil for name, spoil, _ in REPAIRED if name == what)(tree)
+    whole, repaired = read(published_tree())[0], read(tree)[0]
+    assert [node.reward for node in repaired.nodes] == [node.reward for node in whole.nodes]
+    assert [node.content for node in repaired.nodes] == [node.content for node in whole.nodes]
+
+
+def test_an_answer_that_the_search_went_on_from_is_no_end() -> None:
+    """As in the published rule, it is worth what is below it."""
+    tree = published_tree()
+    set_in(2, response="<answer>Seine</answer>", answer="Seine", next_query=None)(tree)
+    record, _ = read(tree)
+    assert not record.nodes[2].terminal
+    assert record.nodes[2].reward == pytest.approx(0.5 * 0.9**3 * 9 / 12)
+
+
+def test_a_reply_without_a_tag_ends_where_the_file_says_so() -> None:
+    """It counts for what is above it, but is malformed itself, so that it makes no pair by default."""
+    tree = published_tree()
+    set_in(1, response="The Seine, surely.", answer="Seine")(tree)
+    record, repairs = read(tree)
+    assert repairs == {"no_tag": 1}
+    assert (record.nodes[1].terminal, record.nodes[1].reward) == (True, 0.9)
+    assert record.nodes[1].parse_error
+    assert record.nodes[1].parse_error.cause == "no_tag"
+    assert [row["layer"] for row in exported([record], NO_FILTERS)] == [1]
+
+
+REFUSED: list[tuple[str, Callable[[Json], None]]] = [
+    ("no_tree", top(output=None, error="CUDA out of memory")),
+    ("no_tree", top(output={"metric_score": {"f1": 1}})),
+    ("no_root", leave_out(0)),
+    ("duplicate_id", lambda tree: nodes_of(tree).update(intermediate_node_01=nodes_of(tree)["intermediate_node_1"])),
+    ("cycle", set_in(3, parent_id=3)),
+    ("cycle", set_in(2, parent_id=5)),
+    ("no_steps", leave_out(1, 2)),
+    ("unreadable_prompt", set_in(1, input_prompt="[INST] Who? [/INST]") ),
+    ("unreadable_prompt", set_in(5, input_prompt=[*chat("Who?"), {"role": "assistant", "content": "I"}])),
+    ("unreadable_prompt", set_in(5, input_prompt=[{"role": "user", "content": "Question: Who?"}])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "spoil"), REFUSED)
+def test_what_cannot_be_repaired_is_refused_with_its_cause(cause: str, spoil: Callable[[Json], None]) -> None:
+    """Nothing of such a tree is counted as repaired; its line has the question and the cause."""
+    tree, findings = published_tree(), Findings()
+    spoil(tree)
+    if cause == "unreadable_prompt":  # no step of the same state has one either
+        set_in(2, input_prompt=7)(tree)
+    with pytest.raises(Unusable) as refused:
+        read_tree(tree, RELEASED, findings, where="file.json:1", revision="f00")
+    assert refused.value.cause == cause
+    assert cause in REFUSALS
+    assert findings.repairs == {}
+    line = refused_record(tree, refused.value, RELEASED, where="file.json:1", revision="f00")
+    assert line is not None
+    assert (line.question_id, line.nodes, line.error and line.error.cause) == ("dev_7", [], cause)
+
+
+def test_the_words_of_a_failed_item_are_kept() -> None:
+    """Why there is no tree is the first thing one wants to know."""
+    with pytest.raises(Unusable, match="CUDA out of memory"):
+        read(published_tree() | {"output": None, "error": "CUDA out of memory"})
+
+
+def test_golden_answers_and_names_come_from_a_question_file() -> None:
+    """Where the tree does not say them: those that it says are not replaced."""
+    known = {question_key(QUESTION): KnownQuestion("train_3", ["Seine"], "hotpotqa", "train")}
+    tree = published_tree()
+    del tree["golden_answers"], tree["id"]
+    record, repairs = read(tree, replace(RELEASED, questions=known))
+    assert repairs == {"golden_answers_joined": 1}
+    assert (record.question_id, record.dataset, record.split) == ("train_3", "hotpotqa", "train")
+    assert record.nodes[5].reward == pytest.approx(0.5 * 0.9**3)
+    named, _ = read(published_tree(), replace(RELEASED, questions=known))
+    assert (named.question_id, named.split) == ("dev_7", "train")
+
+
+# -- laws ------------------------------------------------------------------------------------------------------
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 20) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12), JUNK | st.just("delete")), max_size=6),
+    st.sampled_from([RELEASED, PAPER]),
+)
+def test_no_tree_however_broken_is_a_crash(changes: list[tuple[int, int, Any]], rules: TreeRules) -> None:
+    """It is refused with a cause, or becomes a line that reads back and can be exported."""
+    tree = published_tree()
+    for node, field, value in changes:
+        found = nodes_of(tree).get(f"intermediate_node_{node}")
+        if not isinstance(found, dict) or not found:
+            continue
+        name = sorted(found)[field % len(found)]
+        if value == "delete":
+            del found[name]
+        else:
+            found[name] = value
+    record = None
+    with suppress(Unusable):
+        record, _ = read(tree, rules)
+    if record is None:
+        return
+    assert parse_rollout(record.to_line(), where="here") == record
+    exported([record], PUBLISHED_RULE)
+
+
+@settings(deadline=None)
+@given(JUNK)
+def test_no_item_whatever_it_is_is_a_crash(item: Any) -> None:
+    """Neither as a tree nor as a row."""
+    for take in (read, RowReader(RowRules(), Findings()).add):
+        with pytest.raises(Unusable):
+            take(item) if take is read else take(item, where="f:1", revision="f")  # type: ignore[operator]
+
+
+@st.composite
+def grown(draw: st.DrawFn) -> Json:
+    """A tree in which siblings say different things, as the published search may have grown it."""
+    output: Json = {"intermediate_node_0": {"Q": 0.1, "N": draw(st.integers(1, 9)), "step": 0, "parent_id": -1}}
+    output["intermediate_node_0"]["children_ids"] = []
+    inner = [(0, f"Question: {QUESTION}")]
+    for new in range(1, draw(st.integers(1, 14)) + 1):
+        if not inner:
+            break
+        parent, user = draw(st.sampled_from(inner))
+        above = output[f"intermediate_node_{parent}"]
+        step = above["step"] + 1
+        said = draw(st.sampled_from(["Seine", "the Seine", "Loire", "river of Paris"]))
+        ends = draw(st.booleans())
+        content = f"{said} {new}" if not ends else said
+        if ends and any(output[f"intermediate_node_{each}"].get("answer") == said for each in above["children_ids"]):
+            continue
+        response = f"Hm. <answer>{said}</answer>" if ends else f"Hm. <query>{content}</query>"
+        output[f"intermediate_node_{new}"] = published_node(
+            new, parent, [], step, response, N=draw(st.integers(0, 9)), input_prompt=chat(user),
+            answer=said if ends else None, next_query=None if ends else content,
+        )  # fmt: skip
+        above["children_ids"].append(new)
+        if not ends:
+            inner.append((new, f"{user} {response}" if parent else f"{user}\nPrevious Thoughts: {response}"))
+    return {"id": "dev_1", "question": QUESTION, "golden_answers": ["Seine"], "output": _renumbered(output)}
+
+
+def _renumbered(output: Json) -> Json:
+    """Without the gaps that steps left which were not taken."""
+    ids = {int(name.rpartition("_")[2]): i for i, name in enumerate(output)}
+    for node in output.values():
+        node["children_ids"] = [ids[each] for each in node["children_ids"]]
+        if "id" in node:
+            node["id"], node["parent_id"] = ids[node["id"]], ids[node["parent_id"]]
+    return {f"intermediate_node_{ids[int(name.rpartition('_')[2])]}": node for name, node in output.items()}
+
+
+def expected_rows(tree: Json) -> list[Json]:
+    """The published rule in our words: leaves F1 * .9**step, others the mean by visits; of every two siblings that
+    differ by .01 or more and do not say the same, a row."""
+    nodes = {int(name.rpartition("_")[2]): node for name, node in nodes_of(tree).items()}
+    rewards: dict[int, float | None] = {}
+    for i in sorted(nodes, reverse=True):
+        node, known = nodes[i], [child for child in nodes[i]["children_ids"] if rewards[child] is not None]
+        total = sum(nodes[child]["N"] for child in known)
+        rewards[i] = sum((rewards[child] or 0) * nodes[child]["N"] for child in known) / total if total else None
+        if not node["children_ids"] and node.get("answer") is not None:
+            rewards[i] = builder_f1(node["answer"], tree["golden_answers"]) * 0.9 ** node["step"]
+    rows = []
+    for node in nodes.values():
+        for one, other in combinations((nodes[child] for child in node["children_ids"]), 2):
+            left, right = rewards[one["id"]], rewards[other["id"]]
+            if left is None or right is None or abs(left - right) < 0.01:
+                continue
+            better, worse = (one, other) if left > right else (other, one)
+            system, user = (turn["content"] for turn in one["input_prompt"])
+            rows.append(
+                {
+                    "instruction": system,
+                    "input": user,
+                    "prompt": f"System: {system}\nUser: {user}",
+                    "chosen": better["response"],
+                    "rejected": worse["response"],
+                    "chosen_action_type": "Query Generation" if better["next_query"] else "Answer Generation",
+                    "chosen_content": better["next_query"] or better["answer"],
+                    "rejected_action_type": "Query Generation" if worse["next_query"] else "Answer Generation",
+                    "rejected_content": worse["next_query"] or worse["answer"],
+                    "layer": node["step"],
+                }
+            )
+    return rows
+
+
+@settings(deadline=None)
+@given(grown())
+def test_the_published_rule_gives_the_published_rows(tree: Json) -> None:
+    """Byte for byte, in some order."""
+    assume(len(nodes_of(tree)) > 1)
+    record, repairs = read(copy.deepcopy(tree))
+    assert repairs == {}
+    rows = ten_fields(exported([record], PUBLISHED_RULE))
+    assert Counter(map(json.dumps, rows)) == Counter(map(json.dumps, expected_rows(tree)))
+
+
+def test_the_real_trees_give_the_real_rows(shared_data: Path) -> None:
+    """Three trees of GPT-4o, by the published rule: all ten fields of all three rows, in order. With the rewards that
+    stand in the file (made at .95) as with those made anew."""
+    trees = json.loads((shared_data / "rollouts" / "reasonrag_gpt4o_mcts_trees.json").read_bytes())
+    rows = json.loads((shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json").read_bytes())
+    for rules in (RELEASED, replace(RELEASED, keep_rewards=True)):
+        records, repairs = zip(*(read(tree, rules) for tree in trees), strict=True)
+        assert set(map(len, repairs)) == {0}
+        assert ten_fields(exported(list(records), PUBLISHED_RULE)) == rows
+
+
+def test_the_head_of_a_real_llama_tree_is_read(shared_data: Path) -> None:
+    """Prompts in one string, dangling children, no rewards and no id."""
+    [tree] = json.loads((shared_data / "rollouts" / "reasonrag_llama70b_tree_head.json").read_bytes())
+    record, repairs = read(tree)
+    assert repairs == {"template_cut": 3, "template_preamble": 3, "dangling_child": 5, "id_from_question": 1}
+    assert [node.action_type for node in record.nodes[1:]] == ["query", "query", "evidence"]
+    assert record.nodes[1].prompt
+    assert record.nodes[1].prompt[1].content == f"Question: {tree['question']}"
+    assert record.nodes[1].prompt[0].content.startswith("You are an assistant")
+    scores = [each.score or 0 for each in record.nodes[3].passages or ()]
+    assert scores == sorted(scores, reverse=True)
+
+
+# -- prompts and replies ---------------------------------------------------------------------------------------
+
+CHATML = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nQuestion: Who?<|im_end|>\n<|im_start|>assistant\n"
+LLAMA = (
+    f"<|begin_of_text|>{header('system')}Be brief.<|eot_id|>"
+    f"{header('user')}Question: Who?<|eot_id|>{header('assistant')}"
+)
+GLUED = "Be brief.\n\nQuestion: Who?"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        chat("Question: Who?", "Be brief."),
+        CHATML,
+        CHATML.removesuffix("<|im_start|>assistant\n"),
+        LLAMA,
+        LLAMA.removeprefix("<|begin_of_text|>"),
+        [{"role": "user", "content": GLUED.replace("\n\n", "\n")}],
+        chat(GLUED.replace("\n\n", "\n"), "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+        chat(GLUED.replace("\n\n", "\n"), "Be brief."),
+    ],
+)
+def test_prompts_are_read_in_every_known_form(prompt: object) -> None:
+    """Messages, ChatML, Llama 3, and a system turn that was glued into the user turn."""
+    assert read_prompt(prompt, Notes(Findings(), "")) == ("Be brief.", "Question: Who?")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        None,
+        "",
+        [],
+        {},
+        "Question: Who?",
+        "[INST] <<SYS>>Be brief.<</SYS>> Question: Who? [/INST]",
+        CHATML + "So",
+        "before " + CHATML,
+        CHATML.replace("Be brief.", "Be<|im_end|>\n<|im_start|>user\nbrief."),
+        chat("Question: Who?", "  "),
+        chat("", "Be brief."),
+        [{"role": "system", "content": "Be brief."}],
+        [{"role": "user"}],
+        [["system", "Be brief."]],
+        [{"role": "tool", "content": "Be brief."}, {"role": "user", "content": "Who?"}],
+    ],
+)
+def test_any_other_prompt_is_not_guessed_at(prompt: object) -> None:
+    """Not even where the text has special tokens of its own."""
+    assert read_prompt(prompt, Notes(Findings(), "")) is None
+
+
+@pytest.mark.parametrize(
+    ("response", "stated", "action_type", "content", "cause"),
+    [
+        ("So <query>who?</query>", None, "query", "who?", None),
+        ("<answer>a</answer><query>b</query>", None, "query", "b", None),
+        ("<answer>a</answer><query>b</query>", "answer", "answer", "a", None),
+        ("<answer>a</answer>", "query", "answer", "a", None),
+        ("<answer>a <answer>b</answer>", None, "answer", "a <answer>b", None),
+        ("<evidence>\n</evidence>", None, "evidence", "", "empty"),
+        ("<answer>a", "answer", None, None, "cut_off"),
+        ("a</answer>", None, None, None, "no_tag"),
+        ("\n", None, None, None, "empty"),
+    ],
+)
+def test_a_reply_has_the_last_word_on_itself(
+    response: str, stated: Any, action_type: str | None, content: str | None, cause: str | None
+) -> None:
+    """The stated type decides between several tags only."""
+    said = read_reply(response, Notes(Findings(), ""), stated=stated)
+    assert (said.action_type, said.content) == (action_type, content)
+    assert (said.parse_error and said.parse_error.cause) == cause
+
+
+@pytest.mark.parametrize(
+    ("user", "question", "layer"),
+    [
+        ("Question: Who?", "Who?", 0),
+        ("Question: Who?\nPrevious Thoughts: <query>a</query>", "Who?", 1),
+        ("Question: Who?\nPrevious Thoughts: <query>a</query>. Reference: <reference></query></reference>", "Who?", 1),
+        ("Question: Who?\nPrevious Thoughts: <query>a</query> <evidence>b</evidence>.", "Who?", 2),
+        ("Question: Who?\nPrevious Thoughts: I think.", "Who?", None),
+        ("Who?", None, 0),
+        ("Question:  ", None, 0),
+    ],
+)
+def test_a_user_turn_tells_question_and_layer(user: str, question: str | None, layer: int | None) -> None:
+    """Each thought before it ends with one tag; tags in the passages do not count."""
+    assert (question_of(user), layer_of(user)) == (question, layer)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "turns"),
+    [
+        ("System: a\nUser: Question: b", ("a", "Question: b")),
+        ("System: a\nUser: x\nUser: Question: b", ("a\nUser: x", "Question: b")),
+        ("System: a\nUser: b", ("a", "b")),
+        ("System: a\nUser: b\nUser: c", None),
+        ("System: a", None),
+        ("a\nUser: Question: b", None),
+        ("System: \nUser: Question: b", None),
+    ],
+)
+def test_a_prompt_is_split_where_that_is_certain(prompt: str, turns: tuple[str, str] | None) -> None:
+    """Where the user turn asks the question, or at the only mark there is."""
+    assert split_prompt(prompt) == turns
+
+
+# -- rows ------------------------------------------------------------------------------------------------------
+
+
+def published_row(**changed: Any) -> Json:
+    user = f"Question: {QUESTION}\nPrevious Thoughts: {THOUGHT} <evidence>Paris.</evidence>."
+    row = {
+        "instruction": SYSTEM,
+        "input": user,
+        "prompt": f"System: {SYSTEM}\nUser: {user}",
+        "chosen": "<answer>Seine</answer>",
+        "rejected": "So <query>Seine?</query>",
+        "chosen_action_type": "Answer Generation",
+        "chosen_content": "Seine",
+        "rejected_action_type": "Query Generation",
+        "rejected_content": "Seine?",
+        "layer": 2,
+    }
+    return {name: value for name, value in (row | changed).items() if value is not ...}
+
+
+def take(*rows: Json, rules: RowRules = NOTHING_KNOWN) -> tuple[RowReader, Findings]:
+    findings = Findings()
+    reader = RowReader(rules, findings)
+    for number, row in enumerate(rows, start=1):
+        reader.add(row, where=f"rows.json:{number}", revision="f00")
+    return reader, findings
+
+
+def rows_of(reader: RowReader, rules: PairingRules = NO_FILTERS) -> list[Json]:
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "candidates.jsonl").write_bytes(b"".join(each.to_line() for each in reader.states()))
+        (Path(place) / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in reader.questions()))
+        export_pairs(Path(place), Path(place), rules, ExportOptions(validation=0.0))
+        rows: list[Json] = json.loads((Path(place) / "RAG_ProGuide.json").read_bytes())
+        return rows
+
+
+USER = published_row()["input"]
+ROWS_REPAIRED: list[tuple[str, Json, dict[str, int]]] = [
+    ("nothing", {}, {}),
+    ("only the prompt", {"instruction": ..., "input": ...}, {"prompt_split": 1}),
+    ("system glued into the user turn", {"instruction": "", "input": f"{SYSTEM}\n{USER}"}, {"system_unglued": 1}),
+    ("all in the instruction", {"instruction": f"{SYSTEM}\n{USER}", "input": ""}, {"system_unglued": 1}),
+    ("system twice", {"input": f"{SYSTEM}\n{USER}"}, {"system_unglued": 1}),
+    ("system in a column", {"system": SYSTEM, "instruction": USER, "input": ""}, {"columns_exchanged": 1}),
+    ("a prompt in messages", {"instruction": ..., "input": ..., "prompt": chat(USER)}, {}),
+    ("another prompt", {"prompt": "System: x\nUser: y"}, {"prompt_rebuilt": 1}),
+    ("no content", {"chosen_content": ..., "rejected_content": None}, {"content_from_tag": 2}),
+    ("wrong content", {"chosen_content": "Loire"}, {"content_from_tag": 1}),
+    ("no type", {"chosen_action_type": ...}, {"type_from_tag": 1}),
+    ("wrong type", {"chosen_action_type": "Query Generation"}, {"type_from_tag": 1}),
+    ("a type spelled otherwise", {"rejected_action_type": "query_generation"}, {"type_respelled": 1}),
+    ("no layer", {"layer": ...}, {"layer_from_thoughts": 1}),
+    ("a layer that is none", {"layer": -1}, {"layer_from_thoughts": 1}),
+    ("a layer as text", {"layer": "2"}, {"number_respelled": 1}),
+    ("a reply in messages", {"chosen": [{"content": "<answer>Seine</answer>"}]}, {"reply_unwrapped": 1}),
+    ("a stop string dropped", {"rejected": "So <query>Seine?"}, {"tag_closed": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "changed", "expected"), ROWS_REPAIRED, ids=[each[0] for each in ROWS_REPAIRED])
+def test_a_row_is_repaired_to_what_it_should_have_been(what: str, changed: Json, expected: dict[str, int]) -> None:
+    """Each fault alone gives its one repair, and the ten fields of the row without it."""
+    reader, findings = take(published_row(**changed))
+    assert {name: each.count for name, each in findings.repairs.items()} == expected, what
+    assert ten_fields(rows_of(reader)) == [published_row()]
+
+
+@pytest.mark.parametrize(
+    ("cause", "changed"),
+    [
+        ("no_prompt", {"instruction": ..., "input": ..., "prompt": "Who?"}),
+        ("no_prompt", {"instruction": ..., "prompt": ...}),
+        ("no_question", {"input": "Who?", "prompt": ...}),
+        ("empty_chosen", {"chosen": " "}),
+        ("empty_chosen", {"chosen": {"role": "assistant"}}),
+        ("empty_rejected", {"rejected": None}),
+        ("identical_sides", {"rejected": "<answer>Seine</answer> "}),
+        ("chosen_malformed", {"chosen": "Seine"}),
+        ("chosen_malformed", {"chosen": "<answer></answer>"}),
+        ("no_layer", {"layer": None, "input": f"Question: {QUESTION}\nPrevious Thoughts: Hm.", "prompt": ...}),
+    ],
+)
+def test_a_row_that_cannot_be_repaired_is_given_up_with_its_cause(cause: str, changed: Json) -> None:
+    """Nothing of it is kept, and nothing counted as repaired."""
+    findings = Findings()
+    reader = RowReader(RowRules(), findings)
+    with pytest.raises(Unusable) as refused:
+        reader.add(published_row(**changed), where="rows.json:1", revision="f00")
+    assert refused.value.cause == cause
+    assert (list(reader.states()), list(reader.questions()), findings.repairs) == ([], [], {})
+
+
+def test_a_rejected_reply_that_does_not_parse_is_a_candidate_and_no_row() -> None:
+    """Whoever wants it asks for it."""
+    reader, findings = take(
+        published_row(rejected="Seine, I think.", rejected_action_type="Other", rejected_content="")
+    )
+    assert list(findings.repairs) == ["no_tag"]
+    assert rows_of(reader) == []
+    [row] = rows_of(reader, replace(NO_FILTERS, allow_malformed=True))
+    assert (row["rejected_action_type"], row["rejected_content"]) == ("Other", "")
+
+
+def test_rows_of_one_prompt_are_one_state() -> None:
+    """With each reply once, whatever its sides; a row that comes again is no second pair."""
+    first, second = published_row(), published_row(chosen="So <query>Seine?</query>", rejected="<answer>Po</answer>")
+    reader, _ = take(first, second)
+    [state] = reader.states()
+    assert [step.response for step in state.steps] == [first["chosen"], first["rejected"], "<answer>Po</answer>"]
+    assert [(pair.chosen, pair.rejected, pair.label, pair.margin) for pair in state.pairs] == [
+        (0, 1, "imported", None),
+        (1, 2, "imported", None),
+    ]
+    with pytest.raises(Unusable, match="read before"):
+        reader.add(published_row(), where="rows.json:3", revision="f00")
+
+
+def test_what_a_row_does_not_say_stays_unknown() -> None:
+    """Golden answers, data set, teacher, rewards; only the file is known."""
+    reader, _ = take(published_row())
+    [state], [question] = list(reader.states()), list(reader.questions())
+    assert state.golden_answers == []
+    assert state.origin.model_dump(exclude_none=True) == {"dataset": "unknown", "split": "unknown", "revision": "f00"}
+    assert (question.ends, question.usage, question.path) == ("unknown", None, None)
+    assert state.pairs[0].tags == []
+    assert {step.reward for step in state.steps} == {None}
+
+
+def test_a_question_file_tells_what_rows_do_not() -> None:
+    """By the question alone, whatever its case and punctuation."""
+    known = {question_key(QUESTION.upper()): KnownQuestion("dev_9", ["Seine"], "hotpotqa", "dev")}
+    reader, findings = take(published_row(), rules=RowRules(questions=known, teacher="gpt-4o"))
+    [question] = reader.questions()
+    assert (question.question_id, question.golden_answers) == ("dev_9", ["Seine"])
+    assert (question.origin.dataset, question.origin.split, question.origin.teacher) == ("hotpotqa", "dev", "gpt-4o")
+    assert list(findings.repairs) == ["golden_answers_joined"]
+
+
+def test_states_of_one_question_stand_together() -> None:
+    """Wherever its rows stood in the file."""
+    other = {"input": "Question: Who was Ada?", "prompt": ..., "layer": 0}
+    reader, _ = take(
+        published_row(), published_row(**other), published_row(input=f"Question: {QUESTION}", prompt=..., layer=0)
+    )
+    assert [state.question for state in reader.states()] == [QUESTION, QUESTION, "Who was Ada?"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(published_row())), JUNK | st.just(...)), max_size=5))
+def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> None:
+    """It is given up with a cause, or exported."""
+    reader = RowReader(RowRules(), Findings())
+    with suppress(Unusable):
+        reader.add(published_row(**dict(changes)), where="rows.json:1", revision="f00")
+    assert len(rows_of(reader, replace(NO_FILTERS, allow_malformed=True))) <= 1
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ABC"), st.integers(0, 2), st.integers(0, 5), st.integers(0, 5)),
+        min_size=1,
+        max_size=12,
+        unique_by=lambda each: (each[0], each[1], frozenset(each[2:])),
+    )
+)
+def test_valid_rows_come_out_as_they_went_in(drawn: list[tuple[str, int, int, int]]) -> None:
+    """All ten fields of every row, whatever else is in the file."""
+    rows = []
+    for who, layer, left, right in drawn:
+        if left != right:
+            user = f"Question: Who is {who}?" + ("\nPrevious Thoughts: " + "<query>q</query>" * layer if layer else "")
+            sides = [f"So <answer>{each}</answer>" for each in (left, right)]
+            rows.append(
+                published_row(
+                    input=user,
+                    prompt=f"System: {SYSTEM}\nUser: {user}",
+                    layer=layer,
+                    chosen=sides[0],
+                    rejected=sides[1],
+                    chosen_content=str(left),
+                    rejected_content=str(right),
+                    rejected_action_type="Answer Generation",
+                )
+            )
+    reader, findings = take(*rows)
+    assert findings.repairs == {}
+    out = ten_fields(rows_of(reader))
+    assert Counter(map(json.dumps, out)) == Counter(map(json.dumps, rows))
+
+
+def test_the_real_rows_come_out_as_they_went_in(shared_data: Path) -> None:
+    """All three, in order."""
+    rows = json.loads((shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json").read_bytes())
+    reader, findings = take(*rows)
+    assert findings.repairs == {}
+    assert ten_fields(rows_of(reader)) == rows
+    assert [list(row)[:FIELDS] for row in rows_of(reader)] == [list(row) for row in rows]

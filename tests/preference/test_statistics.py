@@ -1,0 +1,303 @@
+"""What agreement is: of rules that order the same siblings, and of labels with fresh continuations."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preference import Message, RolloutNode, RolloutRecord, Usage
+from preference.records import RecipeRef
+from preference.statistics import (
+    BINS,
+    Revalued,
+    RuleTally,
+    cohens_kappa,
+    reliability,
+    share_of,
+    sign_agreement,
+    sign_agreement_by,
+)
+
+PROMPT = [Message(role="system", content="s"), Message(role="user", content="u")]
+
+
+def tree(*steps: dict[str, Any]) -> RolloutRecord:
+    """A root and some steps taken in its state, queries unless they say otherwise."""
+    nodes = [RolloutNode(id=0, parent_id=None, children_ids=list(range(1, len(steps) + 1)), layer=None)]
+    for number, step in enumerate(steps, start=1):
+        usual: dict[str, Any] = {"action_type": "query", "content": f"query {number}", "response": f"r {number}"}
+        node = {"id": number, "parent_id": 0, "children_ids": [], "layer": 0, "prompt": PROMPT} | usual | step
+        nodes.append(RolloutNode.model_validate(node))
+    return RolloutRecord(
+        question_id="q",
+        question="?",
+        golden_answers=["a"],
+        dataset="own",
+        split="train",
+        config_hash="c",
+        seed=0,
+        recipe=RecipeRef(name="economy", alpha=0.9, margin_by_layer=True),
+        usage=Usage(),
+        nodes=nodes,
+    )
+
+
+def step(worth: dict[str, float | None], **fields: Any) -> dict[str, Any]:
+    return {"reward": next(iter(worth.values())), "rewards": worth} | fields
+
+
+def counted(*trees: RolloutRecord, action_type: str | None = None) -> dict[tuple[str, str], tuple[float | None, int]]:
+    """Share and number by the two rules."""
+    tally = RuleTally()
+    for each in trees:
+        tally.add(each)
+    return {(each.one, each.other): (each.alike.share, each.alike.of) for each in tally.agreement(action_type)}
+
+
+# -- rules -----------------------------------------------------------------------------------------------------
+
+
+def test_two_rules_agree_where_they_order_two_siblings_alike() -> None:
+    """One of three pairs is ordered otherwise by the second rule."""
+    found = counted(tree(step({"a": 0.9, "b": 0.9}), step({"a": 0.5, "b": 0.1}), step({"a": 0.2, "b": 0.3})))
+    assert found == {("a", "b"): (pytest.approx(2 / 3), 3)}
+
+
+def test_a_pair_that_a_rule_does_not_order_is_not_counted() -> None:
+    """Neither equal rewards nor missing ones are an order; the other rules still are compared."""
+    trees = [
+        tree(step({"a": 0.9, "b": 0.5, "c": 0.1}), step({"a": 0.1, "b": 0.5 + 1e-12, "c": 0.9})),
+        tree(step({"a": 0.9, "b": None, "c": 0.1}), step({"a": 0.1, "b": 0.5, "c": 0.9})),
+        tree(step({"a": 0.9}), step({"a": 0.1})),
+    ]
+    assert counted(*trees) == {("a", "b"): (None, 0), ("a", "c"): (0.0, 2), ("b", "c"): (None, 0)}
+
+
+def test_failed_steps_and_repeated_ones_are_no_pair() -> None:
+    """Every rule gives a failed step nothing: to count that as agreement would flatter them all."""
+    failure = {"cause": "no_tag", "detail": "d"}
+    failed = step({"a": 0.0, "b": 0.0}, parse_error=failure, action_type=None, content=None, terminal=True)
+    assert counted(tree(step({"a": 0.9, "b": 0.9}), failed)) == {}
+    same = [step({"a": 0.9, "b": 0.9}, content="Paris"), step({"a": 0.1, "b": 0.1}, content="paris ")]
+    assert counted(tree(*same)) == {}
+
+
+def test_a_step_without_a_label_is_compared_by_the_other_rules() -> None:
+    """What the run itself could not value, another rule may."""
+    unvalued = step({"a": None, "b": 0.1, "c": 0.1})
+    assert counted(tree(unvalued, step({"a": 0.5, "b": 0.9, "c": 0.9})))["b", "c"] == (1.0, 1)
+
+
+def test_gold_passages_are_a_rule_for_steps_of_one_type() -> None:
+    """More of them is better; how many a query finds says nothing of the evidence beside it."""
+    queries = tree(step({"a": 0.9}, gold=2), step({"a": 0.1}, gold=0), step({"a": 0.5}, gold=0))
+    assert counted(queries) == {("a", "gold"): (1.0, 2)}
+    mixed = tree(step({"a": 0.9}, gold=0), step({"a": 0.1}, gold=2, action_type="evidence"))
+    assert counted(mixed) == {}
+    assert counted(tree(step({"a": 0.9}, gold=1), step({"a": 0.1}))) == {}
+
+
+def test_rules_are_in_order_of_their_names_whoever_has_which() -> None:
+    """A rule that only some steps have is counted with the others all the same; gold passages come last."""
+    few, more = {"z": 0.9, "a": 0.9}, {"z": 0.9, "judge-rank": 0.9, "a": 0.9}
+    worse, worst = {"z": 0.1, "a": 0.1}, {"z": 0.1, "judge-rank": 0.1, "a": 0.1}
+    found = counted(tree(step(few, gold=1), step(worse, gold=0)), tree(step(more), step(worst)))
+    assert list(found) == [
+        ("a", "judge-rank"),
+        ("a", "z"),
+        ("a", "gold"),
+        ("judge-rank", "z"),
+        ("judge-rank", "gold"),
+        ("z", "gold"),
+    ]
+    assert found["judge-rank", "z"] == (1.0, 1)
+    assert found["a", "z"] == (1.0, 2)
+
+
+def test_action_types_are_counted_apart_and_together() -> None:
+    """A pair belongs to the type of the step that the label prefers."""
+    answers = {"action_type": "answer", "terminal": True}
+    trees = [
+        tree(step({"a": 0.9, "b": 0.1}), step({"a": 0.1, "b": 0.9})),
+        tree(step({"a": 0.9, "b": 0.9}, **answers, content="x"), step({"a": 0.1, "b": 0.1}, **answers, content="y")),
+        tree(step({"a": 0.9, "b": 0.9}, **answers, content="x"), step({"a": 0.1, "b": 0.1})),
+    ]
+    assert counted(*trees, action_type="query") == {("a", "b"): (0.0, 1)}
+    assert counted(*trees, action_type="answer") == {("a", "b"): (1.0, 2)}
+    assert counted(*trees) == {("a", "b"): (pytest.approx(2 / 3), 3)}
+
+
+# -- shares ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "low", "high"),
+    [
+        (0, 10, 0.0, 0.2130),
+        (5, 10, 0.2693, 0.7307),
+        (9, 10, 0.6523, 0.9775),
+        (10, 10, 0.7870, 1.0),
+        (90, 100, 0.8398, 0.9393),
+    ],
+)
+def test_the_interval_is_wilsons(part: int, whole: int, low: float, high: float) -> None:
+    """By the formula, z = 1.6449: it leaves no certainty after ten of ten."""
+    found = share_of(part, whole)
+    assert found.share == part / whole
+    assert (found.low, found.high) == (pytest.approx(low, abs=2e-3), pytest.approx(high, abs=2e-3))
+
+
+@given(st.integers(0, 500), st.integers(1, 500))
+def test_an_interval_holds_its_share_and_mirrors(part: int, more: int) -> None:
+    """It lies in [0, 1], and that of the rest is its mirror image."""
+    whole = part + more
+    found, rest = share_of(part, whole), share_of(more, whole)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.share is not None
+    assert rest.high is not None
+    assert 0 <= found.low <= found.share + 1e-9
+    assert found.share <= found.high + 1e-9 <= 1 + 1e-9
+    assert found.low == pytest.approx(1 - rest.high, abs=1e-9)
+
+
+def test_a_share_of_nothing_is_not_known() -> None:
+    """It is neither zero nor one."""
+    assert share_of(0, 0).model_dump() == {"of": 0, "share": None, "low": None, "high": None}
+
+
+# -- kappa -----------------------------------------------------------------------------------------------------
+
+
+def cases(both_a: int, a_b: int, b_a: int, both_b: int) -> list[tuple[str, str]]:
+    """The 2x2 table as the verdicts it was counted from."""
+    return [("a", "a")] * both_a + [("a", "b")] * a_b + [("b", "a")] * b_a + [("b", "b")] * both_b
+
+
+@pytest.mark.parametrize(
+    ("table", "chance", "kappa"),
+    [
+        ((20, 5, 10, 15), 0.5, 0.4),  # Wikipedia's first example: 35 of 50 alike
+        ((45, 15, 25, 15), 0.54, 0.1304),  # 60 of 100 alike, .60 * .70 + .40 * .30 by chance
+        ((25, 0, 0, 25), 0.5, 1.0),
+        ((0, 25, 25, 0), 0.5, -1.0),
+        ((10, 10, 10, 10), 0.5, 0.0),
+        ((12, 8, 0, 0), 0.6, 0.0),  # one who says A whatever stands there agrees by chance only
+    ],
+)
+def test_kappa_is_agreement_beyond_chance(table: tuple[int, int, int, int], chance: float, kappa: float) -> None:
+    """(observed - chance) / (1 - chance), with chance from how often each says what."""
+    found = cohens_kappa(cases(*table))
+    assert (found.chance, found.kappa) == (pytest.approx(chance), pytest.approx(kappa, abs=1e-4))
+    assert found.of == sum(table)
+
+
+def test_the_interval_of_kappa_is_that_of_the_agreement() -> None:
+    """45 of 50 alike: Wilson's [.809, .950] at 90 %, chance .5, so twice that less one."""
+    found = cohens_kappa(cases(23, 2, 3, 22))
+    assert found.chance == 0.5
+    assert (found.low, found.high) == (pytest.approx(0.617, abs=2e-3), pytest.approx(0.9, abs=2e-3))
+
+
+def test_all_alike_is_no_certainty() -> None:
+    """Ten of ten leave room: the interval does not shrink to a point."""
+    found = cohens_kappa(cases(5, 0, 0, 5))
+    assert (found.kappa, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(2 * 0.7870 - 1, abs=4e-3)
+
+
+@pytest.mark.parametrize("verdicts", [[], [("a", "a")], [("a", "a")] * 9])
+def test_kappa_is_not_known_where_nothing_could_differ(verdicts: list[tuple[str, str]]) -> None:
+    """Of none; and where both say one thing every time, by chance alone they would agree always."""
+    assert cohens_kappa(verdicts).model_dump(exclude={"of"}) == dict.fromkeys(("kappa", "low", "high", "chance"))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abt"), st.sampled_from("abt"))))
+def test_kappa_does_not_mind_who_is_who(verdicts: list[tuple[str, str]]) -> None:
+    """It is symmetric, lies in [-1, 1], and its interval holds it."""
+    found = cohens_kappa(verdicts)
+    other = cohens_kappa((there, here) for here, there in verdicts)
+    if found.kappa is None:
+        assert other.kappa is None
+        return
+    assert found.low is not None
+    assert found.high is not None
+    assert found.kappa == pytest.approx(other.kappa)
+    assert -1 <= found.low <= found.kappa + 1e-9 <= found.high + 2e-9 <= 1 + 2e-9
+
+
+@pytest.mark.parametrize("right", [0.5, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize("of", [30, 100])
+def test_the_interval_of_kappa_holds_the_truth_as_often_as_it_says(right: float, of: int) -> None:
+    """Labels stand on a side by a fair coin, a person finds them with a known chance: kappa is 2 * right - 1."""
+    draw = random.Random(f"{right} {of}")
+    held = 0
+    for _ in range(400):
+        labels = [draw.choice("ab") for _ in range(of)]
+        said = [label if draw.random() < right else "ba"["ab".index(label)] for label in labels]
+        found = cohens_kappa(zip(said, labels, strict=True))
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 2 * right - 1 <= found.high
+    assert held / 400 >= 0.85
+
+
+# -- labels ----------------------------------------------------------------------------------------------------
+
+
+def pair(fresh: float, *, confidence: float = 0.7, action_type: str = "query", layer: int = 0) -> Revalued:
+    return Revalued(action_type, layer, confidence, margin=0.3, fresh_margin=fresh)
+
+
+def test_a_label_is_confirmed_by_a_fresh_difference_of_its_sign() -> None:
+    """Ties are no verdict, and are counted apart."""
+    found = sign_agreement([pair(0.2), pair(0.001), pair(-0.1), pair(0.0), pair(1e-12)])
+    assert (found.confirmed.of, found.confirmed.share, found.ties) == (3, pytest.approx(2 / 3), 2)
+    assert sign_agreement([]).confirmed.share is None
+
+
+def test_groups_are_counted_apart() -> None:
+    """In the order of their names."""
+    pairs = [pair(0.1, layer=2), pair(-0.1, layer=0), pair(0.1, layer=0)]
+    found = sign_agreement_by(pairs, lambda each: str(each.layer))
+    assert [(name, each.confirmed.of) for name, each in found.items()] == [("0", 2), ("2", 1)]
+
+
+@pytest.mark.parametrize(
+    ("confidence", "low"), [(0.5, 0.5), (0.3, 0.5), (0.599, 0.5), (0.6, 0.6), (0.95, 0.9), (1.0, 0.9)]
+)
+def test_every_confidence_has_a_bin(confidence: float, low: float) -> None:
+    """The last one holds certainty, the first one what is less than a coin's."""
+    [found] = [each for each in reliability([pair(0.1, confidence=confidence)]) if each.confirmed.of]
+    assert found.low == low
+    assert found.mean_confidence == confidence
+
+
+def test_a_pair_that_claims_no_confidence_is_in_no_bin() -> None:
+    """As those of files that know none."""
+    claims_nothing = Judgement()
+    assert [each.confirmed.of for each in reliability([claims_nothing, pair(0.1, confidence=0.62)])] == [0, 1, 0, 0, 0]
+
+
+class Judgement:
+    """Confirmed, of a label without a confidence."""
+
+    confidence: float | None = None
+    tied = False
+    confirmed = True
+
+
+def test_a_bin_says_what_was_claimed_and_what_came_true() -> None:
+    """Bins without a pair are there, and say nothing."""
+    pairs = [pair(0.1, confidence=0.62), pair(-0.1, confidence=0.68), pair(0.0, confidence=0.65)]
+    found = reliability(pairs)
+    assert [(each.low, each.high) for each in found] == list(pairwise(BINS))
+    assert [each.confirmed.of for each in found] == [0, 2, 0, 0, 0]
+    assert (found[1].confirmed.share, found[1].ties) == (0.5, 1)
+    assert found[1].mean_confidence == pytest.approx(0.65)
+    assert found[0].mean_confidence is None

@@ -1,0 +1,516 @@
+"""The agent: its turns, its budget, and what becomes of replies that are no steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from preference import ActionType, AgentAction, PassageRef, Usage
+from reasonrag.agent.agent import Agent, AgentStep, Judgement, State
+from reasonrag.agent.parsing import ParseCause
+from reasonrag.agent.prompting import (
+    load_prompts,
+    render_judgement,
+    render_prompt,
+    render_repair,
+    render_variation,
+)
+from reasonrag.errors import ModelError
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
+from reasonrag.llm.prices import Price
+from reasonrag.llm.scripted import Script, ScriptedModel
+from reasonrag.retrieval.retriever import IndexRetriever
+from tests.helpers.command_line import QUESTION
+
+PROMPTS = load_prompts()
+QUERY = "So the next query is <query>capital of France</query>"
+EVIDENCE = "<evidence>Paris is the capital of France.</evidence>"
+ANSWER = "So the answer is <answer>Seine</answer>"
+NO_TAG = "The Seine, I think."
+
+
+@pytest.fixture
+def agent_of(retriever: IndexRetriever) -> Callable[..., Agent]:
+    """An agent with some model."""
+
+    def make(model: ChatModel, **changes: Any) -> Agent:
+        agent = Agent(
+            model=model,
+            retriever=retriever,
+            prompts=PROMPTS,
+            sampling=Sampling(temperature=0.7, top_p=0.9, max_tokens=64),
+            top_k=2,
+            max_steps=7,
+            seed=5,
+        )
+        return replace(agent, **changes)
+
+    return make
+
+
+def turn(request: ChatRequest) -> str:
+    """Which turn a request is, by what it stops at."""
+    return {"</query>": "think", "</evidence>": "read", "</answer>": "conclude", "</score>": "judge"}[
+        request.sampling.stop[0]
+    ]
+
+
+def by_turn(**replies: str) -> Script:
+    """The same reply in every turn of a kind."""
+    return lambda request, _: replies[turn(request)]
+
+
+def taken(state: State, response: str, action_type: ActionType, content: str) -> AgentStep:
+    """A step as if it had been sampled in this state."""
+    return AgentStep(state, (), response, action_type, content, terminal=False)
+
+
+# -- turns -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("max_steps", "action"), [(1, "conclude"), (2, "think"), (7, "think")])
+def test_a_question_starts_with_thinking_unless_the_only_step_must_answer(
+    max_steps: int, action: AgentAction, agent_of: Callable[..., Agent]
+) -> None:
+    """The root state has layer 0, no thoughts and nothing read."""
+    state = agent_of(ScriptedModel([]), max_steps=max_steps).start(QUESTION)
+    assert state == State(QUESTION, action, layer=0)
+
+
+async def test_a_query_leads_to_reading_what_it_finds(agent_of: Callable[..., Agent]) -> None:
+    """The best passages for the query, at most top_k, become the next state's."""
+    agent = agent_of(ScriptedModel([]))
+    state = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "capital of France"))
+    assert (state.action, state.layer, state.thoughts) == ("read", 1, (QUERY,))
+    assert [passage.id for passage in state.passages] == ["paris", "france"]
+    assert state.read == state.passages
+    assert state.passages[0].score > state.passages[1].score > 0
+
+
+async def test_evidence_leads_back_to_thinking(agent_of: Callable[..., Agent]) -> None:
+    """The passages are put away; that they were read is remembered."""
+    agent = agent_of(ScriptedModel([]))
+    reading = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "capital of France"))
+    state = await agent.next_state(taken(reading, EVIDENCE, "evidence", "Paris is the capital of France."))
+    assert (state.action, state.layer, state.thoughts, state.passages) == ("think", 2, (QUERY, EVIDENCE), ())
+    assert state.read == reading.passages
+
+
+async def test_a_passage_read_twice_is_remembered_once(agent_of: Callable[..., Agent]) -> None:
+    """The second turn sees it again all the same."""
+    agent = agent_of(ScriptedModel([]))
+    state = agent.start(QUESTION)
+    for query in ("capital of France", "capital of Italy"):
+        reading = await agent.next_state(taken(state, QUERY, "query", query))
+        state = await agent.next_state(taken(reading, EVIDENCE, "evidence", "Paris."))
+    assert [passage.id for passage in reading.passages] == ["rome", "paris"]
+    assert [passage.id for passage in state.read] == ["paris", "france", "rome"]
+
+
+async def test_a_query_without_results_is_read_all_the_same(agent_of: Callable[..., Agent]) -> None:
+    """Finding nothing is something the agent has to see."""
+    agent = agent_of(ScriptedModel([]))
+    state = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "zebra"))
+    assert (state.action, state.passages) == ("read", ())
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "actions"),
+    [
+        (1, "conclude"),
+        (2, "think conclude"),
+        (3, "think read conclude"),
+        (4, "think read think conclude"),
+        (6, "think read think read think conclude"),
+        (7, "think read think read think read conclude"),
+        (8, "think read think read think read think conclude"),
+    ],
+)
+async def test_the_last_step_of_the_budget_is_always_a_conclusion(
+    max_steps: int, actions: str, agent_of: Callable[..., Agent]
+) -> None:
+    """An agent that would search for ever answers in time; a query in the last step but one is not read any more."""
+    model = ScriptedModel(by_turn(think=QUERY, read=EVIDENCE, conclude=ANSWER))
+    agent = agent_of(model, max_steps=max_steps)
+    [path] = await agent.continue_from(agent.start(QUESTION), [0])
+    assert [step.state.action for step in path] == actions.split()
+    assert [step.state.layer for step in path] == list(range(max_steps))
+    assert [turn(request) for request in model.requests] == actions.split()
+    assert [step.terminal for step in path] == [False] * (max_steps - 1) + [True]
+    assert "<reference>" not in path[-1].prompt[1].content
+
+
+@pytest.mark.parametrize(
+    ("replies", "actions"),
+    [
+        ([ANSWER], "think"),
+        ([QUERY, EVIDENCE, ANSWER], "think read think"),
+        ([QUERY, EVIDENCE, QUERY, EVIDENCE, ANSWER], "think read think read think"),
+    ],
+)
+async def test_a_continuation_ends_with_its_answer(
+    replies: list[str], actions: str, agent_of: Callable[..., Agent]
+) -> None:
+    """No step is taken after an answer."""
+    agent = agent_of(ScriptedModel(replies))
+    [path] = await agent.continue_from(agent.start(QUESTION), [3])
+    assert [step.state.action for step in path] == actions.split()
+    assert [step.response for step in path] == replies
+    assert path[-1].action_type == "answer"
+
+
+async def test_continuations_from_one_state_share_their_first_request(agent_of: Callable[..., Agent]) -> None:
+    """Each goes on with the sample number it began with, to an end of its own."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "think" and len(request.messages[1].content.splitlines()) == 1:
+            return ANSWER if request.samples[position] == 1 else QUERY
+        return EVIDENCE if turn(request) == "read" else ANSWER
+
+    model = ScriptedModel(script)
+    agent = agent_of(model)
+    paths = await agent.continue_from(agent.start(QUESTION), [0, 1, 2])
+    assert [len(path) for path in paths] == [3, 1, 3]
+    assert model.requests[0].samples == (0, 1, 2)
+    assert sorted(request.samples for request in model.requests[1:]) == [(0,), (0,), (2,), (2,)]
+
+
+# -- requests --------------------------------------------------------------------------------------------------
+
+
+async def test_siblings_are_asked_for_in_one_request(agent_of: Callable[..., Agent]) -> None:
+    """With the state's own prompt, the turn's stop strings, and a seed of its own for every draw."""
+    model = ScriptedModel([QUERY, ANSWER, QUERY])
+    agent = agent_of(model, priority=9)
+    steps = await agent.sample(agent.start(QUESTION), [4, 5, 6])
+    prompt = render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
+    assert model.requests == [
+        ChatRequest(
+            messages=prompt,
+            sampling=Sampling(temperature=0.7, top_p=0.9, max_tokens=64, stop=("</query>", "</answer>")),
+            samples=(4, 5, 6),
+            seeds=tuple(sample_seed(5, "q1", prompt, sample) for sample in (4, 5, 6)),
+            priority=9,
+            question_id="q1",
+        )
+    ]
+    assert [step.response for step in steps] == [QUERY, ANSWER, QUERY]
+    assert {step.prompt for step in steps} == {prompt}
+
+
+async def test_a_state_is_asked_about_with_everything_it_has_seen(agent_of: Callable[..., Agent]) -> None:
+    """The prompt of a read turn has the thoughts and, best first, the passages found."""
+    model = ScriptedModel([EVIDENCE])
+    agent = agent_of(model)
+    state = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "capital of France"))
+    [step] = await agent.sample(state, [0])
+    prompt = render_prompt(PROMPTS, "read", question=QUESTION.question, thoughts=[QUERY], passages=state.passages)
+    assert model.requests[0].messages == step.prompt == prompt
+    assert step.passage_refs == [PassageRef(id=p.id, title=p.title, score=p.score) for p in state.passages]
+
+
+async def test_only_reading_has_passages(agent_of: Callable[..., Agent]) -> None:
+    """A record says null where there was nothing to read, and an empty list where nothing was found."""
+    agent = agent_of(ScriptedModel([QUERY, EVIDENCE]))
+    [thinking] = await agent.sample(agent.start(QUESTION), [0])
+    [reading] = await agent.sample(State(QUESTION, "read", 1, (QUERY,)), [0])
+    assert thinking.passage_refs is None
+    assert reading.passage_refs == []
+
+
+# -- steps -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "f1", "em"),
+    [
+        ("<answer>the Seine</answer>", 1.0, 1.0),
+        ("<answer>the river Seine</answer>", pytest.approx(2 / 3), 0.0),
+        ("<answer>Tiber</answer>", 0.0, 0.0),
+        ("<query>Seine</query>", None, None),
+    ],
+)
+async def test_answers_are_scored_and_other_steps_are_not(
+    reply: str, f1: Any, em: float | None, agent_of: Callable[..., Agent]
+) -> None:
+    """F1 and EM against the golden answers; an answer ends its path."""
+    agent = agent_of(ScriptedModel([reply]))
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert (step.f1, step.em, step.terminal) == (f1, em, f1 is not None)
+    assert (step.repaired, step.sampled_with, step.parse_error, step.calls) == (False, None, None, 1)
+
+
+async def test_a_step_s_response_is_what_later_turns_show(agent_of: Callable[..., Agent]) -> None:
+    """No tags but the agent's own, no control characters: two replies that render the same are
+    one step."""
+    replies = ["Hm <score>5 <query>rivers</query>", "Hm (score)5\x1b<query>rivers</query>"]
+    agent = agent_of(ScriptedModel(replies))
+    first, second = await agent.sample(agent.start(QUESTION), [0, 1])
+    assert first.response == second.response == "Hm (score)5 <query>rivers</query>"
+
+
+@pytest.mark.parametrize(
+    ("reply", "grounded"),
+    [("<answer>Seine</answer>", True), ("<answer>Tiber</answer>", True), ("<answer>Thames</answer>", False)],
+)
+async def test_an_answer_may_be_supported_by_anything_read_before(
+    reply: str, *, grounded: bool, agent_of: Callable[..., Agent]
+) -> None:
+    """Passages of earlier turns count, not only those of the last."""
+    agent = agent_of(ScriptedModel([QUERY, EVIDENCE, "<query>Italy</query>", EVIDENCE, reply]))
+    [path] = await agent.continue_from(agent.start(QUESTION), [0])
+    assert path[-1].grounded is grounded
+
+
+@pytest.mark.parametrize(
+    ("reply", "held"),
+    [("<answer>Paris</answer>", True), ("<answer>Seine</answer>", False), ("<answer>yes</answer>", None)],
+)
+async def test_an_answer_is_held_against_the_evidence_that_was_reported(
+    reply: str, *, held: bool | None, agent_of: Callable[..., Agent]
+) -> None:
+    """What a passage says but no evidence reports is not in evidence: the answering turn has not seen it."""
+    agent = agent_of(ScriptedModel([QUERY, EVIDENCE, reply]))
+    [path] = await agent.continue_from(agent.start(QUESTION), [0])
+    assert [step.in_evidence for step in path] == [None, None, held]
+
+
+async def test_an_answer_before_any_evidence_is_in_none(agent_of: Callable[..., Agent]) -> None:
+    """It may be right, and says nothing of how to find it."""
+    agent = agent_of(ScriptedModel([ANSWER]))
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert (step.f1, step.grounded, step.in_evidence) == (1.0, False, False)
+
+
+# -- further tries ---------------------------------------------------------------------------------------------
+
+
+def said_in(state: State) -> list[AgentStep]:
+    """Two wordings of one query."""
+    return [taken(state, said, "query", "capital of France") for said in (QUERY, f"Hm. {QUERY}")]
+
+
+async def test_a_first_further_try_is_hotter_with_the_same_messages(agent_of: Callable[..., Agent]) -> None:
+    """.3 above the agent's .7. What is recorded says so, and the step is no plain sample; its prompt is the state's."""
+    model = ScriptedModel([ANSWER])
+    agent = agent_of(model)
+    state = agent.start(QUESTION)
+    prompt = render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
+    [step] = await agent.sample(state, [8], attempt=1, said=said_in(state))
+    [request] = model.requests
+    assert request.messages == step.prompt == step.sampled_with == prompt
+    assert request.sampling == Sampling(temperature=1.0, top_p=0.9, max_tokens=64, stop=("</query>", "</answer>"))
+    assert request.seeds == (sample_seed(5, "q1", prompt, 8),)
+    assert (step.sampled_temperature, step.plain, step.repaired, step.calls) == (1.0, False, False, 1)
+    assert step.f1 == 1.0
+
+
+async def test_a_second_further_try_shows_what_was_said_and_is_hotter_still(agent_of: Callable[..., Agent]) -> None:
+    """The step's prompt stays the state's own, on which it is trained; what was really sent stands beside it."""
+    model = ScriptedModel([ANSWER, ANSWER])
+    agent = agent_of(model)
+    state = agent.start(QUESTION)
+    steps = await agent.sample(state, [8, 9], attempt=2, said=said_in(state))
+    [request] = model.requests
+    prompt = render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
+    assert request.messages == render_variation(PROMPTS, prompt, said=[QUERY, f"Hm. {QUERY}"])
+    assert request.sampling.temperature == pytest.approx(1.3)
+    assert {step.prompt for step in steps} == {prompt}
+    assert {step.sampled_with for step in steps} == {request.messages}
+    assert [step.sampled_temperature for step in steps] == pytest.approx([1.3, 1.3])
+    assert not any(step.plain for step in steps)
+
+
+@pytest.mark.parametrize(("attempt", "temperature"), [(1, 1.0), (2, 1.3), (4, 1.9), (5, 2.0), (9, 2.0)])
+async def test_no_try_is_hotter_than_endpoints_allow(
+    attempt: int, temperature: float, agent_of: Callable[..., Agent]
+) -> None:
+    """.3 for each, 2 at most."""
+    model = ScriptedModel([ANSWER])
+    agent = agent_of(model)
+    state = agent.start(QUESTION)
+    await agent.sample(state, [0], attempt=attempt, said=said_in(state))
+    assert model.requests[0].sampling.temperature == pytest.approx(temperature)
+
+
+async def test_a_further_try_is_repaired_where_it_was_drawn(agent_of: Callable[..., Agent]) -> None:
+    """The repair turn follows what was sent, at the same temperature; a failed one says how it was drawn as well."""
+    model = ScriptedModel([NO_TAG, ANSWER, NO_TAG, NO_TAG])
+    agent = agent_of(model)
+    state = agent.start(QUESTION)
+    [repaired] = await agent.sample(state, [2], attempt=2, said=said_in(state))
+    shown, repair = model.requests
+    assert repair.messages[: len(shown.messages)] == shown.messages
+    assert repair.sampling == shown.sampling
+    assert (repaired.repaired, repaired.calls, repaired.sampled_with) == (True, 2, repair.messages)
+    assert repaired.sampled_temperature == pytest.approx(1.3)
+    [failed] = await agent.sample(state, [3], attempt=1, said=said_in(state))
+    assert failed.parse_error is not None
+    assert (failed.plain, failed.sampled_with, failed.sampled_temperature) == (False, failed.prompt, 1.0)
+
+
+# -- replies that are no steps ---------------------------------------------------------------------------------
+
+
+async def test_a_reply_that_does_not_parse_is_repaired_once(agent_of: Callable[..., Agent]) -> None:
+    """The step is the repaired one; its prompt stays the state's own, and what was really sent is kept beside it."""
+    model = ScriptedModel([NO_TAG, ANSWER])
+    agent = agent_of(model)
+    [step] = await agent.sample(agent.start(QUESTION), [4])
+    detail = "expected <query>..</query> or <answer>..</answer>; found no tag"
+    sent = render_repair(PROMPTS, step.prompt, reply=NO_TAG, detail=detail)
+    assert step.prompt == render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
+    assert (step.response, step.content, step.f1) == (ANSWER, "Seine", 1.0)
+    assert (step.repaired, step.parse_error, step.calls) == (True, None, 2)
+    assert step.sampled_with == sent == model.requests[1].messages
+    assert model.requests[1].samples == (4,)
+    assert model.requests[1].seeds == (sample_seed(5, "q1", sent, 4),)
+    assert model.requests[1].sampling == model.requests[0].sampling
+
+
+async def test_a_reply_that_spells_special_tokens_is_kept_without_them(agent_of: Callable[..., Agent]) -> None:
+    """What is trained on cannot end a turn of the chat template, nor move the cursor of a terminal."""
+    agent = agent_of(ScriptedModel(by_turn(think="Hm\x1b[2J. So the next query is <query>a<|im_end|>b</query>")))
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert step.response == "Hm [2J. So the next query is <query>a(im_end)b</query>"
+    assert step.content == "a(im_end)b"
+    failing = agent_of(ScriptedModel(by_turn(think="no tag <|endoftext|>")))
+    [step] = await failing.sample(failing.start(QUESTION), [0])
+    assert step.parse_error is not None
+    assert (step.response, step.parse_error.repair) == ("no tag (endoftext)", "no tag (endoftext)")
+
+
+async def test_a_reply_that_the_filter_took_back_is_a_failed_step_at_once(agent_of: Callable[..., Agent]) -> None:
+    """Asking the filter again would cost and not help; the other siblings are kept."""
+    withheld = Completion(text="So the next", finish_reason="content_filter")
+    model = ScriptedModel([withheld, QUERY])
+    agent = agent_of(model)
+    first, second = await agent.sample(agent.start(QUESTION), [0, 1])
+    assert first.parse_error is not None
+    assert (first.parse_error.cause, first.parse_error.repair, first.calls) == ("withheld", None, 1)
+    assert (second.action_type, len(model.requests)) == ("query", 1)
+
+
+async def test_only_the_siblings_that_do_not_parse_are_repaired(agent_of: Callable[..., Agent]) -> None:
+    """The others keep their replies, and all keep their places."""
+    broken = {5, 6}
+    model = ScriptedModel(
+        lambda request, position: (
+            NO_TAG
+            if request.samples[position] in broken and len(request.messages) == 2
+            else f"<answer>{request.samples[position]}</answer>"
+        )
+    )
+    agent = agent_of(model)
+    steps = await agent.sample(agent.start(QUESTION), [4, 5, 6, 7])
+    assert [step.content for step in steps] == ["4", "5", "6", "7"]
+    assert [step.repaired for step in steps] == [False, True, True, False]
+    assert [request.samples for request in model.requests[1:]] == [(5,), (6,)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "repair", "cause"),
+    [
+        (NO_TAG, NO_TAG, "no_tag"),
+        (NO_TAG, "<answer></answer>", "no_tag"),
+        ("<evidence>Seine</evidence>", NO_TAG, "wrong_tag"),
+        ("<answer> </answer>", "", "empty"),
+        (Completion(text="<query>capital of", finish_reason="length"), NO_TAG, "cut_off"),
+    ],
+)
+async def test_a_reply_that_does_not_parse_twice_is_a_failed_step(
+    reply: str | Completion, repair: str, cause: ParseCause, agent_of: Callable[..., Agent]
+) -> None:
+    """It ends its path, is worth nothing, and is kept with both texts and the first one's cause."""
+    agent = agent_of(ScriptedModel([reply, repair]))
+    [[step]] = await agent.continue_from(agent.start(QUESTION), [0])
+    text = reply if isinstance(reply, str) else reply.text
+    assert (step.response, step.terminal, step.f1, step.em, step.calls) == (text, True, 0.0, 0.0, 2)
+    assert (step.action_type, step.content, step.grounded, step.repaired) == (None, None, None, False)
+    assert step.parse_error is not None
+    assert (step.parse_error.cause, step.parse_error.repair) == (cause, repair)
+
+
+async def test_a_continuation_may_end_in_a_failed_step(agent_of: Callable[..., Agent]) -> None:
+    """It is data, not a crash."""
+    agent = agent_of(ScriptedModel([QUERY, NO_TAG, NO_TAG]))
+    [path] = await agent.continue_from(agent.start(QUESTION), [0])
+    assert [step.parse_error is not None for step in path] == [False, True]
+
+
+async def test_a_model_without_an_answer_is_an_error_of_whoever_asked(agent_of: Callable[..., Agent]) -> None:
+    """The agent makes no step out of nothing."""
+    agent = agent_of(ScriptedModel([NO_TAG]))
+    with pytest.raises(ModelError, match="no reply left"):
+        await agent.sample(agent.start(QUESTION), [0])
+
+
+# -- judgements ------------------------------------------------------------------------------------------------
+
+JUDGEMENT = render_judgement(PROMPTS, question=QUESTION.question, thoughts=[QUERY, EVIDENCE])
+
+
+async def test_a_judge_is_asked_with_one_prompt_for_one_reply(agent_of: Callable[..., Agent]) -> None:
+    """The prompt, sample number and stop string are all that decides its answer."""
+    model = ScriptedModel(["Fine. So the score is <score>85</score>"])
+    assert await agent_of(model).score(QUESTION, JUDGEMENT, 3) == Judgement(0.85, calls=1)
+    [request] = model.requests
+    assert request.messages == JUDGEMENT
+    assert (request.samples, request.sampling.stop) == ((3,), ("</score>",))
+
+
+async def test_a_judgement_that_cannot_be_read_is_repaired_once(agent_of: Callable[..., Agent]) -> None:
+    """The repair turn says what is expected; two replies are used."""
+    model = ScriptedModel(["high", "<score>20</score>", "<ranking>1 1</ranking>", "<ranking>2 1</ranking>"])
+    agent = agent_of(model)
+    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(0.2, calls=2)
+    assert "expected <score>..</score> with a number between 0 and 100" in model.requests[1].messages[-1].content
+    assert await agent.rank(QUESTION, JUDGEMENT, 0, candidates=2) == Judgement((2, 1), calls=2)
+    assert "<ranking>..</ranking> with each number from 1 to 2 once" in model.requests[3].messages[-1].content
+    assert agent.spending.repairs == 2
+
+
+async def test_a_judge_that_never_says_it_is_missing_and_quoted(agent_of: Callable[..., Agent]) -> None:
+    """One unreadable judgement costs its two replies, not the question, and is no number."""
+    agent = agent_of(ScriptedModel(["no score", "<score>101</score>", "no order", "<ranking>1</ranking>"]))
+    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=2, unreadable="<score>101</score>")
+    ranking = await agent.rank(QUESTION, JUDGEMENT, 0, candidates=2)
+    assert ranking == Judgement(None, calls=2, unreadable="<ranking>1</ranking>")
+
+
+async def test_a_judgement_that_was_withheld_is_not_asked_for_again(agent_of: Callable[..., Agent]) -> None:
+    """The filter would take it back again."""
+    agent = agent_of(ScriptedModel([Completion(text="<score>50", finish_reason="content_filter")]))
+    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="<score>50")
+
+
+# -- spending --------------------------------------------------------------------------------------------------
+
+
+async def test_spending_is_the_sum_over_all_replies(agent_of: Callable[..., Agent]) -> None:
+    """Steps, repairs and judgements count; tokens and requests ride on the first reply of each request."""
+    numbers = count(1)
+
+    def script(request: ChatRequest, position: int) -> Completion:
+        first = position == 0
+        texts = {"think": NO_TAG if len(request.messages) == 2 and position else ANSWER, "judge": "<score>5</score>"}
+        return Completion(
+            text=texts[turn(request)],
+            finish_reason="stop",
+            requests=int(first),
+            prompt_tokens=100 * next(numbers) if first else 0,
+            completion_tokens=7 if first else 0,
+        )
+
+    agent = agent_of(ScriptedModel(script))
+    await agent.sample(agent.start(QUESTION), [0, 1, 2])  # two of three are repaired
+    await agent.score(QUESTION, JUDGEMENT, 3)
+    price = Price(tokens_in=2.0, tokens_out=10.0, cached_in=1.0)
+    assert agent.spending.as_usage(price) == Usage(
+        calls=6, requests=4, prompt_tokens=100 * (1 + 2 + 3 + 4), completion_tokens=28, repairs=2, cost_usd=0.00228
+    )
+    assert agent.spending.as_usage(None).cost_usd is None

@@ -1,0 +1,228 @@
+"""Replies and the steps they take, turn by turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preference import ActionType, AgentAction
+from reasonrag.agent.parsing import TURN_TAGS, ParseCause, ParsedReply, ParseError, parse_reply, stop_strings
+from reasonrag.llm.chat import FinishReason
+
+ACTIONS: tuple[AgentAction, ...] = ("think", "read", "conclude")
+TAG = re.compile(r"<\s*/?\s*(?:query|evidence|answer)\s*>", re.IGNORECASE)
+
+STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = {
+    "closing tag present": (
+        "think",
+        "stop",
+        "So the next query is <query>capital of France</query>",
+        "So the next query is <query>capital of France</query>",
+        "query",
+        "capital of France",
+    ),
+    "closing tag dropped with the stop string": (
+        "think",
+        "stop",
+        "So the answer is <answer>Paris",
+        "So the answer is <answer>Paris</answer>",
+        "answer",
+        "Paris",
+    ),
+    "closed before the token limit": (
+        "read",
+        "length",
+        "<evidence>Paris is its capital.</evidence> And furthermore",
+        "<evidence>Paris is its capital.</evidence>",
+        "evidence",
+        "Paris is its capital.",
+    ),
+    "text after the closing tag": (
+        "conclude",
+        "stop",
+        "So the answer is <answer>Paris</answer>, as I said.\nDone.",
+        "So the answer is <answer>Paris</answer>",
+        "answer",
+        "Paris",
+    ),
+    "a second step after the first": (
+        "think",
+        "stop",
+        "<query>one</query> and then <answer>two</answer>",
+        "<query>one</query>",
+        "query",
+        "one",
+    ),
+    "another turn's tag after the first step": (
+        "read",
+        "stop",
+        "<evidence>Paris</evidence> So the answer is <answer>Paris</answer>",
+        "<evidence>Paris</evidence>",
+        "evidence",
+        "Paris",
+    ),
+    "upper-case tags": ("think", "stop", "<Query>one</QUERY>", "<query>one</query>", "query", "one"),
+    "spaces in the tags": ("think", "stop", "< query >one< / query >", "<query>one</query>", "query", "one"),
+    "white space around everything": (
+        "think",
+        "stop",
+        "\n  Well. <query>\n  one \t</query>  ",
+        "Well. <query>one</query>",
+        "query",
+        "one",
+    ),
+    "content over several lines": (
+        "read",
+        "stop",
+        "<evidence>one\ntwo</evidence>",
+        "<evidence>one\ntwo</evidence>",
+        "evidence",
+        "one\ntwo",
+    ),
+    "nothing relevant": (
+        "read",
+        "stop",
+        "<evidence>None</evidence>",
+        "<evidence>None</evidence>",
+        "evidence",
+        "None",
+    ),
+    "foreign mark-up inside": (
+        "conclude",
+        "stop",
+        "<b>So</b> <answer>a < b > c</answer>",
+        "<b>So</b> <answer>a < b > c</answer>",
+        "answer",
+        "a < b > c",
+    ),
+}
+
+NO_STEPS: dict[str, tuple[AgentAction, FinishReason, str, ParseCause]] = {
+    "nothing at all": ("think", "stop", "", "no_tag"),
+    "only white space": ("think", "stop", " \n\t", "no_tag"),
+    "no tag": ("conclude", "stop", "The answer is Paris.", "no_tag"),
+    "no tag before the token limit": ("think", "length", "Let me think about", "cut_off"),
+    "tag still open at the token limit": ("read", "length", "<evidence>Paris is", "cut_off"),
+    "tag of another turn": ("think", "stop", "<evidence>Paris</evidence>", "wrong_tag"),
+    "query where an answer is due": ("conclude", "stop", "<query>capital</query>", "wrong_tag"),
+    "answer where evidence is due": ("read", "stop", "<answer>Paris</answer>", "wrong_tag"),
+    "open tag of another turn": ("read", "stop", "<query>Paris", "wrong_tag"),
+    "open tag of another turn at the token limit": ("read", "length", "<query>Paris", "wrong_tag"),
+    "closing tag without its opening one": ("think", "stop", "Paris</answer>", "not_opened"),
+    "opening tag only after the closing one": ("think", "stop", "</answer><answer>Paris</answer>", "not_opened"),
+    "one tag closed by another": ("think", "stop", "<query>Paris</answer>", "mixed_tags"),
+    "one tag opened inside another": ("think", "stop", "<query>is it <answer>Paris</answer>", "mixed_tags"),
+    "the same tag opened twice": ("think", "stop", "<query>one <query>two</query>", "mixed_tags"),
+    "two tags left open": ("think", "stop", "<query>one <answer>two", "mixed_tags"),
+    "nothing inside": ("conclude", "stop", "So the answer is <answer></answer>", "empty"),
+    "only white space inside": ("conclude", "stop", "<answer> \n </answer>", "empty"),
+    "ends right after the opening tag": ("conclude", "stop", "So the answer is <answer>", "empty"),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_a_reply_with_one_tag_of_its_turn_is_a_step(case: str) -> None:
+    """The step is what stands in the tag; the response ends with its closing tag in canonical spelling."""
+    action, finish_reason, text, response, action_type, content = STEPS[case]
+    parsed = parse_reply(text, action=action, finish_reason=finish_reason)
+    assert parsed == ParsedReply(response, action_type, content)
+
+
+@pytest.mark.parametrize("case", NO_STEPS)
+def test_every_other_reply_is_none_for_a_named_cause(case: str) -> None:
+    """What cannot be read as exactly one step is an error with one of six causes, never a guess."""
+    action, finish_reason, text, cause = NO_STEPS[case]
+    parsed = parse_reply(text, action=action, finish_reason=finish_reason)
+    assert isinstance(parsed, ParseError)
+    assert parsed.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("action", "text", "detail"),
+    [
+        ("think", "no idea", "expected <query>..</query> or <answer>..</answer>; found no tag"),
+        ("read", "<answer>x</answer>", "expected <evidence>..</evidence>; found <answer>"),
+        ("think", "<query>a <answer>b</answer>", "<query> <answer> opened where only <answer> is closed"),
+        ("think", "a</query>", "</query> closes nothing"),
+        ("conclude", "<answer></answer>", "nothing stands inside <answer>"),
+    ],
+)
+def test_an_error_says_what_was_expected_or_found(action: AgentAction, text: str, detail: str) -> None:
+    """The detail goes to the model in the repair turn, so it names the tags."""
+    parsed = parse_reply(text, action=action, finish_reason="stop")
+    assert isinstance(parsed, ParseError)
+    assert parsed.detail == detail
+
+
+def test_every_turn_stops_at_its_own_closing_tags() -> None:
+    """An endpoint is asked to stop where a step of this turn is complete."""
+    assert {action: stop_strings(action) for action in ACTIONS} == {
+        "think": ("</query>", "</answer>"),
+        "read": ("</evidence>",),
+        "conclude": ("</answer>",),
+    }
+
+
+FRAGMENTS = st.sampled_from(
+    "<query> </query> <evidence> </evidence> <answer> </answer> <ANSWER> </Answer> < / > <reference> </".split()
+)
+REPLIES = st.lists(st.one_of(FRAGMENTS, st.text(max_size=8)), max_size=8).map("".join)
+REASONS: st.SearchStrategy[FinishReason] = st.sampled_from(("stop", "length"))
+
+
+@settings(deadline=None)
+@given(text=st.one_of(st.text(), REPLIES), action=st.sampled_from(ACTIONS), finish_reason=REASONS)
+def test_any_text_is_a_step_of_its_turn_or_an_error(
+    text: str, action: AgentAction, finish_reason: FinishReason
+) -> None:
+    """Nothing a model says can raise, and no turn yields a step of another."""
+    parsed = parse_reply(text, action=action, finish_reason=finish_reason)
+    if isinstance(parsed, ParsedReply):
+        assert parsed.action_type in TURN_TAGS[action]
+        assert parsed.content
+        assert parsed.response.endswith(f"<{parsed.action_type}>{parsed.content}</{parsed.action_type}>")
+        assert len(TAG.findall(parsed.response)) == 2
+
+
+WORDS = st.text(alphabet=st.characters(exclude_characters="<>", codec="utf-8"), max_size=12)
+TURNS = st.sampled_from([(action, tag) for action in ACTIONS for tag in TURN_TAGS[action]])
+
+
+@settings(deadline=None)
+@given(lead=WORDS, content=WORDS, trail=REPLIES, turn=TURNS)
+def test_it_does_not_matter_whether_the_endpoint_honours_the_stop_string(
+    lead: str, content: str, trail: str, turn: tuple[AgentAction, ActionType]
+) -> None:
+    """A reply that runs on past its closing tag, one that ends with it and one that lost it are the same step."""
+    action, tag = turn
+    cut = f"{lead}<{tag}>{content}"
+    closed = f"{cut}</{tag}>"
+    steps = [parse_reply(text, action=action, finish_reason="stop") for text in (cut, closed, closed + trail)]
+    assert steps[0] == steps[1] == steps[2]
+
+
+SPELLINGS: st.SearchStrategy[Callable[[str], str]] = st.sampled_from((str.lower, str.upper, str.title, "  {} ".format))
+
+
+@st.composite
+def well_formed(draw: st.DrawFn) -> tuple[AgentAction, str]:
+    """A turn and a reply that is a step in it, with tags spelt in any way that is read."""
+    action, tag = draw(TURNS)
+    spelling = draw(SPELLINGS)(tag)
+    return action, f"{draw(WORDS)}<{spelling}>{draw(WORDS.filter(str.strip))}</{spelling}>{draw(REPLIES)}"
+
+
+@settings(deadline=None)
+@given(reply=well_formed(), finish_reason=REASONS, again=REASONS)
+def test_parsing_a_canonical_response_again_changes_nothing(
+    reply: tuple[AgentAction, str], finish_reason: FinishReason, again: FinishReason
+) -> None:
+    """The response in a record parses to the step it is the response of, however its reply was spelt."""
+    action, text = reply
+    parsed = parse_reply(text, action=action, finish_reason=finish_reason)
+    assert isinstance(parsed, ParsedReply)
+    assert parse_reply(parsed.response, action=action, finish_reason=again) == parsed

@@ -1,0 +1,387 @@
+"""What a state looks like to a model, and what text from outside can do in it: nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcts import RECIPES
+from preference import AgentAction, Message
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.parsing import TURN_TAGS
+from reasonrag.agent.prompting import (
+    PROMPT_NAMES,
+    load_prompts,
+    render_answer,
+    render_judgement,
+    render_prompt,
+    render_ranking,
+    render_repair,
+    render_variation,
+)
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import Question
+from reasonrag.errors import InputError
+from reasonrag.exploration.explorer import Explorer
+from reasonrag.llm.chat import ChatRequest, Sampling
+from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.retrieval.from_settings import open_or_build
+from reasonrag.retrieval.retriever import IndexRetriever
+
+PROMPTS = load_prompts()
+QUESTION = "Which river flows through the capital of France?"
+THOUGHTS = (
+    "The capital is needed first. So the next query is <query>capital of France</query>",
+    "Based on the query, the relevant evidence is <evidence>Paris is the capital of France.</evidence>",
+)
+NOTHING = "<evidence>None</evidence>"
+PASSAGES = (
+    Passage("2", "Paris", "Paris is the capital of France. It lies on the Seine.", 2.5),
+    Passage("7", "France", "France is a country in Europe.", 1.25),
+)
+
+OUR_TAG = re.compile(r"<\s*/?\s*(?:query|evidence|answer|reference)\s*>", re.IGNORECASE)
+SPECIAL_TOKENS = "<|im_start|> <|im_end|> <|endoftext|> <|eot_id|> <|start_header_id|> <|fim_prefix|>".split()
+
+
+def as_text(messages: Sequence[Message]) -> bytes:
+    """Messages as one file that a person can read."""
+    return "".join(f"=== {message.role}\n{message.content}\n" for message in messages).encode()
+
+
+def prompt_of(case: str) -> Sequence[Message]:
+    """The whole prompt of a turn in one worked example."""
+    think_first = render_prompt(PROMPTS, "think", question=QUESTION, thoughts=())
+    query_only = THOUGHTS[:1]
+    rendered: dict[str, Sequence[Message]] = {
+        "think_first": think_first,
+        "think_after_evidence": render_prompt(PROMPTS, "think", question=QUESTION, thoughts=THOUGHTS),
+        "read": render_prompt(PROMPTS, "read", question=QUESTION, thoughts=query_only, passages=PASSAGES),
+        "read_nothing_found": render_prompt(PROMPTS, "read", question=QUESTION, thoughts=query_only),
+        "conclude": render_prompt(PROMPTS, "conclude", question=QUESTION, thoughts=THOUGHTS),
+        "repair": render_repair(PROMPTS, think_first, reply="The Seine, I think.", detail="found no tag"),
+        "vary": render_variation(PROMPTS, think_first, said=[THOUGHTS[0], "<query>Capital of France</query>"]),
+        "judge": render_judgement(
+            PROMPTS, question=QUESTION, golden_answers=["Seine", "the River Seine"], thoughts=THOUGHTS
+        ),
+        "judge_without_gold": render_judgement(PROMPTS, question=QUESTION, thoughts=THOUGHTS, passages=PASSAGES),
+        "rank": render_ranking(
+            PROMPTS, question=QUESTION, thoughts=query_only, candidates=[THOUGHTS[1], NOTHING], passages=PASSAGES
+        ),
+        "rank_first": render_ranking(
+            PROMPTS, question=QUESTION, golden_answers=["Seine"], thoughts=(), candidates=[*query_only, "Seine."]
+        ),
+        "answer": render_answer(PROMPTS, question=QUESTION, thoughts=THOUGHTS, answer="Seine", passages=PASSAGES),
+        "answer_by_rubric": render_answer(
+            PROMPTS,
+            question=QUESTION,
+            golden_answers=["Seine"],
+            thoughts=THOUGHTS,
+            answer="Seine",
+            rubric=["Names a river.", "Names no city."],
+        ),
+    }
+    return rendered[case]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("think_first", "think_after_evidence", "read", "read_nothing_found", "conclude", "repair", "vary"),
+        *("judge", "judge_without_gold", "rank", "rank_first", "answer", "answer_by_rubric"),
+    ],
+)
+def test_the_whole_prompt_of_every_turn_is_on_file(case: str, golden: Callable[[str, bytes], None]) -> None:
+    """A change of any byte that a model is asked with, or trained on, shows in a golden file."""
+    golden(f"prompts/{case}.txt", as_text(prompt_of(case)))
+
+
+# -- the contract with RAG_ProGuide ----------------------------------------------------------------------------
+
+
+def test_the_user_turn_has_the_layout_of_the_published_data() -> None:
+    """Question, then thoughts joined by one space, then, in read turns, the passages in their tag."""
+    _, user = render_prompt(
+        PROMPTS, "read", question="Q?", thoughts=["one", "two"], passages=[Passage("1", "T", "text"), PASSAGES[1]]
+    )
+    assert user.role == "user"
+    assert user.content == (
+        "Question: Q?\nPrevious Thoughts: one two. Reference: <reference>"
+        "Wikipedia Title: T\ntext\n\nWikipedia Title: France\nFrance is a country in Europe.\n\n</reference>"
+    )
+
+
+def test_a_state_without_thoughts_is_its_question_only() -> None:
+    """There is no empty list of thoughts in the first prompt."""
+    system, user = render_prompt(PROMPTS, "think", question="Q?", thoughts=[])
+    assert user.content == "Question: Q?"
+    assert system == Message(role="system", content=PROMPTS.think)
+
+
+@pytest.mark.parametrize("action", ["think", "read", "conclude"])
+def test_a_system_prompt_names_exactly_the_tags_of_its_own_turn(action: AgentAction) -> None:
+    """A tag that a turn may not use would teach the model to use it."""
+    named = set(re.findall(r"</?(\w+)>", getattr(PROMPTS, action)))
+    assert named == set(TURN_TAGS[action])
+
+
+@pytest.mark.parametrize("name", PROMPT_NAMES)
+def test_no_system_prompt_speaks_of_the_reference_tag(name: str) -> None:
+    """The reference tag belongs to the user turn of reading."""
+    assert "<reference>" not in getattr(PROMPTS, name)
+    assert "</reference>" not in getattr(PROMPTS, name)
+
+
+@pytest.mark.parametrize("action", ["think", "conclude"])
+def test_only_read_turns_show_passages(action: AgentAction) -> None:
+    """Other turns know of passages only what the thoughts have kept of them."""
+    messages = render_prompt(PROMPTS, action, question=QUESTION, thoughts=THOUGHTS, passages=PASSAGES)
+    assert not any("<reference>" in message.content for message in messages)
+    assert "Wikipedia Title" not in messages[1].content
+
+
+def test_the_repair_turn_shows_the_reply_and_what_was_wrong_with_it() -> None:
+    """The prompt itself stays as it was; reply and request stand behind it."""
+    prompt = render_prompt(PROMPTS, "think", question="Q?", thoughts=())
+    messages = render_repair(PROMPTS, prompt, reply="dunno", detail="found no tag")
+    assert messages[:2] == prompt
+    assert messages[2] == Message(role="assistant", content="dunno")
+    assert messages[3].role == "user"
+    assert "found no tag" in messages[3].content
+    assert "{detail}" not in messages[3].content
+
+
+def test_the_turn_that_asks_for_another_step_shows_the_steps_that_were_taken() -> None:
+    """The prompt itself stays as it was; the first step and a request that lists them all, each once, stand behind
+    it."""
+    prompt = render_prompt(PROMPTS, "think", question="Q?", thoughts=())
+    messages = render_variation(PROMPTS, prompt, said=["one", "one", "two", "one"])
+    assert messages[:2] == prompt
+    assert messages[2] == Message(role="assistant", content="one")
+    assert messages[3].role == "user"
+    assert "\n- one\n- two\n" in messages[3].content
+    assert "{siblings}" not in messages[3].content
+
+
+# -- text from outside -----------------------------------------------------------------------------------------
+
+HOSTILE = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [
+                *("<query>", "</query>", "<EVIDENCE>", "</evidence >", "< answer>", "</ answer>", "<reference>"),
+                *(
+                    "</reference>",
+                    "<",
+                    "</",
+                    ">",
+                    "<|",
+                    "|>",
+                    "im_end",
+                    "answer",
+                    "<score>",
+                    "\0",
+                    "\x1b",
+                    *SPECIAL_TOKENS,
+                ),
+                *("Wikipedia Title: ", "\nPrevious Thoughts: ", ". Reference: ", "\n"),
+            ]
+        ),
+        st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc")), max_size=6),
+    ),
+    max_size=8,
+).map("".join)
+
+
+def tags_in(messages: Sequence[Message]) -> list[str]:
+    """All tags of ours in the turns that are not the system's, as a tolerant reader sees them."""
+    return [tag for message in messages if message.role != "system" for tag in OUR_TAG.findall(message.content)]
+
+
+@settings(deadline=None)
+@given(question=HOSTILE, title=HOSTILE, text=HOSTILE)
+def test_no_passage_or_question_can_open_or_close_a_tag(question: str, title: str, text: str) -> None:
+    """The tags in a prompt are those of the renderer and of the thoughts, whatever text came from outside."""
+    messages = render_prompt(
+        PROMPTS, "read", question=question, thoughts=THOUGHTS[:1], passages=[Passage("1", title, text), PASSAGES[0]]
+    )
+    assert tags_in(messages) == ["<query>", "</query>", "<reference>", "</reference>"]
+
+
+@settings(deadline=None)
+@given(question=HOSTILE, golden=HOSTILE)
+def test_nothing_the_judge_is_shown_can_open_a_tag(question: str, golden: str) -> None:
+    """Golden answers come from outside as well."""
+    messages = render_judgement(PROMPTS, question=question, golden_answers=[golden, "x"], thoughts=[])
+    assert tags_in(messages) == []
+
+
+@pytest.mark.parametrize("said", ["<reference>", "</ Reference>", "<score>", "</score>"])
+def test_a_thought_keeps_only_the_tags_that_thoughts_may_have(said: str) -> None:
+    """References are the renderer's, scores the judge's; a reply that holds one cannot pass for either."""
+    thoughts = [f"See {said}. {THOUGHTS[0]}"]
+    prompt = render_prompt(PROMPTS, "think", question="Who?", thoughts=thoughts)
+    judgement = render_judgement(PROMPTS, question="Who?", golden_answers=["x"], thoughts=thoughts)
+    for user in (prompt[1].content, judgement[1].content):
+        assert said not in user
+        assert "<query>" in user
+
+
+@settings(deadline=None)
+@given(said=HOSTILE, title=HOSTILE, text=HOSTILE, question=HOSTILE)
+def test_no_text_can_spell_a_special_token(said: str, title: str, text: str, question: str) -> None:
+    """Not even what the model itself has said can end a turn of the chat template."""
+    prompt = render_prompt(PROMPTS, "read", question=question, thoughts=[said], passages=[Passage("1", title, text)])
+    judgement = render_judgement(PROMPTS, question=question, golden_answers=[text], thoughts=[said])
+    repair = render_repair(PROMPTS, prompt, reply=said, detail="found no tag")
+    variation = render_variation(PROMPTS, prompt, said=[said, title])
+    for message in (*prompt, *judgement, *repair, *variation):
+        assert not any(token in message.content for token in SPECIAL_TOKENS)
+
+
+@settings(deadline=None)
+@given(text=st.text(alphabet=st.characters(codec="utf-8", max_codepoint=0x7F), max_size=30))
+def test_control_characters_do_not_reach_a_prompt(text: str) -> None:
+    """Only line breaks and tabs of all control characters go through; the others become spaces."""
+    messages = render_prompt(
+        PROMPTS, "read", question=text, thoughts=[text], passages=[Passage("1", text, text), PASSAGES[0]]
+    )
+    repair = render_repair(PROMPTS, messages, reply=text, detail="found no tag")
+    for message in (*repair, *render_variation(PROMPTS, messages, said=[text])):
+        assert not [sign for sign in message.content if ord(sign) < 32 and sign not in "\t\n\r"]
+        assert "\x7f" not in message.content
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a <answer>b</answer>", "a (answer)b(/answer)"),
+        ("a < / Reference > b", "a (/Reference) b"),
+        ("<|im_end|>", "(im_end)"),
+        ("nul\x00byte", "nul byte"),
+        ("a < b and b > c, <i>so</i> <answers>", "a < b and b > c, <i>so</i> <answers>"),
+        ("tab\tand\nline", "tab\tand\nline"),
+    ],
+)
+def test_hostile_text_stays_readable(text: str, shown: str) -> None:
+    """Harmless spellings replace what could do harm, and nothing else is touched."""
+    assert render_prompt(PROMPTS, "think", question=text, thoughts=())[1].content == f"Question: {shown}"
+
+
+# -- golden answers --------------------------------------------------------------------------------------------
+
+GOLDEN = "zq-golden-4711"
+
+
+def retriever(directory: Path) -> IndexRetriever:
+    """A real index over two passages."""
+    corpus = directory / "corpus.jsonl"
+    rows = [{"id": p.id, "contents": f"{p.title}\n{p.text}"} for p in PASSAGES]
+    corpus.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    return open_or_build(directory / "index", corpus, say=lambda _: None)
+
+
+def any_reply(request: ChatRequest, position: int) -> str:
+    """Every turn, every repair and every failure comes up; the first step is a search, so that something is read."""
+    search = "<query>capital of France</query>"
+    first = "Previous Thoughts" not in request.messages[1].content and request.samples[position] == 0
+    replies = {
+        "</query>": [search] if first else [search, "<answer>Seine</answer>", "no tag"],
+        "</evidence>": ["<evidence>Paris lies on the Seine.</evidence>", "<evidence></evidence>"],
+        "</answer>": ["<answer>Seine</answer>", "no tag"],
+        "</score>": ["<score>50</score>"],
+    }[request.sampling.stop[0]]
+    return replies[int(request.key(position, model="any"), 16) % len(replies)]
+
+
+@pytest.mark.parametrize(("recipe", "judged"), [("paper", False), ("economy", False), ("released", True)])
+async def test_golden_answers_reach_no_prompt_but_the_judges(recipe: str, *, judged: bool, tmp_path: Path) -> None:
+    """A policy that could see the answers would be trained to expect them."""
+    model = ScriptedModel(any_reply)
+    agent = Agent(
+        model, retriever(tmp_path), PROMPTS, Sampling(temperature=1, top_p=1, max_tokens=64), 2, max_steps=4, seed=0
+    )
+    question = Question(id="q", question=QUESTION, golden_answers=[GOLDEN, "Seine"], metadata={"note": GOLDEN})
+    explorer = Explorer(agent, question, {str(name): each for name, each in RECIPES.items()}[recipe])
+    await explorer.run()
+    asked = {request.sampling.stop[0] for request in model.requests}
+    shown = {request.sampling.stop[0] for request in model.requests if GOLDEN in as_text(request.messages).decode()}
+    assert asked >= {"</query>", "</evidence>"}
+    assert shown == ({"</score>"} if judged else set())
+
+
+# -- prompts of the user's own ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROMPT_NAMES)
+def test_own_prompts_replace_those_of_their_names_only(name: str, tmp_path: Path) -> None:
+    """A directory may hold any of them; the others stay the package's."""
+    (tmp_path / f"{name}.txt").write_text("  Think for yourself, é. {detail} {siblings}\n")
+    (tmp_path / "notes.md").write_text("not a prompt")
+    own = load_prompts(tmp_path)
+    assert own == replace(PROMPTS, **{name: "Think for yourself, é. {detail} {siblings}"})
+
+
+@pytest.mark.parametrize("name", PROMPT_NAMES)
+def test_other_prompts_have_another_hash(name: str, tmp_path: Path) -> None:
+    """Each of them decides answers, so each is in the hash, and its surrounding white space is not."""
+    text = getattr(PROMPTS, name)
+    (tmp_path / f"{name}.txt").write_text(f"\n{text}\n\n")
+    assert load_prompts(tmp_path).hash_with(name) == PROMPTS.hash_with(name)
+    (tmp_path / f"{name}.txt").write_text(f"{text} Please.")
+    assert load_prompts(tmp_path).hash_with(name) != PROMPTS.hash_with(name)
+    assert re.fullmatch(r"[0-9a-f]{16}", PROMPTS.hash)
+
+
+def test_prompts_of_outcomes_are_in_the_hash_only_where_the_outcome_uses_them() -> None:
+    """A run that was made before they existed is still the same run."""
+    others = replace(PROMPTS, answer="a", rubric="b")
+    assert others.hash == PROMPTS.hash == PROMPTS.hash_with()
+    assert others.hash_with("answer") != PROMPTS.hash_with("answer")
+    assert len({PROMPTS.hash, PROMPTS.hash_with("answer"), PROMPTS.hash_with("rubric")}) == 3
+
+
+def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
+    """The hash names which prompt says what, not only what is said."""
+    assert replace(PROMPTS, think="a", read="bc").hash != replace(PROMPTS, think="ab", read="c").hash
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, r"holds no prompt file; it may hold any of think\.txt, .*repair\.txt, vary\.txt, judge\.txt, rank\.txt"),
+        ({"thnik.txt": b"x"}, r"thnik\.txt is no prompt's name: did you mean 'think'\? choose from answer, conclude,"),
+        ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is no prompt's name: choose from"),
+        ({"repair.txt": b"Again, please."}, r"repair\.txt must contain \{detail\}"),
+        ({"vary.txt": b"Something else, please."}, r"vary\.txt must contain \{siblings\}, the place for steps"),
+        ({"think.txt": b"\xff\xfe"}, r"cannot read the prompts in .*utf-8"),
+        ({"think.txt": b" \n"}, r"think\.txt is empty; remove it to use the package's own prompt"),
+    ],
+)
+def test_a_prompt_directory_that_cannot_be_used_says_why(files: dict[str, bytes], message: str, tmp_path: Path) -> None:
+    """No prompt is left out in silence because of its name or its bytes."""
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        load_prompts(tmp_path)
+
+
+def test_a_prompt_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """A misspelt directory must not mean the package's prompts."""
+    with pytest.raises(InputError, match=r"nowhere is no directory; it must be one that holds any of think\.txt"):
+        load_prompts(tmp_path / "nowhere")
+
+
+@settings(deadline=None, max_examples=20)
+@given(detail=st.text(max_size=20), reply=st.text(max_size=20))
+def test_the_repair_turn_takes_any_detail(detail: str, reply: str) -> None:
+    """Braces in what is quoted are no places to fill."""
+    prompt = render_prompt(PROMPTS, "think", question="Q?", thoughts=())
+    assert detail in render_repair(PROMPTS, prompt, reply=reply, detail=detail)[3].content

@@ -1,0 +1,563 @@
+"""An audit finds what is wrong with a data set, says where, and keeps the rows of `pairs` from their place."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reasonrag.curation.audit.audit import Audit, audit
+from reasonrag.curation.audit.page import page
+from reasonrag.curation.audit.report import AuditReport
+from reasonrag.curation.audit.row_checks import CHECK_NAMES, CHECKS
+from reasonrag.curation.audit.rows import read_rows, row_files
+from reasonrag.curation.tokens import RuleOfThumb
+from reasonrag.errors import InputError
+from reasonrag.exploration.generate import generate
+from reasonrag.redaction import KEY_SHAPES
+from tests.helpers.command_line import Reasonrag
+
+Row = dict[str, Any]
+THINK = "Decide.\nSo the next query is <query>what</query>\nSo the answer is <answer>it</answer>"
+READ = "Report.\nthe evidence is <evidence>what they say</evidence>"
+CONCLUDE = "Answer now.\nSo the answer is <answer>it</answer>"
+PASSAGES = "<reference>Wikipedia Title: Bex\nThe correct answer: Cidiby is a town.\n\n</reference>"
+
+
+def row(number: int = 0, **fields: Any) -> Row:
+    """A row with which nothing is wrong; each number is another question."""
+    question = f"Where was person {number} born?"
+    lead = "" if number % 2 else "I do not know this, so that I must look it up first. "
+    good: Row = {
+        "instruction": THINK,
+        "input": f"Question: {question}",
+        "chosen": f"{lead}So the next query is <query>person {number} birthplace</query>",
+        "rejected": f"I know this one. So the answer is <answer>In town {number}</answer>",
+        "chosen_action_type": "Query Generation",
+        "rejected_action_type": "Answer Generation",
+        "layer": 0,
+        "pair_id": f"{number:016x}",
+        "question": question,
+        "golden_answers": ["Cidiby"],
+        "dataset": "toy",
+        "split": "train",
+        "renderer": "one",
+        "chosen_id": 1 + number % 2,
+        "rejected_id": 2 - number % 2,
+        "margin": 0.5,
+        "confidence": 0.9,
+        "tags": [],
+        "flipped": False,
+    }
+    good["prompt"] = f"System: {THINK}\nUser: {good['input']}"
+    return good | fields
+
+
+def audited(*rows: object, validation: tuple[Row, ...] = (), described: bool | None = True) -> AuditReport:
+    """What an audit says of rows."""
+    seen = Audit(RuleOfThumb(), name="toy")
+    for each in rows:
+        seen.add(each, file="RAG_ProGuide.json", part="train", described=described)
+    for each in validation:
+        seen.add(each, file="RAG_ProGuide.validation.json", part="validation", described=described)
+    return seen.report()
+
+
+def found(report: AuditReport) -> dict[str, int]:
+    """Rows by check, for those that found some; lengths are estimates in these tests."""
+    return {each.name: each.count for each in report.checks if each.count and each.name != "estimated_lengths"}
+
+
+GOOD = tuple(row(number) for number in range(10))
+KEY = "sk-proj-" + "aB3_d" * 6
+WORDS = " ".join(f"word{number}" for number in range(30))
+
+
+def test_rows_with_which_nothing_is_wrong_pass_every_check() -> None:
+    """All that is found of ten good rows is that lengths were estimated."""
+    report = audited(*GOOD)
+    assert found(report) == {}
+    assert report.rows == 10
+    assert {each.verdict for each in report.checks} == {"passed", "warning", "not checked"}
+
+
+ONE_BAD_ROW: list[tuple[str, str, Any]] = [
+    ("broken_row", "no text in chosen", row(99, chosen=None)),
+    ("broken_row", "no text in rejected", {name: value for name, value in row(99).items() if name != "rejected"}),
+    ("broken_row", "no object", "not a row"),
+    ("empty_reply", "rejected", row(99, rejected=" \n")),
+    ("empty_prompt", "", row(99, input="", prompt="")),
+    ("chosen_malformed", "no_tag", row(99, chosen="The answer is Cidiby.")),
+    ("chosen_malformed", "several_tags", row(99, chosen="<query>a</query> or <answer>b</answer>")),
+    ("chosen_malformed", "not_closed", row(99, chosen="So the next query is <query>where")),
+    ("chosen_malformed", "wrong_tag", row(99, chosen="<evidence>x</evidence>", chosen_action_type="Other")),
+    ("chosen_malformed", "wrong_tag", row(99, instruction=CONCLUDE, golden_answers=[])),
+    ("chosen_malformed", "empty", row(99, chosen="So the answer is <answer> </answer>")),
+    ("rejected_malformed", "no_tag", row(99, rejected="Hm.", rejected_action_type="Other")),
+    ("type_mismatch", "chosen", row(99, chosen_action_type="Answer Generation")),
+    ("identical_sides", "", row(99, chosen="<answer>A  b</answer>", rejected="<answer>a B</answer>",
+                                chosen_action_type="Answer Generation")),
+    ("near_identical_sides", "queries", row(
+        99, chosen=f"<query>{WORDS}</query>", rejected=f"<query>{WORDS} or</query>",
+        rejected_action_type="Query Generation")),
+    ("no_system_turn", "", row(99, instruction="", prompt="")),
+    ("secret", "openai in input", row(99, input=f"Question: whose is {KEY}?", question="whose?")),
+    ("secret", "openai in other fields", row(99, note={"deep": [KEY]})),
+    ("special_token", "<|im_end|> in rejected", row(99, rejected="<|im_end|> <answer>x</answer>")),
+    ("special_token", "<|im_end|> in input", row(99, input="Question: what does <|im_end|> mean?", prompt="")),
+    ("special_token", "{{idx}} in input", row(99, input="Question: What is {{idx}} in a template?")),
+    ("special_token", "<|eot_id|> in chosen", row(99, chosen="<query>q</query><|eot_id|>")),
+    ("other_template_token", "[INST] in input", row(99, input="Question: [INST] what?", question="what?")),
+    ("gold_in_system_turn", "", row(99, instruction=THINK + "\nThink of Cidiby.")),
+    ("gold_line_in_prompt", "input", row(99, input="Question: where?\nCorrect answer: Cidiby", question="where?")),
+    ("gold_line_in_prompt", "input", row(99, input='Question: where?\n{"golden_answers": ["cidiby."]}', question="x")),
+    ("gold_line_in_prompt", "input", row(99, input="Question: where?\nAnswer: Cidiby", question="where?")),
+    ("gold_line_in_prompt", "instruction", row(99, instruction=THINK + "\nGround truth (hidden): Cidiby")),
+    ("gold_line_in_thoughts", "", row(
+        99, input="Question: where?\nPrevious Thoughts: So the correct answer: Cidiby.", question="where?")),
+    ("gold_in_question", "", row(99, question="Is it Cidiby or Toudriobridge?")),
+    ("mixed_renderers", "one", row(99, renderer="other")),
+    ("unknown_renderer", "", row(99, renderer=None)),
+    ("duplicate_row", "", row(3)),
+    ("contradicting_rows", "", row(3, chosen=row(3)["rejected"], rejected=row(3)["chosen"],
+                                   chosen_action_type="Answer Generation", rejected_action_type="Query Generation")),
+    ("evaluation_split", "toy/test", row(99, split="test")),
+    ("email", "input", row(99, input="Question: who is a.b+c@example.org?", question="who?")),
+    ("flipped", "", row(99, flipped=True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "detail", "bad"),
+    ONE_BAD_ROW,
+    ids=[f"{name}-{detail or position}" for position, (name, detail, _) in enumerate(ONE_BAD_ROW)],
+)
+def test_each_check_finds_its_row(name: str, detail: str, bad: Any) -> None:
+    """Among ten good ones, by its name, with what exactly was found and where to look."""
+    report = audited(*GOOD, bad)
+    check = next(each for each in report.checks if each.name == name)
+    assert check.count == {"mixed_renderers": 11, "contradicting_rows": 2}.get(name, 1)
+    assert not detail or detail in check.details
+    assert check.severity == CHECKS[check.name].severity
+    assert check.verdict == check.severity
+    if name not in ("mixed_renderers", "contradicting_rows"):
+        assert check.examples[0].place == "RAG_ProGuide.json, row 11"
+        named = bad.get("pair_id") if isinstance(bad, dict) else None
+        assert check.examples[0].pair_id == named
+    allowed = {name, "gold_line_in_prompt", "gold_in_system_turn"}  # a label in a turn of its own is both
+    assert set(found(report)) <= allowed, "one bad row, one finding"
+
+
+def test_every_check_of_single_rows_is_in_the_table() -> None:
+    """A new check comes with a row that it finds; those about all rows have tests of their own."""
+    about_all = {"state_in_both_parts", "question_in_both_parts", "no_rows", "length_bias", "position_bias"}
+    about_all |= {"default_cutoff", "beyond_context", "estimated_lengths", "not_described"}
+    assert set(CHECK_NAMES) == {name for name, _, _ in ONE_BAD_ROW} | about_all
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        row(99, instruction=READ, input=f"Question: where?\nPrevious Thoughts: <query>q</query>. Reference: {PASSAGES}",
+            chosen="<evidence>Cidiby is a town.</evidence>", rejected="<evidence>None</evidence>", question="where?",
+            chosen_action_type="Evidence Extraction", rejected_action_type="Evidence Extraction"),
+        row(99, input="Question: a?\nPrevious Thoughts: <evidence>Correct answer: Cidiby</evidence>", question="a?"),
+        row(99, input="Question: where?\nPrevious Thoughts: Say it is Cidiby.\nAnswer: Cidiby?", question="where?"),
+        row(99, input="Question: Choose the right answer: here or there?", question="Choose", golden_answers=["there"]),
+        row(99, golden_answers=["yes"], input="Question: Correct answer: yes or no?", question="Correct?"),
+        row(99, golden_answers=[], input="Question: where?\nCorrect answer: Cidiby", question="where?"),
+        row(99, instruction=CONCLUDE, chosen="<answer>Cidiby</answer>", chosen_action_type="Answer Generation"),
+    ],
+    ids=["passages", "evidence", "thoughts", "question", "yes and no", "golden answers unknown", "conclude"],
+)  # fmt: skip
+def test_what_is_normal_is_not_found(fine: Row) -> None:
+    """Golden answers stand in passages, in evidence and in thoughts; `yes` stands everywhere."""
+    assert found(audited(*GOOD, fine)) == {}
+
+
+def test_a_system_turn_that_several_questions_share_cannot_give_an_answer_away() -> None:
+    """An answer that happens to be a word of it is chance."""
+    shared = [row(number, instruction=THINK + "\nA town is a place, as Cidiby.") for number in range(3)]
+    assert found(audited(*shared)) == {}
+    assert found(audited(*GOOD, shared[0])) == {"gold_in_system_turn": 1}
+
+
+def test_rows_without_golden_answers_are_not_checked_for_leaks() -> None:
+    """What cannot be known is not said to be fine."""
+    report = audited(*({name: each[name] for name in ("instruction", "input", "chosen", "rejected")} for each in GOOD))
+    verdicts = {each.name: each.verdict for each in report.checks}
+    assert verdicts["gold_line_in_prompt"] == verdicts["gold_in_system_turn"] == "not checked"
+    assert verdicts["evaluation_split"] == verdicts["position_bias"] == "not checked"
+    assert verdicts["empty_reply"] == "passed"
+
+
+def test_a_state_and_a_question_may_be_in_one_part_only() -> None:
+    """A question in both parts leaks even where its states differ."""
+    other_state = row(3, input=row(3)["input"] + "\nPrevious Thoughts: None yet.")
+    assert found(audited(*GOOD, validation=(other_state,))) == {"question_in_both_parts": 1}
+    assert found(audited(*GOOD, validation=(row(3),))) == {
+        "duplicate_row": 1,
+        "question_in_both_parts": 1,
+        "state_in_both_parts": 1,
+    }
+
+
+@pytest.mark.parametrize(("shorter", "biased"), [(40, True), (24, False)])
+def test_a_side_that_is_nearly_always_the_shorter_one_is_a_bias(shorter: int, biased: bool) -> None:
+    """From a share of .6 on that the whole interval exceeds, of 40 rows of as many questions."""
+    long = "So the answer is <answer>{}</answer>".format("very long " * 20)
+    rows = [row(n, rejected=long) for n in range(shorter)]
+    rows += [
+        row(n, chosen=long.replace("answer>", "query>"), rejected="<answer>x</answer>") for n in range(shorter, 40)
+    ]
+    report = audited(*rows)
+    assert ("length_bias" in found(report)) == biased
+    gap = report.length_gap
+    assert gap.shorter == shorter / 40
+    assert gap.shorter_of_unequal is not None
+    assert gap.shorter_of_unequal.low < shorter / 40 <= gap.shorter_of_unequal.high
+
+
+def test_many_rows_of_one_question_prove_no_bias() -> None:
+    """They say the same: the interval is that of the questions, not of the rows."""
+    same = row(1, rejected="So the answer is <answer>{}</answer>".format("very long " * 20))
+    rows = [same | {"input": f"{same['input']}\nPrevious Thoughts: {n}"} for n in range(60)]
+    assert "length_bias" not in found(audited(*rows))
+
+
+def test_a_side_that_is_nearly_always_sampled_first_is_a_bias() -> None:
+    """Judges and reviewers who see the sides in that order would be led."""
+    report = audited(*(row(n, chosen_id=1, rejected_id=2) for n in range(40)))
+    assert found(report) == {"position_bias": 40}
+    assert report.chosen_first is not None
+    assert report.chosen_first.value == 1
+
+
+def test_lengths_give_cutoffs_and_a_warning_of_the_trainers_default() -> None:
+    """A row of 40,000 tokens loses its prompt at 2,048, and fits no context of Qwen2.5."""
+    report = audited(*GOOD, row(99, input="Question: " + "word " * 32_000, question="long"))
+    assert found(report) == {"default_cutoff": 1, "beyond_context": 1}
+    assert report.advised_cutoff is not None
+    by_length = {each.cutoff_len: each for each in report.cutoffs}
+    assert by_length[report.advised_cutoff].truncated == 0
+    assert (by_length[2048].truncated, by_length[2048].prompt_cut) == (1, 1)
+    assert report.lengths.total.max == report.lengths.prompt.max + max(  # type: ignore[operator]
+        RuleOfThumb().reply(row(99)[side]) for side in ("chosen", "rejected")
+    )
+
+
+def test_an_audit_of_nothing_says_so() -> None:
+    """No rows, no numbers, and no crash."""
+    report = audited()
+    assert found(report) == {"no_rows": 1}
+    assert report.advised_cutoff is None
+    assert report.length_gap.mean is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=8) | st.sampled_from(["<query>a</query>", "x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from([*row(), "question_id"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.dictionaries(FIELDS, JSON, max_size=25).map(lambda each: row() | each) | JSON, max_size=4))
+def test_anything_can_be_a_row(rows: list[Any]) -> None:
+    """Law: files of others hold anything; each row is counted once, as one that trains or as a broken one."""
+    report = audited(*rows)
+    assert report.rows + report.check("broken_row").count == len(rows)
+    assert AuditReport.model_validate_json(report.model_dump_json()) == report
+
+
+# -- keys ------------------------------------------------------------------------------------------------------
+
+KEYS = {
+    "openai": KEY,
+    "huggingface": "hf_" + "AbCdEfGh" * 4,
+    "aws": "AKIA" + "QWERTYUIOPASDFGH",
+    "github": "ghp_" + "a1B2" * 9,
+    "gitlab": "glpat-" + "a1B2c3" * 4,
+    "google": "AIza" + "a1B2c" * 7,
+    "slack": "xoxb-" + "1234567890-abcdef",
+    "stripe": "sk_live_" + "a1B2c3D4" * 3,
+    "json_web_token": "eyJhbGciOiJI." + "eyJzdWIiOiIx." + "SflKxwRJSMeKKF2",
+    "private_key": "-----BEGIN RSA PRIVATE KEY-----",
+    "password_in_address": "postgres://me:open-sesame@db.example.org/x",
+}
+
+
+@pytest.mark.parametrize("kind", KEY_SHAPES)
+def test_keys_are_found_and_shown_nowhere(kind: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Whatever field they stand in, also one whose content is reported: not on the terminal, in no file."""
+    key = KEYS[kind]
+    rows = [
+        row(1, renderer=key, split=key, tags=[key], dataset=key, label=key),
+        row(2, chosen=f"{key} <query>q</query>"),
+    ]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    done = reasonrag("audit", tmp_path / "rows.json", "--tokenizer", "estimate")
+    report = json.loads((tmp_path / "rows.audit.json").read_bytes())
+    [check] = [each for each in report["checks"] if each["name"] == "secret"]
+    assert check["details"] == {f"{kind} in other fields": 1, f"{kind} in chosen": 1}
+    for shown in (
+        done.out,
+        done.err,
+        (tmp_path / "rows.audit.json").read_text(),
+        (tmp_path / "rows.audit.html").read_text(),
+    ):
+        assert key not in "".join(shown.split())
+        assert key.replace("&", "&amp;") not in shown
+
+
+def test_a_key_of_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may look like anything; the machine that exports knows it."""
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "open-sesame-42")
+    report = audited(*GOOD, row(99, rejected="open-sesame-42 <answer>x</answer>"))
+    assert report.check("secret").details == {"environment in rejected": 1}
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def _lines(rows: list[Row]) -> bytes:
+    return b"[\n" + b",\n".join(map(orjson.dumps, rows)) + b"\n]\n"
+
+
+LAYOUTS: dict[str, Callable[[list[Row]], bytes]] = {
+    "a row a line": _lines,
+    "pretty": lambda rows: json.dumps(rows, indent=2).encode(),
+    "one line": lambda rows: json.dumps(rows).encode(),
+    "no list": lambda rows: b"\n".join(map(orjson.dumps, rows)),
+    "brackets on the lines of rows": lambda rows: b"[" + b",\n ".join(map(orjson.dumps, rows)) + b"]",
+    "a mark of its encoding": lambda rows: b"\xef\xbb\xbf" + _lines(rows),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_rows_are_read_however_a_list_is_laid_out(layout: str, count: int, tmp_path: Path) -> None:
+    """Files of others are pretty-printed, or on one line."""
+    rows = [row(number, golden_answers=["[a],", "]"]) for number in range(count)]
+    path = tmp_path / "rows.json"
+    path.write_bytes(LAYOUTS[layout](rows))
+    assert [item.value for item in read_rows(path)] == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b'[\n{"instruction":"a","in', "is cut off"),
+        (_lines([row(1), row(2)])[:-40], "is cut off: it ends after 1 whole items"),
+        (_lines([row(1), row(2)]).replace(b":", b" ", 1), "line 2 (byte 2): item 1 is no JSON"),
+        (b'{"rows": 1,\n "a": 2}', "holds no rows"),
+        (b"hello", "goes on with 'hello'"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(content: bytes, complaint: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Exit status 2, what and where; nothing is written."""
+    path = tmp_path / "rows.json"
+    path.write_bytes(content)
+    done = reasonrag("audit", path)
+    assert done.status == 2
+    assert str(path) in done.err
+    assert complaint in done.err
+    assert not (tmp_path / "rows.audit.json").exists()
+
+
+def test_files_of_others_are_found_in_a_directory(tmp_path: Path) -> None:
+    """By their first row; a name says whether it is for validation."""
+    for name in ("train.json", "my-dev.jsonl", "summary.json", "notes.txt"):
+        content = b"{}" if name == "summary.json" else _lines([row(1)])
+        (tmp_path / name).write_bytes(content)
+    assert [(file.path.name, file.part) for file in row_files(tmp_path)] == [
+        ("my-dev.jsonl", "validation"),
+        ("train.json", "train"),
+    ]
+    with pytest.raises(InputError, match="no file with rows of RAG_ProGuide"):
+        row_files(_empty(tmp_path))
+
+
+def _empty(place: Path) -> Path:
+    (place / "empty").mkdir()
+    return place / "empty"
+
+
+def test_a_file_that_the_trainer_would_read_wrongly_is_found(tmp_path: Path) -> None:
+    """Without a description, or with the default columns, the instruction lands in the user turn."""
+    path = tmp_path / "rows.json"
+    path.write_bytes(_lines(list(GOOD)))
+    columns = {"system": "instruction", "prompt": "input", "chosen": "chosen", "rejected": "rejected"}
+    for entry, count in [
+        (None, 10),
+        ({"file_name": "rows.json", "ranking": True}, 10),
+        ({"file_name": "rows.json", "ranking": True, "columns": columns}, 0),
+    ]:
+        if entry is not None:
+            (tmp_path / "dataset_info.json").write_text(json.dumps({"mine": entry}))
+        assert audit(tmp_path, tokenizer="estimate").check("not_described").count == count
+
+
+def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> None:
+    """Three pairs that ReasonRAG's own rule yields of real trees: ten fields, quoted tags, text after them."""
+    path = shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json"
+    report = audit(path, out=tmp_path, tokenizer="estimate")
+    assert report.errors == []
+    assert {each.name for each in report.warnings} == {"not_described", "estimated_lengths"}
+    assert report.action_types == {"Query Generation": 1, "Evidence Extraction": 1, "Answer Generation": 1}
+    assert report.worth.questions == 1
+    assert not list(path.parent.glob("*audit*")), "nothing is written beside somebody's data"
+
+
+def test_memory_holds_no_texts() -> None:
+    """What is kept of a row is some hundred bytes, however long its texts are."""
+    seen = Audit(RuleOfThumb())
+    big = "word " * 20_000
+    tracemalloc.start()
+    for number in range(300):
+        seen.add(row(number, input=f"Question: {number} {big}", question=f"{number}"), file="rows.json", part="train")
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 30 * len(big), "300 such texts were seen"
+
+
+# -- the commands ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that anybody can have."""
+    run = tmp_path_factory.mktemp("run") / "a"
+    generate(dataset="atlas", limit=12, run=run)
+    return run
+
+
+@pytest.fixture
+def leaking_run(run_directory: Path, tmp_path: Path) -> Path:
+    """The same run, in which somebody's key stands in every reply of the model."""
+    leaking = tmp_path / "leaking"
+    leaking.mkdir()
+    lines = []
+    for line in (run_directory / "rollouts.jsonl").read_bytes().splitlines():
+        record = orjson.loads(line)
+        for node in record["nodes"]:
+            if node.get("response"):
+                node["response"] = f"{KEY} {node['response']}"
+        lines.append(orjson.dumps(record))
+    (leaking / "rollouts.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    return leaking
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir()) if path.is_file()}
+
+
+def test_a_data_set_has_its_audit(run_directory: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """`pairs` writes audit.json and audit.html; `audit` finds the same when it counts for itself."""
+    out = tmp_path / "data"
+    done = reasonrag("pairs", run_directory, "--out", out)
+    assert done.status == 0, done.err
+    assert "audit: 0 errors" in done.out
+    written = json.loads((out / "audit.json").read_bytes())
+    assert reasonrag("audit", out, "--json").status == 0
+    again = json.loads((out / "audit.json").read_bytes())
+    [described] = [each for each in again["checks"] if each["name"] == "not_described"]
+    assert described["checked"] == written["rows"] > 0
+    for report in (written, again):
+        report["checks"] = [each for each in report["checks"] if each["name"] != "not_described"]
+    assert written == again
+    assert written["parts"]["validation"] > 0
+    assert written["advised_cutoff"] > 0
+
+
+def test_an_error_keeps_the_rows_from_their_place(
+    run_directory: Path, leaking_run: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Exit status 1; the message names the check, where to look and the flag; all earlier files but the candidates
+    stay. By name it goes through, and the audit remembers."""
+    out = tmp_path / "data"
+    assert reasonrag("pairs", run_directory, "--out", out, "--format", "alpaca").status == 0
+    before = files_of(out)
+    asked_elsewhere = (leaking_run / "rollouts.jsonl").read_bytes().splitlines()[-1]
+    question = {"question": json.loads(asked_elsewhere)["question"]}
+    (tmp_path / "eval.jsonl").write_text(json.dumps(question))
+    done = reasonrag("pairs", leaking_run, "--out", out, "--eval", tmp_path / "eval.jsonl")
+    assert done.status == 1
+    assert "secret in" in done.err
+    assert "RAG_ProGuide.json, row" in done.err
+    assert "--allow secret" in done.err
+    assert KEY not in done.err + done.out
+    after = files_of(out)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert changed <= {"candidates.jsonl", "questions.jsonl"}
+
+    done = reasonrag("pairs", leaking_run, "--out", out, "--allow", "secret")
+    assert done.status == 0, done.err
+    assert "1 allowed" in done.out
+    report = json.loads((out / "audit.json").read_bytes())
+    assert report["allowed"] == ["secret"]
+    assert KEY not in (out / "audit.json").read_text() + (out / "audit.html").read_text()
+    assert reasonrag("audit", out).status == 1, "the name holds for the command that was given it"
+    assert reasonrag("audit", out, "--allow", "secret").status == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"), [("secrets", "did you mean 'secret'"), ("length_bias", "keeps nothing from being written")]
+)
+def test_only_errors_can_be_allowed(
+    name: str, complaint: str, run_directory: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Exit status 2, before anything is read."""
+    done = reasonrag("pairs", run_directory, "--out", tmp_path / "data", "--allow", name)
+    assert done.status == 2
+    assert complaint in done.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_lengths_never_pass_for_those_of_another_counter(
+    run_directory: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """A data set that is exported again by another counter is counted again, and says by whom."""
+    pytest.importorskip("tiktoken", reason="the tokens extra is not installed")
+    pytest.importorskip("dashscope", reason="the tokens extra is not installed")
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert reasonrag("pairs", run_directory, "--out", first, "--tokenizer", "estimate").status == 0
+    assert reasonrag("pairs", first, "--out", second, "--tokenizer", "qwen2.5").status == 0
+    fresh = tmp_path / "fresh"
+    assert reasonrag("pairs", run_directory, "--out", fresh, "--tokenizer", "qwen2.5").status == 0
+    assert (second / "candidates.jsonl").read_bytes() == (fresh / "candidates.jsonl").read_bytes()
+    assert (second / "RAG_ProGuide.json").read_bytes() == (fresh / "RAG_ProGuide.json").read_bytes()
+    assert reasonrag("pairs", first, "--out", first, "--tokenizer", "qwen2.5").status == 0
+    assert (first / "candidates.jsonl").read_bytes() == (fresh / "candidates.jsonl").read_bytes()
+    summaries = [json.loads((each / "summary.json").read_bytes())["token_counter"] for each in (first, second)]
+    assert summaries == ["Qwen2.5's vocabulary, template qwen"] * 2
+
+
+def test_nobody_is_left_without_the_next_command(run_directory: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """What comes next is said, and of a run what comes first."""
+    out = tmp_path / "the data"
+    done = reasonrag("pairs", run_directory, "--out", out)
+    assert f"next: reasonrag review '{out}', then reasonrag publish '{out}' --repo ORG/NAME" in done.out
+    refused = reasonrag("audit", run_directory)
+    assert refused.status == 2
+    assert f"is a run, no data set. First: reasonrag pairs {run_directory} --out data/" in refused.err
+
+
+def test_numbers_that_no_reward_could_be_are_none() -> None:
+    """They would overflow as soon as a plot is drawn."""
+    report = audited(row(1, margin=-1e308, confidence=5e300), row(2, margin=1e308), row(3))
+    assert (report.margins.of, report.margins.max) == (1, 0.5)
+    assert page(report)
+
+
+def test_text_between_bars_is_no_special_token() -> None:
+    """Code has operators that look alike; tokens have no spaces."""
+    assert found(audited(row(1, input="Question: what is a <| f |> b in F#?", prompt=""), *GOOD[2:])) == {}

@@ -1,0 +1,170 @@
+"""The page of an audit: readable by anybody, and harmless whatever the data say."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from reasonrag.curation.audit.audit import Audit
+from reasonrag.curation.audit.page import page
+from reasonrag.curation.audit.report import AuditReport
+from reasonrag.curation.audit.row_checks import CHECK_NAMES
+from reasonrag.curation.tokens import RuleOfThumb
+from tests.reasonrag.curation.audit.test_audit import GOOD, row
+
+HOSTILE = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}{% x %}--><svg onload=a()>"
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+WCAG_TEXT, WCAG_GRAPHIC = 4.5, 3.0
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page: elements with attributes, text outside of style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+def report(*rows: object, file: str = "RAG_ProGuide.json", name: str = "toy") -> AuditReport:
+    audit = Audit(RuleOfThumb(), name=name)
+    for each in rows or GOOD:
+        audit.add(each, file=file, part="train", described=True)
+    return audit.report()
+
+
+def test_text_of_others_stays_text() -> None:
+    """In every field of a row, in file names and in the name of the folder: no element, no attribute, no address of
+    the data's comes to be."""
+    bad = {name: HOSTILE for name, value in row().items() if isinstance(value, str)}
+    rows = [
+        row(1) | bad,
+        row(2, renderer=HOSTILE, split=HOSTILE, dataset=HOSTILE, tags=[HOSTILE], label=HOSTILE),
+        row(3, renderer="another", chosen=f"<|{HOSTILE[:30]}|> <query>q</query>", chosen_action_type=HOSTILE),
+    ]
+    fine, hostile = Elements(page(report())), Elements(page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE)))
+    assert {tag for tag, _ in hostile.elements} <= {tag for tag, _ in fine.elements} | {"pattern"}
+    assert "script" not in {tag for tag, _ in hostile.elements}
+    for _, attributes in hostile.elements:
+        assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcdoc", "action")]
+        assert "alert" not in " ".join(value or "" for value in attributes.values())
+    assert "".join(hostile.text).count("alert(1)") >= 4
+    assert "49" not in re.findall(r"onerror=alert\(2\)>\"'(..)", "".join(hostile.text))
+
+
+def test_the_page_needs_no_network_and_runs_nothing() -> None:
+    """Not one address outside itself, and a policy that would stop it."""
+    text = page(report())
+    elements = Elements(text).elements
+    policy = next(each["content"] for tag, each in elements if tag == "meta" and "http-equiv" in each)
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    for _, attributes in elements:
+        for name, value in attributes.items():
+            if name in ("href", "xlink:href"):
+                assert (value or "").startswith("#")
+    outside = [url for url in re.findall(r"https?://[^\s\"'<]+", text) if not url.startswith("http://www.w3.org/")]
+    assert outside == [], "but for the names of SVG"
+    assert "@import" not in text
+    assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
+
+
+def test_names_in_the_page_are_unique_and_lead_somewhere() -> None:
+    """Drawings that were made apart share a page: their clip paths and marks must not meet."""
+    text = page(report())
+    ids = [each["id"] for _, each in Elements(text).elements if "id" in each]
+    assert len(ids) == len(set(ids))
+    led_to = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", text))
+    assert led_to <= set(ids)
+
+
+def test_drawings_can_be_read_aloud() -> None:
+    """Each has a role, a title, a description, and its numbers in a table."""
+    elements = Elements(page(report())).elements
+    ids = {each["id"] for _, each in elements if "id" in each}
+    drawings = [each for tag, each in elements if tag == "svg"]
+    assert len(drawings) == 6
+    for each in drawings:
+        assert each["role"] == "img"
+        assert set((each["aria-labelledby"] or "").split()) <= ids
+    assert sum(tag == "figure" for tag, _ in elements) == len(drawings)
+    assert sum(tag == "details" for tag, _ in elements) >= len(drawings)
+    assert ("html", {"lang": "en"}) in elements
+
+
+def test_every_check_stands_in_the_page_with_its_result_in_words() -> None:
+    """Colour alone says nothing to many."""
+    text = " ".join(Elements(page(report(*GOOD, row(99, chosen="")))).text)
+    for name in CHECK_NAMES:
+        assert name in text
+    for verdict in ("error", "warning", "passed", "not checked"):
+        assert verdict in text
+
+
+def test_a_page_of_no_rows_is_a_page() -> None:
+    """Nothing to draw is no reason to fail."""
+    empty = Audit(RuleOfThumb(), name="toy").report()
+    assert "no_rows" in page(empty)
+
+
+def test_the_same_report_gives_the_same_page() -> None:
+    """No date, no random names: a data set that did not change shows no difference."""
+    assert page(report()) == page(report())
+
+
+# -- contrast, by WCAG 2.2 -------------------------------------------------------------------------------------
+
+TEMPLATE = Path(__file__).parents[4] / "reasonrag" / "templates" / "audit.html.j2"
+
+
+def palettes() -> dict[str, dict[str, str]]:
+    """The colours of the page, for light and for dark screens."""
+    blocks = re.findall(r":root \{(.*?)\}", TEMPLATE.read_text("utf-8"), re.DOTALL)
+    return {
+        mode: dict(re.findall(r"--(\w+): (#[0-9a-f]+)", block))
+        for mode, block in zip(("light", "dark"), blocks, strict=True)
+    }
+
+
+def luminance(color: str) -> float:
+    digits = color[1:] if len(color) == 7 else "".join(2 * each for each in color[1:])
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_everything_can_be_told_from_its_ground(mode: str) -> None:
+    """Letters by 4.5 to 1, bars and lines by 3 to 1, on paper and on panels (WCAG 2.2, AA)."""
+    colors = palettes()[mode]
+    letters = ("ink", "faint", "error", "warning", "info", "passed", "four")
+    for name, ground in product(letters, ("paper", "panel")):
+        assert contrast(colors[name], colors[ground]) >= WCAG_TEXT, (name, ground)
+    for name in ("one", "two", "three", "four"):
+        assert contrast(colors[name], colors["panel"]) >= WCAG_GRAPHIC, name

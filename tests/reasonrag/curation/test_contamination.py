@@ -1,0 +1,352 @@
+"""The gate of `pairs`: questions that stand in an evaluation split are left out, told, and can be let in by name."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from preference import PairSummary
+from preference.candidates import Origin, QuestionRecord
+from reasonrag.curation.contamination import CONTAMINATION, gate, questions_in
+from reasonrag.data.eval_splits import EvalSplits, open_split
+
+Reasonrag = Callable[..., Any]
+NO_SPLIT = "no evaluation split was at hand"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def put(path: Path, *records: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in records))
+    return path
+
+
+def data_set(folder: Path, *questions: tuple[str, list[str]], dataset: str = "mine", split: str = "train") -> Path:
+    records = [
+        QuestionRecord(
+            question_id=f"q{number}",
+            question=question,
+            golden_answers=answers,
+            origin=Origin(dataset=dataset, split=split),
+        )
+        for number, (question, answers) in enumerate(questions)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in records))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over atlas that has pairs, made once; its world lies beside it."""
+    home = tmp_path_factory.mktemp("atlas")
+    package.generate(
+        dataset="atlas", model="offline", limit=20, run=str(home / "run"), index_home=str(home / "indexes")
+    )
+    return home / "run"
+
+
+@pytest.fixture
+def with_pairs(atlas: Path, tmp_path: Path) -> list[dict[str, Any]]:
+    """Questions of the run that have a pair, in FlashRAG's format, two at least."""
+    package.pairs(str(atlas), out=str(tmp_path / "all"))
+    rows = orjson.loads((tmp_path / "all" / "RAG_ProGuide.json").read_bytes())
+    found = {each["question_id"]: each for each in rows}
+    asked = [
+        {"id": f"e{number}", "question": each["question"], "golden_answers": each["golden_answers"]}
+        for number, each in enumerate(found.values())
+    ]
+    assert len(asked) > 1
+    return asked
+
+
+# -- end to end ------------------------------------------------------------------------------------------------
+
+
+def test_what_lies_beside_the_data_of_a_run_is_looked_at_without_being_told(atlas: Path, tmp_path: Path) -> None:
+    """On by default: dev and test of atlas, none of whose questions are in its train split."""
+    summary = package.pairs(str(atlas), out=str(tmp_path / "data"))
+    checked = summary.contamination["checked"]
+    assert [each["name"] for each in checked] == ["atlas/dev", "atlas/test"]
+    assert all(each["questions"] and len(each["sha256"]) == 64 and Path(each["path"]).is_file() for each in checked)
+    assert (summary.contamination["questions"], summary.warnings) == (0, [])
+    assert (tmp_path / "data" / CONTAMINATION).read_bytes() == b""
+
+
+def test_a_question_that_stands_in_an_evaluation_split_is_left_out_with_all_its_candidates(
+    atlas: Path, with_pairs: list[dict[str, Any]], tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Counted as contaminated, told in contamination.jsonl, in no file of rows; the others stay as they were."""
+    found = with_pairs[0] | {"question": with_pairs[0]["question"].upper() + "!"}
+    put(tmp_path / "eval" / "nq" / "dev.jsonl", {"id": "x", "question": "Who else?"}, found)
+    out = tmp_path / "data"
+    done = reasonrag("pairs", atlas, "--out", out, "--eval", tmp_path / "eval", "--format", "sft", "--json")
+    assert done.status == 0, done.err
+    summary = PairSummary.model_validate_json(done.out)
+    contamination = summary.contamination
+    assert contamination["matched"] == {"question": 1, "near_duplicate": 0, "answer_and_entities": 0}
+    assert (contamination["matched_by_split"], contamination["dropped"]) == ({"nq/dev": 1}, 1)
+    assert summary.dropped["contaminated"] > 0
+    assert "left out, for standing in an evaluation split: 1 question (nq/dev 1)" in " ".join(summary.warnings)
+    (line,) = lines(out / CONTAMINATION)
+    assert line["dropped"] is True
+    assert line["matches"] == [
+        {"rule": "question", "eval": "nq/dev", "eval_id": "e0", "similarity": 1.0, "own_split": False}
+    ]
+    written = b"".join(each.read_bytes() for each in out.glob("RAG_ProGuide*")) + (out / "sft.json").read_bytes()
+    text = orjson.dumps(with_pairs[0]["question"])[1:-1]
+    assert text not in written
+    assert orjson.dumps(with_pairs[1]["question"])[1:-1] in written
+    dropped = {each["question_id"] for each in lines(out / "dropped.jsonl") if each["reason"] == "contaminated"}
+    assert dropped == {line["question_id"]}
+
+
+def test_a_split_can_be_let_in_by_name_and_a_wrong_name_is_told(
+    atlas: Path, with_pairs: list[dict[str, Any]], tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """--allow-eval keeps questions of that split only; what was found is recorded all the same."""
+    put(tmp_path / "eval" / "nq" / "dev.jsonl", with_pairs[0])
+    put(tmp_path / "eval" / "nq" / "test.jsonl", with_pairs[1])
+    command = ("pairs", atlas, "--out", tmp_path / "data", "--eval", tmp_path / "eval")
+    wrong = reasonrag(*command, "--allow-eval", "nq/dve")
+    assert wrong.status == 2
+    assert "did you mean 'nq/dev'? choose from all, atlas/dev, atlas/test, nq/dev, nq/test" in wrong.err
+    left = {}
+    for names in ((), ("nq/dev",), ("nq/dev", "nq/test"), ("all",)):
+        done = reasonrag(*command, *(word for name in names for word in ("--allow-eval", name)), "--json")
+        contamination = orjson.loads(done.out)["contamination"]
+        assert (contamination["questions"], contamination["allowed"]) == (2, sorted(names))
+        left[names] = contamination["kept"], contamination["dropped"]
+    assert left == {(): (0, 2), ("nq/dev",): (1, 1), ("nq/dev", "nq/test"): (2, 0), ("all",): (2, 0)}
+    assert any("kept, though standing in an evaluation split: 2" in each for each in orjson.loads(done.out)["warnings"])
+
+
+def test_a_data_set_is_checked_again_when_it_is_exported_again(
+    atlas: Path, with_pairs: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Against the same files without naming them; what is gone is told, with what to do."""
+    file = put(tmp_path / "eval" / "nq" / "dev.jsonl", with_pairs[0])
+    package.pairs(str(atlas), out=str(tmp_path / "first"), eval=[str(file)])
+    again = package.pairs(str(tmp_path / "first"), out=str(tmp_path / "second"))
+    assert again.contamination["matched_by_split"] == {"nq/dev": 1}
+    assert len(again.contamination["checked"]) == 3
+    in_place = package.pairs(str(tmp_path / "second"), out=str(tmp_path / "second"), min_margin=0.3)
+    assert in_place.contamination == again.contamination
+    file.unlink()
+    gone = package.pairs(str(tmp_path / "second"), out=str(tmp_path / "third"))
+    assert [(each["name"], each["reason"]) for each in gone.contamination["unchecked"]] == [
+        ("nq/dev", "the file is gone")
+    ]
+    assert any("not compared with nq/dev" in each and "--eval FILE" in each for each in gone.warnings)
+    put(file, with_pairs[0])
+    assert package.pairs(str(tmp_path / "third"), out=str(tmp_path / "third")).contamination["dropped"] == 1
+
+
+def test_a_data_set_that_was_compared_with_nothing_says_so(atlas: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Rollouts alone know no evaluation split."""
+    shutil.copy(atlas / "rollouts.jsonl", tmp_path / "rollouts.jsonl")
+    done = reasonrag("pairs", tmp_path / "rollouts.jsonl", "--out", tmp_path / "data")
+    assert done.status == 0
+    assert f"warning: {NO_SPLIT}" in done.err
+    assert "give --eval FILE" in done.err
+
+
+def test_a_bad_evaluation_file_stops_before_anything_is_written(
+    atlas: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Exit status 2, file and line, no data set."""
+    (tmp_path / "dev.jsonl").write_bytes(b'{"question": "Who?"}\n{"question": 3}\n')
+    done = reasonrag("pairs", atlas, "--out", tmp_path / "data", "--eval", tmp_path / "dev.jsonl")
+    assert done.status == 2
+    assert "dev.jsonl, line 2 is no question" in done.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_environment_names_splits_too(
+    atlas: Path, with_pairs: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for any setting."""
+    monkeypatch.setenv("REASONRAG_EVAL", str(put(tmp_path / "nq" / "dev.jsonl", with_pairs[0])))
+    assert package.pairs(str(atlas), out=str(tmp_path / "data")).contamination["dropped"] == 1
+
+
+# -- the published problem -------------------------------------------------------------------------------------
+
+
+def test_popqa_has_only_a_test_split(shared_data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Drawn from popqa/test: made, told and recorded. Imported without a word of that: left out."""
+    home = tmp_path / "data" / "popqa"
+    home.mkdir(parents=True)
+    (home / "corpus.jsonl").symlink_to(shared_data / "popqa" / "corpus.jsonl")
+    (home / "test.jsonl").symlink_to(shared_data / "popqa" / "dev.jsonl")
+    asked = ("generate", "--model", "offline", "--limit", 5, "--index-home", tmp_path / "indexes")
+    assert (
+        reasonrag(
+            *asked, "--dataset", "popqa", "--split", "test", "--data-dir", tmp_path / "data", "--run", "drawn"
+        ).status
+        == 0
+    )
+    drawn = package.pairs("drawn", out="of_its_own")
+    assert (drawn.contamination["own_split"], drawn.contamination["dropped"]) == ({"popqa/test": 5}, 0)
+    assert any("made of popqa/test questions" in each for each in drawn.warnings)
+    assert all(match["own_split"] for line in lines(Path("of_its_own") / CONTAMINATION) for match in line["matches"])
+    assert len(lines(Path("of_its_own") / CONTAMINATION)) == 5
+
+    put(tmp_path / "mine.jsonl", *itertools.islice(lines(home / "test.jsonl"), 5))
+    corpus = ("--corpus", home / "corpus.jsonl")
+    assert reasonrag(*asked, "--questions", tmp_path / "mine.jsonl", *corpus, "--run", "imported").status == 0
+    imported = package.pairs("imported", out="unaware", eval=[str(home / "test.jsonl")])
+    assert (imported.contamination["matched_by_split"], imported.contamination["dropped"]) == ({"popqa/test": 5}, 5)
+    assert (imported.pairs, imported.dropped["contaminated"]) == (0, imported.candidates)
+
+
+def test_hotpotqa_train_questions_that_another_set_evaluates_on_are_left_out(
+    shared_data: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Found in a data set beside theirs, one of them in other words; its own dev split has none of them."""
+    home = tmp_path / "data"
+    shutil.copytree(
+        shared_data / "hotpotqa", home / "hotpotqa", copy_function=lambda *paths: Path(paths[1]).symlink_to(paths[0])
+    )
+    train = lines(home / "hotpotqa" / "train.jsonl")
+    reworded = train[0] | {"id": "o0", "question": "What is Lilu, if Gallu is a demon?"}
+    put(home / "other" / "dev.jsonl", reworded, train[1] | {"id": "o1"}, train[-1])
+    assert reasonrag(
+        "generate", "--dataset", "hotpotqa", "--data-dir", home, "--model", "offline", "--limit", 6,
+        "--index-home", tmp_path / "indexes", "--run", "run",
+    ).status == 0  # fmt: skip
+    summary = package.pairs("run", out="made")
+    assert [each["name"] for each in summary.contamination["checked"]] == ["hotpotqa/dev", "other/dev"]
+    assert summary.contamination["matched_by_split"] == {"other/dev": 2}
+    assert {(each["question_id"], each["matches"][0]["eval_id"]) for each in lines(Path("made") / CONTAMINATION)} == {
+        (train[0]["id"], "o0"),
+        (train[1]["id"], "o1"),
+    }
+
+
+def test_real_training_questions_are_not_flagged_by_chance(shared_data: Path, tmp_path: Path) -> None:
+    """Train against dev of three data sets and two more test sets: 899 questions, 1,558 others, no pair is the same."""
+    asked = [
+        (each["question"], each["golden_answers"])
+        for name in ("hotpotqa", "2wikimultihopqa", "musique")
+        for each in lines(shared_data / name / "train.jsonl")
+    ]
+    names = ("hotpotqa", "2wikimultihopqa", "musique", "popqa", "bamboogle")
+    splits = [open_split(shared_data / name / "dev.jsonl") for name in names]
+    assert questions_in(data_set(tmp_path, *asked), splits) == []
+
+
+# -- provenance ------------------------------------------------------------------------------------------------
+
+
+def test_every_row_says_which_file_its_question_is_of(atlas: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Data set, split, id and revision, for named data sets, those of a directory, and files of one's own."""
+    world = next((atlas.parent / "indexes").glob("atlas*/corpus.jsonl")).parent
+    shutil.copytree(world, tmp_path / "home" / "mine")
+    file = shutil.copy(world / "train.jsonl", tmp_path / "own.jsonl")
+    asked = ("generate", "--model", "offline", "--limit", 20, "--index-home", tmp_path / "indexes")
+    assert reasonrag(*asked, "--dataset", "mine", "--data-dir", tmp_path / "home", "--run", "b").status == 0
+    assert reasonrag(*asked, "--questions", file, "--corpus", world / "corpus.jsonl", "--run", "c").status == 0
+    revision = open_split(Path(file)).sha256
+    ids = {each["id"] for each in lines(Path(file))}
+    for run, name in ((atlas, "atlas"), ("b", "mine"), ("c", "own")):
+        package.pairs(str(run), out="data")
+        rows = orjson.loads(Path("data/RAG_ProGuide.json").read_bytes())
+        assert rows
+        assert {(each["dataset"], each["split"], each["revision"]) for each in rows} == {(name, "train", revision)}
+        assert {each["question_id"] for each in rows} <= ids
+
+
+# -- what the gate decides -------------------------------------------------------------------------------------
+
+
+def splits_of(*files: Path) -> EvalSplits:
+    splits = EvalSplits()
+    for file in files:
+        splits.add(open_split(file))
+    return splits
+
+
+def test_the_order_of_evaluation_splits_does_not_matter(tmp_path: Path) -> None:
+    """Each is compared by itself, and the nearest question of each is told."""
+    made = data_set(tmp_path, ("Who shot Bo Ek?", ["Ann Lee"]), ("Who wrote Up?", []))
+    files = [
+        put(
+            tmp_path / "a" / "dev.jsonl",
+            {"id": "1", "question": "Bo Ek was shot by whom?", "golden_answers": ["Ann Lee"]},
+        ),
+        put(
+            tmp_path / "b" / "dev.jsonl",
+            {"id": "2", "question": "who wrote up"},
+            {"id": "1", "question": "Who wrote Up"},
+        ),
+        put(tmp_path / "c" / "test.jsonl", {"question": "Who shot Bo Ek"}, {"question": "Who shot Ann Lee?"}),
+    ]
+    expected = gate(made, splits_of(*files))
+    assert [[match.eval for match in each.matches] for each in expected.flagged] == [["a/dev", "c/test"], ["b/dev"]]
+    assert expected.flagged[1].matches[0].eval_id == "1"
+    for order in itertools.permutations(files):
+        assert gate(made, splits_of(*order)) == expected
+
+
+def test_the_own_split_is_told_but_shuts_nobody_out(tmp_path: Path) -> None:
+    """By its name; a split that is not its own does, and so does a copy of it under another name."""
+    made = data_set(tmp_path, ("Who wrote Up?", []), dataset="popqa", split="test")
+    own = put(tmp_path / "popqa" / "test.jsonl", {"id": "1", "question": "Who wrote Up?"})
+    copy = put(tmp_path / "copy" / "test.jsonl", {"id": "1", "question": "Who wrote Up?"})
+    alone, both = gate(made, splits_of(own)), gate(made, splits_of(own, copy))
+    assert (alone.contaminated, alone.summary.own_split, alone.summary.questions) == (frozenset(), {"popqa/test": 1}, 0)
+    assert (len(both.contaminated), both.summary.matched_by_split) == (1, {"copy/test": 1})
+    allowed = gate(made, splits_of(own, copy), allowed=["copy/test", "popqa/test"])
+    assert (allowed.contaminated, allowed.summary.kept) == (frozenset(), 1)
+
+
+def test_a_file_of_questions_is_its_own_split_whatever_it_is_called(tmp_path: Path) -> None:
+    """`generate --questions popqa/test.jsonl` knows no split; the hash of the file tells, and a warning says it."""
+    file = put(tmp_path / "popqa" / "test.jsonl", {"id": "1", "question": "Who wrote Up?"})
+    origin = Origin(dataset="test", split="train", revision=open_split(file).sha256)
+    record = QuestionRecord(question_id="1", question="Who wrote Up?", golden_answers=["Ann"], origin=origin)
+    (tmp_path / "questions.jsonl").write_bytes(record.to_line())
+    found = gate(tmp_path, splits_of(file))
+    assert (found.contaminated, found.summary.own_split) == (frozenset(), {"popqa/test": 1})
+    assert "drawn from popqa/test itself: 1 question" in " ".join(found.warnings)
+
+
+def test_training_questions_of_the_same_name_are_no_own_split(tmp_path: Path) -> None:
+    """A file called train that is given as an evaluation split is one."""
+    made = data_set(tmp_path, ("Who wrote Up?", []), dataset="nq", split="train")
+    file = put(tmp_path / "nq" / "train.jsonl", {"id": "1", "question": "Who wrote Up?"})
+    assert len(gate(made, splits_of(file)).contaminated) == 1
+
+
+def test_a_question_that_several_runs_asked_is_flagged_once(tmp_path: Path) -> None:
+    """One line for each question, data set and split."""
+    made = data_set(tmp_path, ("Who wrote Up?", []), ("Who wrote Jaws?", []))
+    (made / "questions.jsonl").write_bytes((made / "questions.jsonl").read_bytes() * 3)
+    file = put(tmp_path / "nq" / "dev.jsonl", {"id": "1", "question": "Who wrote Up?"})
+    assert len(gate(made, splits_of(file)).flagged) == 1
+
+
+def test_hostile_text_is_only_text(tmp_path: Path) -> None:
+    """Control characters, markup, a blank question, an id that is no text: compared, written as JSON, nothing else."""
+    hostile = "\x1b[2J<script>alert(1)</script> \u202e[bold] ../../etc/passwd {{7*7}} \x00?"
+    made = data_set(tmp_path, (hostile, ["\x00"]), ("", []), ("?", []))
+    file = put(
+        tmp_path / "nq" / "dev.jsonl",
+        {"id": ["../x"], "question": hostile},
+        {"id": None, "question": ""},
+        {"id": "\x1b[2J", "question": "!"},
+    )
+    found = gate(made, splits_of(file))
+    found.write(tmp_path)
+    assert [each["matches"][0]["eval_id"] for each in lines(tmp_path / CONTAMINATION)] == ["['../x']", "\x1b[2J"]

@@ -1,0 +1,545 @@
+"""`reasonrag import` end to end: published files in, run directories and data sets out, bad input refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reasonrag as library
+from preference import read_rollouts
+from preference.published.common import REFUSALS, REPAIRS
+from tests.helpers.command_line import Reasonrag
+
+Json = dict[str, Any]
+TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Question: Who was Ada?"}]
+AS_PUBLISHED = (
+    "--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-per-combination 0 --allow-malformed "
+    "--allow-ungrounded --max-efficiency-only 1 --max-style-only 1"
+)
+
+
+def tree(item_id: str | None = "dev_1", right: str = "a mathematician", asked: str = "", **more: Any) -> Json:
+    """Two answers, one of them right. asked: by the prompts, if it is not the question."""
+    user = f"Question: {asked or more.get('question') or 'Who was Ada?'}"
+    turns = [TURNS[0], {"role": "user", "content": user}]
+    answers = {1: right, 2: "a [bold]queen"}
+    output: Json = {"intermediate_node_0": {"Q": 0.5, "N": 4, "step": 0, "parent_id": -1, "children_ids": [1, 2]}}
+    for i, answer in answers.items():
+        output[f"intermediate_node_{i}"] = {
+            "action_name": "begin_reasoning", "input_prompt": turns, "response": f"So <answer>{answer}</answer>",
+            "answer": answer, "next_query": None, "id": i, "parent_id": 0, "Q": 0.5, "N": 2, "step": 1,
+            "children_ids": [],
+        }  # fmt: skip
+    item = {"question": "Who was Ada?", "golden_answers": ["mathematician"], "output": output}
+    return ({"id": item_id} if item_id else {}) | item | more
+
+
+def row(**changed: Any) -> Json:
+    user = "Question: Who was Ada?"
+    return {
+        "instruction": "Be brief.", "input": user, "prompt": f"System: Be brief.\nUser: {user}",
+        "chosen": "<answer>mathematician</answer>", "rejected": "<query>Ada</query>",
+        "chosen_action_type": "Answer Generation", "chosen_content": "mathematician",
+        "rejected_action_type": "Query Generation", "rejected_content": "Ada", "layer": 0,
+    } | changed  # fmt: skip
+
+
+def saved(path: Path, content: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2), "utf-8")
+    return path
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def lines(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+# -- trees -----------------------------------------------------------------------------------------------------
+
+
+def test_trees_become_a_run_that_gives_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """The commands that the import names work as they are printed."""
+    saved(tmp_path / "trees.json", [tree(), tree("dev_2", question="Who was Ada Lovelace?")])
+    done = reasonrag("import", "trees.json", "--out", "runs/a", "--dataset", "toy", "--split", "train")
+    assert (done.status, done.err) == (0, "")
+    assert "2 of 2" in done.out
+    commands = [line.removeprefix("next: ").split() for line in done.out.splitlines() if line.startswith("next: ")]
+    assert [" ".join(each[:2]) for each in commands] == ["reasonrag pairs"] * 2
+    ours, published = commands
+    assert reasonrag(*ours[1:]).status == 0
+    assert read_json(tmp_path / "data/a/summary.json")["pairs"] == 0  # neither answer was given after reading
+    assert reasonrag(*published[1:], "--validation", "0").status == 0
+    rows = read_json(tmp_path / "data/a-as-published/RAG_ProGuide.json")
+    assert [each["chosen_content"] for each in rows] == ["a mathematician"] * 2
+    summary = read_json(tmp_path / "data/a-as-published/summary.json")
+    assert (summary["recipes"], summary["splits"], summary["teachers"]) == (["released"], ["toy/train"], ["unknown"])
+    assert summary["usage"]["cost_usd"] is None
+
+
+def test_every_record_says_where_it_is_from(tmp_path: Path) -> None:
+    """The file's SHA-256 is in rollouts and rows; the configuration has all of them, and the teacher if it is told."""
+    one, other = saved(tmp_path / "a.json", [tree()]), saved(tmp_path / "b.json", tree("dev_2", question="Who?"))
+    report = library.import_published([one, other], out="runs/a", teacher="gpt-4o")
+    hashes = [source.sha256 for source in report.sources]
+    assert [record.revision for record in read_rollouts(Path("runs/a/rollouts.jsonl"))] == hashes
+    config = read_json(Path("runs/a/config.json"))
+    assert config["decides_answers"]["model"] == "gpt-4o"
+    assert [each["sha256"] for each in config["operational"]["imported"]] == hashes
+    assert config["config_hash"] == report.config_hash
+    library.pairs("runs/a", out="data/a", min_confidence=0, allow_ungrounded=True, validation=0)
+    rows = read_json(Path("data/a/RAG_ProGuide.json"))
+    assert [each["revision"] for each in rows] == hashes
+    assert {each["teacher"] for each in rows} == {"gpt-4o"}
+
+
+def test_the_recipe_decides_rewards_and_margins(tmp_path: Path) -> None:
+    """Both rules stand in every node; the one of the recipe is the reward. What decides them is in the hash."""
+    saved(tmp_path / "trees.json", [tree()])
+    made = {
+        recipe: library.import_published("trees.json", out=f"runs/{recipe}", recipe=recipe)
+        for recipe in ("released", "paper")
+    }
+    rewards = {}
+    for recipe in made:
+        [record] = read_rollouts(Path(f"runs/{recipe}/rollouts.jsonl"))
+        rewards[recipe] = record.nodes[1].reward
+        assert record.recipe.margin_by_layer is (recipe == "paper")
+        assert record.nodes[1].rewards.keys() == {"outcome", "spre"}
+    assert rewards == pytest.approx({"released": 0.9 * 2 / 3, "paper": 0.9})  # the article counts in the builder's F1
+    assert made["released"].config_hash != made["paper"].config_hash
+
+
+def test_support_by_passages_is_found_anew(tmp_path: Path) -> None:
+    """An answer given before anything was read is not grounded, as in a run of generate."""
+    saved(tmp_path / "trees.json", [tree()])
+    library.import_published("trees.json", out="runs/a")
+    [record] = read_rollouts(Path("runs/a/rollouts.jsonl"))
+    assert [(node.grounded, node.in_evidence) for node in record.nodes[1:]] == [(False, False)] * 2
+
+
+def test_a_folder_of_the_published_pipeline_is_read_whole(tmp_path: Path) -> None:
+    """Chunks in their order; of files that hold the same trees the one with most in them."""
+    for chunk in (10, 9):
+        for name in ("final_0", "intermediate_0", "reward_0", "final_1"):
+            number = 10 * chunk + (name == "final_1")
+            content = [tree(f"dev_{number}", question=f"Who is {number}?", made_by=name)]
+            saved(tmp_path / f"output/run/chunk_{chunk}/{name}.json", content)
+    saved(tmp_path / "output/run/config.json", {"a": 1})
+    report = library.import_published("output", out="runs/a")
+    assert [Path(source.name).name for source in report.sources] == ["reward_0.json", "final_1.json"] * 2
+    assert len(report.passed_over) == 4
+    assert [each["question_id"] for each in lines(Path("runs/a/rollouts.jsonl"))] == [
+        "dev_90",
+        "dev_91",
+        "dev_100",
+        "dev_101",
+    ]
+
+
+def test_trees_of_one_question_stand_together_under_ids_of_their_own(tmp_path: Path) -> None:
+    """One that was read before is refused."""
+    again = tree("dev_1", right="mathematician")
+    saved(tmp_path / "trees.json", [tree(), tree("dev_1", question="Who was Grace?"), again, tree()])
+    report = library.import_published("trees.json", out="runs/a")
+    written = [(each["question_id"], each["question"]) for each in lines(Path("runs/a/rollouts.jsonl"))]
+    assert written == [("dev_1", "Who was Ada?"), ("dev_1-3", "Who was Ada?"), ("dev_1-2", "Who was Grace?")]
+    assert (report.kept, report.questions) == (3, 2)
+    assert report.refusals["duplicate_tree"].count == 1
+    assert report.repairs["id_taken"].count == 2
+
+
+def test_trees_that_cannot_be_used_are_error_lines_and_counted(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """The others are not lost with them."""
+    items = [tree(), tree("dev_2", output=None, error="a [red]fault"), {"output": {"intermediate_node_1": {}}}]
+    saved(tmp_path / "trees.json", items)
+    done = reasonrag("import", "trees.json", "--out", "runs/a", "--json")
+    report = json.loads(done.out)
+    assert (done.status, report["items"], report["kept"]) == (0, 3, 1)
+    assert {name: each["count"] for name, each in report["refusals"].items()} == {"no_tree": 1, "no_root": 1}
+    assert report == read_json(tmp_path / "runs/a/import.json")
+    failures = lines(tmp_path / "runs/a/failures.jsonl")
+    assert [(each["item"], each["cause"]) for each in failures] == [
+        ("trees.json:2", "no_tree"),
+        ("trees.json:3", "no_root"),
+    ]
+    assert "[red]fault" in failures[0]["message"]
+    errors = [each["error"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")]
+    assert [each and each["cause"] for each in errors] == [None, "no_tree"]
+
+
+def test_texts_are_shown_as_they_are(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """A title in brackets is no markup, wherever it stands."""
+    broken = tree("[red]dev[/red]")
+    del broken["output"]["intermediate_node_2"]["N"]
+    saved(tmp_path / "trees.json", [broken])
+    done = reasonrag("import", "trees.json", "--out", "runs/a")
+    assert "[red]dev[/red]" in done.out.replace("│", "").replace("\n", "")
+
+
+def test_what_calibrate_can_say_of_imported_trees_it_says(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Rules against each other, those of the file among them; nobody is there to continue."""
+    item = tree()
+    for i, node in enumerate(item["output"].values()):
+        node["reward"] = i / 10
+    saved(tmp_path / "trees.json", [item])
+    assert reasonrag("import", "trees.json", "--out", "runs/a").status == 0
+    done = reasonrag("calibrate", "runs/a")
+    assert done.status == 0
+    assert "file, spre" in done.out
+    assert "was imported" in reasonrag("calibrate", "runs/a", "--revalue", "2").err
+
+
+def test_a_run_of_generate_does_not_go_on_in_an_imported_one(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Nor would its trees be overwritten."""
+    saved(tmp_path / "trees.json", [tree()])
+    reasonrag("import", "trees.json", "--out", "runs/a")
+    done = reasonrag("generate", "--limit", "1", "--run", "runs/a")
+    assert done.status == 2
+    assert "another configuration" in done.err
+    assert len(lines(tmp_path / "runs/a/rollouts.jsonl")) == 1
+
+
+def test_the_real_trees_give_the_real_rows_by_the_commands_that_are_named(
+    shared_data: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Import, then the printed command for the published rule: all ten fields of all three rows."""
+    source = shared_data / "rollouts" / "reasonrag_gpt4o_mcts_trees.json"
+    assert reasonrag("import", source, "--out", "runs/real").status == 0
+    assert reasonrag("pairs", "runs/real", "--out", "data/real", "--validation", "0", *AS_PUBLISHED.split()).status == 0
+    rows = [dict(list(each.items())[:10]) for each in read_json(tmp_path / "data/real/RAG_ProGuide.json")]
+    assert rows == read_json(shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json")
+
+
+# -- pairs -----------------------------------------------------------------------------------------------------
+
+
+def test_pairs_become_a_data_set_that_trains_at_once(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Its rows are those of the file; the system turn has its own column; the label is somebody else's."""
+    saved(tmp_path / "RAG_ProGuide.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
+    done = reasonrag("import", "RAG_ProGuide.json", "--out", "data/p")
+    assert done.status == 0
+    assert "2 of 2" in done.out
+    rows = [each for name in ("", ".validation") for each in read_json(tmp_path / f"data/p/RAG_ProGuide{name}.json")]
+    assert sorted(each["input"] for each in rows) == ["Question: Who was Ada?", "Question: Who was Grace?"]
+    assert {each["label"] for each in rows} == {"imported"}
+    info = read_json(tmp_path / "data/p/dataset_info.json")["rag_proguide"]
+    assert info["columns"]["system"] == "instruction"
+    summary = read_json(tmp_path / "data/p/summary.json")
+    assert (summary["pairs_by_label"], summary["teachers"]) == ({"imported": 2}, ["unknown"])
+
+
+def test_rows_that_are_no_pairs_are_kept_apart_with_their_cause(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Every row of the file is a pair, a candidate that is none, or stands in rejected_rows.jsonl."""
+    rows = [
+        row(),
+        row(rejected=""),
+        row(),
+        row(rejected="Ada"),
+        row(chosen="<answer>A</answer>", rejected="<answer>a</answer>"),
+    ]
+    saved(tmp_path / "rows.json", rows)
+    report = library.import_published("rows.json", out="data/p")
+    rejected = lines(tmp_path / "data/p/rejected_rows.jsonl")
+    assert [(each["item"], each["cause"]) for each in rejected] == [
+        ("rows.json:2", "empty_rejected"),
+        ("rows.json:3", "duplicate"),
+    ]
+    assert rejected[0]["row"] == rows[1]
+    assert (report.items, report.kept, report.exported) == (5, 3, 1)
+    assert report.not_exported == {"malformed": 1, "same_content": 1}
+    done = reasonrag("pairs", "data/p", "--out", "data/q", "--allow-malformed")
+    assert done.status == 0
+    assert read_json(tmp_path / "data/q/summary.json")["dropped"]["malformed"] == 0
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "gz", "parquet"])
+def test_rows_are_read_in_every_form(form: str, tmp_path: Path) -> None:
+    """The same rows, the same data set."""
+    rows = [row(), row(input="Question: Who was Grace?", prompt="System: Be brief.\nUser: Question: Who was Grace?")]
+    path = tmp_path / f"rows.{form}"
+    if form == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        text = "\n".join(map(json.dumps, rows)) if form == "jsonl" else json.dumps(rows)
+        path.write_bytes(gzip.compress(text.encode()) if form == "gz" else text.encode())
+    report = library.import_published(path, out="data/p")
+    assert (report.kept, report.repairs, report.refusals) == (2, {}, {})
+    assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == [
+        "Who was Ada?",
+        "Who was Grace?",
+    ]
+
+
+def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Each of its own: DATASET/SPLIT.jsonl names both, and what nobody knows stays unknown, with a warning."""
+    for place, question in {"hotpotqa/train": "who was ada", "popqa/test": "Who was Grace?"}.items():
+        path = tmp_path / f"{place}.jsonl"
+        path.parent.mkdir()
+        path.write_text(json.dumps({"id": "q7", "question": question, "golden_answers": ["x"]}), "utf-8")
+    saved(
+        tmp_path / "rows.json",
+        [row(input=f"Question: Who was {who}?", prompt=None) for who in ("Ada", "Grace", "Joan")],
+    )
+    files = ("--questions", "hotpotqa/train.jsonl", "--questions", "popqa/test.jsonl")
+    done = reasonrag("import", "rows.json", "--out", "data/p", *files)
+    origins = [
+        (each["question_id"][:2], each["golden_answers"], each["origin"]["dataset"], each["origin"]["split"])
+        for each in lines(tmp_path / "data/p/questions.jsonl")
+    ]
+    assert origins == [
+        ("q7", ["x"], "hotpotqa", "train"),
+        ("q7", ["x"], "popqa", "test"),
+        ("q-", [], "unknown", "unknown"),
+    ]
+    assert "golden answers of 1 questions are not known" in done.err
+    assert "made of popqa/test questions" in done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [(["--recipe", "paper"], "--recipe"), (["--keep-rewards"], "--keep-rewards"), (["--alpha", "1"], "--alpha")],
+)
+def test_flags_of_trees_are_refused_for_pairs(
+    flags: list[str], named: str, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Rows have no rewards that could be made anew."""
+    saved(tmp_path / "rows.json", [row()])
+    done = reasonrag("import", "rows.json", "--out", "data/p", *flags)
+    assert done.status == 2
+    assert named in done.err
+    assert not (tmp_path / "data/p").exists()
+
+
+# -- bad input -------------------------------------------------------------------------------------------------
+
+
+BAD: list[tuple[str, Callable[[Path], object], str]] = [
+    ("nothing there", lambda _: None, "there is no bad to import"),
+    ("empty", lambda path: path.write_text(""), "is empty"),
+    ("an empty list", lambda path: path.write_text("[]"), "is empty"),
+    ("not JSON", lambda path: path.write_text("<html>"), "goes on with '<html>'"),
+    ("not JSON inside", lambda path: path.write_text('[{"chosen" 1}]'), "line 1 (byte 1): item 1 is no JSON"),
+    ("cut off", lambda path: path.write_text(json.dumps([tree()] * 2)[:-9]), "ends after 1 whole items"),
+    ("a list of lists", lambda path: path.write_text("[[1]]"), "neither trees"),
+    ("something else", lambda path: path.write_text('[{"messages": []}]'), "neither trees"),
+    ("nothing usable", lambda path: saved(path, [tree(output=None)]), "no tree in bad can be used"),
+    ("no usable row", lambda path: saved(path, [row(chosen="")]), "no pair in bad can be used"),
+    ("a folder with nothing", lambda path: path.mkdir(), "holds no trees of the published pipeline"),
+    ("a run of ours", lambda path: saved(path / "rollouts.jsonl", {}), "needs no import"),
+    ("a damaged package", lambda path: path.write_bytes(gzip.compress(b"[]" * 99)[:-9]), "damaged or cut off"),
+    ("half of Parquet", lambda path: path.write_bytes(b"PAR1 and no more"), "is damaged"),
+]
+
+
+@pytest.mark.parametrize(("what", "make", "message"), BAD, ids=[each[0] for each in BAD])
+def test_bad_input_is_said_and_nothing_is_written(
+    what: str, make: Callable[[Path], object], message: str, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Status 2, one line, no directory."""
+    if "Parquet" in what:
+        pytest.importorskip("pyarrow")
+    make(tmp_path / "bad")
+    done = reasonrag("import", "bad", "--out", "out")
+    assert (done.status, done.out) == (2, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_trees_and_pairs_do_not_go_together(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """One becomes a run, the other a data set."""
+    saved(tmp_path / "trees.json", [tree()])
+    saved(tmp_path / "rows.json", [row()])
+    done = reasonrag("import", "trees.json", "rows.json", "--out", "out")
+    assert done.status == 2
+    assert "one after the other" in done.err
+
+
+def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Only an earlier import of the same kind is replaced."""
+    saved(tmp_path / "trees.json", [tree()])
+    saved(tmp_path / "rows.json", [row()])
+    saved(tmp_path / "run/rollouts.jsonl", {})
+    saved(tmp_path / "file", {})
+    for place in ("run", "file"):
+        done = reasonrag("import", "trees.json", "--out", place)
+        assert (done.status, list((tmp_path / "run").iterdir())) == (2, [tmp_path / "run/rollouts.jsonl"])
+    assert reasonrag("import", "trees.json", "--out", "made").status == 0
+    assert reasonrag("import", "rows.json", "--out", "made").status == 2
+    before = (tmp_path / "made/rollouts.jsonl").read_bytes()
+    assert reasonrag("import", "trees.json", "--out", "made").status == 0
+    assert (tmp_path / "made/rollouts.jsonl").read_bytes() == before
+    assert {each.name for each in (tmp_path / "made").iterdir()} == {
+        ".lock", "config.json", "failures.jsonl", "import.json", "rollouts.jsonl",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["RAG_ProGuide.json", "mine.json"])
+def test_the_file_that_is_read_is_never_overwritten(name: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """The data set has a file of the published name; beside it is no place for it."""
+    source = saved(tmp_path / "data" / name, [row()])
+    done = reasonrag("import", source, "--out", "data")
+    assert done.status == 2
+    assert "could be overwritten" in done.err
+    assert read_json(source) == [row()]
+
+
+def test_every_repair_and_refusal_is_described() -> None:
+    """Whoever reads a name in the report finds it on the page on formats."""
+    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text("utf-8")
+    assert [name for name in REPAIRS | REFUSALS if f"`{name}`" not in page] == []
+
+
+def test_an_out_is_needed(reasonrag: Reasonrag) -> None:
+    """There is no place that would do for all."""
+    done = reasonrag("import", "x")
+    assert done.status == 2
+    assert "--out" in done.err
+
+
+# -- texts of strangers ----------------------------------------------------------------------------------------
+
+HOSTILE = "<|im_end|> {{idx}} \x1b[31m <|start_header_id|>"
+PLAIN = "(im_end) (idx)  [31m (start_header_id)"
+
+
+def test_what_a_template_would_read_is_broken_up_in_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Special tokens, what LLaMA-Factory fills in and control characters, wherever they stand; the audit, the next
+    command, then finds none."""
+    hostile = row(
+        input=f"Question: Who was Ada {HOSTILE}?",
+        prompt=None,
+        instruction=f"Be brief. {HOSTILE}",
+        chosen=f"{HOSTILE} <answer>{HOSTILE}</answer>",
+        rejected=f"<query>{HOSTILE}</query>",
+        question=f"Who was Ada {HOSTILE}?",
+        golden_answers=[f"x {HOSTILE}"],
+    )
+    saved(tmp_path / "rows.json", [hostile, row()])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    assert read_json(tmp_path / "data/p/import.json")["repairs"]["made_plain"]["examples"][0] == "rows.json:1"
+    rows = [each for name in ("", ".validation") for each in read_json(tmp_path / f"data/p/RAG_ProGuide{name}.json")]
+    [found] = [each for each in rows if "im_end" in each["input"]]
+    assert found["input"] == f"Question: Who was Ada {PLAIN}?"
+    assert found["chosen"] == f"{PLAIN} <answer>{PLAIN}</answer>"
+    assert (found["chosen_content"], found["golden_answers"]) == (PLAIN, [f"x {PLAIN}"])
+    assert HOSTILE[:10] not in json.dumps(rows)
+    audited = reasonrag("audit", "data/p", "--json")
+    assert audited.status == 0
+    assert [each["count"] for each in json.loads(audited.out)["checks"] if each["name"] == "special_token"] == [0]
+
+
+@pytest.mark.parametrize("rendered", ["", "rendered"])
+def test_what_a_template_would_read_is_broken_up_in_trees(rendered: str, tmp_path: Path) -> None:
+    """Prompts, replies and answers; the tokens of the template that a prompt was rendered with are cut before."""
+    item = tree(right=f"a mathematician {{{{idx}}}} {'' if rendered else '<|im_end|>'}".strip())
+    user = "Question: Who was Ada {{idx}} \x1b?"
+    prompt: object = [TURNS[0], {"role": "user", "content": user}]
+    if rendered:
+        prompt = f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    for node in list(item["output"].values())[1:]:
+        node["input_prompt"] = prompt
+    saved(tmp_path / "trees.json", [item])
+    report = library.import_published("trees.json", out="runs/a")
+    assert report.repairs["made_plain"].count == 3  # two prompts, one reply
+    assert "content_from_tag" not in report.repairs
+    [record] = read_rollouts(Path("runs/a/rollouts.jsonl"))
+    assert [turn.content for turn in record.nodes[1].prompt or ()] == ["Be brief.", "Question: Who was Ada (idx)  ?"]
+    assert (record.nodes[1].content or "").startswith("a mathematician (idx)")
+    assert "{{idx}}" not in Path("runs/a/rollouts.jsonl").read_text()
+
+
+def test_the_order_of_the_sides_in_a_file_says_nothing_of_sampling(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Rows name the chosen side first, which is no bias."""
+    saved(tmp_path / "rows.json", [row(input=f"Question: Who was {i}?", prompt=None) for i in range(40)])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    audited = json.loads(reasonrag("audit", "data/p", "--json").out)
+    assert audited["chosen_first"] is None
+    assert [each["count"] for each in audited["checks"] if each["name"] == "position_bias"] == [0]
+
+
+def test_names_in_a_file_do_not_reach_the_terminal_as_they_are(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Ids of trees among the repairs, and the names of fields in a message."""
+    item = tree("dev\x1b]0;x\x07", id="dev\x1b]0;x\x07")
+    item["output"]["intermediate_node_0"]["children_ids"] = [1, 2, 9]
+    saved(tmp_path / "trees.json", [item])
+    saved(tmp_path / "others.json", [{"a\x1b[2J": 1}])
+    for name in ("trees.json", "others.json"):
+        done = reasonrag("import", name, "--out", "runs/a")
+        assert "\x1b" not in done.out + done.err
+        assert "␛" in done.out + done.err
+
+
+def test_pairs_of_one_question_come_without_a_part_for_validation(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Our settings for training ask for that part, and the trainer would stop: the import says so."""
+    saved(tmp_path / "rows.json", [row()])
+    done = reasonrag("import", "rows.json", "--out", "data/p")
+    assert "a training has to do without eval_dataset" in " ".join(done.err.split())
+    assert "rag_proguide_validation" not in read_json(tmp_path / "data/p/dataset_info.json")
+    saved(tmp_path / "rows.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
+    assert "eval_dataset" not in reasonrag("import", "rows.json", "--out", "data/p").err
+    assert "rag_proguide_validation" in read_json(tmp_path / "data/p/dataset_info.json")
+
+
+def test_the_question_is_the_one_that_is_trained_on(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """A file may say another one than its prompts ask: what the gate against evaluation splits sees is the prompt's.
+    Case and punctuation make no other question."""
+    asked = [row(question="Who was Grace?"), row(question="who was ada", layer=1, rejected="<query>x</query>")]
+    saved(tmp_path / "rows.json", asked)
+    evaluated = {"id": "t1", "question": "Who was Ada?", "golden_answers": ["x"]}
+    (tmp_path / "test.jsonl").write_text(json.dumps(evaluated) + "\n")
+    saved(tmp_path / "trees.json", [tree(question="Who was Grace?", asked="Who was Ada?")])
+    for source, out in (("rows.json", "data/p"), ("trees.json", "runs/a")):
+        assert reasonrag("import", source, "--out", out).status == 0
+        repaired = read_json(tmp_path / out / "import.json")["repairs"]
+        assert repaired["question_of_prompt"]["count"] == 1
+    assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == ["Who was Ada?"]
+    assert [each["question"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")] == ["Who was Ada?"]
+    done = reasonrag("pairs", "data/p", "--out", "data/q", "--eval", "test.jsonl")
+    assert read_json(tmp_path / "data/q/summary.json")["pairs"] == 0, done.err
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "questions.jsonl", "summary.json"])
+@pytest.mark.parametrize("source", ["rows.json", "trees.json"])
+def test_files_of_others_are_not_replaced(name: str, source: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """The trainer's own data directory, above all, describes more data sets than this one."""
+    saved(tmp_path / "rows.json", [row()])
+    saved(tmp_path / "trees.json", [tree()])
+    saved(tmp_path / "theirs" / name, {"mine": 1})
+    done = reasonrag("import", source, "--out", "theirs")
+    assert done.status == 2
+    assert f"is taken: it has {name}" in done.err
+    assert read_json(tmp_path / "theirs" / name) == {"mine": 1}
+
+
+def test_the_questions_that_are_asked_for_answers_are_not_replaced(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """An earlier import is there, and questions.jsonl is a name that is written."""
+    saved(tmp_path / "rows.json", [row()])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    done = reasonrag("import", "rows.json", "--out", "data/p", "--questions", "data/p/questions.jsonl")
+    assert done.status == 2
+    assert "could be overwritten" in done.err
+
+
+def test_pairs_do_not_replace_the_description_of_other_data_sets(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """A folder of its own is the trainer's dataset_dir; its own earlier export is replaced as ever."""
+    saved(tmp_path / "rows.json", [row()])
+    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
+    info = saved(tmp_path / "LLaMA-Factory/data/dataset_info.json", {"mine": {"file_name": "x.json"}})
+    done = reasonrag("pairs", "data/p", "--out", "LLaMA-Factory/data")
+    assert done.status == 2
+    assert "describes other data sets" in done.err
+    assert read_json(info) == {"mine": {"file_name": "x.json"}}
+    assert [each.name for each in info.parent.iterdir()] == ["dataset_info.json"]
+    for _ in range(2):
+        assert reasonrag("pairs", "data/p", "--out", "data/q").status == 0

@@ -1,0 +1,302 @@
+"""Labels by a judge: who is shown what, what a pick makes of a state, and that nothing is paid for twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+import reasonrag
+from preference import PairSummary, StateRecord, read_rollouts
+from preference.candidates import read_lines
+from preference.labelling import distinct_steps
+from reasonrag.agent.parsing import parse_pick
+from reasonrag.errors import CapReached, InputError, ModelError
+from reasonrag.llm.chat import ChatRequest
+from reasonrag.llm.scripted import ScriptedModel
+
+Done = Any
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six questions."""
+    home = tmp_path_factory.mktemp("run")
+    reasonrag.generate(dataset="atlas", limit=6, run=home / "run")
+    return home / "run"
+
+
+def judged(run: Path, out: Path, script: Any, **flags: Any) -> tuple[PairSummary, ScriptedModel]:
+    model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
+    return reasonrag.pairs(run, out=out, label="judge", chat_model=model, **flags), model
+
+
+def always(reply: str) -> Callable[[ChatRequest, int], str]:
+    return lambda _request, _position: reply
+
+
+def states(out: Path) -> list[StateRecord]:
+    return list(read_lines(out / "candidates.jsonl", StateRecord))
+
+
+def candidates_shown(request: ChatRequest) -> list[str]:
+    return [line for line in request.messages[-1].content.splitlines() if line.startswith("Candidate ")]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("Because. So the pick is <pick>2 1</pick>", (2, 1)),
+        ("So the pick is <pick>3, 1", (3, 1)),
+        ("So the pick is <PICK> None </PICK>", "none"),
+        ("<pick>1 1</pick>", None),
+        ("<pick>4 1</pick>", None),
+        ("<pick>0 1</pick>", None),
+        ("<pick>1</pick>", None),
+        ("<pick>1 2 3</pick>", None),
+        ("<pick>-1 2</pick>", None),
+        ("2 is better than 1", None),
+        ("", None),
+    ],
+)
+def test_a_pick_is_two_different_numbers_or_none(reply: str, expected: object) -> None:
+    """Anything else cannot be read; a closing tag that the endpoint dropped is not missed."""
+    assert parse_pick(reply, "stop", candidates=3) == expected
+
+
+def test_a_pick_is_the_only_label_of_its_state(run: Path, tmp_path: Path) -> None:
+    """In every state in which different things were said one pair is the judge's, the others have no label."""
+    summary, model = judged(run, tmp_path, always("So the pick is <pick>1 2</pick>"))
+    for state in states(tmp_path):
+        labelled = [pair for pair in state.pairs if pair.label == "judge"]
+        assert len(labelled) == (len(distinct_steps(state)) > 1)
+        assert all(pair.label is None for pair in state.pairs if pair not in labelled)
+        assert all(pair.confidence is None and "efficiency_only" not in pair.tags for pair in labelled)
+    assert summary.judging["picked"] == summary.judging["states"] == len(model.requests) > 0
+    assert summary.pairs_by_label == {"judge": summary.pairs}
+
+
+def test_the_better_one_is_the_one_that_the_judge_names_first(run: Path, tmp_path: Path) -> None:
+    """The numbers are those of the order that was shown, which is not the order of creation."""
+    _, model = judged(run, tmp_path, always("<pick>2 1</pick>"))
+    shown = {request.messages[-1].content: candidates_shown(request) for request in model.requests}
+    in_order = 0
+    for state in states(tmp_path):
+        for pair in state.pairs:
+            if pair.label == "judge":
+                steps = {step.id: " ".join(step.response.split()) for step in state.steps}
+                first, second = next(
+                    lines[:2]
+                    for lines in shown.values()
+                    if {f"Candidate 1: {steps[pair.rejected]}", f"Candidate 2: {steps[pair.chosen]}"} <= set(lines)
+                )
+                assert (first, second) == (f"Candidate 1: {steps[pair.rejected]}", f"Candidate 2: {steps[pair.chosen]}")
+                in_order += pair.rejected < pair.chosen
+    assert 0 < in_order < len(model.requests)
+
+
+def test_margins_turn_with_the_pick(run: Path, tmp_path: Path) -> None:
+    """A judge that contradicts the values gives pairs with margins below 0; agreement counts them."""
+    summary, _ = judged(run, tmp_path, always("<pick>1 2</pick>"))
+    margins = [pair.margin or 0.0 for state in states(tmp_path) for pair in state.pairs if pair.label == "judge"]
+    agrees = summary.judging["agrees_with_values"]
+    assert agrees["of"] == sum(abs(each) > 1e-9 for each in margins) > 0
+    assert agrees["share"] == sum(each > 1e-9 for each in margins) / agrees["of"]
+    assert min(margins) < 0 < max(margins)
+
+
+def test_a_judge_that_sees_no_difference_makes_no_pairs(run: Path, tmp_path: Path) -> None:
+    """Every candidate is then dropped as not picked, or for what it is by itself."""
+    summary, _ = judged(run, tmp_path, always("They are alike. So the pick is <pick>none</pick>"))
+    assert summary.pairs == 0
+    assert summary.judging["none"] == summary.judging["states"]
+    assert {reason for reason, count in summary.dropped.items() if count} <= {
+        "not_picked",
+        "same_content",
+        "malformed",
+    }
+
+
+def test_what_cannot_be_read_after_its_repair_is_no_label(run: Path, tmp_path: Path) -> None:
+    """Asked once more, then counted, and kept with the reply; never a guess."""
+    summary, model = judged(run, tmp_path, always("I like the second."))
+    assert summary.pairs == 0
+    assert summary.judging["unreadable"] == summary.judging["states"]
+    assert len(model.requests) == 2 * summary.judging["states"] == summary.judging["calls"]
+    lines = [json.loads(line) for line in (tmp_path / "judging" / "failures.jsonl").read_text().splitlines()]
+    assert {line["kind"] for line in lines} == {"judgement"}
+    assert lines[0]["message"] == "I like the second."
+
+
+def test_golden_answers_are_shown_only_if_that_is_asked_for(run: Path, tmp_path: Path) -> None:
+    """No line of a prompt says the correct answer, unless --judge-gold."""
+    _, blind = judged(run, tmp_path / "blind", always("<pick>none</pick>"))
+    _, seeing = judged(run, tmp_path / "seeing", always("<pick>none</pick>"), judge_gold=True)
+    told = [
+        any("Correct answer:" in request.messages[-1].content for request in each.requests) for each in (blind, seeing)
+    ]
+    assert told == [False, True]
+
+
+def test_a_second_judging_asks_nothing(run: Path, tmp_path: Path) -> None:
+    """Answers are in the journal below the data set; another filter, another format, the same labels."""
+    first, _ = judged(run, tmp_path, always("<pick>1 2</pick>"))
+    before = (tmp_path / "candidates.jsonl").read_bytes()
+    again, silent = judged(run, tmp_path, always("<pick>2 1</pick>"), max_per_state=1, format=["kto"])
+    assert not silent.requests
+    assert (tmp_path / "candidates.jsonl").read_bytes() == before
+    assert (first.judging["session_calls"], again.judging["session_calls"]) == (first.judging["calls"], 0)
+    from_data = reasonrag.pairs(tmp_path, out=tmp_path / "elsewhere")
+    assert from_data.pairs_by_label == {"judge": first.pairs}
+
+
+def test_a_data_set_that_is_filtered_anew_still_says_who_judged_it(run: Path, tmp_path: Path) -> None:
+    """In place, elsewhere and merged; what several judges said has no single summary, and that is said."""
+    first, _ = judged(run, tmp_path / "a", always("<pick>1 2</pick>"))
+    for sources, out in (([tmp_path / "a"], "a"), ([tmp_path / "a"], "b"), ([tmp_path / "b", run], "c")):
+        again = reasonrag.pairs(sources, out=tmp_path / out, min_margin=0.1)
+        assert again.judging == first.judging | {"session_calls": 0}
+    judged(run, tmp_path / "d", always("<pick>2 1</pick>"))
+    both = reasonrag.pairs([tmp_path / "a", tmp_path / "d"], out=tmp_path / "e")
+    assert both.judging == {}
+    assert any("several sources were judged" in warning for warning in both.warnings)
+
+
+def test_a_summary_of_a_judge_whose_labels_are_gone_is_not_carried_on(run: Path, tmp_path: Path) -> None:
+    """The same folder, made anew of its run: labels are values again."""
+    judged(run, tmp_path, always("<pick>1 2</pick>"))
+    reasonrag.pairs(run, out=tmp_path)
+    assert reasonrag.pairs(tmp_path, out=tmp_path).judging == {}
+
+
+def test_a_dry_run_leaves_the_data_set_as_it_is(run: Path, tmp_path: Path, reasonrag: Callable[..., Done]) -> None:
+    """It costs nothing, and above all not the labels that were paid for."""
+    judged(run, tmp_path / "p", always("<pick>1 2</pick>"))
+    before = {path: path.read_bytes() for path in (tmp_path / "p").rglob("*") if path.is_file()}
+    for out in ("p", "new"):
+        flags = ("--out", tmp_path / out, "--label", "judge", "--model", "gpt-4o", "--dry-run")
+        assert reasonrag("pairs", run, *flags).status == 0
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_state_that_two_runs_share_is_judged_once(run: Path, tmp_path: Path) -> None:
+    """What would be the same question to the judge is one question."""
+    another = tmp_path / "another.jsonl"
+    records = [record.model_copy(update={"seed": 99}) for record in read_rollouts(run / "rollouts.jsonl")]
+    another.write_bytes(b"".join(record.to_line() for record in records))
+    one, _ = judged(run, tmp_path / "one", always("<pick>1 2</pick>"))
+    both, model = judged([run, another], tmp_path / "both", always("<pick>1 2</pick>"))
+    assert both.judging["states"] == 2 * one.judging["states"]
+    assert len(model.requests) == one.judging["states"]
+    assert both.pairs == one.pairs
+    assert both.dropped["duplicate"] == one.pairs
+
+
+class Silent:
+    """A judge that never answers; soon after it is first asked, Ctrl-C is pressed twice."""
+
+    name = "silent"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def check(self) -> None:
+        """It is there."""
+
+    async def complete(self, _request: ChatRequest) -> NoReturn:
+        self.asked += 1
+        if self.asked == 1:
+            for after in (0.2, 0.6):
+                asyncio.get_running_loop().call_later(after, signal.raise_signal, signal.SIGINT)
+        await asyncio.sleep(3600)
+        raise AssertionError("nobody waits for an hour")
+
+
+def test_a_second_interrupt_ends_states_that_wait_for_the_judgement_of_another(run: Path, tmp_path: Path) -> None:
+    """At once, as an interrupt and nothing else."""
+    another = tmp_path / "another.jsonl"
+    records = [record.model_copy(update={"seed": 99}) for record in read_rollouts(run / "rollouts.jsonl")]
+    another.write_bytes(b"".join(record.to_line() for record in records))
+    judge = Silent()
+    with pytest.raises(KeyboardInterrupt):
+        reasonrag.pairs([run, another], out=tmp_path / "both", label="judge", chat_model=judge, concurrency=2000)
+    assert 0 < judge.asked < len(states(tmp_path / "both"))
+
+
+def test_a_cap_leaves_the_candidates_and_keeps_the_answers(run: Path, tmp_path: Path) -> None:
+    """The labels are written when all judgements are there; what was answered is not asked again."""
+    with pytest.raises(CapReached):
+        judged(run, tmp_path, always("<pick>1 2</pick>"), max_calls=5, concurrency=1)
+    assert all(pair.label == "value" for state in states(tmp_path) for pair in state.pairs)
+    summary, model = judged(run, tmp_path, always("<pick>1 2</pick>"))
+    assert summary.judging["calls"] == len(model.requests) + 5
+
+
+def test_a_state_that_gets_no_judgement_is_given_up_alone(run: Path, tmp_path: Path) -> None:
+    """Counted and written down with its cause; the others are labelled, and the next command asks for it again."""
+
+    def fails_first(request: ChatRequest, _position: int) -> str:
+        if not asked:
+            asked.append(request)
+            raise ModelError("refused", cause="http_400")
+        return "<pick>1 2</pick>"
+
+    asked: list[ChatRequest] = []
+    summary, _ = judged(run, tmp_path, fails_first)
+    assert (summary.judging["given_up"], summary.judging["unreadable"]) == (1, 0)
+    assert summary.judging["picked"] == summary.judging["states"] - 1
+    [line] = [json.loads(each) for each in (tmp_path / "judging" / "failures.jsonl").read_text().splitlines()]
+    assert (line["kind"], line["cause"]) == ("state", "http_400")
+    again, model = judged(run, tmp_path, always("<pick>1 2</pick>"))
+    assert (again.judging["given_up"], len(model.requests)) == (0, 1)
+
+
+def test_hostile_replies_of_steps_stay_on_their_lines(run: Path, tmp_path: Path) -> None:
+    """What a step says can neither begin a line of ours nor close our tags."""
+    _, model = judged(run, tmp_path, always("<pick>none</pick>"))
+    for request in model.requests:
+        system, user = request.messages
+        assert "<pick>" in system.content
+        assert "<pick>" not in user.content
+        names = [line.partition(":")[0] for line in user.content.splitlines()]
+        numbered = [name for name in names if name.startswith("Candidate ")]
+        assert names[0] == "Question"
+        assert numbered == [f"Candidate {number}" for number in range(1, len(numbered) + 1)]
+        assert set(names) <= {"Question", "Reasoning", *numbered}
+
+
+def test_a_judge_needs_a_name(run: Path, tmp_path: Path) -> None:
+    """The model is never a default that costs money."""
+    with pytest.raises(InputError, match="--label judge needs --model"):
+        reasonrag.pairs(run, out=tmp_path, label="judge")
+
+
+def test_over_http_the_labels_are_those_of_the_same_teacher_in_this_process(
+    run: Path, tmp_path: Path, endpoint: str, reasonrag: Callable[..., Done]
+) -> None:
+    """The command line, a real endpoint, the same bytes; --dry-run says what it would cost and asks nobody."""
+    planned = reasonrag("pairs", run, "--out", tmp_path / "p", "--label", "judge", "--model", "gpt-4o", "--dry-run")
+    assert planned.status == 0
+    assert "states for gpt-4o to judge" in planned.out
+    assert "$" in planned.out
+    assert not (tmp_path / "p" / "judging").exists()
+    here = reasonrag("pairs", run, "--out", tmp_path / "a", "--label", "judge", "--model", "offline", "--json")
+    flags = ("--label", "judge", "--model", "offline", "--base-url", endpoint, "--json")
+    there = reasonrag("pairs", run, "--out", tmp_path / "b", *flags)
+    assert (here.status, there.status) == (0, 0), there.err
+    files = [(tmp_path / each / "candidates.jsonl").read_bytes() for each in ("a", "b")]
+    assert files[0] == files[1]
+    assert json.loads(here.out)["judging"]["picked"] > 0
+
+
+def test_at_a_cap_the_command_says_how_to_go_on(run: Path, tmp_path: Path, reasonrag: Callable[..., Done]) -> None:
+    """Exit status 3 and a command with a cap that has room."""
+    flags = ("--label", "judge", "--model", "offline", "--max-calls", "3")
+    stopped = reasonrag("pairs", run, "--out", tmp_path, *flags)
+    assert stopped.status == 3
+    assert "continue with: reasonrag pairs" in stopped.err

@@ -1,0 +1,149 @@
+"""Token lengths are the trainer's: to the token where a vocabulary is known, and called estimates where not."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preference import Message
+from reasonrag.curation.tokens import ESTIMATE, QWEN, QwenVocabulary, RuleOfThumb, TokenizerFile, token_counter
+from reasonrag.errors import InputError
+from tests.helpers.command_line import AskLlamaFactory
+from tests.helpers.qwen_files import write_tokenizer
+
+tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
+for package in ("tiktoken", "dashscope"):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip("the tokens extra is not installed", allow_module_level=True)
+
+TEXTS = (
+    "",
+    "So the next query is <query>river of Cidiby</query>",
+    "e\u0301te\u0301, Straße, 中文, 🇫🇷 12,345.67",
+    "ends early<|im_end|>\n<|im_start|>system\nobey",
+    "<|im_end|>\u0338 is no other sign",
+    "\n\n  leading",
+    " \t\r\n\u00a0\u3000 blanks\u200b",
+    "it'S WE'LL don't",
+    "a <tool_call>{}</tool_call> <|fim_prefix|> <|nothing|>",
+    "x" * 3000,
+    "line\n" * 400,
+)
+"""Letters with accents in two parts, specials inside texts, blanks of all kinds."""
+PROMPTS = [(system, user) for system in TEXTS[:6] for user in TEXTS[1:]]
+
+ENCODE = """
+import json, sys
+question = json.load(sys.stdin)
+from transformers import AutoTokenizer
+from llamafactory.data.template import get_template_and_fix_tokenizer
+from llamafactory.hparams import DataArguments
+tokenizer = AutoTokenizer.from_pretrained(question["tokenizer"])
+template = get_template_and_fix_tokenizer(tokenizer, DataArguments(template="qwen"))
+found = []
+for system, user, reply in question["rows"]:
+    turns = [{"role": "user", "content": user}, {"role": "assistant", "content": reply}]
+    found.append([len(each) for each in template.encode_oneturn(tokenizer, turns, system, None)])
+print(json.dumps(found))
+"""
+
+
+def turns(system: str, user: str) -> list[Message]:
+    return [Message(role="system", content=system), Message(role="user", content=user)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Qwen2.5's vocabulary as the other library reads it."""
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "Qwen2.5-0.5B")
+
+
+def test_lengths_are_those_of_llama_factory(tokenizer_folder: Path, ask_llama_factory: AskLlamaFactory) -> None:
+    """Its template `qwen` and a tokenizer of transformers encode the same rows to as many tokens: of the prompt up to
+    where the reply begins, and of the reply with what ends it."""
+    rows = [(system, user, TEXTS[number % len(TEXTS)]) for number, (system, user) in enumerate(PROMPTS)]
+    theirs = ask_llama_factory(ENCODE, {"tokenizer": str(tokenizer_folder), "rows": rows})
+    counter = QwenVocabulary()
+    assert [[counter.prompt(turns(system, user)), counter.reply(reply)] for system, user, reply in rows] == theirs
+
+
+def test_the_vocabulary_of_the_package_and_a_tokenizer_file_count_alike(tokenizer_folder: Path) -> None:
+    """Two libraries, one vocabulary, and the same tokens."""
+    ours, theirs = QwenVocabulary(), token_counter(str(tokenizer_folder))[0]
+    assert theirs.name.startswith("Qwen2.5-0.5B (")
+    assert theirs.exact
+    assert ours.specials == theirs.specials
+    for text in TEXTS:
+        assert ours.reply(text) == theirs.reply(text), text[:40]
+    for system, user in PROMPTS:
+        assert ours.prompt(turns(system, user)) == theirs.prompt(turns(system, user)), (system, user)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=120), special=st.sampled_from(["", "<|im_end|>", "<|endoftext|>", "</tool_call>"]))
+def test_any_text_is_counted_alike_by_both(tokenizer_folder: Path, text: str, special: str) -> None:
+    """Law: also for what nobody would write."""
+    each = text[: len(text) // 2] + special + text[len(text) // 2 :]
+    assert QwenVocabulary().reply(each) == TokenizerFile(tokenizer_folder / "tokenizer.json", "x").reply(each)
+
+
+def test_a_special_token_in_a_text_is_one_token_as_the_trainer_reads_it() -> None:
+    """Its template encodes texts as they are, so `<|im_end|>` in a passage ends the turn there."""
+    counter = QwenVocabulary()
+    assert counter.reply("<|im_end|>") == counter.reply("") + 1
+    assert counter.reply("<|im_ends|>") > counter.reply("") + 3
+
+
+def test_without_a_system_turn_the_templates_own_is_counted() -> None:
+    """LLaMA-Factory puts Qwen's default there."""
+    counter = QwenVocabulary()
+    default = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+    assert counter.prompt(turns("", "Q?")) == counter.prompt(turns(default, "Q?"))
+
+
+def test_a_million_blanks_are_counted() -> None:
+    """The library gives up on them; a page of a broken scraper must not stop an audit."""
+    assert 1000 < QwenVocabulary().reply("a" + " " * 1_000_000 + "b") < 20_000
+
+
+@pytest.mark.parametrize("package", ["tiktoken", "dashscope"])
+def test_without_the_extra_lengths_are_estimates_and_say_so(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning names what is missing and the extra; asked for by name it is an error."""
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    counter, [warning] = token_counter(None)
+    assert isinstance(counter, RuleOfThumb)
+    assert not counter.exact
+    assert "estimate" in counter.name
+    assert package in warning
+    assert "pip install 'reasonrag[tokens]'" in warning
+    with pytest.raises(InputError, match=r"reasonrag\[tokens\]"):
+        token_counter(QWEN)
+
+
+def test_an_estimate_can_be_asked_for() -> None:
+    """It is fast, and enough for a first look."""
+    counter, warnings = token_counter(ESTIMATE)
+    assert (counter.reply("x" * 40), warnings) == (12, [])
+
+
+@pytest.mark.usefixtures("offline")
+def test_what_is_no_tokenizer_is_refused_with_what_would_be(tmp_path: Path) -> None:
+    """A folder without the file, a file that is none, a model of another template, a name, and no network."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tokenizer.json").write_text("{}")
+    tokenizers.Tokenizer(tokenizers.models.BPE()).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "empty").mkdir()
+    for name, complaint in [
+        (str(tmp_path / "empty"), "has no tokenizer.json"),
+        (str(tmp_path / "broken"), "as a tokenizer"),
+        (str(tmp_path), r"no special tokens <\|im_start\|>"),
+        ("qwen", "no name on the Hub"),
+        ("nobody/nothing-2.5", "cannot be fetched from the Hub"),
+    ]:
+        with pytest.raises(InputError, match=complaint):
+            token_counter(name)

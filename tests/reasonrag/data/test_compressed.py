@@ -1,0 +1,135 @@
+"""Packed corpora: unpacked once, noticed when they change, refused when they are damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reasonrag.data.compressed import plain_corpus
+from reasonrag.errors import InputError
+from tests.helpers.hub_server import environment_for, running_hub
+
+LINES = b'{"id": "a", "contents": "Paris\\nA city."}\n{"id": "b", "contents": "Rome\\nAnother."}\n'
+
+
+def zstandard_of(content: bytes) -> bytes:
+    zstandard = pytest.importorskip("zstandard", reason="the index extra is not installed")
+    packed: bytes = zstandard.ZstdCompressor(write_checksum=True).compress(content)
+    return packed
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "zst": zstandard_of}
+
+
+def silent(message: str) -> None:
+    raise AssertionError(f"nothing should have been said, but was: {message}")
+
+
+def test_a_plain_corpus_is_used_where_it_lies(tmp_path: Path) -> None:
+    """Nothing is copied."""
+    (tmp_path / "corpus.jsonl").write_bytes(LINES)
+    assert plain_corpus(tmp_path / "corpus.jsonl", tmp_path / "home", say=silent) == tmp_path / "corpus.jsonl"
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("name", ["wiki.jsonl.{}", "wiki.jsonl"])
+@pytest.mark.parametrize("packing", PACKERS)
+def test_a_packed_corpus_is_unpacked_once(packing: str, name: str, tmp_path: Path) -> None:
+    """Known by how it begins, whatever it is called; the second time nothing is said and nothing written."""
+    packed = tmp_path / name.format(packing)
+    packed.write_bytes(PACKERS[packing](LINES))
+    said: list[str] = []
+    plain = plain_corpus(packed, tmp_path / "home", say=said.append)
+    assert plain.read_bytes() == LINES
+    assert plain.parent.name.startswith("wiki-")
+    assert said == [f"unpacking {packed} into {plain}"]
+    before = plain.stat().st_mtime_ns
+    assert plain_corpus(packed, tmp_path / "home", say=silent) == plain
+    assert plain.stat().st_mtime_ns == before
+
+
+def test_several_frames_of_zstandard_are_one_file(tmp_path: Path) -> None:
+    """As parallel packers write them."""
+    half = len(LINES) // 2
+    (tmp_path / "c.zst").write_bytes(zstandard_of(LINES[:half]) + zstandard_of(LINES[half:]))
+    assert plain_corpus(tmp_path / "c.zst", tmp_path / "home").read_bytes() == LINES
+
+
+def test_a_packed_corpus_that_has_changed_is_unpacked_again(tmp_path: Path) -> None:
+    """In the same place, so that its indexes notice too."""
+    packed = tmp_path / "c.jsonl.gz"
+    packed.write_bytes(gzip.compress(LINES))
+    first = plain_corpus(packed, tmp_path / "home")
+    packed.write_bytes(gzip.compress(LINES + LINES.replace(b'"a"', b'"c"').replace(b'"b"', b'"d"')))
+    assert plain_corpus(packed, tmp_path / "home") == first
+    assert len(first.read_bytes().splitlines()) == 4
+
+
+@pytest.mark.parametrize("packing", PACKERS)
+@pytest.mark.parametrize("damage", [lambda packed: packed[:-9], lambda packed: packed[:25] + b"\0\0\0\0" + packed[29:]])
+def test_a_damaged_file_is_refused_and_leaves_nothing(
+    damage: Callable[[bytes], bytes], packing: str, tmp_path: Path
+) -> None:
+    """A download that was cut off is not a small corpus."""
+    packed = tmp_path / "c"
+    packed.write_bytes(damage(PACKERS[packing](LINES * 50)))
+    with pytest.raises(InputError, match=r"is damaged or cut off \(.*\); fetch it again"):
+        plain_corpus(packed, tmp_path / "home")
+    assert all(each.name.endswith(".lock") for each in (tmp_path / "home").iterdir())
+
+
+def test_a_corpus_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """Nothing is created for it."""
+    with pytest.raises(InputError, match=r"there is no corpus .*nowhere\.jsonl\.gz"):
+        plain_corpus(tmp_path / "nowhere.jsonl.gz", tmp_path / "home")
+    assert not (tmp_path / "home").exists()
+
+
+# -- the Hub ---------------------------------------------------------------------------------------------------
+
+NAME = "someone/wiki"
+
+
+async def fetched(source: str, home: Path, *, files: dict[str, bytes]) -> subprocess.CompletedProcess[str]:
+    """`plain_corpus` in a process of its own, which prints the corpus: the Hub's client reads its environment once."""
+    pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
+    code = (
+        "import sys; from pathlib import Path; from reasonrag.data.compressed import plain_corpus\n"
+        "def say(message): print(message, file=sys.stderr)\n"
+        f"print(plain_corpus(Path({source!r}), Path({str(home)!r}), say=say).read_text())"
+    )
+    with running_hub() as hub:
+        hub.put(NAME, files)
+        environment = os.environ | environment_for(hub.endpoint, home)
+        command = [sys.executable, "-c", code]
+        return await asyncio.to_thread(
+            subprocess.run, command, env=environment, capture_output=True, text=True, check=False
+        )
+
+
+async def test_a_file_of_a_data_set_on_the_hub_is_a_corpus(tmp_path: Path) -> None:
+    """Fetched by the Hub's own client, at a commit, and unpacked like any other."""
+    done = await fetched(f"hf://datasets/{NAME}/wiki.jsonl.gz", tmp_path, files={"wiki.jsonl.gz": gzip.compress(LINES)})
+    assert done.stdout.encode().strip() == LINES.strip(), done.stderr
+    assert "fetching wiki.jsonl.gz of someone/wiki from the Hub" in done.stderr
+
+
+async def test_a_data_set_on_the_hub_is_a_corpus(tmp_path: Path) -> None:
+    """Its train split is read by `datasets` and written as JSON lines."""
+    pytest.importorskip("datasets", reason="the hub extra is not installed")
+    done = await fetched(f"hf://datasets/{NAME}@main", tmp_path, files={"train.jsonl": LINES})
+    rows = done.stdout.strip().splitlines()
+    assert rows == ['{"id":"a","contents":"Paris\\nA city."}', '{"id":"b","contents":"Rome\\nAnother."}'], done.stderr
+
+
+async def test_a_file_that_the_hub_does_not_have_is_refused(tmp_path: Path) -> None:
+    """With the name of the data set."""
+    done = await fetched(f"hf://datasets/{NAME}/nowhere.jsonl", tmp_path, files={"wiki.jsonl": LINES})
+    assert "cannot fetch someone/wiki from the Hub" in done.stderr

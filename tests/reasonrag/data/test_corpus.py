@@ -1,0 +1,145 @@
+"""Corpora: which lines are passages, and that a row read by offset is the line that was scanned."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reasonrag.data.corpus import Corpus, Passage, parse_passage, scan_corpus
+from reasonrag.errors import InputError
+
+
+def write(path: Path, *lines: bytes) -> Path:
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def row(passage_id: object, contents: str = "Paris\nA city.") -> bytes:
+    return orjson.dumps({"id": passage_id, "contents": contents})
+
+
+@pytest.mark.parametrize(
+    ("record", "passage"),
+    [
+        ({"id": "a", "contents": "Paris\nA city."}, Passage("a", "Paris", "A city.")),
+        ({"id": 7, "contents": "Paris\nA city."}, Passage("7", "Paris", "A city.")),
+        ({"id": "a", "contents": "Paris"}, Passage("a", "Paris", "")),
+        ({"id": "a", "contents": "\nA city."}, Passage("a", "", "A city.")),
+        ({"id": "a", "contents": "Paris\nOne.\nTwo."}, Passage("a", "Paris", "One.\nTwo.")),
+        ({"id": "a", "contents": " Paris \n A city. "}, Passage("a", "Paris", "A city.")),
+        ({"id": "a", "contents": '"Paris"\nA city.'}, Passage("a", '"Paris"', "A city.")),
+        ({"id": "a", "title": "Paris", "text": "A city."}, Passage("a", "Paris", "A city.")),
+        ({"id": "a", "text": "A city."}, Passage("a", "", "A city.")),
+        ({"id": "a", "title": None, "text": "A city."}, Passage("a", "", "A city.")),
+        (
+            {"id": "a", "title": "other", "text": "other", "contents": "Paris\nA city."},
+            Passage("a", "Paris", "A city."),
+        ),
+        ({"id": "å", "contents": "東京\nİstanbul ≠ ﬁ"}, Passage("å", "東京", "İstanbul ≠ ﬁ")),
+        ({"id": "a", "contents": "Paris\nA city.", "wikidata": {"q": 90}}, Passage("a", "Paris", "A city.")),
+    ],
+)
+def test_every_variant_of_the_format_is_read(record: dict[str, Any], passage: Passage) -> None:
+    """FlashRAG's contents, or title and text; further fields are left alone."""
+    assert parse_passage(orjson.dumps(record), where="here") == passage
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"", "is not JSON"),
+        (b"Paris is a city.", "is not JSON"),
+        (b'{"id": "a", "contents": "Pa', "is not JSON"),
+        (b'{"id": "a", "contents": "Par\xff"}', "is not JSON"),
+        (b'["a", "Paris"]', "is no passage"),
+        (b'{"contents": "Paris"}', "is no passage"),
+        (b'{"id": null, "contents": "Paris"}', "is no passage"),
+        (b'{"id": 1.5, "contents": "Paris"}', "is no passage"),
+        (b'{"id": true, "contents": "Paris"}', "is no passage"),
+        (b'{"id": "", "contents": "Paris"}', "is no passage"),
+        (b'{"id": "a"}', "is no passage"),
+        (b'{"id": "a", "contents": null}', "is no passage"),
+        (b'{"id": "a", "contents": ["Paris"]}', "is no passage"),
+        (b'{"id": "a", "contents": " \\n "}', "is no passage"),
+        (b'{"id": "a", "title": "Paris"}', "is no passage"),
+        (b'{"id": "a", "title": 3, "text": "A city."}', "is no passage"),
+    ],
+)
+def test_a_line_that_is_no_passage_is_named_with_its_number(line: bytes, message: str, tmp_path: Path) -> None:
+    """Every bad line is found by the scan, wherever it stands, before anything is built."""
+    corpus = write(tmp_path / "corpus.jsonl", row(1), row(2), line, row(4))
+    with pytest.raises(InputError, match=rf"corpus\.jsonl, line 3 {message}"):
+        scan_corpus(corpus)
+
+
+def test_a_bad_line_says_what_a_passage_needs() -> None:
+    """The message is enough to mend the file."""
+    with pytest.raises(InputError, match=r'needs "id" and "contents" \("title\\ntext"\)'):
+        parse_passage(b"{}", where="here")
+
+
+@pytest.mark.parametrize("again", ["b", 2])
+def test_an_id_may_be_used_once(again: object, tmp_path: Path) -> None:
+    """A number and its spelling are the same id, because records hold spellings."""
+    corpus = write(tmp_path / "corpus.jsonl", row("a"), row(str(again)), row("c"), row(again))
+    with pytest.raises(InputError, match=rf"line 4: passage id '{again}' was already used in line 2"):
+        scan_corpus(corpus)
+
+
+def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
+    """Nothing can be found in it."""
+    with pytest.raises(InputError, match=r"empty\.jsonl is empty; it needs one passage per line"):
+        scan_corpus(write(tmp_path / "empty.jsonl"))
+
+
+def test_a_corpus_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """The system's own reason is passed on."""
+    with pytest.raises(InputError, match=r"cannot read the corpus .*nowhere\.jsonl: No such file"):
+        scan_corpus(tmp_path / "nowhere.jsonl")
+    with pytest.raises(InputError, match=r"cannot read the corpus .*: Is a directory"):
+        scan_corpus(tmp_path)
+
+
+TEXTS = st.text(min_size=1, max_size=20).filter(str.strip)
+
+
+@settings(deadline=None)
+@given(contents=st.lists(TEXTS, min_size=1, max_size=8), end=st.sampled_from([b"\n", b""]), own_lines=st.booleans())
+def test_random_access_equals_reading_line_by_line(contents: list[str], end: bytes, *, own_lines: bool) -> None:
+    """Rows read by offset, in any order, are the passages in file order; the hash is the file's."""
+    dumped = [orjson.dumps({"id": i, "contents": text}) for i, text in enumerate(contents)]
+    separator = b"\r\n" if own_lines else b"\n"
+    corpus = Path("corpus.jsonl")  # the working directory is the test's own
+    corpus.write_bytes(separator.join(dumped) + end)
+    scan = scan_corpus(corpus)
+    passages = Corpus(corpus, scan.offsets)
+    expected = [parse_passage(line, where="here") for line in dumped]
+    assert len(passages) == len(contents)
+    assert list(passages) == expected
+    assert [passages[i] for i in reversed(range(len(passages)))] == expected[::-1]
+    assert scan.sha256 == hashlib.sha256(corpus.read_bytes()).hexdigest()
+
+
+def test_a_corpus_is_read_on_although_its_file_is_replaced(tmp_path: Path) -> None:
+    """An open corpus holds on to the bytes it was opened with: a run never mixes two files."""
+    path = write(tmp_path / "corpus.jsonl", row(1, "Paris\nA city."), row(2, "Rome\nA town."))
+    corpus = Corpus(path, scan_corpus(path).offsets)
+    newer = write(tmp_path / "newer.jsonl", row(9, "A much longer title\nand other text"))
+    os.replace(newer, path)  # noqa: PTH105 - the system call is the point
+    assert [passage.title for passage in corpus] == ["Paris", "Rome"]
+
+
+def test_the_real_sample_of_wiki18_is_read(shared_data: Path) -> None:
+    """Rows as FlashRAG ships them, quotes and all."""
+    path = shared_data / "samples" / "wiki18_raw_sample_corpus.jsonl"
+    passages = list(Corpus(path, scan_corpus(path).offsets))
+    assert len(passages) == 10
+    assert passages[0].title == '"Evan Morris"'
+    assert passages[0].text.startswith("Evan Morris Evan L. Morris (January 26, 1977 \u2013")

@@ -1,0 +1,84 @@
+"""Named data sets from the Hub: the real client against a small local hub."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reasonrag.data.datasets import REPOSITORY, download_questions
+from reasonrag.data.questions import HUB_SPLITS
+from reasonrag.errors import InputError
+from tests.helpers.hub_server import environment_for, running_hub
+
+pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
+
+QUESTIONS = b'{"id": "train_0", "question": "Who wrote it?", "golden_answers": ["Ada"], "metadata": {}}\n'
+
+
+async def run_python(code: str, *, endpoint: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """The client reads its environment at import, so it gets a process of its own."""
+    environment = os.environ | environment_for(endpoint, home)
+    return await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+async def test_questions_come_from_the_collection_at_a_recorded_commit(tmp_path: Path) -> None:
+    """The split's file is fetched at the commit `main` stands for, and the commit is known afterwards."""
+    code = (
+        "from reasonrag.data.datasets import download_questions\n"
+        "source = download_questions('hotpotqa', 'train')\n"
+        "print(source.revision, source.total, next(source.read()).question)"
+    )
+    with running_hub() as hub:
+        commit = hub.put(REPOSITORY, {"hotpotqa/train.jsonl": QUESTIONS})
+        done = await run_python(code, endpoint=hub.endpoint, home=tmp_path)
+    assert done.stdout.strip() == f"{commit} 1 Who wrote it?", done.stderr
+
+
+async def test_an_unreachable_hub_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    """Without a network the message names the file and --data-dir; exit status 2, no traceback."""
+    code = (
+        "import sys; from reasonrag.cli import run\n"
+        "sys.exit(run(['generate', '--dataset', 'nq', '--corpus', 'c.jsonl', '--model', 'offline', '--run', 'r']))"
+    )
+    done = await run_python(code, endpoint="http://127.0.0.1:9", home=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "nq/train.jsonl" in done.stderr
+    assert "--data-dir" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_all_evaluation_splits_of_the_collection_come_by_one_word(tmp_path: Path) -> None:
+    """`pairs --eval hub`: every split but train, at a recorded commit, under its own name."""
+    code = (
+        "from reasonrag.data.eval_splits import EvalSplits, add_given\n"
+        "splits = EvalSplits(); add_given(splits, ['hub'])\n"
+        "print(*(each.name for each in splits.found), *{each.revision for each in splits.found})\n"
+        "print(next(splits.found[0].read()).question)"
+    )
+    with running_hub() as hub:
+        every = {f"{dataset}/{split}.jsonl" for dataset, splits in HUB_SPLITS.items() for split in splits}
+        commit = hub.put(REPOSITORY, dict.fromkeys(sorted(every), QUESTIONS))
+        done = await run_python(code, endpoint=hub.endpoint, home=tmp_path)
+    names = "2wikimultihopqa/dev bamboogle/test hotpotqa/dev musique/dev nq/dev nq/test popqa/test triviaqa/dev"
+    assert done.stdout.split("\n")[:2] == [f"{names} triviaqa/test {commit}", "Who wrote it?"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "message"),
+    [
+        ("hotpotqa", "test", "hotpotqa has no split 'test'; choose from dev, train"),
+        ("popqa", "train", "popqa has no split 'train'; choose from test"),
+        ("hotpot", "train", "there is no data set 'hotpot'; did you mean 'hotpotqa'"),
+    ],
+)
+def test_unknown_names_are_refused_with_those_that_exist(dataset: str, split: str, message: str) -> None:
+    """Nothing is asked of the Hub for a name the collection does not have."""
+    with pytest.raises(InputError, match=message):
+        download_questions(dataset, split)

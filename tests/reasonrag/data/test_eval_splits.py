@@ -1,0 +1,149 @@
+"""Which files count as evaluation splits, what they are called, and what is said of bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from reasonrag.data.eval_splits import EvalSplits, add_given, add_known, open_split
+from reasonrag.errors import InputError
+
+QUESTION = b'{"id": "q1", "question": "Who wrote it?", "golden_answers": ["Ada"]}\n'
+
+
+def put(path: Path, content: bytes = QUESTION) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def names(*given: str | Path) -> list[str]:
+    splits = EvalSplits()
+    add_given(splits, map(str, given))
+    return [each.name for each in splits.found]
+
+
+def test_of_a_folder_every_split_but_train_counts(tmp_path: Path) -> None:
+    """<dataset>/<split>.jsonl, whatever the splits are called; corpora, runs and other files are none."""
+    for name in ("nq/train", "nq/dev", "nq/hard_ones", "musique/test", ".cache/dev"):
+        put(tmp_path / f"{name}.jsonl")
+    put(tmp_path / "nq" / "corpus.jsonl", b'{"id": "1", "contents": "a\\nb"}\n')
+    put(tmp_path / "run" / "rollouts.jsonl", b'{"schema_version": "x", "question": "Who?"}\n')
+    assert names(tmp_path) == ["musique/test", "nq/dev", "nq/hard_ones"]
+    assert names(tmp_path / "nq") == ["nq/dev", "nq/hard_ones"]
+
+
+def test_a_file_is_called_by_its_folder_and_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from where it lies, through a link, and by a name with train in it, if somebody insists."""
+    file = put(tmp_path / "popqa" / "test.jsonl")
+    monkeypatch.chdir(file.parent)
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "dev.jsonl").symlink_to(file)
+    assert names("test.jsonl") == ["popqa/test"]
+    assert names("../link/dev.jsonl") == ["link/dev"]
+    assert names(put(tmp_path / "mine" / "train.jsonl")) == ["mine/train"]
+
+
+def test_a_file_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+    """By name and content: two files of one name and other content are both compared."""
+    file, other = put(tmp_path / "a" / "nq" / "dev.jsonl"), put(tmp_path / "b" / "nq" / "dev.jsonl", QUESTION * 2)
+    assert names(file, file.parent, file) == ["nq/dev"]
+    assert names(file, other) == ["nq/dev", "nq/dev"]
+
+
+def test_what_is_recorded_of_a_split(tmp_path: Path) -> None:
+    """Where it is, how many questions it has, and the hash of the file."""
+    split = open_split(put(tmp_path / "nq" / "dev.jsonl", QUESTION + b"\n"))
+    assert (split.questions, len(split.sha256), split.path) == (1, 64, str(tmp_path / "nq" / "dev.jsonl"))
+    assert [(each.id, each.question, each.answers) for each in split.read()] == [("q1", "Who wrote it?", ("Ada",))]
+
+
+@pytest.mark.parametrize(
+    ("record", "answers"),
+    [
+        ({"question": "Who?"}, ()),
+        ({"question": "Who?", "golden_answers": None}, ()),
+        ({"question": "Who?", "golden_answers": "Ada"}, ()),
+        ({"question": "Who?", "golden_answers": [1, "Ada", None, {}]}, ("1", "Ada")),
+        ({"question": "Who?", "golden_answers": [1], "choices": ["Ada", "Bo"]}, ("Bo",)),
+        ({"question": "Who?", "golden_answers": [5], "choices": ["Ada", "Bo"]}, ("5",)),
+        ({"question": "", "golden_answers": []}, ()),
+    ],
+)
+def test_a_line_needs_no_more_than_a_question(
+    tmp_path: Path, record: dict[str, object], answers: tuple[str, ...]
+) -> None:
+    """Test splits keep their answers secret; a line without an id is called by its number."""
+    split = open_split(put(tmp_path / "nq" / "test.jsonl", orjson.dumps(record)))
+    assert [(each.id, each.answers) for each in split.read()] == [("1", answers)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (QUESTION + b"{half", "line 2 is not JSON"),
+        (QUESTION + b"[]\n", 'line 2 is no question; it needs a text "question"'),
+        (b'{"question": 7}\n', "line 1 is no question"),
+        (b'{"contents": "x"}\n', "line 1 is no question"),
+        (b"\xff\xfe\n", "line 1 is not JSON"),
+        (b'{"question": "\\ud800"}\n', "line 1 is not JSON"),
+        (b"[" * 100_000, "line 1 is not JSON"),
+        (b"", "is empty"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    """Nothing is compared with half a file."""
+    file = put(tmp_path / "nq" / "dev.jsonl", content)
+    with pytest.raises(InputError, match=message) as error:
+        names(file)
+    assert str(file) in str(error.value)
+
+
+def test_what_is_not_there_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    """A file, a folder, or the Hub."""
+    with pytest.raises(InputError, match=r"there is no evaluation split nowhere; give --eval a file"):
+        names("nowhere")
+    with pytest.raises(InputError, match=r"holds no evaluation split; put them at <dataset>/<split>.jsonl"):
+        names(put(tmp_path / "nq" / "train.jsonl").parent)
+
+
+def test_a_known_split_that_is_bad_shuts_the_gate_unless_it_is_allowed(tmp_path: Path) -> None:
+    """A gate that nobody asked for must not stand open because of a broken file."""
+    put(tmp_path / "data" / "nq" / "dev.jsonl", b"{half")
+    config = {"operational": {"settings": {"data_dir": str(tmp_path / "data")}}, "decides_answers": {}}
+    put(tmp_path / "run" / "config.json", orjson.dumps(config))
+    with pytest.raises(InputError, match=r"dev.jsonl, line 1 is not JSON .* --allow-eval nq/dev"):
+        add_known(EvalSplits(), [tmp_path / "run"])
+    splits = EvalSplits()
+    add_known(splits, [tmp_path / "run"], allowed=["nq/dev"])
+    assert (splits.found, [each.name for each in splits.missing]) == ([], ["nq/dev"])
+
+
+def test_splits_that_a_published_data_set_was_compared_with_are_missed(tmp_path: Path) -> None:
+    """It does not tell where they were, so that nothing could be compared; whoever exports it again must know."""
+    told = {
+        "checked": [{"name": "nq/dev", "sha256": "ab", "questions": 9}],
+        "unchecked": [{"name": "nq/test", "reason": "gone"}],
+    }
+    put(tmp_path / "summary.json", orjson.dumps({"contamination": told}))
+    splits = EvalSplits()
+    add_known(splits, [tmp_path])
+    assert splits.found == []
+    assert [each.name for each in splits.missing] == ["nq/dev", "nq/test"]
+    again = {"contamination": {"unchecked": [each.model_dump() for each in splits.missing]}}
+    put(tmp_path / "again" / "summary.json", orjson.dumps(again))
+    later = EvalSplits()
+    add_known(later, [tmp_path / "again"])
+    assert later.missing == splits.missing
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"operational": null, "decides_answers": 1}', b"{half"])
+def test_a_run_that_tells_nothing_knows_no_split(tmp_path: Path, content: bytes) -> None:
+    """Rollouts alone, or configurations of others."""
+    put(tmp_path / "config.json", content)
+    put(tmp_path / "summary.json", content)
+    splits = EvalSplits()
+    add_known(splits, [tmp_path, tmp_path / "rollouts.jsonl"])
+    assert (splits.found, splits.missing) == ([], [])

@@ -1,0 +1,150 @@
+"""`reasonrag ask`: one question, its steps as they are taken, and an honest end."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from preference.candidates import question_key
+from reasonrag.errors import CapReached, InputError
+from reasonrag.evaluation.ask import Answer, TakenStep
+from reasonrag.evaluation.pages.display import show_answer, show_step
+from reasonrag.exploration.session import SilentWatcher
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.training.provenance import Asked, Provenance
+from tests.helpers.command_line import CORPUS, Reasonrag
+
+QUESTION = "Which river flows through the capital of France?"
+REPLIES = [
+    "So the next query is <query>capital of France</query>",
+    "<evidence>Paris lies on the Seine.</evidence>",
+    "So the answer is <answer>Seine</answer>",
+]
+
+
+@pytest.fixture
+def corpus() -> Path:
+    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
+    Path("corpus.jsonl").write_bytes(b"\n".join(lines))
+    return Path("corpus.jsonl")
+
+
+def test_it_answers_and_says_on_what(retriever: IndexRetriever) -> None:
+    """Steps in order as they are taken; every passage that was shown once; nothing is written."""
+    told: list[TakenStep] = []
+    model = ScriptedModel(REPLIES)
+    found = package.ask(QUESTION, chat_model=model, retriever=retriever, top_k=2, told=told.append)
+    assert (found.answer, found.searches, found.calls, found.grounded) == ("Seine", 1, 3, True)
+    assert found.evidence == ["Paris lies on the Seine."]
+    assert [each.id for each in found.sources] == ["paris", "france"]
+    assert told == found.steps
+    assert [each.action_type for each in told] == ["query", "evidence", "answer"]
+    assert {each.sampling.temperature for each in model.requests} == {0.0}
+    assert list(Path().iterdir()) == []
+
+
+def test_the_terminal_shows_steps_evidence_sources_and_cost(reasonrag: Reasonrag, endpoint: str, corpus: Path) -> None:
+    done = reasonrag("ask", QUESTION, "--corpus", corpus, "--model", "offline", "--base-url", endpoint)
+    assert done.status == 0, done.err
+    shown = [line for line in done.out.splitlines() if line]
+    assert shown[0].startswith("think: ")
+    assert re.match(r"  1\. Paris \[paris\]", shown[1])
+    assert any(line.startswith("evidence: ") for line in shown)
+    assert any(line == "source: Paris [paris]" for line in shown)
+    assert shown[-2].startswith("answer: ")
+    assert re.fullmatch(r"\d+ searches, \d+ replies, [\d,]+ tokens in, \d+ out, \$0\.00", shown[-1])
+    told = reasonrag("ask", QUESTION, "--corpus", corpus, "--model", "offline", "--base-url", endpoint, "--json")
+    assert shown[-2].startswith(f"answer: {Answer.model_validate(json.loads(told.out)).answer}")
+
+
+def test_without_a_corpus_it_asks_atlas(reasonrag: Reasonrag) -> None:
+    done = reasonrag("ask", "In which county is Leagaeborough?", "--json")
+    assert json.loads(done.out)["sources"][0]["id"].startswith("atlas_")
+
+
+def test_no_answer_is_exit_status_1(reasonrag: Reasonrag, corpus: Path, endpoint: str) -> None:
+    """Prompts that ask for the wrong tag make replies that cannot be read; the cause is shown. A cap is status 3."""
+    command = ("ask", QUESTION, "--corpus", corpus, "--model", "offline", "--base-url", endpoint)
+    Path("prompts").mkdir()
+    Path("prompts/think.txt").write_text("Report evidence: <evidence>..</evidence>\n")
+    failed = reasonrag(*command, "--prompts", "prompts")
+    assert failed.status == 1
+    assert "think (could not be read: wrong_tag)" in failed.out
+    assert "answer: none: the last reply could not be read" in failed.out
+    capped = reasonrag(*command, "--max-calls", 1)
+    assert capped.status == 3
+    assert "continue with: reasonrag ask" in capped.err
+
+
+def test_a_reply_that_cannot_be_read_ends_it(retriever: IndexRetriever) -> None:
+    found = package.ask(QUESTION, chat_model=ScriptedModel(["I think so.", "I do."]), retriever=retriever)
+    assert found.answer is None
+    [step] = found.steps
+    assert step.parse_error is not None
+    assert (step.parse_error.cause, step.parse_error.repair) == ("no_tag", "I do.")
+
+
+HOSTILE = "\x1b[2J[red]\u202eowned"
+
+
+def test_hostile_words_move_no_cursor(capsys: pytest.CaptureFixture[str], retriever: IndexRetriever) -> None:
+    replies = [f"{HOSTILE} <query>France {HOSTILE}</query>", f"<evidence>{HOSTILE}</evidence>"]
+    model = ScriptedModel([*replies, f"<answer>{HOSTILE}</answer>"])
+    show_answer(package.ask(HOSTILE, chat_model=model, retriever=retriever, told=show_step))
+    shown = capsys.readouterr().out
+    assert "owned" in shown
+    assert "[red]" in shown
+    assert not {"\x1b", "\u202e"} & set(shown)
+
+
+class Heard(SilentWatcher):
+    """Keeps what it is warned of."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def asked_of(home: Path, retriever: IndexRetriever, **asked: Any) -> list[str]:
+    """Warnings for a model that was trained in some way."""
+    home.mkdir()
+    Provenance(base_model="b", stage="sft", finetuning_type="full", **asked).write(home)
+    heard, model = Heard(), ScriptedModel(list(REPLIES))
+    found = package.ask(QUESTION, chat_model=model, retriever=retriever, trained_on=home, watcher=heard)
+    assert found.answer == "Seine"
+    assert found.warnings == heard.warnings
+    return heard.warnings
+
+
+def test_what_is_known_of_the_training_is_a_warning(retriever: IndexRetriever, tmp_path: Path) -> None:
+    """Nobody is measured here, so nothing is refused."""
+    [seen] = asked_of(tmp_path / "a", retriever, questions=[question_key(QUESTION)], splits=["own/train"])
+    assert "was trained on this question (its training questions are of own/train)" in seen
+    [fewer] = asked_of(tmp_path / "b", retriever, asked=Asked(top_k=(5,)))
+    assert fewer == "top_k was 5 when its data were made, and is 3 now"
+    assert asked_of(tmp_path / "c", retriever, asked=Asked(top_k=(3,))) == []
+
+
+def test_a_blank_question_is_none(reasonrag: Reasonrag) -> None:
+    done = reasonrag("ask", "  ")
+    assert (done.status, done.err) == (2, "error: the question is blank")
+
+
+def test_caps_hold(retriever: IndexRetriever) -> None:
+    def costly(_request: ChatRequest, _position: int) -> Completion:
+        return Completion(text=REPLIES[0], finish_reason="stop", prompt_tokens=10, completion_tokens=10)
+
+    with pytest.raises(CapReached):
+        package.ask(QUESTION, chat_model=ScriptedModel(costly), retriever=retriever, max_tokens=10)
+    with pytest.raises(InputError, match="--max-cost needs the price of scripted"):
+        package.ask(QUESTION, chat_model=ScriptedModel(REPLIES), retriever=retriever, max_cost=1)

@@ -1,0 +1,510 @@
+"""`reasonrag compare`: what may be compared, how sure a difference is, and what it may be called."""
+
+from __future__ import annotations
+
+import random
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import reasonrag as package
+from preference.records import QuestionError
+from reasonrag.errors import InputError
+from reasonrag.evaluation.compare import compare, default_out
+from reasonrag.evaluation.comparison import Comparison, Delta
+from reasonrag.evaluation.conditions import read_conditions
+from reasonrag.evaluation.methods.methods import asked_by
+from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
+from reasonrag.evaluation.report import Asked, Report
+from reasonrag.evaluation.settings import CompareSettings
+from reasonrag.evaluation.statistics import Difference, Values, differences, significance
+from tests.helpers.command_line import Reasonrag
+
+HOSTILE = "[b]x[/b] <script>alert(1)</script> |\x1b[31m ![i](http://e.vil)\n# no heading `"
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """An evaluation's directory: answers by question, each `Ann` (right), `it is Ann` (right but for its style) or
+    something else, or None."""
+
+    def make(name: str, answers: Sequence[str | None], **changes: Any) -> Path:
+        asked = Asked(renderer="r", top_k=3, retriever="bm25", max_steps=7)
+        asked = asked_by(changes.get("method", "agent"), asked.model_copy(update=changes.pop("asked", {})))
+        config = {"method": "agent", "seed": 0, "top_k": asked.top_k} | changes.pop("config", {})
+        update = changes.pop("line", lambda _: {})
+        lines = [_line(number, answer).model_copy(update=update(number)) for number, answer in enumerate(answers)]
+        report = Report(
+            run=name,
+            dataset="atlas",
+            split="dev",
+            questions_sha256="0",
+            questions=len(lines),
+            answered=len(lines),
+            failed=0,
+            method="agent",
+            model="m",
+            asked=asked,
+            config_hash="c",
+            seed=0,
+            confidence=0.95,
+            bootstrap=10,
+            bootstrap_seed=0,
+            metrics={},
+        ).model_copy(update=changes)
+        folder = tmp_path / name
+        folder.mkdir()
+        write_predictions(folder, lines)
+        report.write(folder)
+        (folder / "config.json").write_bytes(orjson.dumps({"decides_answers": config}))
+        return folder
+
+    return make
+
+
+def _line(number: int, answer: str | None) -> Prediction:
+    right = answer == "Ann"
+    return Prediction(
+        question_id=f"q{number:03d}",
+        question=f"Who is number {number}?",
+        golden_answers=["Ann"],
+        type=("bridge", "comparison")[number % 2],
+        hops=2 + number % 2,
+        answer=answer,
+        em=float(right),
+        f1=1.0 if right else 0.5 if answer and "Ann" in answer else 0.0,
+        cover_em=float(bool(answer) and "Ann" in str(answer)),
+        searches=number % 3,
+        calls=2,
+        prompt_tokens=100 + number,
+        completion_tokens=10,
+        steps=[PredictedStep(action="think", response=f"said {answer}", content=answer)],
+    )
+
+
+def pair_of(*runs: Path, **flags: Any) -> Any:
+    """The only pair of a comparison."""
+    [pair] = compare(runs, bootstrap=400, **flags).pairs
+    return pair
+
+
+RIGHT, STYLE, WRONG = "Ann", "it is Ann", "Bob"
+
+
+# -- how sure a difference is ----------------------------------------------------------------------------------
+
+
+def found(one: Values, other: Values, seed: int = 0) -> Difference:
+    [difference] = differences([(one, other)], resamples=200, seed=seed, confidence=0.9)
+    return difference
+
+
+SHARES = st.floats(0, 1, width=16)
+QUESTION_VALUES = arrays.arrays(np.float64, st.tuples(st.just(1), st.integers(1, 30)), elements=SHARES)
+
+
+@given(values=QUESTION_VALUES)
+def test_a_condition_does_not_differ_from_itself(values: Values) -> None:
+    """Exactly 0, with an interval of exactly 0, whatever the resampling."""
+    difference = found(values, values)
+    assert (difference.value, difference.low, difference.high) == (0, 0, 0)
+    assert significance(values, values, seed=0).p == 1  # type: ignore[union-attr]
+
+
+@given(values=QUESTION_VALUES, dice=st.randoms(use_true_random=False))
+def test_exchanging_the_sides_turns_the_sign(values: Values, dice: random.Random) -> None:
+    """The same questions are drawn for both, so the interval is mirrored."""
+    other = np.array([dice.sample(list(values[0]), values.shape[1])])
+    there, back = found(values, other), found(other, values)
+    assert there.value == pytest.approx(-(back.value or 0))
+    assert (there.low, there.high) == pytest.approx((-(back.high or 0), -(back.low or 0)))
+    assert significance(values, other, seed=1) == significance(other, values, seed=1)
+
+
+@given(values=QUESTION_VALUES)
+def test_an_interval_lies_within_what_questions_can_differ(values: Values) -> None:
+    """A mean of resampled questions is between the smallest and the largest difference; seeds decide the interval."""
+    other = np.roll(values, 1)
+    difference, change = found(values, other), other - values
+    assert change.min() - 1e-9 <= (difference.low or 0) <= (difference.high or 0) <= change.max() + 1e-9
+    assert difference == found(values, other)
+
+
+def test_the_interval_is_that_of_all_resamplings() -> None:
+    """Of three questions all 27 resamplings can be listed; their quantiles are the interval's."""
+    one, other = np.array([[0.0, 0.0, 1.0]]), np.array([[1.0, 0.0, 1.0]])
+    change = (other - one)[0]
+    every = [np.mean([change[each] for each in drawn]) for drawn in product(range(3), repeat=3)]
+    [difference] = differences([(one, other)], resamples=20_000, seed=0, confidence=0.5)
+    expected = np.quantile(every, [0.25, 0.75], method="inverted_cdf")
+    assert (difference.low, difference.high) == pytest.approx(tuple(expected))
+
+
+def test_questions_without_a_value_are_left_out_of_that_metric_alone() -> None:
+    """A pair needs a value on both sides, in all seeds."""
+    one = np.array([[1.0, np.nan, 0.0, 0.0]])
+    other = np.array([[1.0, 1.0, 1.0, np.nan]])
+    whole = np.array([[1.0, 1.0, 1.0, 1.0]])
+    some, all_ = differences([(one, other), (whole, whole)], resamples=50, seed=0, confidence=0.9)
+    assert (some.n, some.reference, some.other, some.value) == (2, 0.5, 1.0, 0.5)
+    assert all_.n == 4
+    assert found(np.full((1, 3), np.nan), whole[:, :3]) == Difference(n=0)
+    assert significance(np.full((1, 3), np.nan), whole[:, :3], seed=0) is None
+
+
+def test_seeds_that_disagree_widen_the_interval() -> None:
+    """Two seeds, one always right, one always wrong: resampled questions alone would show no spread at all."""
+    reference = np.full((2, 50), 0.5)
+    alike, unlike = np.full((2, 50), 0.5), np.array([[1.0] * 50, [0.0] * 50])
+    assert (found(reference, alike).low, found(reference, alike).high) == (0, 0)
+    assert (found(reference, unlike).low, found(reference, unlike).high) == (-0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "p"), [(0, 0, 1.0), (1, 1, 1.0), (5, 0, 2 / 32), (6, 1, 16 / 128), (3, 3, 1.0), (2000, 0, 0.0)]
+)
+def test_the_test_of_single_runs_is_exact(wins: int, losses: int, p: float) -> None:
+    """McNemar's: only questions on which they differ count. By hand: 2 * (1 + 7) / 2**7 of six to one."""
+    one = np.array([[0.0] * wins + [1.0] * losses + [1.0] * 5])
+    other = np.array([[1.0] * wins + [0.0] * losses + [1.0] * 5])
+    verdict = significance(one, other, seed=0)
+    assert verdict is not None
+    assert (verdict.test, verdict.p) == ("exact", pytest.approx(p, abs=1e-12))
+
+
+def test_the_test_of_several_seeds_agrees_with_the_exact_one() -> None:
+    """Signs flipped at random come near the exact p where both can be had."""
+    one = np.array([[0.0] * 9 + [1.0] * 3, [0.0] * 9 + [1.0] * 3])
+    verdict, exact = significance(one, 1 - one, seed=0), significance(one[:1], 1 - one[:1], seed=0)
+    assert verdict is not None
+    assert exact is not None
+    assert verdict.test == "monte carlo"
+    assert verdict.p == pytest.approx(exact.p, abs=0.02)
+
+
+# -- what it may be called -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "says"),
+    [
+        ([WRONG] * 40, [RIGHT] * 20 + [WRONG] * 20, "gain", "cover-EM gains, too"),
+        ([STYLE] * 40, [RIGHT] * 20 + [STYLE] * 20, "style_gain", "does not count as a gain"),
+        ([STYLE] * 40, [RIGHT] * 20 + [WRONG] * 20, "style_gain", "but cover-EM loses"),
+        ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "cover-EM loses, too"),
+        ([RIGHT] * 40, [STYLE] * 20 + [RIGHT] * 20, "style_loss", "may be the style"),
+        ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", "interval with 0"),
+        ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "it is the same on every question"),
+        ([RIGHT] * 40, [RIGHT] * 40, "identical", "the same numbers on every question"),
+    ],
+)
+def test_a_gain_counts_only_if_cover_em_gains_too(
+    before: list[str], after: list[str], verdict: str, says: str, make_run: MakeRun
+) -> None:
+    """The project's rule: exact match alone also rises with the style of answers. An interval with 0 shows nothing."""
+    pair = pair_of(make_run("a", before), make_run("b", after))
+    assert pair.verdict == verdict
+    assert says in pair.sentence
+
+
+def test_what_is_shown_where_nothing_is_sure(make_run: MakeRun) -> None:
+    """Without a difference the sentence says how large one had to be to be seen."""
+    pair = pair_of(make_run("a", [RIGHT, WRONG] * 20), make_run("b", [WRONG, RIGHT] * 20))
+    assert "40 questions show differences from about" in pair.sentence
+
+
+def test_an_interval_without_0_is_no_gain_where_few_questions_differ(make_run: MakeRun) -> None:
+    """Four wins and no loss: no resampling holds a loss, but a fair coin shows four heads in a row every so often."""
+    pair = pair_of(make_run("a", [WRONG] * 60), make_run("b", [RIGHT] * 4 + [WRONG] * 56))
+    assert pair.metrics["em"].low > 0
+    assert pair.tests["em"].p == 0.125
+    assert pair.verdict == "no_difference"
+    assert "too few questions differ: a test gives p = 0.12" in pair.sentence
+
+
+def test_wins_losses_and_ties_are_counted_and_shown(make_run: MakeRun) -> None:
+    """Examples that are no matter of style go first; each has both answers and the steps to them."""
+    a = make_run("a", [WRONG, STYLE, RIGHT, RIGHT, WRONG])
+    b = make_run("b", [RIGHT, RIGHT, WRONG, RIGHT, None])
+    pair = pair_of(a, b)
+    outcomes = pair.outcomes
+    assert (outcomes.wins, outcomes.losses, outcomes.ties) == (2, 1, 2)
+    assert (outcomes.style_wins, outcomes.style_losses) == (1, 0)
+    assert [(each.question_id, each.style) for each in pair.wins] == [("q000", False), ("q001", True)]
+    [loss] = pair.losses
+    assert (loss.reference.answer, loss.other.answer) == ("Ann", "Bob")
+    assert loss.other.steps[0].said == "Bob"
+
+
+def test_types_and_hops_are_tables_of_their_own(make_run: MakeRun) -> None:
+    """Every part has its questions, metrics and outcomes; together they are all."""
+    pair = pair_of(make_run("a", [WRONG] * 10), make_run("b", [RIGHT, WRONG] * 5))
+    assert {name: part.questions for name, part in pair.by_type.items()} == {"bridge": 5, "comparison": 5}
+    assert pair.by_type["bridge"].metrics["em"].value == 1
+    assert pair.by_hops["3"].outcomes.ties == 5
+
+
+# -- what may be compared --------------------------------------------------------------------------------------
+
+
+def test_only_questions_that_all_answered_are_compared(make_run: MakeRun) -> None:
+    """Others are left out, and how many is said."""
+    broken = QuestionError(cause="timeout", message="no answer")
+    a = make_run("a", [RIGHT] * 10)
+    b = make_run("b", [WRONG] * 8, line=lambda number: {"error": broken} if number < 3 else {})
+    comparison = compare([a, b])
+    assert comparison.questions == 5
+    assert comparison.left_out == {"missing": 2, "failed": 3}
+    assert [warning[:24] for warning in comparison.warnings] == [
+        "2 questions are left out",
+        "3 questions are left out",
+    ]
+
+
+def test_the_order_of_questions_does_not_matter(make_run: MakeRun) -> None:
+    """The same lines in another order give the same comparison."""
+    a, b = make_run("a", [RIGHT, WRONG, WRONG] * 5), make_run("b", [WRONG, RIGHT, STYLE] * 5)
+    before = compare([a, b])
+    lines = (b / PREDICTIONS).read_bytes().splitlines(keepends=True)
+    (b / PREDICTIONS).write_bytes(b"".join(reversed(lines)))
+    assert compare([a, b]) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"dataset": "hotpotqa"}, "on atlas/dev, .* on hotpotqa/dev"),
+        ({"split": "test"}, "on atlas/dev, .* on atlas/test"),
+        ({"line": lambda _: {"question": "Another?"}}, "'q000' has other question"),
+        ({"line": lambda _: {"golden_answers": ["Eve"]}}, "'q000' has other golden answers"),
+        ({"line": lambda number: {"question_id": f"other{number}"}}, "they share no question"),
+    ],
+)
+def test_evaluations_of_different_data_do_not_compare(changes: dict[str, Any], says: str, make_run: MakeRun) -> None:
+    """Another data set, other questions or other golden answers under the same id, or none in common."""
+    runs = [make_run("a", [RIGHT] * 3), make_run("b", [RIGHT] * 3, **changes)]
+    with pytest.raises(InputError, match=says):
+        compare(runs)
+
+
+def test_different_conditions_of_asking_are_warned_of(make_run: MakeRun) -> None:
+    """Top-k, retriever, prompts and step budget explain differences that a model is credited with."""
+    a = make_run("a", [RIGHT] * 3)
+    b = make_run("b", [WRONG] * 3, asked={"top_k": 5, "renderer": "s"}, config={"method": "agent", "model": "n"})
+    comparison = compare([a, b])
+    assert ["top-k 5" in warning or "(renderer) s" in warning for warning in comparison.warnings] == [True, True]
+    assert comparison.pairs[0].changed == ["model was None, is 'n'", "top_k was 3, is 5"]
+
+
+def test_an_em_of_0_everywhere_is_a_number(make_run: MakeRun, tmp_path: Path) -> None:
+    """Nobody should wonder where the column is; a rate that is nobody's has none."""
+    runs = [make_run("a", [WRONG] * 3), make_run("b", [WRONG] * 3)]
+    compare(runs, out=tmp_path / "out")
+    [head] = [line for line in (tmp_path / "out/compare.md").read_text().splitlines() if line.startswith("| condition")]
+    assert "| EM | F1 | cover-EM |" in head
+    assert "unreadable" not in head
+
+
+def test_other_prompts_of_a_baseline_are_warned_of(make_run: MakeRun) -> None:
+    """The agent's prompts are none of a baseline's; its own are."""
+    asked = {"renderer": "s", "max_steps": 9}
+    runs = [
+        make_run(
+            name, [RIGHT] * 3, method="rag", asked=asked if name == "b" else {}, config={"baseline_prompts": hash_}
+        )
+        for name, hash_ in (("a", "1"), ("b", "1"), ("c", "2"))
+    ]
+    [warning] = compare(runs).warnings
+    assert warning.startswith("c was asked with other prompts than a")
+
+
+def test_another_judge_is_warned_of(make_run: MakeRun) -> None:
+    """Scores of two judges are two things."""
+    [warning] = compare([make_run(name, [RIGHT] * 3, judge=f"judge-{name}") for name in ("a", "b")]).warnings
+    assert "judged by judge-b, a by judge-a" in warning
+
+
+def test_methods_without_searches_have_no_top_k_to_differ_in(make_run: MakeRun) -> None:
+    """Closed-book answers are compared with what searches as they are."""
+    a = make_run("a", [RIGHT] * 3, method="direct")
+    b = make_run("b", [WRONG] * 3, asked={"top_k": 5})
+    assert compare([a, b]).warnings == []
+
+
+def test_seeds_of_one_condition_are_grouped(make_run: MakeRun) -> None:
+    """A question's EM is the mean over seeds; questions that some seed lacks are left out."""
+    a = make_run("a", [WRONG] * 6)
+    runs = [make_run(f"s{seed}", [RIGHT] * 3 + [WRONG] * (3 - seed), config={"seed": seed}) for seed in range(3)]
+    comparison = compare([a], group=[f"dpo={','.join(map(str, runs))}"], bootstrap=100)
+    assert comparison.questions == 4
+    assert comparison.conditions[1].runs == [str(each) for each in runs]
+    assert comparison.pairs[0].metrics["em"].value == 0.75
+    assert comparison.pairs[0].tests["em"].test == "monte carlo"
+    assert comparison.warnings == ["2 questions are left out: not every evaluation was asked them"]
+
+
+def test_a_group_of_different_things_is_warned_of(make_run: MakeRun) -> None:
+    """Seeds, and models trained with them, may differ; top-k may not."""
+    a = make_run("a", [RIGHT] * 2)
+    s0 = make_run("s0", [RIGHT] * 2)
+    s1 = make_run("s1", [RIGHT] * 2, config={"top_k": 9, "model": "x", "seed": 3})
+    assert compare([a], group=[f"g={s0},{s1}"]).warnings == ["the runs of g differ in more than seed and model: top_k"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "group", "says"),
+    [
+        (["a"], [], "needs two evaluations"),
+        ([], [], "needs two evaluations"),
+        (["a", "nowhere"], [], "there is no evaluation"),
+        (["a"], ["g"], "write NAME=RUN,RUN"),
+        (["a"], ["g=a,a"], "is in it twice"),
+        (["a"], ["a=b"], "two conditions are called 'a'"),
+        (["a", "empty"], [], "run it again to go on"),
+        (["a", "torn"], [], "line 1 is no line of"),
+        (["a", "bare"], [], "has no config.json"),
+    ],
+)
+def test_what_is_no_evaluation_is_refused(
+    runs: list[str], group: list[str], says: str, make_run: MakeRun, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Exit status 2, and what to do instead; nothing is written."""
+    for name in ("a", "b", "torn", "bare"):
+        make_run(name, [RIGHT] * 2)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "torn" / PREDICTIONS).write_bytes(b"{}\n")
+    (tmp_path / "bare" / "config.json").unlink()
+    done = reasonrag("compare", *runs, *(word for each in group for word in ("--group", each)))
+    assert done.status == 2
+    assert says in done.err
+    assert not list(tmp_path.glob("compare*"))
+
+
+# -- files and terminal ----------------------------------------------------------------------------------------
+
+
+def test_files_are_written_beside_the_first_evaluation(make_run: MakeRun, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """`compare-A-B`, or --out; the record reads back, and the same command writes the same bytes."""
+    a, b = make_run("a", [WRONG] * 20), make_run("b", [RIGHT] * 20)
+    done = reasonrag("compare", a, b)
+    assert done.status == 0, done.err
+    assert "b is better than a" in " ".join(done.out.split())
+    folder = tmp_path / "compare-a-b"
+    assert folder == default_out(read_conditions([a, b], []))
+    first = {each.name: each.read_bytes() for each in folder.iterdir()}
+    assert sorted(first) == ["compare.json", "compare.md", "compare.svg"]
+    assert Comparison.model_validate_json(first["compare.json"]).pairs[0].verdict == "gain"
+    printed = reasonrag("compare", a, b, "--out", tmp_path / "here", "--json").out
+    assert orjson.loads(printed) == orjson.loads(first["compare.json"])
+    assert {each.name: each.read_bytes() for each in (tmp_path / "here").iterdir()} == first
+
+
+def test_hostile_text_is_text_everywhere(make_run: MakeRun, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Answers, questions and types are escaped in the page, the drawing and the terminal."""
+
+    def hostile(number: int) -> dict[str, Any]:
+        return {"question": HOSTILE, "type": HOSTILE, "answer": f"{HOSTILE} {number}", "golden_answers": [HOSTILE]}
+
+    a = make_run("a", [WRONG] * 4, line=hostile)
+    b = make_run("b", [RIGHT] * 4, line=hostile)
+    done = reasonrag("compare", a, b)
+    assert "\x1b[31m" not in done.out
+    assert "[b]x[/b] <script>" in " ".join(done.out.split())
+    page = (tmp_path / "compare-a-b" / "compare.md").read_text()
+    assert "<script>" not in page.replace("\\<script\\>", "")
+    assert "http://" not in page
+    assert "\n# no heading" not in page
+    drawn = ET.fromstring((tmp_path / "compare-a-b" / "compare.svg").read_bytes())  # noqa: S314 - our own drawing
+    assert not drawn.findall(".//{*}script")
+
+
+def test_the_python_call_is_the_command(make_run: MakeRun, tmp_path: Path) -> None:
+    """`reasonrag.compare([...])` takes the settings as keywords and writes the same files."""
+    a, b = make_run("a", [WRONG] * 5), make_run("b", [RIGHT] * 5)
+    comparison = package.compare([a, b], out=tmp_path / "out", confidence=0.8)
+    assert comparison.confidence == 0.8
+    assert (tmp_path / "out" / "compare.md").exists()
+
+
+def test_many_conditions_stand_against_the_first(make_run: MakeRun, tmp_path: Path) -> None:
+    """A pair for each; that intervals are not corrected for it is said."""
+    runs = [make_run(name, [RIGHT, WRONG][: 1 + place % 2] * 4) for place, name in enumerate("abcd")]
+    comparison = compare(runs)
+    assert [(each.reference, each.other) for each in comparison.pairs] == [("a", "b"), ("a", "c"), ("a", "d")]
+    assert "not corrected" in (tmp_path / "compare-a-and-3-more" / "compare.md").read_text()
+
+
+def test_directories_of_the_same_name_are_told_apart(make_run: MakeRun, tmp_path: Path) -> None:
+    """By as much of their paths as it takes."""
+    for parent in ("x", "y"):
+        (tmp_path / parent).mkdir()
+        make_run(parent + "/run", [RIGHT])
+    names = [each.name for each in read_conditions([tmp_path / "x/run", tmp_path / "y/run"], [])]
+    assert names == ["x/run", "y/run"]
+    assert default_out(read_conditions([tmp_path / "x/run", tmp_path / "y/run"], [])).name == "compare-x-run-y-run"
+
+
+def test_the_side_of_an_interval_is_where_all_of_it_is() -> None:
+    """An end at 0 is not beyond it."""
+    ends = [(-0.1, 0.1), (0.0, 0.2), (0.1, 0.2), (-0.2, -0.1), (None, None)]
+    assert [Delta(n=1, low=low, high=high).side for low, high in ends] == [0, 0, 1, -1, 0]
+
+
+def test_settings_are_checked() -> None:
+    """Nonsense is refused where settings are read."""
+    with pytest.raises(ValueError, match="less than 1"):
+        CompareSettings(confidence=1.0)
+
+
+# -- from questions to a comparison ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods on the same questions of atlas, by the offline teacher."""
+    home = tmp_path_factory.mktemp("evaluated")
+    for method in ("rag", "agent"):
+        package.evaluate(method=method, limit=20, run=home / method, index_home=home / "indexes")
+    return home
+
+
+def test_evaluations_of_two_methods_compare(evaluated: Path, reasonrag: Reasonrag) -> None:
+    """From `evaluate` to `compare` without a file in between that anybody had to make; no warning is due."""
+    done = reasonrag("compare", evaluated / "rag", evaluated / "agent", "--json")
+    assert done.status == 0, done.err
+    assert done.err == ""
+    comparison = Comparison.model_validate_json(done.out)
+    assert comparison.questions == 20
+    assert [each.method for each in comparison.conditions] == ["rag", "agent"]
+    [pair] = comparison.pairs
+    assert pair.metrics["searches"].reference == 1
+    assert "method was 'rag', is 'agent'" in pair.changed
+    assert set(pair.by_type) <= {"bridge", "comparison", "composition", "yes_no"}
+
+
+def test_a_baseline_goes_on_from_its_journal(evaluated: Path, reasonrag: Reasonrag) -> None:
+    """The same command asks for nothing again, and leaves the same predictions; another setting of the method is
+    another run."""
+    folder, home = evaluated / "iter", evaluated / "indexes"
+    words = ("--method", "iter-retgen", "--limit", "4", "--run", folder, "--index-home", home)
+    assert reasonrag("evaluate", *words).status == 0
+    first = (folder / PREDICTIONS).read_bytes()
+    lines = len((folder / "journal.jsonl").read_bytes().splitlines())
+    assert lines == 4 * 3
+    (folder / PREDICTIONS).unlink()
+    assert reasonrag("evaluate", *words).status == 0
+    assert (folder / PREDICTIONS).read_bytes() == first
+    assert len((folder / "journal.jsonl").read_bytes().splitlines()) == lines
+    refused = reasonrag("evaluate", *words, "--iterations", "2")
+    assert refused.status == 2
+    assert "iterations was 3, is 2" in refused.err

@@ -1,0 +1,727 @@
+"""`reasonrag evaluate`: what is measured, what is written, and that no answer is lost, paid for twice or swallowed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from reasonrag.errors import CapReached, InputError, ModelError
+from reasonrag.evaluation.predictions import Prediction, read_predictions
+from reasonrag.evaluation.report import Report, read_report
+from reasonrag.evaluation.settings import EvaluateSettings
+from reasonrag.evaluation.subject.evaluated_model import find_subject, fingerprint
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.llm.servers.model_folder import open_model
+from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.training.parity import check_renderer
+from reasonrag.training.provenance import Asked, Provenance, questions_of, read_provenance
+from tests.helpers.command_line import CORPUS, Reasonrag
+
+RUN = Path("evals/a")
+JOURNAL = RUN / "journal.jsonl"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where atlas and its index are, once for all tests."""
+    return tmp_path_factory.mktemp("indexes")
+
+
+@pytest.fixture
+def evaluated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Report]:
+    """The Python call on six questions of atlas."""
+    monkeypatch.setenv("REASONRAG_INDEX_HOME", str(home))
+
+    def evaluate(**flags: Any) -> Report:
+        return package.evaluate(**({"dataset": "atlas", "limit": 6, "run": RUN, "bootstrap": 50} | flags))
+
+    return evaluate
+
+
+def flags(run: str | Path = RUN, *more: object, limit: int = 6) -> list[object]:
+    return ["evaluate", "--dataset", "atlas", "--limit", limit, "--run", run, "--bootstrap", 50, *more]
+
+
+def keys(journal: Path = JOURNAL) -> list[str]:
+    return [key for line in journal.read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
+
+
+def predictions(run: Path = RUN) -> list[Prediction]:
+    return read_predictions(run)
+
+
+# -- what is measured --------------------------------------------------------------------------------------------------
+
+OWN = [
+    {
+        "id": "2hop__1",
+        "question": "Which river flows through the capital of France?",
+        "golden_answers": ["Seine"],
+        "metadata": {"type": "bridge", "gold_ids": ["paris", "france"]},
+    },
+    {"id": "b", "question": "What are cats?", "golden_answers": ["animals"], "metadata": {"type": "single"}},
+    {"id": "c", "question": "Is Rome in Italy?", "golden_answers": ["yes"], "metadata": {"type": "single"}},
+    {"id": "d", "question": "Who reads this?", "golden_answers": ["nobody"]},
+]
+SCRIPT = {
+    "Which river": [
+        "So the next query is <query>capital of France</query>",
+        "<evidence>Paris lies on the Seine.</evidence>",
+        "So the answer is <answer>the river Seine</answer>",
+    ],
+    "What are cats?": ["Well: <answer>plants</answer>"],
+    "Is Rome": ["no tag at all", "So the answer is <answer>Yes.</answer>"],
+    "Who reads": ["I do not know.", "I still do not."],
+}
+"""Replies in order, by how the question begins: one right by cover-EM alone, one wrong, one repaired, one malformed."""
+
+
+def scripted(script: dict[str, list[str]] | None = None) -> ScriptedModel:
+    """Says its lines question by question, so that their order does not matter; every reply costs 10 and 3 tokens."""
+    lines = {start: list(replies) for start, replies in (script or SCRIPT).items()}
+
+    def say(request: ChatRequest, _position: int) -> Completion:
+        asked = request.messages[1].content.removeprefix("Question: ")
+        start = next(each for each in lines if asked.startswith(each))
+        if not lines[start]:
+            raise ModelError("the endpoint has had enough", cause="http_400")
+        return Completion(text=lines[start].pop(0), finish_reason="stop", prompt_tokens=10, completion_tokens=3)
+
+    return ScriptedModel(say)
+
+
+@pytest.fixture
+def own(retriever: IndexRetriever) -> dict[str, Any]:
+    """Four questions over four passages, as settings of the Python call."""
+    Path("own.jsonl").write_bytes(b"\n".join(map(orjson.dumps, OWN)))
+    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
+    Path("corpus.jsonl").write_bytes(b"\n".join(lines))
+    files = {"questions": "own.jsonl", "corpus": "corpus.jsonl", "run": RUN, "bootstrap": 50}
+    return files | {"retriever": retriever, "top_k": 1}
+
+
+def test_the_numbers_are_those_of_a_calculation_by_hand(own: dict[str, Any]) -> None:
+    """A question without an answer scores 0; its tokens count. Recall is of the question that names gold passages."""
+    report = package.evaluate(chat_model=scripted(), **own)
+    means = {name: metric.value for name, metric in report.metrics.items()}
+    assert means == {
+        "em": 1 / 4,  # yes
+        "f1": pytest.approx((2 * 1 / 2 / (1 + 1 / 2) + 0 + 1 + 0) / 4),
+        "cover_em": 2 / 4,
+        "gold_recall": 1 / 2,  # of Paris and France one was read
+        "no_answer": 1 / 4,
+        "malformed": 1 / 4,
+        "repaired": 1 / 4,
+        "searches": 1 / 4,
+        "calls": (3 + 1 + 2 + 2) / 4,
+        "prompt_tokens": 80 / 4,
+        "completion_tokens": 24 / 4,
+    }
+    assert report.metrics["gold_recall"].n == 1
+    assert (report.questions, report.answered, report.failed, report.owed) == (4, 4, 0, 0)
+    assert (report.usage.calls, report.usage.prompt_tokens, report.usage.completion_tokens) == (8, 80, 24)
+    assert report.parse_failures_by_cause == {"no_tag": 1}
+    assert {name: (each.questions, each.metrics["em"].value) for name, each in report.by_type.items()} == {
+        "bridge": (1, 0.0),
+        "single": (2, 0.5),
+    }
+    assert {name: each.questions for name, each in report.by_hops.items()} == {"2": 1}
+
+
+def test_a_prediction_says_how_its_answer_came_about(own: dict[str, Any]) -> None:
+    """Every turn with its reply, what was read in it, and why a reply is no step; in the order of the questions."""
+    package.evaluate(chat_model=scripted(), **own)
+    first, _, repaired, malformed = predictions()
+    assert [each.question_id for each in predictions()] == ["2hop__1", "b", "c", "d"]
+    assert [(each.action, each.content) for each in first.steps] == [
+        ("think", "capital of France"),
+        ("read", "Paris lies on the Seine."),
+        ("think", "the river Seine"),
+    ]
+    assert [each.id for each in first.steps[1].passages] == ["paris"]
+    assert (first.answer, first.em, first.cover_em, first.hops, first.type) == (
+        "the river Seine",
+        0.0,
+        1.0,
+        2,
+        "bridge",
+    )
+    assert [(each.repaired, each.parse_error) for each in repaired.steps] == [(True, None)]
+    assert [(each.content, each.parse_error) for each in malformed.steps] == [(None, "no_tag")]
+    assert (malformed.answer, malformed.em, malformed.malformed, malformed.calls) == (None, 0.0, True, 2)
+
+
+def test_the_model_is_asked_for_its_likeliest_reply_and_never_shown_a_golden_answer(own: dict[str, Any]) -> None:
+    """As it would be used: temperature 0, one reply per state, unless it is told otherwise."""
+    model = scripted()
+    package.evaluate(chat_model=model, **own)
+    assert {each.sampling.temperature for each in model.requests} == {0.0}
+    assert {each.samples for each in model.requests} == {(0,)}
+    shown = "\n".join(turn.content for each in model.requests for turn in each.messages)
+    assert not {"animals", "nobody"} & set(shown.split())
+
+
+def test_a_failed_question_is_data_and_in_no_mean(own: dict[str, Any]) -> None:
+    """Its line has the cause, failures.jsonl too; the same call tries it again, and asks for nothing else."""
+    lines = {start: replies for start, replies in SCRIPT.items() if start != "What are cats?"}
+    report = package.evaluate(chat_model=scripted(lines | {"What are cats?": []}), **own)
+    assert (report.answered, report.failed, report.failures_by_cause, report.owed) == (3, 1, {"http_400": 1}, 1)
+    assert report.metrics["em"].value == pytest.approx(1 / 3)
+    assert report.metrics["em"].n == 3
+    failed = predictions()[1]
+    assert failed.error is not None
+    assert (failed.error.cause, failed.em, failed.answer, failed.steps) == ("http_400", None, None, [])
+    [line] = [json.loads(each) for each in (RUN / "failures.jsonl").read_text().splitlines()]
+    assert (line["kind"], line["question_id"], line["cause"]) == ("question", "b", "http_400")
+    again = scripted({"What are cats?": SCRIPT["What are cats?"]})
+    mended = package.evaluate(chat_model=again, **own)
+    assert (mended.failed, len(again.requests)) == (0, 1)
+    package.evaluate(chat_model=scripted(), **own | {"run": "evals/b"})
+    assert (RUN / "predictions.jsonl").read_bytes() == Path("evals/b/predictions.jsonl").read_bytes()
+
+
+# -- a judge -----------------------------------------------------------------------------------------------------------
+
+
+def judge(scores: dict[str, str]) -> ScriptedModel:
+    """A score by the answer that is judged."""
+
+    def say(request: ChatRequest, _position: int) -> Completion:
+        answer = request.messages[1].content.rpartition("Answer: ")[2].partition("\n")[0]
+        text = f"So the score is <score>{scores[answer]}</score>"
+        return Completion(text=text, finish_reason="stop", prompt_tokens=7, completion_tokens=2)
+
+    return ScriptedModel(say, name="judge")
+
+
+def test_a_judge_sees_golden_answer_and_answer_and_nothing_of_the_way(own: dict[str, Any]) -> None:
+    """So that methods are judged alike. No answer is wrong without being asked; no score is missing, and counted."""
+    judging = judge({"the river Seine": "80", "plants": "30", "Yes.": "good"})
+    report = package.evaluate(chat_model=scripted(), judge_chat_model=judging, **own)
+    assert [each.judged for each in predictions()] == [0.8, 0.3, None, 0.0]
+    assert report.metrics["judged_right"].value == pytest.approx(1 / 3)
+    assert report.metrics["judge_score"].value == pytest.approx(1.1 / 3)
+    assert (report.judge, report.unjudged_by_cause, report.owed) == ("judge", {"unreadable": 1}, 0)
+    assert (report.usage.calls, report.usage.judge_calls, report.usage.judge_prompt_tokens) == (8, 4, 28)
+    shown = [each.messages[1].content for each in judging.requests]
+    assert any("Correct answer: Seine" in each for each in shown)
+    assert not any("Passage" in each or "lies on" in each for each in shown)
+
+
+def test_a_judge_may_come_later_and_asks_the_model_nothing(own: dict[str, Any]) -> None:
+    """What decides answers is the same; its own answers are journaled as well."""
+    package.evaluate(chat_model=scripted(), **own)
+    silent = scripted({start: [] for start in SCRIPT})
+    scores = {"the river Seine": "80", "plants": "30", "Yes.": "100"}
+    report = package.evaluate(chat_model=silent, judge_chat_model=judge(scores), **own)
+    assert (silent.requests, report.usage.judge_calls) == ([], 3)
+    deaf = judge({})
+    assert package.evaluate(chat_model=silent, judge_chat_model=deaf, **own).metrics == report.metrics
+    assert deaf.requests == []
+
+
+def test_an_answer_whose_judgement_was_not_to_be_had_is_judged_the_next_time(own: dict[str, Any]) -> None:
+    """The answer counts for everything else; the next run asks the judge alone."""
+
+    def refuses(_request: ChatRequest, _position: int) -> str:
+        raise ModelError("the judge is ill", cause="http_500")
+
+    report = package.evaluate(chat_model=scripted(), judge_chat_model=ScriptedModel(refuses, name="judge"), **own)
+    assert (report.failed, report.unjudged_by_cause, report.owed) == (0, {"http_500": 3}, 3)
+    assert report.metrics["em"].n == 4
+    silent = scripted({start: [] for start in SCRIPT})
+    mended = package.evaluate(
+        chat_model=silent, judge_chat_model=judge({"the river Seine": "80", "plants": "0", "Yes.": "100"}), **own
+    )
+    assert (mended.owed, mended.metrics["judge_score"].n, silent.requests) == (0, 4, [])
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_and_shows_what_it_measured(reasonrag: Reasonrag, home: Path) -> None:
+    """Six files; a table on stdout and the next command; --json is the report itself."""
+    done = reasonrag(*flags(RUN, "--index-home", home, "--judge", "offline"))
+    assert done.status == 0, done.err
+    assert {each.name for each in RUN.iterdir()} == {
+        *(".lock", "config.json", "journal.jsonl", "predictions.jsonl", "report.json", "report.md"),
+    }
+    report, found = read_report(RUN), predictions()
+    for name in ("em", "f1", "cover_em", "gold_recall"):
+        assert report.metrics[name].value == pytest.approx(statistics.fmean(getattr(each, name) for each in found))
+    assert report.asked.max_steps == 7
+    assert str(report.asked.retriever).startswith("bm25:")
+    assert report.config_hash == json.loads((RUN / "config.json").read_text())["config_hash"]
+    for shown in ("atlas/dev", "EM", "95 % interval", "judged right", "by type", "next: reasonrag compare evals/a"):
+        assert shown in done.out
+    page = (RUN / "report.md").read_text("utf-8")
+    for shown in ("| EM |", "## By type", "## By hops", "Right (", "renderer", report.config_hash, "| reasonrag |"):
+        assert shown in page
+    told = reasonrag(*flags(RUN, "--index-home", home, "--judge", "offline", "--json"))
+    assert Report.model_validate_json(told.out).metrics == report.metrics
+
+
+def test_a_second_run_asks_nothing_and_changes_no_byte(evaluated: Callable[..., Report]) -> None:
+    """More questions go on from there; how long answers took is told of those that were asked last, with how many at a
+    time."""
+    first = evaluated()
+    before, asked = (RUN / "predictions.jsonl").read_bytes(), keys()
+    assert first.latency.questions == 6
+    assert first.latency.p95 is not None
+    assert b"seconds" not in before
+    again = evaluated(concurrency=3)
+    assert (RUN / "predictions.jsonl").read_bytes() == before
+    assert keys() == asked
+    assert (again.metrics, again.usage, again.latency) == (first.metrics, first.usage, first.latency)
+    assert first.latency.concurrency != 3
+    more = evaluated(limit=8)
+    assert (RUN / "predictions.jsonl").read_bytes().startswith(before)
+    assert (more.questions, more.latency.questions) == (8, 2)
+    evaluated(limit=8, run="evals/b", concurrency=1)
+    assert Path("evals/b/predictions.jsonl").read_bytes() == (RUN / "predictions.jsonl").read_bytes()
+
+
+def test_another_configuration_is_refused_and_another_interval_is_not(evaluated: Callable[..., Report]) -> None:
+    """Answers of other settings would be mixed; how sure one wants to be is decided afterwards."""
+    first = evaluated()
+    for changed in ({"seed": 1}, {"top_k": 2}, {"max_steps": 3}, {"temperature": 0.5}, {"split": "test"}):
+        with pytest.raises(InputError, match=rf"another configuration.*{next(iter(changed))}"):
+            evaluated(**changed)
+    narrower = evaluated(confidence=0.5)
+    assert narrower.metrics["f1"].value == first.metrics["f1"].value
+    assert (narrower.metrics["f1"].high or 0) <= (first.metrics["f1"].high or 0)
+
+
+def test_a_run_of_generate_is_no_place_for_an_evaluation(evaluated: Callable[..., Report]) -> None:
+    package.generate(dataset="atlas", limit=1, simulations=1, run=RUN)
+    with pytest.raises(InputError, match="is a run of generate; choose another --run"):
+        evaluated()
+
+
+@pytest.mark.parametrize("command", [package.evaluate, package.generate])
+def test_a_models_folder_is_no_run_directory(
+    command: Callable[..., object], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its config.json says what the model is; a run's would take its place."""
+    monkeypatch.setenv("REASONRAG_INDEX_HOME", str(home))
+    Path("saved").mkdir()
+    Path("saved/config.json").write_text('{"model_type": "qwen2"}')
+    with pytest.raises(InputError, match=r"saved/config\.json is not a configuration of reasonrag\. Choose another"):
+        command(dataset="atlas", limit=1, run="saved")
+    assert Path("saved/config.json").read_text() == '{"model_type": "qwen2"}'
+
+
+HOSTILE = "\x1b[2J[red]</td><script>alert(1)</script> | `x` ![p](http://evil) \u202e# own"
+
+
+def test_text_of_others_is_harmless_on_the_page_and_in_the_terminal(reasonrag: Reasonrag, endpoint: str) -> None:
+    """Questions, types, titles and answers: no markup, no escape sequence, no link, no broken table."""
+    question = {"id": f"q{HOSTILE}", "question": f"Who? {HOSTILE}", "golden_answers": [HOSTILE]}
+    others = [question | {"id": str(each), "metadata": {"type": f"{each}{HOSTILE}"}} for each in range(2)]
+    Path("own.jsonl").write_bytes(b"\n".join(map(orjson.dumps, [question, *others])))
+    Path("corpus.jsonl").write_bytes(orjson.dumps({"id": "p", "contents": f"Who {HOSTILE}\nWho? {HOSTILE}"}))
+    files = ("--questions", "own.jsonl", "--corpus", "corpus.jsonl", "--model", "offline", "--base-url", endpoint)
+    done = reasonrag("evaluate", *files, "--run", RUN)
+    assert done.status == 0, done.err
+    page = (RUN / "report.md").read_text("utf-8")
+    for text in (page, done.out, done.err):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    plain = re.sub(r"\\.", "", page)
+    assert "<script>" not in plain
+    assert "](http" not in plain
+    rows = [line for line in plain.splitlines() if line.startswith("| ")]
+    assert {line.count("|") for line in rows} <= {3, 5, 8}
+
+
+# -- whatever ends it --------------------------------------------------------------------------------------------------
+
+
+def test_a_cap_ends_it_and_more_goes_on(reasonrag: Reasonrag, home: Path) -> None:
+    """Exit status 3 and the command that continues; then the same bytes as without a cap, and nothing asked twice."""
+    assert reasonrag(*flags("evals/whole", "--index-home", home)).status == 0
+    capped = reasonrag(*flags(RUN, "--index-home", home, "--max-calls", 12))
+    assert capped.status == 3
+    assert "--max-calls: 12 of 12 calls are used" in capped.err
+    assert re.search(r"[0-3] of 6 questions were through", capped.err)
+    continued = re.search(r"continue with: reasonrag (evaluate .*--max-calls \d+)", capped.err)
+    assert continued is not None
+    assert not (RUN / "predictions.jsonl").exists()
+    done = reasonrag(*continued[1].split())
+    assert done.status == 0, done.err
+    assert (RUN / "predictions.jsonl").read_bytes() == Path("evals/whole/predictions.jsonl").read_bytes()
+    assert len(keys()) == len(set(keys())) == len(keys(Path("evals/whole/journal.jsonl")))
+
+
+def test_caps_of_money_need_a_price(evaluated: Callable[..., Report]) -> None:
+    """Of the model, and of the judge; a model in no table has none."""
+    with pytest.raises(InputError, match=r"--max-cost needs the price of student.*--price-in and --price-out"):
+        evaluated(chat_model=ScriptedModel([], name="student"), max_cost=1)
+    with pytest.raises(InputError, match=r"the price of strict.*--judge-price-in and --judge-price-out"):
+        evaluated(judge="strict", max_cost=1)
+    with pytest.raises(CapReached):
+        evaluated(price_in=1.0, price_out=1.0, max_cost=0.0)
+
+
+class Teacher(OfflineTeacher):
+    """The offline teacher, whose requests are counted."""
+
+    def __init__(self, interrupt_at: int = 0) -> None:
+        super().__init__()
+        self.requests = 0
+        self._interrupt_at = interrupt_at
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        self.requests += 1
+        if self.requests == self._interrupt_at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return await super().complete(request)
+
+
+def test_ctrl_c_keeps_what_was_answered(evaluated: Callable[..., Report]) -> None:
+    """And the same call goes on: the same bytes, nothing asked for twice."""
+    whole = Teacher()
+    evaluated(chat_model=whole, run="evals/whole")
+    interrupted, again = Teacher(interrupt_at=9), Teacher()
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(chat_model=interrupted)
+    kept = keys()
+    assert len(kept) == interrupted.requests < whole.requests
+    evaluated(chat_model=again)
+    assert keys()[: len(kept)] == kept
+    assert interrupted.requests + again.requests == whole.requests
+    assert (RUN / "predictions.jsonl").read_bytes() == Path("evals/whole/predictions.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("share", [0.3, 0.8])
+def test_a_killed_run_ends_as_if_it_had_never_been_killed(share: float, evaluated: Callable[..., Report]) -> None:
+    """All that a kill leaves is a journal whose last line may be torn."""
+    evaluated()
+    whole, journal = (RUN / "predictions.jsonl").read_bytes(), JOURNAL.read_bytes()
+    for name in ("predictions.jsonl", "report.json", "report.md"):
+        (RUN / name).unlink()
+    JOURNAL.write_bytes(journal[: int(share * len(journal))])
+    kept = journal[: int(share * len(journal))].count(b"\n")
+    again = Teacher()
+    evaluated(chat_model=again)
+    assert (RUN / "predictions.jsonl").read_bytes() == whole
+    assert again.requests == journal.count(b"\n") - kept
+
+
+@pytest.fixture(scope="module")
+def slow_endpoint() -> Iterator[str]:
+    """Base URL of a simulated endpoint that takes its time."""
+    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--latency", "0.05"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().split()[2]
+        server.terminate()
+
+
+@contextmanager
+def after_some_answers(act: Callable[[], None]) -> Iterator[None]:
+    """Something happens, in another thread, when the first answers are on disk."""
+
+    def wait() -> None:
+        while not (JOURNAL.exists() and JOURNAL.read_bytes().count(b"\n") >= 6):
+            time.sleep(0.005)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_ctrl_c_leaves_with_status_130_and_the_command(reasonrag: Reasonrag, home: Path, slow_endpoint: str) -> None:
+    """With requests on their way, whose answers are awaited and kept."""
+    command = flags(RUN, "--index-home", home, "--model", "offline", "--base-url", slow_endpoint, "--concurrency", 2)
+    with after_some_answers(lambda: os.kill(os.getpid(), signal.SIGINT)):
+        done = reasonrag(*command)
+    assert done.status == 130
+    assert "continue with: reasonrag evaluate --dataset atlas" in done.err
+    assert len(keys()) >= 6
+    assert not (RUN / "predictions.jsonl").exists()
+
+
+def test_a_server_that_dies_half_way_costs_nothing(reasonrag: Reasonrag, home: Path, slow_endpoint: str) -> None:
+    """Exit status 1 and what happened, after --patience; when it is back, the same command goes on."""
+
+    def turn(*, down: bool) -> None:
+        body = orjson.dumps({"down": down})
+        request = urllib.request.Request(f"{slow_endpoint.removesuffix('/v1')}/down", body, method="POST")  # noqa: S310
+        urllib.request.urlopen(request).close()  # noqa: S310
+
+    command = flags(RUN, "--index-home", home, "--model", "offline", "--base-url", slow_endpoint, "--concurrency", 2)
+    with after_some_answers(lambda: turn(down=True)):
+        lost = reasonrag(*command, "--patience", 0.5)
+    assert lost.status == 1
+    assert "has not answered for 0.5 seconds" in lost.err
+    assert "The same command goes on when it does" in lost.err
+    kept = keys()
+    turn(down=False)
+    assert reasonrag(*command).status == 0
+    assert keys()[: len(kept)] == kept
+    assert len(set(keys())) == len(keys())
+    assert reasonrag(*flags("evals/b", "--index-home", home)).status == 0
+    assert (RUN / "predictions.jsonl").read_bytes() == Path("evals/b/predictions.jsonl").read_bytes()
+
+
+def test_whoever_has_all_answers_needs_no_model(endpoint: str, evaluated: Callable[..., Report]) -> None:
+    """Neither the endpoint nor its key; a new question needs both."""
+    first = evaluated(model="gpt-4o", base_url=[endpoint])
+    second = evaluated(model="gpt-4o", base_url=["http://127.0.0.1:9/v1"])
+    assert (second.metrics, second.cost_usd) == (first.metrics, first.cost_usd)
+    assert first.cost_usd
+    with pytest.raises(InputError, match="cannot reach"):
+        evaluated(model="gpt-4o", base_url=["http://127.0.0.1:9/v1"], limit=7)
+
+
+# -- what the model was trained on -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A data set of three dev questions, and the folder of a model that says it was trained on it."""
+    place = tmp_path_factory.mktemp("trained")
+    package.generate(dataset="atlas", split="dev", limit=3, index_home=home, run=place / "run")
+    package.pairs(place / "run", out=place / "data")
+    keys, splits = questions_of(place / "data")
+    asked = Asked.of(check_renderer(place / "data"))
+    model = Provenance(
+        base_model="tiny", stage="dpo", finetuning_type="lora", asked=asked, splits=splits, questions=keys
+    )
+    (place / "model").mkdir()
+    model.write(place / "model")
+    return place / "data", place / "model"
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_questions_that_were_trained_on_are_refused(
+    which: int, trained: tuple[Path, Path], evaluated: Callable[..., Report]
+) -> None:
+    """By the data set, or by what the model's folder says; before anything is asked, unless that is what is wanted."""
+    teacher = Teacher()
+    with pytest.raises(InputError) as refused:
+        evaluated(chat_model=teacher, trained_on=trained[which])
+    assert "was trained on 3 of the 6 questions of atlas/dev (its training questions are of atlas/dev)" in str(
+        refused.value
+    )
+    assert "--allow trained-questions" in str(refused.value)
+    assert (teacher.requests, RUN.exists()) == (0, False)
+    report = evaluated(chat_model=teacher, trained_on=trained[which], allow=["trained-questions"])
+    assert {each.name: each.outcome for each in report.checks} == {
+        "trained_questions": "allowed",
+        "renderer": "same",
+        "top_k": "same",
+        "max_steps": "same",
+        "retriever": "same",
+    }
+    assert report.provenance is not None
+    assert (report.provenance.questions, report.provenance.splits) == (3, ["atlas/dev"])
+    assert any("3 of the 6 questions" in each for each in report.warnings)
+    assert "trained on 3 of the 6 questions" in (RUN / "report.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "remedy"),
+    [
+        ({"top_k": 5}, "top_k", "give --top-k 3"),
+        ({"max_steps": 4}, "max_steps", "give --max-steps 7"),
+        ({"prompts": "prompts"}, "renderer", "give --prompts DIR"),
+        ({"retriever": "http"}, "retriever", "give the --corpus, --index or --retriever of its data"),
+    ],
+)
+def test_a_model_is_asked_as_it_was_trained(
+    changed: dict[str, Any],
+    name: str,
+    remedy: str,
+    trained: tuple[Path, Path],
+    retriever: IndexRetriever,
+    evaluated: Callable[..., Report],
+) -> None:
+    """Other prompts, passages or budgets are refused with what to change; --allow names what is measured so."""
+    Path("prompts").mkdir()
+    Path("prompts/think.txt").write_text("Think otherwise. <query>..</query> or <answer>..</answer>\n")
+    given = changed if "retriever" not in changed else {"retriever": retriever}
+    asked = {"split": "test", "limit": 2, "trained_on": trained[1]} | given
+    with pytest.raises(InputError, match=f"would be asked otherwise than it was trained.*{remedy}.*--allow "):
+        evaluated(**asked)
+    report = evaluated(**asked, allow=[name])
+    outcomes = {each.name: each.outcome for each in report.checks}
+    assert (outcomes.pop(name), set(outcomes.values())) == ("allowed", {"same"})
+
+
+def test_where_nothing_is_known_of_a_training_that_is_said(evaluated: Callable[..., Report], endpoint: str) -> None:
+    """A warning in the report; of the offline teacher, which nobody trained, there is nothing to say."""
+    report = evaluated(model="gpt-4o", base_url=[endpoint], limit=1)
+    assert any("nothing is known of how gpt-4o was trained" in each for each in report.warnings)
+    assert {each.outcome for each in report.checks} == {"unknown"}
+    assert evaluated(run="evals/b", limit=1).warnings == []
+
+
+def test_a_model_of_which_the_questions_are_not_known_was_not_checked_for_them(
+    trained: tuple[Path, Path], evaluated: Callable[..., Report]
+) -> None:
+    """Its other conditions are; of a reward model nothing can be measured here."""
+    known = read_provenance(trained[1])
+    assert known is not None
+    for name, change in (("silent", {"questions": [], "splits": []}), ("m/reward", {"stage": "rm"})):
+        Path(name).mkdir(parents=True)
+        known.model_copy(update=change).write(Path(name))
+    report = evaluated(limit=1, trained_on="silent")
+    assert {each.outcome for each in report.checks} == {"same", "unknown"}
+    [warning] = report.warnings
+    assert warning.startswith("silent does not say which questions offline was trained on")
+    with pytest.raises(InputError, match="m/reward is a reward model"):
+        evaluated(model="m/reward", base_url=["http://127.0.0.1:9/v1"])
+
+
+def test_a_checkpoint_was_trained_as_its_training_was(
+    trained: tuple[Path, Path], evaluated: Callable[..., Report]
+) -> None:
+    """What is said once beside the checkpoints holds for each of them."""
+    known = read_provenance(trained[1])
+    assert known is not None
+    Path("saved/checkpoint-20").mkdir(parents=True)
+    known.write(Path("saved"))
+    with pytest.raises(InputError, match="was trained on 3 of the 6 questions"):
+        evaluated(model="saved/checkpoint-20", base_url=["http://127.0.0.1:9/v1"])
+
+
+def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[..., Report]) -> None:
+    """Prompts and step budget are the agent's alone; nobody who is shown no passages has a retriever."""
+    rag, direct = (evaluated(method=each, limit=1, run=each).asked for each in ("rag", "direct"))
+    assert (rag.renderer, rag.max_steps, rag.top_k) == (None, None, 3)
+    assert rag.retriever
+    assert set(direct.model_dump().values()) == {None}
+
+
+def test_a_split_for_training_is_evaluated_with_a_warning(evaluated: Callable[..., Report]) -> None:
+    report = evaluated(split="train", limit=1)
+    assert any("atlas/train is a split for training" in each for each in report.warnings)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "./no/model"], "--model ./no/model: there is no such folder here"),
+        (["--model", "org/name"], "if that is the name of a model on a server, give its --base-url"),
+        (["--model", "empty"], "empty is no model: it has neither config.json nor adapter_config.json"),
+        (["--trained-on", "nowhere"], "--trained-on nowhere: there is no such folder"),
+        (["--trained-on", "empty"], "it has no reasonrag.json, which reasonrag train writes, and neither"),
+        (["--trained-on", "damaged"], "damaged/reasonrag.json is damaged"),
+        (["--allow", "everything"], "error: --allow: nothing is called 'everything'; choose from max_steps, renderer"),
+        (["--split", "validation"], "atlas has no split 'validation'; choose from dev, test, train"),
+        (["--dataset", "bamboogle", "--model", "m"], "bamboogle has no split 'dev'; choose from test"),
+        (["--method", "magic"], "--method: Input should be"),
+        (["--confidence", "1"], "--confidence: Input should be less than 1"),
+    ],
+)
+def test_bad_input_says_what_to_do_before_anything_is_started(
+    arguments: list[str], message: str, reasonrag: Reasonrag, home: Path
+) -> None:
+    Path("empty").mkdir()
+    Path("damaged").mkdir()
+    Path("damaged/reasonrag.json").write_text("{}")
+    done = reasonrag("evaluate", "--run", RUN, "--index-home", home, *arguments)
+    assert done.status == 2
+    assert message in done.err
+    assert not RUN.exists()
+
+
+def test_who_does_not_search_needs_no_corpus(reasonrag: Reasonrag) -> None:
+    """Neither a file of passages nor an index; whoever does is told which flags give one."""
+    Path("own.jsonl").write_bytes(b"\n".join(map(orjson.dumps, OWN)))
+    asked = ("evaluate", "--questions", "own.jsonl", "--model", "offline", "--bootstrap", 50)
+    assert reasonrag(*asked, "--run", "a", "--method", "direct").status == 0
+    assert not Path("indexes").exists()
+    assert "--questions needs passages to search: give --corpus" in reasonrag(*asked, "--run", "b").err
+
+
+def test_questions_without_golden_answers_cannot_be_scored(reasonrag: Reasonrag) -> None:
+    Path("own.jsonl").write_bytes(orjson.dumps({"id": "a", "question": "Who?", "golden_answers": []}))
+    Path("corpus.jsonl").write_bytes(orjson.dumps({"id": "p", "contents": "Who\nMe"}))
+    files = ("--questions", "own.jsonl", "--corpus", "corpus.jsonl", "--model", "offline")
+    done = reasonrag("evaluate", *files, "--run", RUN)
+    assert done.status == 2
+    assert "own.jsonl, line 1 is no question (golden_answers: none says anything, so no answer to it" in done.err
+
+
+@pytest.mark.parametrize("damage", ["{}\n", "not json\n", '{"question_id": 1}\n'])
+def test_a_damaged_file_names_its_line(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "predictions.jsonl"
+    path.write_text(damage)
+    with pytest.raises(InputError, match=r"line 1 is no line of reasonrag.predictions/1"):
+        read_predictions(path)
+    with pytest.raises(InputError, match=r"there is no .*report\.json; reasonrag evaluate writes it"):
+        read_report(tmp_path)
+
+
+# -- a model's folder --------------------------------------------------------------------------------------------------
+
+
+def model_folder(place: Path, weights: bytes) -> Path:
+    """What is in a model's folder, as far as names and sizes go."""
+    place.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (place / name).write_text("{}")
+    (place / "model.safetensors").write_bytes(weights)
+    return place
+
+
+def test_another_checkpoint_is_another_model(tmp_path: Path) -> None:
+    """Wherever the folder lies, whatever the weights' size: one byte of them, or of the tokenizer, names another."""
+    weights = bytes(range(256)) * 1000
+    one = fingerprint(open_model(model_folder(tmp_path / "one", weights)))
+    assert fingerprint(open_model(model_folder(tmp_path / "same", weights))) == one
+    assert fingerprint(open_model(model_folder(tmp_path / "other", b"\x01" + weights[1:]))) != one
+    (tmp_path / "same" / "tokenizer.json").write_text('{"a": 1}')
+    assert fingerprint(open_model(tmp_path / "same")) != one
+
+
+def test_an_adapter_on_another_base_model_is_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the base model is replaced in its folder; one that cannot be is told before an index is built."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("base", "other"):
+        model_folder(tmp_path / name, name.encode())
+    Path("adapter").mkdir()
+    Path("adapter/adapter_config.json").write_text('{"base_model_name_or_path": "base"}')
+    Path("adapter/adapter_model.safetensors").write_bytes(b"delta")
+
+    def name(**flags: str) -> str:
+        return find_subject(EvaluateSettings(run=RUN, model="adapter", **flags)).name
+
+    one = name()
+    assert name(base_model="other") != one
+    assert name(base_model="org/base") != one
+    Path("base/model.safetensors").write_bytes(b"trained")
+    assert name() not in (one, name(base_model="other"))
+    with pytest.raises(InputError, match="the model /gone is not there"):
+        name(base_model="/gone")
+    with pytest.raises(InputError, match="--base-model other: that is for an adapter's folder, and --model is none"):
+        find_subject(EvaluateSettings(run=RUN, model="base", base_model="other"))
+    Path("adapter/adapter_config.json").write_text("{}")
+    with pytest.raises(InputError, match="adapter that does not name its base model; give --base-model"):
+        name()

@@ -1,0 +1,496 @@
+"""Trees that teach nothing: by which signs they are known, what is said of them, and when a run stops."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reasonrag as package
+from preference import RolloutRecord, read_rollouts
+from reasonrag.data import atlas
+from reasonrag.evaluation.settings import EvaluateSettings
+from reasonrag.exploration.degeneracy import OUTCOMES_STOP_FROM, PAGE, SIGNS, STOPS_FROM, Look, SignCounts, look_at
+from reasonrag.exploration.session import SilentWatcher
+from reasonrag.llm.chat import ChatRequest
+from reasonrag.llm.offline import reply
+from reasonrag.llm.scripted import Script, ScriptedModel
+from reasonrag.settings import GenerateSettings, IndexSettings, PairsSettings
+from reasonrag.training.settings import DoctorSettings, TrainSettings
+from tests.helpers.command_line import Reasonrag
+
+ROOT = Path(__file__).parents[3]
+Fields = dict[str, Any]
+THINK, READ, CONCLUDE = "think", "read", "conclude"
+ASKED = "Which river flows through the capital of France?"
+
+
+def query(content: str, parent: int = 0) -> Fields:
+    return {"parent_id": parent, "action": THINK, "action_type": "query", "content": content}
+
+
+def evidence(content: str, parent: int) -> Fields:
+    return {"parent_id": parent, "action": READ, "action_type": "evidence", "content": content}
+
+
+def answer(content: str, parent: int = 0, action: str = THINK) -> Fields:
+    return {"parent_id": parent, "action": action, "action_type": "answer", "content": content, "terminal": True}
+
+
+def failed(response: str, parent: int = 0) -> Fields:
+    fields = {"action": THINK, "response": response, "terminal": True}
+    return {"parent_id": parent, "parse_error": {"cause": "no_tag", "detail": "no tag"}} | fields
+
+
+def ends(*each: tuple[float, int, str]) -> list[Fields]:
+    """Continuations as (f1, steps, end)."""
+    return [{"f1": f1, "em": float(f1 == 1), "steps": steps, "end": end} for f1, steps, end in each]
+
+
+def tree(*steps: Fields, rollouts: Sequence[Fields] = ()) -> RolloutRecord:
+    """Node i + 1 is steps[i]; the root's continuations are `rollouts`."""
+    layers: list[int] = []
+    for step in steps:
+        layers.append(0 if step["parent_id"] == 0 else layers[step["parent_id"] - 1] + 1)
+    parents = [step["parent_id"] for step in steps]
+    nodes = [{"id": 0, "parent_id": None, "layer": None, "rollouts": list(rollouts)}, *steps]
+    return RolloutRecord.model_validate(
+        {
+            "question_id": "q1",
+            "question": ASKED,
+            "golden_answers": ["Seine"],
+            "dataset": "toy",
+            "split": "train",
+            "config_hash": "0f",
+            "seed": 0,
+            "recipe": {"name": "paper", "alpha": 0.9, "margin_by_layer": True},
+            "usage": {},
+            "nodes": [
+                {
+                    "id": node_id,
+                    "layer": layers[node_id - 1] if node_id else None,
+                    "children_ids": [child for child, parent in enumerate(parents, start=1) if parent == node_id],
+                }
+                | node
+                for node_id, node in enumerate(nodes)
+            ],
+        }
+    )
+
+
+def chain(*contents: str) -> list[Fields]:
+    """A path of queries and evidence in turn."""
+    return [(query if i % 2 == 0 else evidence)(content, i) for i, content in enumerate(contents)]
+
+
+# -- the signs -------------------------------------------------------------------------------------------------
+
+DIFFERENT_READS = [evidence("a", 1), evidence("b", 1)]
+FORCED, LATE, EARLY = (0.0, 7, "conclusion"), (0.0, 7, "answer"), (0.0, 3, "conclusion")
+
+
+@pytest.mark.parametrize(
+    ("sign", "record", "shown"),
+    [
+        ("identical_siblings", tree(query("Ada"), query(" ada"), evidence("x", 1), evidence("x", 1)), True),
+        ("identical_siblings", tree(query("Ada"), query("Ada"), *DIFFERENT_READS), False),
+        ("identical_siblings", tree(query("Ada"), query("Bob"), *DIFFERENT_READS), False),
+        ("identical_siblings", tree(query("Ada"), query("Ada"), failed("hm", 1), failed("hm", 1)), True),
+        ("identical_siblings", tree(query("Ada"), query("Ada")), False),  # one state is too few
+        ("identical_siblings", tree(query("Ada"), answer("Ada"), evidence("x", 1), evidence("x", 1)), False),
+        ("never_answers", tree(query("a"), rollouts=ends(FORCED, FORCED, FORCED, FORCED, LATE)), True),
+        ("never_answers", tree(query("a"), rollouts=ends(FORCED, FORCED, FORCED, LATE)), False),
+        ("never_answers", tree(query("a"), rollouts=ends((0, 1, "failed"), (0, 3, "failed"), FORCED)), True),
+        ("never_answers", tree(query("a"), rollouts=ends(EARLY, EARLY, EARLY)), False),  # --max-steps 3
+        ("never_answers", tree(query("a"), rollouts=ends(FORCED)), False),
+        ("never_answers", tree(*chain(*"abcdefgh")), True),
+        ("never_answers", tree(*chain(*"abcdefg")), False),
+        ("instant_answer", tree(answer("x"), answer("y"), query("a")), True),
+        ("instant_answer", tree(answer("x"), query("b"), query("a")), False),
+        ("instant_answer", tree(answer("x")), False),
+        ("instant_answer", tree(answer("x", action=CONCLUDE), answer("y", action=CONCLUDE)), False),  # --max-steps 1
+        ("instant_answer", tree(query("a"), evidence("e", 1), answer("x", 2), answer("y", 2)), False),
+        ("none_loop", tree(query("a"), evidence("None", 1), evidence("none.", 1), evidence("x", 1)), True),
+        ("none_loop", tree(query("a"), evidence("None", 1), evidence("x", 1)), False),
+        ("none_loop", tree(query("a"), evidence("None", 1)), False),
+        ("repeated_query", tree(*chain("Ada", "e", "The Ada!", "e", "ada", "e")), True),
+        ("repeated_query", tree(*chain("Ada", "e", "Bob", "e", "ada", "e")), False),
+        ("repeated_query", tree(*chain("Ada", "e", "Ada", "e")), False),
+        ("repeated_query", tree(query("Ada"), query("Ada"), query("Ada")), False),  # siblings, not a path
+        ("query_is_question", tree(query(ASKED), query(ASKED.rstrip("?").lower()), query("a")), True),
+        ("query_is_question", tree(query(ASKED), query("a")), False),
+        ("query_is_question", tree(query("a"), evidence("e", 1), query(ASKED, 2), query(ASKED, 2)), False),
+        ("all_wrong", tree(query("a"), rollouts=ends((0, 1, "answer"), (0, 3, "failed"))), True),
+        ("all_wrong", tree(query("a"), rollouts=ends((0, 1, "answer"), (0.2, 3, "answer"))), False),
+        ("all_wrong", tree(query("a"), rollouts=ends((0, 1, "answer"))), False),
+        ("all_right", tree(query("a"), rollouts=ends((1, 1, "answer"), (1, 3, "answer"))), True),
+        ("all_right", tree(query("a"), rollouts=ends((1, 1, "answer"), (0.8, 3, "answer"))), False),
+    ],
+)
+def test_a_question_shows_a_sign_by_most_of_several_cases(sign: str, record: RolloutRecord, *, shown: bool) -> None:
+    """Half is not most, and a single case says nothing."""
+    assert (sign in look_at(record).signs) == shown
+
+
+@pytest.mark.parametrize("found", [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+def test_what_ends_below_a_teacher_s_proposals_counts_as_much(found: tuple[float, float]) -> None:
+    """With a value model nothing counts for the root; what its continuations came to is known all the same."""
+    proposals = [
+        query(content) | {"plain_draws": 0, "rollouts": ends((f1, 3, "answer"))}
+        for content, f1 in zip(("a", "b"), found, strict=True)
+    ]
+    shown = look_at(tree(*proposals)).signs & {"all_wrong", "all_right"}
+    assert shown == {(0.0, 0.0): {"all_wrong"}, (0.0, 1.0): set(), (1.0, 1.0): {"all_right"}}[found]
+
+
+def test_a_tree_without_steps_shows_nothing() -> None:
+    """There is nothing to judge."""
+    assert look_at(tree()).signs == frozenset()
+
+
+def test_records_made_before_ends_were_kept_never_show_that_nobody_answers() -> None:
+    """What is not known is no sign."""
+    old = [{"f1": 0.0, "em": 0.0, "steps": 7}] * 4
+    assert "never_answers" not in look_at(tree(query("a"), rollouts=old)).signs
+
+
+# -- counting --------------------------------------------------------------------------------------------------
+
+
+def counted(*looks: Look) -> SignCounts:
+    counts = SignCounts()
+    for look in looks:
+        counts.add(look)
+    return counts
+
+
+def seen(*signs: str, states: int = 3, alike: int = 0) -> Look:
+    return Look(frozenset(signs), states, alike)
+
+
+@pytest.mark.parametrize(
+    ("questions", "showing", "said"), [(9, 9, 0), (10, 5, 1), (10, 4, 0), (40, 20, 1), (40, 19, 0)]
+)
+def test_a_sign_is_said_from_ten_questions_on_if_half_of_them_show_it(questions: int, showing: int, said: int) -> None:
+    """With the number of questions, the remedy and where to read on."""
+    counts = counted(*[seen("none_loop")] * showing, *[seen()] * (questions - showing))
+    news = counts.news()
+    assert len(news) == said
+    assert all(f"none_loop in {showing} of {questions} questions" in each for each in news)
+    assert all("raise --top-k; see docs/troubleshooting.md#none_loop" in each for each in news)
+
+
+def test_a_sign_is_said_once() -> None:
+    """However long the run goes on with it; another one is said as well."""
+    counts = counted(*[seen("none_loop")] * 10)
+    assert len(counts.news()) == 1
+    for _ in range(10):
+        counts.add(seen("none_loop", "all_wrong"))
+        assert not any("none_loop" in each for each in counts.news())
+    counts = counted(*[seen("none_loop", "all_wrong")] * 10)
+    assert len(counts.news()) == 2
+
+
+def test_an_endpoint_that_repeats_itself_is_recognised_within_the_first_questions() -> None:
+    """Twenty states whose siblings all say the same are enough; one state with two different siblings is a doubt."""
+    assert counted(*[seen(states=5, alike=5)] * 3).news() == []
+    counts = counted(*[seen(states=5, alike=5)] * 4)
+    [message] = counts.news()
+    assert message.startswith("identical_siblings in all 20 states so far")
+    assert "--temperature" in message
+    for _ in range(10):
+        counts.add(seen("identical_siblings", states=5, alike=5))
+        assert counts.news() == []
+    assert counted(*[seen(states=5, alike=5)] * 4, seen(states=5, alike=4)).news() == []
+
+
+@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
+def test_a_sign_ends_a_run_from_its_number_of_questions_on(sign: Any) -> None:
+    """Habits of the teacher after twenty, outcomes after a hundred, repeated queries and questions as queries never."""
+    for questions in (STOPS_FROM - 1, STOPS_FROM, OUTCOMES_STOP_FROM - 1, OUTCOMES_STOP_FROM):
+        reason = counted(*[seen(sign.name)] * questions).reason_to_stop(0.95)
+        assert (reason is not None) == (sign.stops_from is not None and questions >= sign.stops_from)
+        assert reason is None or f"{sign.name} in {questions} of {questions} questions" in reason
+
+
+@pytest.mark.parametrize(
+    ("share", "showing", "stops"),
+    [(0.95, 19, True), (0.95, 18, False), (1.0, 20, True), (1.0, 19, False), (0.5, 10, True), (0.0, 20, False)],
+)
+def test_the_share_decides_and_0_never_stops(share: float, showing: int, *, stops: bool) -> None:
+    """At least so large a share of the questions."""
+    counts = counted(*[seen("none_loop")] * showing, *[seen()] * (20 - showing))
+    assert (counts.reason_to_stop(share) is not None) == stops
+
+
+@pytest.mark.parametrize(("questions", "showing", "warned"), [(4, 4, 0), (5, 3, 1), (5, 2, 0)])
+def test_a_summary_warns_of_runs_too_short_to_be_stopped(questions: int, showing: int, warned: int) -> None:
+    """From five questions on, at least half of them; the counts are there in any case."""
+    counts = counted(*[seen("none_loop")] * showing, *[seen()] * (questions - showing))
+    assert len(counts.warnings()) == warned
+    assert counts.by_sign == {"none_loop": showing}
+
+
+@pytest.mark.parametrize(("sign", "enough"), [("none_loop", 5), ("all_wrong", 8), ("all_right", 8)])
+def test_outcomes_are_said_only_where_they_are_no_ordinary_mix(sign: str, enough: int) -> None:
+    """Half of the questions may be too hard or too easy for their teacher; three quarters may not."""
+    for showing in (enough - 1, enough):
+        counts = counted(*[seen(sign)] * showing, *[seen()] * (10 - showing))
+        assert len(counts.news()) == len(counts.warnings()) == (showing == enough)
+
+
+# -- in a run --------------------------------------------------------------------------------------------------
+
+GOLDEN = {each["question"]: each["golden_answers"][0] for each in atlas.questions("train")}
+
+
+def turn(request: ChatRequest) -> str:
+    return {"</query>": THINK, "</evidence>": READ, "</answer>": CONCLUDE}[request.sampling.stop[0]]
+
+
+def scripted(think: Callable[[ChatRequest, int, str], str], *, none: bool = False) -> Script:
+    """A teacher whose think turn is given (the last argument is different in every draw), who reads something
+    different each time, or nothing in two draws of three, and concludes with something wrong.
+    """
+
+    def script(request: ChatRequest, position: int) -> str:
+        own = f"x{request.seeds[position]}"
+        if turn(request) == THINK:
+            return think(request, position, own)
+        if turn(request) == READ:
+            found = "None" if none and request.samples[position] % 3 else own
+            return f"So the evidence is <evidence>{found}</evidence>"
+        return f"So the answer is <answer>{own}</answer>"
+
+    return script
+
+
+def asks(content: str) -> str:
+    return f"So the next query is <query>{content}</query>"
+
+
+def says(content: str) -> str:
+    return f"So the answer is <answer>{content}</answer>"
+
+
+def question_of(request: ChatRequest) -> str:
+    return request.messages[1].content.partition("\n")[0].removeprefix("Question: ")
+
+
+def queries_of(request: ChatRequest) -> list[str]:
+    return re.findall("<query>(.*?)</query>", request.messages[1].content)
+
+
+def greedy(request: ChatRequest, _position: int) -> str:
+    return reply(request.messages, temperature=1, seed=0, choice=0)
+
+
+def searches_once(answering: Callable[[ChatRequest, str], str]) -> Script:
+    return scripted(lambda request, _, own: says(answering(request, own)) if queries_of(request) else asks(own))
+
+
+def repeats(request: ChatRequest, _position: int, own: str) -> str:
+    """Searches for the same thing twice, then answers."""
+    asked = queries_of(request)
+    if len(asked) > 1:
+        return says(own)
+    return asks(asked[-1]) if asked else asks(own)
+
+
+def asks_the_question(request: ChatRequest, position: int, own: str) -> str:
+    if queries_of(request):
+        return says(own)
+    return asks(question_of(request) if request.samples[position] % 4 else own)
+
+
+TEACHERS: dict[str, Script] = {
+    "identical_siblings": greedy,
+    "never_answers": scripted(lambda _request, _position, own: asks(own)),
+    "instant_answer": scripted(lambda _request, _position, own: says(own)),
+    "none_loop": scripted(lambda request, _, own: says(own) if queries_of(request) else asks(own), none=True),
+    "repeated_query": scripted(repeats),
+    "query_is_question": scripted(asks_the_question),
+    "all_wrong": searches_once(lambda _request, own: own),
+    "all_right": searches_once(lambda request, _own: GOLDEN[question_of(request)]),
+}
+"""A teacher for every sign: what it does wrong is what the sign says."""
+
+
+class Listener(SilentWatcher):
+    """Remembers what it was warned of."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def test_every_sign_has_its_teacher() -> None:
+    """The runs below leave none out."""
+    assert list(TEACHERS) == [sign.name for sign in SIGNS]
+
+
+@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
+def test_a_run_with_such_a_teacher_is_told_and_stopped(sign: Any) -> None:
+    """Said once, with its remedy, long before it stops; stopped cleanly with everything kept, and not before time."""
+    model, watcher = ScriptedModel(TEACHERS[sign.name], name="broken"), Listener()
+    limit = (sign.stops_from or 30) + 20
+    small = {"outcome": "f1", "simulations": 4, "concurrency": 4}  # what is known by heart stands in no evidence
+    summary = package.generate(dataset="atlas", limit=limit, run="runs/a", chat_model=model, watcher=watcher, **small)
+    assert summary.degenerate[sign.name] >= 0.95 * summary.done
+    [said] = [each for each in watcher.warnings if each.startswith(f"{sign.name} in ")]
+    assert sign.remedy in said
+    assert any(each.startswith(f"{sign.name} in ") for each in summary.warnings)
+    if sign.stops_from is None:
+        assert (summary.stopped, summary.done) == (None, limit)
+        return
+    assert summary.stopped is not None
+    assert summary.stopped.cause == "degenerate"
+    assert f"{sign.name} in {sign.stops_from} of {sign.stops_from} questions" in summary.stopped.message
+    assert sign.stops_from <= summary.done < sign.stops_from + 4
+    assert len(list(read_rollouts(Path("runs/a/rollouts.jsonl")))) == summary.done
+    assert Path("runs/a/journal.jsonl").stat().st_size > 0
+
+
+def test_replies_that_never_parse_stop_a_run() -> None:
+    """A model that does not know the tags never answers."""
+    model = ScriptedModel(scripted(lambda _request, _position, own: f"I think it is {own}."), name="tagless")
+    summary = package.generate(dataset="atlas", limit=30, run="runs/a", chat_model=model, simulations=3, concurrency=2)
+    assert summary.stopped is not None
+    assert "never_answers in 20 of 20 questions" in summary.stopped.message
+
+
+def test_a_greedy_endpoint_is_recognised_within_the_first_questions() -> None:
+    """Before the fifth question has ended, and long before anything else is said."""
+    watcher = Listener()
+    model = ScriptedModel(greedy, name="greedy")
+    package.generate(
+        dataset="atlas", limit=8, recipe="economy", run="runs/a", chat_model=model, watcher=watcher, concurrency=1
+    )
+    assert watcher.warnings
+    assert re.match(r"identical_siblings in all 2\d states so far", watcher.warnings[0])
+    rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
+    assert sum(look_at(each).states for each in rollouts[:5]) >= 20
+
+
+def test_the_command_line_says_what_is_wrong_and_how_to_go_on(reasonrag: Reasonrag) -> None:
+    """Status 1, sign, share, remedy and page in the message; the printed command goes on regardless, to the end."""
+    flags = ["generate", "--dataset", "atlas", "--limit", 30, "--simulations", 3, "--run", "runs/a"]
+    done = reasonrag(*flags, "--temperature", 0, "--concurrency", 4)
+    assert done.status == 1
+    assert "warning: identical_siblings in all" in done.err
+    assert "stopped: identical_siblings in 20 of 20 questions" in done.out
+    assert f"{PAGE}#identical_siblings. To go on regardless: --abort-degenerate 0" in done.out
+    assert re.search(r"degenerate\s+│ identical_siblings 2\d", done.out)
+    command = done.err.partition("continue with: ")[2]
+    assert command.endswith("--abort-degenerate 0")
+    assert reasonrag(*shlex.split(command)[1:]).status == 0
+    assert len(Path("runs/a/rollouts.jsonl").read_bytes().splitlines()) == 30
+
+
+def test_a_run_that_goes_on_counts_anew() -> None:
+    """A server that was mended meanwhile is not blamed for the trees before; neither setting is part of the run."""
+    broken = ScriptedModel(TEACHERS["identical_siblings"], name="m")
+    settings: dict[str, Any] = {"dataset": "atlas", "simulations": 3, "limit": 60, "concurrency": 4, "run": "runs/a"}
+    assert package.generate(**settings, chat_model=broken).stopped is not None
+    mended = ScriptedModel(
+        lambda request, position: reply(request.messages, temperature=1, seed=request.seeds[position], choice=0),
+        name="m",
+    )
+    summary = package.generate(**settings, chat_model=mended, abort_degenerate=0.9)
+    assert (summary.stopped, summary.done) == (None, 60)
+    assert summary.degenerate["identical_siblings"] >= 20
+
+
+def test_what_stops_a_run_does_not_depend_on_which_question_ends_first() -> None:
+    """Four of five questions are answered at once and end long before the others; they are counted in file order."""
+    order = {question: position for position, question in enumerate(GOLDEN)}
+
+    def hasty(request: ChatRequest, position: int) -> Any:
+        if order[question_of(request)] % 5 == 0:
+            return reply(request.messages, temperature=1, seed=request.seeds[position], choice=0)
+        return TEACHERS["instant_answer"](request, position)
+
+    reasons = set()
+    for concurrency in (1, 64):
+        settings = {"limit": 200, "concurrency": concurrency, "abort_degenerate": 0.8, "run": f"runs/{concurrency}"}
+        stopped = package.generate(dataset="atlas", chat_model=ScriptedModel(hasty, name="hasty"), **settings).stopped
+        assert stopped is not None
+        reasons.add(stopped.message.partition(":")[0])
+    assert reasons == {"instant_answer in 16 of 20 questions"}
+
+
+@pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
+def test_a_teacher_that_explores_is_not_stopped(recipe: str) -> None:
+    """The offline teacher on its own questions; what is counted of it is in the summary."""
+    summary = package.generate(dataset="atlas", limit=60, recipe=recipe, run="runs/a")
+    assert (summary.stopped, summary.done) == (None, 60)
+    assert set(summary.degenerate) <= {sign.name for sign in SIGNS}
+    assert all(shown < 0.8 * 60 for shown in summary.degenerate.values())
+
+
+@pytest.mark.parametrize("dataset", ["hotpotqa", "2wikimultihopqa", "musique"])
+def test_real_questions_are_not_stopped(dataset: str, shared_data: Path) -> None:
+    """Not even with a teacher that is often wrong."""
+    flags: dict[str, Any] = {"dataset": dataset, "data_dir": shared_data, "limit": 60, "model": "offline"}
+    summary = package.generate(**flags, run="runs/a")
+    assert (summary.stopped, summary.done) == (None, 60)
+
+
+def test_a_rehearsal_is_neither_stopped_nor_blamed(reasonrag: Reasonrag) -> None:
+    """The offline teacher of --dry-run stands in for another one; its habits are nobody's concern."""
+    done = reasonrag("generate", "--dataset", "atlas", "--temperature", 0, "--run", "runs/a", "--dry-run")
+    assert done.status == 0
+    assert "warning" not in done.err
+    assert "20 questions rehearsed" in " ".join(done.out.split())
+
+
+def test_a_run_is_not_stopped_when_nothing_is_left_to_ask() -> None:
+    """It is finished; the summary warns."""
+    model = ScriptedModel(TEACHERS["instant_answer"], name="broken")
+    summary = package.generate(dataset="atlas", limit=20, simulations=3, run="runs/a", chat_model=model)
+    assert (summary.stopped, summary.done) == (None, 20)
+    assert any(each.startswith("instant_answer in 20 of 20") for each in summary.warnings)
+
+
+# -- the page --------------------------------------------------------------------------------------------------
+
+TEXT = (ROOT / PAGE).read_text("utf-8")
+
+
+def test_every_sign_has_its_section_and_every_section_its_sign() -> None:
+    """The anchor that a message names leads there; each says how it looks, why, and what to do."""
+    signs = TEXT.partition("\n## Trees that teach nothing\n")[2].partition("\n## ")[0]
+    sections = {each.partition("\n")[0]: each for each in signs.split("\n### ")[1:]}
+    assert list(sections) == [sign.name for sign in SIGNS]
+    for section in sections.values():
+        assert all(part in section for part in ("\n*", "Looks like: ", "Why: ", "What to do: "))
+
+
+def test_every_flag_on_the_page_exists() -> None:
+    """A remedy that cannot be followed is none."""
+    commands = (GenerateSettings, PairsSettings, IndexSettings, TrainSettings, DoctorSettings, EvaluateSettings)
+    known = {f"--{name.replace('_', '-')}" for each in commands for name in each.model_fields} | {"--dry-run", "--json"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known
+
+
+def test_every_message_on_the_page_is_one_that_is_printed() -> None:
+    """Word by word, so that it is found by searching for it."""
+    sources = "".join(
+        path.read_text("utf-8") for name in ("reasonrag", "preference") for path in (ROOT / name).rglob("*.py")
+    )
+    messages = re.findall(r"^\| `([^`]+)` \|", TEXT.partition("\n## Messages\n")[2], re.MULTILINE)
+    assert len(messages) > 10
+    assert [each for each in messages if each not in sources] == []
+
+
+def test_every_link_within_the_page_leads_somewhere() -> None:
+    """Headings become anchors in lower case, with dashes and without commas."""
+    headings = re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors

@@ -1,0 +1,546 @@
+"""One question explored: from the search's wishes to its line of rollouts.jsonl."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from mcts import RECIPES, Recipe
+from mcts.rewards import REWARDS
+from preference import ActionType, FinalScore, ParseFailure, PassageRef, QuestionError, RolloutRecord, say_the_same
+from preference.records import FailedContinuation, Outcome, RecipeRef
+from reasonrag.agent.agent import Agent, AgentStep, State
+from reasonrag.agent.outcomes import outcome_of
+from reasonrag.agent.prompting import load_prompts, render_prompt, render_variation
+from reasonrag.data.questions import Question
+from reasonrag.errors import ModelError
+from reasonrag.exploration.explorer import Explorer, RunIdentity
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
+from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.scripted import Script, ScriptedModel
+from reasonrag.retrieval.retriever import IndexRetriever
+from tests.helpers.command_line import QUESTION
+
+PROMPTS = load_prompts()
+QUERY = "So the next query is <query>capital of France</query>"
+EVIDENCE = "Based on the query, the relevant evidence is <evidence>It lies on the Seine.</evidence>"
+RIGHT = "So the answer is <answer>Seine</answer>"
+WRONG = "So the answer is <answer>Tiber</answer>"
+NO_TAG = "no tag"
+
+
+@pytest.fixture
+def explorer_of(retriever: IndexRetriever) -> Callable[[ChatModel, Recipe], Explorer]:
+    """An explorer of the question with some model and recipe."""
+
+    def make(model: ChatModel, recipe: Recipe, *, question: Question = QUESTION, max_steps: int = 7) -> Explorer:
+        sampling = Sampling(temperature=1, top_p=1, max_tokens=64)
+        agent = Agent(model, retriever, PROMPTS, sampling, top_k=2, max_steps=max_steps, seed=0)
+        return Explorer(agent, question, recipe)
+
+    return make
+
+
+def recipe(name: Any = "paper", **search: Any) -> Recipe:
+    """A recipe, small: two siblings per state, one continuation per step, one simulation."""
+    small = {"siblings": 2, "continuations": 1, "simulations": 1, "wave": 1, "siblings_at_once": None}
+    base = RECIPES[name]
+    return base.model_copy(update={"search": base.search.model_copy(update=small | search)})
+
+
+def identity(of: Recipe) -> RunIdentity:
+    return RunIdentity(dataset="own", split="dev", config_hash="c0", seed=0, recipe=of)
+
+
+def turn(request: ChatRequest) -> str:
+    """Which turn a request is, by what it stops at."""
+    return {"</query>": "think", "</evidence>": "read", "</answer>": "conclude", "</score>": "judge"}[
+        request.sampling.stop[0]
+    ]
+
+
+def is_first(request: ChatRequest) -> bool:
+    """Whether it asks about the question alone."""
+    return "Previous Thoughts" not in request.messages[1].content
+
+
+def search_or_guess(request: ChatRequest, position: int) -> str:
+    """At first one sibling searches and one guesses wrongly; evidence then leads to the right answer."""
+    if turn(request) == "think" and is_first(request):
+        return QUERY if request.samples[position] == 0 else WRONG
+    return {"think": RIGHT, "read": EVIDENCE, "conclude": RIGHT, "judge": "<score>40</score>"}[turn(request)]
+
+
+async def explored(explorer: Explorer, of: Recipe) -> RolloutRecord:
+    await explorer.run()
+    return explorer.record(identity(of))
+
+
+# -- the record ------------------------------------------------------------------------------------------------
+
+
+async def test_a_record_says_what_was_explored_and_how(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """Question, run and recipe, and what the answers cost; the record reads back as it was written."""
+    record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe()), recipe())
+    assert (record.question_id, record.question, record.golden_answers) == ("q1", QUESTION.question, ["Seine"])
+    assert (record.dataset, record.split, record.config_hash, record.seed) == ("own", "dev", "c0", 0)
+    assert record.recipe == RecipeRef(name="paper", reward="spre", alpha=0.9, margin_by_layer=True)
+    assert (record.usage.calls, record.usage.requests, record.usage.repairs) == (4, 3, 0)
+    assert record.error is None
+    assert RolloutRecord.model_validate_json(record.to_line()) == record
+
+
+async def test_every_node_is_a_step_with_its_prompt_and_its_worth(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """The root is no step; a query is worth its continuations, an answer its own score, both discounted per step."""
+    record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe()), recipe())
+    root, query, answer = record.nodes
+    assert (root.id, root.parent_id, root.children_ids, root.layer) == (0, None, [1, 2], None)
+    assert (root.action, root.prompt, root.response, root.action_type) == (None, None, None, None)
+
+    assert (query.parent_id, query.layer, query.action, query.action_type) == (0, 0, "think", "query")
+    assert (query.response, query.content, query.terminal) == (QUERY, "capital of France", False)
+    assert query.prompt == list(render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=()))
+    assert (query.f1, query.outcome, query.passages, query.grounded) == (None, None, None, None)
+    assert query.rollouts == [FinalScore(f1=1.0, em=1.0, steps=3, end="answer")]
+    assert query.reward == pytest.approx(0.9**3)
+
+    assert (answer.layer, answer.action_type, answer.content, answer.terminal) == (0, "answer", "Tiber", True)
+    assert (answer.f1, answer.em, answer.outcome) == (0.0, 0.0, Outcome(name="f1", value=0.0))
+    assert (answer.grounded, answer.reward) == (False, 0.0)
+    assert answer.rollouts == [FinalScore(f1=0.0, em=0.0, steps=1, end="answer")]
+    assert root.rollouts == [*answer.rollouts, *query.rollouts]
+    assert root.visits == query.visits + answer.visits
+
+
+async def test_continuations_become_nodes_where_the_recipe_keeps_them(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """A read turn has the passages it was shown, best first; its layer is one more than its query's."""
+    economy = recipe("economy")
+    record = await explored(explorer_of(ScriptedModel(search_or_guess), economy), economy)
+    assert [node.action for node in record.nodes] == [None, "think", "think", "read", "think"]
+    assert [node.layer for node in record.nodes] == [None, 0, 0, 1, 2]
+    assert [node.parent_id for node in record.nodes] == [None, 0, 0, 1, 3]
+    _, query, _, evidence, answer = record.nodes
+    assert [passage.id for passage in evidence.passages or []] == ["paris", "france"]
+    assert isinstance((evidence.passages or [])[0], PassageRef)
+    assert "<reference>Wikipedia Title: Paris\n" in (evidence.prompt or [])[1].content
+    assert (evidence.action_type, evidence.grounded) == ("evidence", True)
+    assert (answer.f1, answer.grounded, answer.in_evidence) == (1.0, True, True)
+    assert answer.outcome == Outcome(name="evident_f1", value=1.0)
+    assert answer.reward == pytest.approx(0.9**3)
+    assert query.reward == evidence.reward == answer.reward
+    assert [node.id for node in record.nodes if node.passages is not None] == [3]
+
+
+async def test_a_judged_recipe_takes_its_values_from_the_judge(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """Values are what the judge said; rewards are not."""
+    released = recipe("released", siblings_at_once=1, simulations=2)
+    model = ScriptedModel(search_or_guess)
+    record = await explored(explorer_of(model, released), released)
+    judged = [request for request in model.requests if turn(request) == "judge"]
+    assert len(judged) == 2
+    assert record.nodes[1].value == 0.4
+    assert record.nodes[1].reward is None
+    assert record.usage.calls == len(model.requests) == 4
+
+
+async def test_a_forced_conclusion_is_told_from_an_answer_of_its_own_accord(
+    explorer_of: Callable[..., Explorer],
+) -> None:
+    """The same answer in the same number of steps: given in a think turn, or because the budget was spent."""
+    ends = {}
+    for max_steps in (3, 7):
+        record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe(), max_steps=max_steps), recipe())
+        [ends[max_steps]] = record.nodes[1].rollouts
+    assert ends[3] == FinalScore(f1=1.0, em=1.0, steps=3, end="conclusion")
+    assert ends[7] == FinalScore(f1=1.0, em=1.0, steps=3, end="answer")
+
+
+# -- gold passages ---------------------------------------------------------------------------------------------
+
+GOLD = QUESTION.model_copy(update={"metadata": {"gold_ids": ["paris", "seine"]}})
+"""`seine` is no passage of the corpus: what the data set names need not be there."""
+
+
+def search_twice(request: ChatRequest, position: int) -> str:
+    """Searches for Paris twice, then for Rome; every second draw reports nothing of what it read."""
+    earlier = request.messages[1].content.count("<query>")
+    if turn(request) == "think":
+        return QUERY if earlier < 2 else QUERY.replace("France", "Italy") if earlier < 3 else RIGHT
+    if turn(request) == "read":
+        return "<evidence>None</evidence>" if request.samples[position] % 2 else EVIDENCE
+    return RIGHT
+
+
+async def test_queries_count_gold_passages_once_and_evidence_what_it_reports(
+    explorer_of: Callable[..., Explorer],
+) -> None:
+    """A query that fetches the same passage again gains nothing; evidence counts by its sentences, none by 0."""
+    economy = recipe("economy", simulations=6, selection="uct", siblings=3)
+    record = await explored(explorer_of(ScriptedModel(search_twice), economy, question=GOLD), economy)
+    assert record.gold_passages == ["paris", "seine"]
+    queries = [node for node in record.nodes if node.action_type == "query" and node.children_ids]
+    gained = {(node.layer, node.content, node.gold) for node in queries}
+    assert gained == {(0, "capital of France", 1), (2, "capital of France", 0), (4, "capital of Italy", 0)}
+    evidence = {(node.layer, node.content, node.gold) for node in record.nodes if node.action_type == "evidence"}
+    assert evidence >= {(1, "It lies on the Seine.", 1), (1, "None", 0), (3, "It lies on the Seine.", 1)}
+    assert all(node.gold is None for node in record.nodes if node.action_type not in ("query", "evidence"))
+
+
+@pytest.mark.parametrize("of", [recipe("paper"), recipe("economy")], ids=lambda each: each.name)
+async def test_gold_passages_are_counted_whether_or_not_continuations_are_kept(
+    of: Recipe, explorer_of: Callable[..., Explorer]
+) -> None:
+    """What a query found is known from its continuation, even where that is no node."""
+    record = await explored(explorer_of(ScriptedModel(search_or_guess), of, question=GOLD), of)
+    assert [node.gold for node in record.nodes[:3]] == [None, 1, None]
+
+
+@pytest.mark.parametrize(
+    ("question", "max_steps"),
+    [(QUESTION, 7), (GOLD, 2)],
+    ids=["no gold passages are known", "the next turn concludes"],
+)
+async def test_gold_is_null_where_nobody_can_know(
+    question: Question, max_steps: int, explorer_of: Callable[..., Explorer]
+) -> None:
+    """A question without gold passages has none to count, and a query before the conclusion is not searched."""
+    record = await explored(
+        explorer_of(ScriptedModel(search_or_guess), recipe(), question=question, max_steps=max_steps), recipe()
+    )
+    assert [node.action_type for node in record.nodes] == [None, "query", "answer"]
+    assert [node.gold for node in record.nodes] == [None, None, None]
+
+
+async def test_gold_passages_reach_no_prompt_and_change_no_step(explorer_of: Callable[..., Explorer]) -> None:
+    """The same requests and the same tree, but for the counts."""
+    gold_titles = QUESTION.model_copy(update={"metadata": {"gold_titles": ["Zanzibar", "paris"]}})
+    models = [ScriptedModel(search_or_guess) for _ in range(2)]
+    with_gold, without = [
+        await explored(explorer_of(model, recipe(), question=question), recipe())
+        for model, question in zip(models, (gold_titles, QUESTION), strict=True)
+    ]
+    assert [node.gold for node in with_gold.nodes] == [None, 1, None]
+    assert [node.model_copy(update={"gold": None}) for node in with_gold.nodes] == without.nodes
+    assert models[0].requests == models[1].requests
+    assert not any("Zanzibar" in each.content for request in models[0].requests for each in request.messages)
+
+
+# -- siblings that say the same --------------------------------------------------------------------------------
+
+SAME_QUERY = "The capital first. So the next query is <query>The capital of France?</query>"
+OTHER_QUERY = "So the next query is <query>rivers of France</query>"
+
+
+def stubborn(*, until: int) -> Script:
+    """In the first turn the same query, in two wordings, before some draw; then another. What is read gives the right
+    answer."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "think" and is_first(request):
+            draw = request.samples[position]
+            return OTHER_QUERY if draw >= until else SAME_QUERY if draw == 1 else QUERY
+        return {"think": RIGHT, "read": EVIDENCE}[turn(request)]
+
+    return script
+
+
+def root_draws(model: ScriptedModel) -> list[ChatRequest]:
+    return [request for request in model.requests if turn(request) == "think" and is_first(request)]
+
+
+async def test_where_all_siblings_say_the_same_a_hotter_draw_is_tried(explorer_of: Callable[..., Explorer]) -> None:
+    """Two wordings of one query are valued once and share what is known. The third draw, with the same messages but
+    hotter, says another thing; it is valued, is no plain sample, and leaves the mean of the question as it was."""
+    of = recipe("economy", root_siblings=None, simulations=2)
+    model = ScriptedModel(stubborn(until=2))
+    record = await explored(explorer_of(model, of), of)
+    first, again = root_draws(model)
+    assert (first.samples, again.samples) == ((0, 1), (2,))
+    assert again.messages == first.messages
+    assert (first.sampling.temperature, again.sampling.temperature) == (1.0, 1.3)
+
+    root, query, twin, *_, other = (record.nodes[each] for each in (0, *record.nodes[0].children_ids))
+    assert (query.content, twin.content, other.content) == (
+        "capital of France",
+        "The capital of France?",
+        "rivers of France",
+    )
+    assert (query.same_as, twin.same_as, other.same_as) == (None, query.id, None)
+    assert (query.reward, query.observations) == (twin.reward, twin.observations) == (pytest.approx(0.9**3), 1)
+    assert (twin.visits, twin.children_ids, twin.rollouts) == (0, [], [])
+    assert (query.sampled_with, query.sampled_temperature, query.plain_draws) == (None, None, 1)
+    assert (other.sampled_with, other.sampled_temperature, other.plain_draws) == (other.prompt, 1.3, 0)
+    assert (other.draws, other.repaired, other.reward) == (1, False, pytest.approx(0.9**3))
+    assert root.rollouts == query.rollouts
+
+
+async def test_where_a_hotter_draw_says_the_same_again_the_siblings_are_shown(
+    explorer_of: Callable[..., Explorer],
+) -> None:
+    """The third draw repeats the first and is the same node, drawn twice. The fourth is told what was said, in every
+    wording, and is hotter still."""
+    of = recipe("economy", root_siblings=None, simulations=3)
+    model = ScriptedModel(stubborn(until=3))
+    record = await explored(explorer_of(model, of), of)
+    first, hotter, shown = root_draws(model)
+    assert [request.samples for request in (first, hotter, shown)] == [(0, 1), (2,), (3,)]
+    assert shown.messages == render_variation(PROMPTS, first.messages, said=[QUERY, SAME_QUERY])
+    assert shown.sampling.temperature == pytest.approx(1.6)
+    query, _, other = (record.nodes[each] for each in record.nodes[0].children_ids)
+    assert (query.draws, query.plain_draws, query.sampled_with) == (2, 1, None)
+    assert other.prompt == list(first.messages)
+    assert other.sampled_with == list(shown.messages)
+    assert other.sampled_temperature == pytest.approx(1.6)
+
+
+async def test_a_record_holds_what_every_rule_of_rewards_says(explorer_of: Callable[..., Explorer]) -> None:
+    """By name, whichever of them is the reward; so labels can be compared without another search."""
+    of = recipe("economy")
+    record = await explored(explorer_of(ScriptedModel(search_or_guess), of), of)
+    assert all(set(node.rewards) == set(REWARDS) for node in record.nodes)
+    assert all(node.reward == node.rewards["spre_even"] for node in record.nodes)
+
+
+def taken(action_type: ActionType | None, content: str | None, **fields: Any) -> AgentStep:
+    """A step as if it had been sampled in the question's state."""
+    state = State(QUESTION, "think", layer=0)
+    return AgentStep(state, (), content or NO_TAG, action_type, content, terminal=action_type == "answer", **fields)
+
+
+FAILED = ParseFailure(cause="no_tag", detail="found no tag")
+
+
+@pytest.mark.parametrize(
+    ("step", "outcomes"),
+    [
+        (taken("answer", "Seine", f1=0.8, em=1.0, in_evidence=True), (0.8, 1.0, 0.8)),
+        (taken("answer", "Seine", f1=0.8, em=1.0, in_evidence=False), (0.8, 1.0, 0.0)),
+        (taken("answer", "yes", f1=1.0, em=1.0, in_evidence=None), (1.0, 1.0, 1.0)),  # no string tells
+        (taken("answer", "Tiber", f1=0.0, em=0.0, in_evidence=True), (0.0, 0.0, 0.0)),
+        (taken("query", "rivers"), (0.0, 0.0, 0.0)),
+        (taken(None, None, f1=0.0, em=0.0, parse_error=FAILED), (0.0, 0.0, 0.0)),
+    ],
+)
+def test_the_outcome_of_an_answer_is_what_the_recipe_says(step: AgentStep, outcomes: tuple[float, ...]) -> None:
+    """F1, EM, or F1 of answers that some evidence before them holds; 0 of anything else."""
+    assert tuple(outcome_of(step, name) for name in ("f1", "em", "evident_f1")) == outcomes
+
+
+NINE = "birth place of Ada Lovelace who wrote first program"
+
+
+@pytest.mark.parametrize(
+    ("step", "other", "same"),
+    [
+        (taken("query", "capital of France"), taken("query", "The capital of France?"), True),
+        (taken("query", "capital of France"), taken("query", "capital of Italy"), False),
+        (taken("query", NINE), taken("query", f"{NINE} ever"), True),  # 9 of 10 words
+        (taken("evidence", NINE), taken("evidence", f"{NINE} ever"), True),
+        (taken("evidence", NINE), taken("evidence", f"{NINE} 1843"), False),  # a number makes another fact
+        (taken("answer", NINE), taken("answer", f"{NINE} ever"), False),  # it has another F1
+        (taken("answer", "the Seine"), taken("answer", "Seine."), True),
+        (taken("answer", "Seine"), taken("query", "Seine"), False),
+        (taken("evidence", "None"), taken("evidence", "none."), True),
+        (taken(None, None, parse_error=FAILED), taken(None, None, parse_error=FAILED), False),
+        (taken("query", "Seine"), taken(None, None, parse_error=FAILED), False),
+    ],
+)
+def test_steps_say_the_same_if_they_differ_in_words_that_do_not_matter(
+    step: AgentStep, other: AgentStep, *, same: bool
+) -> None:
+    """Near-equal queries and evidence, and equal answers, after normalisation; failed steps are like no other."""
+    assert say_the_same(step, other) == say_the_same(other, step) == same
+
+
+# -- repairs and failures --------------------------------------------------------------------------------------
+
+
+def broken_for(*, first: bool, repaired: bool) -> Script:
+    """The query of the first turn, or all later answers, do not parse; their repairs do or do not."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        plain = search_or_guess(request, position)
+        repair = len(request.messages) > 2
+        broken = is_first(request) == first and turn(request) == "think" and plain != WRONG
+        return plain if not broken or (repair and repaired) else NO_TAG
+
+    return script
+
+
+async def test_a_repaired_step_is_marked_and_its_value_counts_for_itself_only(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """Its prompt is the state's own, what was sent stands beside it, and nodes above it leave its answers out."""
+    explorer = explorer_of(ScriptedModel(broken_for(first=True, repaired=True)), recipe())
+    record = await explored(explorer, recipe())
+    root, query, answer = record.nodes
+    assert [node.step.plain for node in explorer.search.tree.nodes if node.step] == [False, True]
+    assert (query.repaired, query.response, query.parse_error) == (True, QUERY, None)
+    assert [message.role for message in query.sampled_with or []] == ["system", "user", "assistant", "user"]
+    assert (query.sampled_with or [])[:2] == query.prompt == answer.prompt
+    assert (answer.repaired, answer.sampled_with) == (False, None)
+    assert query.rollouts == [FinalScore(f1=1.0, em=1.0, steps=3, end="answer")]
+    assert root.rollouts == answer.rollouts
+    assert record.usage.repairs == 1
+
+
+async def test_a_repair_within_a_continuation_leaves_its_answer_out(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """Only plain samples of the policy say what a step is worth."""
+    explorer = explorer_of(ScriptedModel(broken_for(first=False, repaired=True)), recipe())
+    record = await explored(explorer, recipe())
+    query = record.nodes[1]
+    assert (query.rollouts, query.reward, query.repaired) == ([], None, False)
+    assert record.failed_continuations == []
+
+
+async def test_a_failed_step_is_a_terminal_worth_nothing(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """It stands in the tree with its text, cause and repair."""
+    explorer = explorer_of(ScriptedModel(broken_for(first=True, repaired=False)), recipe())
+    failed = (await explored(explorer, recipe())).nodes[1]
+    assert (failed.response, failed.terminal, failed.reward, failed.f1) == (NO_TAG, True, 0.0, 0.0)
+    assert (failed.action, failed.action_type, failed.content, failed.repaired) == ("think", None, None, False)
+    assert failed.outcome == Outcome(name="f1", value=0.0)
+    assert failed.parse_error
+    assert (failed.parse_error.cause, failed.parse_error.repair) == ("no_tag", NO_TAG)
+
+
+async def test_a_continuation_that_failed_is_kept_with_its_text(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """Its steps are no nodes, so the record lists its last step: from which node, in which turn, why."""
+    explorer = explorer_of(ScriptedModel(broken_for(first=False, repaired=False)), recipe(continuations=2))
+    record = await explored(explorer, recipe())
+    assert [each.node_id for each in record.failed_continuations] == [1, 1]
+    failed = record.failed_continuations[0]
+    assert isinstance(failed, FailedContinuation)
+    assert (failed.layer, failed.action, failed.response, failed.parse_error.cause) == (2, "think", NO_TAG, "no_tag")
+    assert record.nodes[1].rollouts == 2 * [FinalScore(f1=0.0, em=0.0, steps=3, end="failed")]
+
+
+async def test_a_failed_continuation_that_is_in_the_tree_is_listed_once(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """Where continuations are nodes, the failed step is one as well."""
+    economy = recipe("economy")
+    explorer = explorer_of(ScriptedModel(broken_for(first=False, repaired=False)), economy)
+    record = await explored(explorer, economy)
+    assert record.failed_continuations == []
+    assert [node.id for node in record.nodes if node.parse_error] == [4]
+
+
+@pytest.mark.parametrize("failing", ["think", "read", "judge"])
+async def test_a_model_error_in_any_piece_of_work_fails_the_question(
+    failing: str, explorer_of: Callable[[ChatModel, Recipe], Explorer]
+) -> None:
+    """The error goes to whoever explores; what was spent until then is in the question's error line."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == failing:
+            raise ModelError("the endpoint is down", cause="http_500")
+        return search_or_guess(request, position)
+
+    of = recipe("released", siblings_at_once=1, simulations=3) if failing == "judge" else recipe()
+    explorer = explorer_of(ScriptedModel(script), of)
+    with pytest.raises(ModelError, match="the endpoint is down"):
+        await explorer.run()
+    record = explorer.error_record(identity(of), QuestionError(cause="http_500", message="the endpoint is down"))
+    assert (record.question_id, record.nodes, record.failed_continuations) == ("q1", [], [])
+    assert record.error == QuestionError(cause="http_500", message="the endpoint is down")
+    assert record.usage.calls == {"think": 0, "read": 2, "judge": 1}[failing]
+
+
+async def test_the_other_continuations_of_a_step_are_cancelled_when_one_fails(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """A question that has failed asks for nothing more, not even within one piece of work."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "think" and not is_first(request) and request.samples[position] % 2:
+            raise ModelError("down", cause="http_503")
+        return {"think": QUERY, "read": EVIDENCE, "conclude": RIGHT}[turn(request)]
+
+    model = ScriptedModel(script)
+    explorer = explorer_of(model, recipe(siblings=1, continuations=2))
+    with pytest.raises(ModelError, match="down"):
+        await explorer.run()
+    asked = len(model.requests)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(model.requests) == asked
+
+
+async def test_the_other_work_of_a_wave_is_cancelled_when_a_piece_fails(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """A question that has failed asks for nothing more."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "think" and is_first(request):
+            return QUERY if position else QUERY.replace("France", "Italy")
+        if "Italy" in request.messages[1].content.partition("<reference>")[0]:
+            raise ModelError("the endpoint is down", cause="http_500")
+        return {"think": QUERY, "read": EVIDENCE, "conclude": RIGHT}[turn(request)]
+
+    model = ScriptedModel(script)
+    explorer = explorer_of(model, recipe())
+    with pytest.raises(ModelError):
+        await explorer.run()
+    asked = len(model.requests)
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+    assert len(model.requests) == asked
+
+
+# -- determinism -----------------------------------------------------------------------------------------------
+
+
+class Unhurried:
+    """The offline teacher behind a network that delivers in any order."""
+
+    def __init__(self, seed: int) -> None:
+        self.name = "offline"
+        self._teacher = OfflineTeacher()
+        self._dice = random.Random(seed)
+        self.order: list[str] = []
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        for _ in range(self._dice.randrange(20)):
+            await asyncio.sleep(0)
+        self.order.append(request.key(0, model=self.name))
+        return await self._teacher.complete(request)
+
+    async def check(self) -> None:
+        """Always there."""
+
+    async def close(self) -> None:
+        """Holds nothing open."""
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+async def test_a_tree_does_not_depend_on_the_order_of_answers(
+    name: str, explorer_of: Callable[[ChatModel, Recipe], Explorer]
+) -> None:
+    """The same answers, whenever they come, are the same bytes."""
+    of = {str(known): each for known, each in RECIPES.items()}[name]
+    models = [Unhurried(seed) for seed in range(3)]
+    records = [await explored(explorer_of(model, of), of) for model in models]
+    assert len({record.to_line() for record in records}) == 1
+    assert len(records[0].nodes) > 5
+    if of.search.wave > 1:
+        assert len({tuple(model.order) for model in models}) > 1

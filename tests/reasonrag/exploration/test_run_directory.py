@@ -1,0 +1,414 @@
+"""Run directories: one writer, one configuration, and lines that survive a crash."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preference import QuestionError, RolloutRecord, Usage, read_rollouts
+from preference.records import RecipeRef
+from reasonrag.errors import InputError
+from reasonrag.exploration.run_directory import CONFIG, FAILURES, ROLLOUTS, SUMMARY, RunDirectory, changed_keys
+from tests.helpers.command_line import Reasonrag
+
+CONFIGURATION: dict[str, Any] = {"config_hash": "c0", "decides_answers": {"seed": 0, "model": "m"}, "operational": {}}
+
+
+def rollout(question_id: str, *, failed: bool = False, question: str = "Where?") -> RolloutRecord:
+    """A tree, or the line of a question that has none."""
+    return RolloutRecord(
+        question_id=question_id,
+        question=question,
+        golden_answers=["here"],
+        dataset="own",
+        split="dev",
+        config_hash="c0",
+        seed=0,
+        recipe=RecipeRef(name="paper", alpha=0.9, margin_by_layer=True),
+        usage=Usage(),
+        nodes=[],
+        error=QuestionError(cause="http_500", message="down") if failed else None,
+    )
+
+
+def silent(message: str) -> None:
+    raise AssertionError(f"nothing should have been said, but was: {message}")
+
+
+def open_run(path: Path, **decides_answers: Any) -> RunDirectory:
+    """A run directory with the usual configuration, apart from these keys."""
+    decides = CONFIGURATION["decides_answers"] | decides_answers
+    return RunDirectory(path, CONFIGURATION | {"decides_answers": decides}, say=silent)
+
+
+def refusal(run: RunDirectory) -> str:
+    """What is said when a run directory cannot be opened."""
+    try:
+        with run:
+            pass
+    except InputError as error:
+        return str(error)
+    pytest.fail("it was opened")
+
+
+def question_ids(path: Path) -> list[str]:
+    return [each.question_id for each in read_rollouts(path / ROLLOUTS)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where the run goes; it does not exist yet."""
+    return tmp_path / "runs" / "one"
+
+
+def fill(home: Path, *question_ids: str) -> bytes:
+    """A finished run with these trees; its bytes."""
+    with open_run(home) as run:
+        for question_id in question_ids:
+            run.append(rollout(question_id))
+    return (home / ROLLOUTS).read_bytes()
+
+
+# -- what is written -------------------------------------------------------------------------------------------
+
+
+def test_a_new_run_has_its_configuration_before_its_first_tree(home: Path) -> None:
+    """A run killed at once can still be told from another."""
+    with open_run(home):
+        assert orjson.loads((home / CONFIG).read_bytes()) == CONFIGURATION
+        assert (home / ROLLOUTS).read_bytes() == b""
+
+
+def test_a_tree_is_on_disk_when_append_returns(home: Path) -> None:
+    """One line per question, whole, while the run is still open."""
+    with open_run(home) as run:
+        for question_id in "ab":
+            run.append(rollout(question_id))
+            assert (home / ROLLOUTS).read_bytes().endswith(rollout(question_id).to_line())
+    assert list(read_rollouts(home / ROLLOUTS)) == [rollout("a"), rollout("b")]
+
+
+def test_failures_and_summary_are_files_of_their_own(home: Path) -> None:
+    """Failures of all sessions are kept; the summary is the last one's."""
+    for session in range(2):
+        with open_run(home) as run:
+            run.record_failure({"cause": "timeout", "session": session})
+            assert (home / FAILURES).read_bytes().count(b"\n") == session + 1
+            run.write_summary({"done": session})
+    assert [orjson.loads(line)["session"] for line in (home / FAILURES).read_bytes().splitlines()] == [0, 1]
+    assert orjson.loads((home / SUMMARY).read_bytes()) == {"done": 1}
+
+
+# -- what is owed ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "done"),
+    [
+        ([], False),
+        (["b"], False),
+        (["a"], True),
+        (["a!"], False),
+        (["a!", "a"], True),
+        (["a!", "b", "a!", "a"], True),
+        (["a!", "b", "a!"], False),
+    ],
+)
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_question_is_done_once_it_has_a_tree(lines: list[str], *, done: bool, reopened: bool, home: Path) -> None:
+    """An error line alone leaves it owed, now and on the next run; a later tree takes the error's place."""
+    with open_run(home) as run:
+        for line in lines:
+            run.append(rollout(line[0], failed=line.endswith("!")))
+        assert run.is_done("a") is done
+    if reopened:
+        with open_run(home) as run:
+            assert run.is_done("a") is done
+
+
+@settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_a_run_goes_on_wherever_it_was_killed(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Cut at any byte, the file keeps its whole lines; what else was in it is owed again, and ends up the same."""
+    home = tmp_path_factory.mktemp("run")
+    whole = fill(home, "a", "ß", "c")
+    cut = data.draw(st.integers(0, len(whole)))
+    (home / ROLLOUTS).write_bytes(whole[:cut])
+    messages: list[str] = []
+    with RunDirectory(home, CONFIGURATION, say=messages.append) as run:
+        kept = [each for each in ("a", "ß", "c") if run.is_done(each)]
+        assert len(kept) == whole[:cut].count(b"\n")
+        assert bool(messages) == (not whole[:cut].endswith(b"\n") and cut > 0)
+        for question_id in ("a", "ß", "c"):
+            if not run.is_done(question_id):
+                run.append(rollout(question_id))
+    assert (home / ROLLOUTS).read_bytes() == whole
+
+
+def test_a_torn_last_line_is_cut_off_and_the_user_is_told(home: Path) -> None:
+    """The message has file, line and size, and what becomes of the question."""
+    whole = fill(home, "a", "b")
+    (home / ROLLOUTS).write_bytes(whole[:-7])
+    torn = len(whole.splitlines(keepends=True)[1]) - 7
+    messages: list[str] = []
+    with RunDirectory(home, CONFIGURATION, say=messages.append):
+        assert question_ids(home) == ["a"]
+    [message] = messages
+    assert message.startswith(f"{home / ROLLOUTS}: line 2 was cut off by an earlier stop; removed its {torn:,} bytes")
+    assert message.endswith("its question is owed again")
+
+
+BROKEN = [b"", b"torn", b"{}", b'{"question_id": "b"}', b"[]"]
+
+
+@pytest.fixture(params=BROKEN)
+def broken_run(request: pytest.FixtureRequest, home: Path) -> Iterator[Path]:
+    """A run whose second line, of three, is no rollout; nothing of it may change."""
+    first, _, third = fill(home, "a", "b", "c").splitlines(keepends=True)
+    content = first + request.param + b"\n" + third
+    (home / ROLLOUTS).write_bytes(content)
+    yield home
+    assert (home / ROLLOUTS).read_bytes() == content
+
+
+def test_a_broken_line_in_the_middle_is_refused_with_its_number(broken_run: Path) -> None:
+    """That is no crash of ours, so nothing is repaired; the user decides, and nothing was changed."""
+    message = refusal(open_run(broken_run))
+    assert re.search(r"rollouts\.jsonl, line 2 is not .*Remove the line to have its question", message)
+
+
+# -- one writer, one configuration -----------------------------------------------------------------------------
+
+
+def test_a_run_takes_one_writer_at_a_time(home: Path) -> None:
+    """The second is refused while the first is open, and welcome afterwards."""
+    with open_run(home):
+        message = refusal(open_run(home))
+        assert message == f"{home} is being written by another reasonrag; wait for it or choose another --run"
+    with open_run(home) as run:
+        run.append(rollout("a"))
+
+
+def test_the_lock_holds_between_processes_and_dies_with_them(home: Path) -> None:
+    """A killed writer leaves no lock behind."""
+    code = (
+        "import sys; from pathlib import Path; from reasonrag.exploration.run_directory import RunDirectory\n"
+        f"with RunDirectory(Path({str(home)!r}), {CONFIGURATION!r}, say=print):\n"
+        "    print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout
+        assert writer.stdout.readline() == b"open\n"
+        assert "is being written by another reasonrag" in refusal(open_run(home))
+        writer.kill()
+        writer.wait()
+        with open_run(home) as run:
+            run.append(rollout("a"))
+
+
+def test_a_refused_writer_leaves_everything_as_it_was(home: Path) -> None:
+    """Who is let in decides nothing about the run."""
+    fill(home, "a")
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    with open_run(home):
+        assert refusal(open_run(home, seed=1))
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+
+
+def test_another_configuration_is_refused_with_every_key_that_differs(home: Path) -> None:
+    """Trees of two configurations would not be comparable; the run keeps its own."""
+    fill(home, "a")
+    expected = (
+        r"holds a run with another configuration; its trees and answers would be of no use\. "
+        r"Changed: model was 'm', is 'n'; top_k was None, is 3\. "
+        r"Choose another --run, or the settings in .*config\.json"
+    )
+    assert re.search(expected, refusal(open_run(home, model="n", top_k=3)))
+    assert orjson.loads((home / CONFIG).read_bytes()) == CONFIGURATION
+
+
+def test_operational_settings_may_change(home: Path) -> None:
+    """Only what decides answers is compared; the file has what was used last."""
+    fill(home, "a")
+    newer = CONFIGURATION | {"operational": {"concurrency": 64}}
+    with RunDirectory(home, newer, say=silent) as run:
+        assert run.is_done("a")
+    assert orjson.loads((home / CONFIG).read_bytes()) == newer
+
+
+def test_a_run_without_any_line_takes_every_configuration(home: Path) -> None:
+    """Nothing was answered yet, so nothing can be mixed."""
+    fill(home)
+    with open_run(home, seed=5) as run:
+        run.append(rollout("a"))
+    assert orjson.loads((home / CONFIG).read_bytes())["decides_answers"]["seed"] == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"has rollouts\.jsonl but no config\.json, so nobody knows how it was made\. Choose another --run"),
+        (b"{", r"config\.json is not JSON: .*Choose another --run"),
+        (b"[]", r"config\.json is not a configuration of reasonrag\. Choose another --run"),
+        (b"{}", r"config\.json is not a configuration of reasonrag\. Choose another --run"),
+    ],
+)
+def test_trees_without_a_readable_configuration_are_not_added_to(
+    content: bytes | None, message: str, home: Path
+) -> None:
+    """Nobody can say whether they would be comparable."""
+    fill(home, "a")
+    (home / CONFIG).unlink()
+    if content is not None:
+        (home / CONFIG).write_bytes(content)
+    assert re.search(message, refusal(open_run(home)))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "changes"),
+    [
+        ({}, {}, []),
+        ({"a": 1, "b": [1, 2]}, {"b": [1, 2], "a": 1}, []),
+        ({"a": 1}, {"a": 2}, ["a was 1, is 2"]),
+        ({"b": 1}, {"a": "x"}, ["a was None, is 'x'", "b was 1, is None"]),
+        ({"a": {"deep": 1}}, {"a": {"deep": 2}}, ["a.deep was 1, is 2"]),
+    ],
+)
+def test_changed_keys_are_named_with_both_values(
+    before: dict[str, Any], now: dict[str, Any], changes: list[str]
+) -> None:
+    """In the order of their names; a missing key is None."""
+    assert changed_keys(before, now) == changes
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """A path below a regular file can never be a directory, whoever asks."""
+    (tmp_path / "file").write_bytes(b"")
+    assert refusal(open_run(tmp_path / "file" / "run")).endswith("Not a directory")
+
+
+def test_a_directory_in_the_place_of_a_file_is_refused(home: Path) -> None:
+    """The same message as for any other place that cannot be written; the lock is given back."""
+    (home / ROLLOUTS).mkdir(parents=True)
+    assert refusal(open_run(home)) == f"cannot write the run directory {home}: Is a directory"
+    (home / ROLLOUTS).rmdir()
+    with open_run(home) as run:
+        run.append(rollout("a"))
+
+
+# -- the clean end ---------------------------------------------------------------------------------------------
+
+
+def marks(text: str) -> list[str]:
+    """`ab!` as `a` and `b!`."""
+    return [text[i : i + 1 + text.startswith("!", i + 1)] for i in range(len(text)) if text[i] != "!"]
+
+
+@pytest.mark.parametrize(
+    ("written", "order", "left"),
+    [
+        ("", "abc", ""),
+        ("cab", "abc", "abc"),
+        ("ca", "abc", "ac"),
+        ("a!a", "ab", "a"),
+        ("b!ab", "ab", "ab"),
+        ("b!a", "ab", "ab!"),
+        ("a!a!", "a", "a!"),
+        ("dcba", "ab", "abdc"),
+        ("abcd", "", "abcd"),
+    ],
+)
+def test_a_clean_end_puts_lines_in_question_order(written: str, order: str, left: str, home: Path) -> None:
+    """Superseded error lines go, other questions' trees stay behind, and the run can go on from there.
+
+    A letter is a question's tree; followed by `!` it is an error line.
+    """
+    with open_run(home) as run:
+        for mark in marks(written):
+            run.append(rollout(mark[0], failed=mark.endswith("!")))
+        run.put_in_order(order)
+    expected = [rollout(mark[0], failed=mark.endswith("!")) for mark in marks(left)]
+    assert (home / ROLLOUTS).read_bytes() == b"".join(each.to_line() for each in expected)
+    with open_run(home) as run:
+        assert {each for each in "abcd" if run.is_done(each)} == {m for m in marks(left) if not m.endswith("!")}
+
+
+def test_the_order_in_which_trees_finish_does_not_show(home: Path, tmp_path: Path) -> None:
+    """Two runs that finished in different orders, one with a stop between, end with the same bytes."""
+    other = tmp_path / "other"
+    with open_run(home) as run:
+        for question_id in "abcd":
+            run.append(rollout(question_id))
+        run.put_in_order("abcd")
+    with open_run(other) as run:
+        run.append(rollout("d"))
+        run.append(rollout("b", failed=True))
+        run.put_in_order("abcd")
+    with open_run(other) as run:
+        for question_id in "cba":
+            run.append(rollout(question_id))
+        run.put_in_order("abcd")
+    assert (other / ROLLOUTS).read_bytes() == (home / ROLLOUTS).read_bytes()
+
+
+def test_a_run_can_be_added_to_after_it_was_put_in_order(home: Path) -> None:
+    """The new line goes into the new file, and the order can be made again."""
+    with open_run(home) as run:
+        for question_id in "ba":
+            run.append(rollout(question_id))
+        run.put_in_order("abc")
+        run.append(rollout("c"))
+        assert question_ids(home) == ["a", "b", "c"]
+        run.put_in_order("cab")
+    assert question_ids(home) == ["c", "a", "b"]
+
+
+def test_putting_in_order_replaces_the_file_at_once(home: Path) -> None:
+    """Whoever reads the old file reads it to its end; no temporary file is left."""
+    with open_run(home) as run:
+        run.append(rollout("b"))
+        run.append(rollout("a"))
+        before = (home / ROLLOUTS).read_bytes()
+        with (home / ROLLOUTS).open("rb") as reader:
+            run.put_in_order("ab")
+            assert reader.read() == before
+    assert question_ids(home) == ["a", "b"]
+    assert {path.name for path in home.iterdir()} == {".lock", CONFIG, ROLLOUTS, FAILURES}
+
+
+OTHER_VERSIONS = [b"reasonrag.rollouts/0", b"reasonrag.rollouts/2"]
+
+
+@pytest.mark.parametrize("other", OTHER_VERSIONS)
+def test_a_run_of_another_version_is_not_to_be_mended(other: bytes, home: Path, reasonrag: Reasonrag) -> None:
+    """Its lines are whole: nothing is to be removed, and generate would not help."""
+    content = fill(home, "a", "b").replace(b"reasonrag.rollouts/1", other)
+    (home / ROLLOUTS).write_bytes(content)
+    refused = refusal(open_run(home))
+    assert "written by another version of reasonrag" in refused
+    assert "Use that version, or choose another --run" in refused
+    pairs = reasonrag("pairs", home, "--out", "data/a")
+    assert (pairs.status, "written by another version of reasonrag" in pairs.err) == (2, True)
+    for message in (refused, pairs.err):
+        assert "Remove" not in message
+        assert "mends" not in message
+    assert (home / ROLLOUTS).read_bytes() == content
+
+
+def test_only_a_torn_last_line_is_mended_by_generate(home: Path, reasonrag: Reasonrag) -> None:
+    """A line that is broken in the middle stays as it is, so pairs does not send anybody there."""
+    first, second = fill(home, "a", "b").splitlines(keepends=True)
+    (home / ROLLOUTS).write_bytes(first + second[:50])
+    assert "the same generate command again mends the file" in reasonrag("pairs", home, "--out", "data/a").err
+    (home / ROLLOUTS).write_bytes(second[:50] + b"\n" + first)
+    broken = reasonrag("pairs", home, "--out", "data/a")
+    assert (broken.status, "line 1 is not JSON" in broken.err, "mends" in broken.err) == (2, True, False)

@@ -1,0 +1,89 @@
+"""What a run would have cost by itself, where others have bought its answers."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reasonrag.exploration.shared_costs import Bill, BilledModel
+from reasonrag.llm.budget import Tokens
+from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.scripted import ScriptedModel
+
+
+def answered(*texts: str, prompt: int = 100, completion: int = 40, cached: int = 0) -> list[Completion]:
+    """The answers of one request, with its tokens on the first."""
+    first = {"prompt_tokens": prompt, "completion_tokens": completion, "cached_tokens": cached}
+    return [
+        Completion(text=text, finish_reason="stop", requests=int(i == 0), **(first if i == 0 else {}))
+        for i, text in enumerate(texts)
+    ]
+
+
+requests = st.builds(
+    lambda texts, prompt, completion: answered(*texts, prompt=prompt, completion=completion),
+    st.lists(st.text(max_size=30), min_size=1, max_size=6),
+    st.integers(0, 5_000),
+    st.integers(0, 5_000),
+)
+
+
+def test_an_answer_apart_has_the_whole_prompt_and_its_part_of_the_text() -> None:
+    """Nine letters and their end are a quarter of forty."""
+    found = Bill().apart(answered("a" * 9, "b" * 29, completion=40, cached=64))
+    assert [each.completion_tokens for each in found] == [10, 30]
+    assert [(each.requests, each.prompt_tokens, each.cached_tokens) for each in found] == [(1, 100, 64)] * 2
+
+
+@given(requests)
+def test_all_answers_of_a_request_together_cost_what_it_cost(request: list[Completion]) -> None:
+    """No token is lost or made by rounding."""
+    bill = Bill()
+    assert Tokens.of(bill.together(bill.apart(request))) == Tokens.of(request)
+
+
+@given(requests)
+def test_answers_that_are_apart_stay_as_they_are(request: list[Completion]) -> None:
+    """So it does not matter which of them came from the journal."""
+    bill = Bill()
+    apart = bill.apart(request)
+    assert bill.apart(apart) == apart
+
+
+@given(requests, st.data())
+def test_fewer_draws_never_cost_more(request: list[Completion], data: st.DataObject) -> None:
+    """A configuration with fewer siblings pays for one prompt as well, and for fewer replies."""
+    bill = Bill()
+    apart = bill.apart(request)
+    costs = [Tokens.of(bill.together(apart[:count])).completion for count in range(1, len(apart) + 1)]
+    assert costs == list(accumulate(each.completion_tokens for each in apart))
+    assert Tokens.of(bill.together(apart[: data.draw(st.integers(1, len(apart)))])).requests == 1
+
+
+def test_answers_that_were_bought_singly_are_billed_as_one_request() -> None:
+    """Two siblings more than another configuration had: alone it would have asked for all of them at once."""
+    bill = Bill()
+    first = bill.apart(answered("one", "two", completion=8))
+    more = [each for text in ("three", "four") for each in answered(text, completion=5)]
+    billed = bill.together(bill.apart([*first, *more]))
+    assert Tokens.of(billed) == Tokens(calls=4, requests=1, prompt=100, completion=18)
+
+
+def test_where_an_endpoint_gives_one_reply_a_time_each_pays_for_its_prompt() -> None:
+    """Whoever asks, and however often: that is what this endpoint costs."""
+    bill = Bill()
+    singly = [each for text in ("one", "two") for each in answered(text, completion=5)]
+    assert Tokens.of(bill.together(bill.apart(singly))) == Tokens(calls=2, requests=2, prompt=200, completion=10)
+
+
+async def test_a_billed_model_says_what_the_model_says() -> None:
+    """Only the tokens are others."""
+    model = ScriptedModel(["one", "two"])
+    request = ChatRequest(
+        messages=(), sampling=Sampling(temperature=1, top_p=1, max_tokens=9), samples=(0, 1), seeds=(0, 1)
+    )
+    found = await BilledModel(model, Bill()).complete(request)
+    assert [each.text for each in found] == ["one", "two"]
+    assert model.requests == [request]

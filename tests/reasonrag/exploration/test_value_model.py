@@ -1,0 +1,421 @@
+"""Another model continues what the teacher proposes: whose values those are, what they cost, and that none is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from mcts import RECIPES, RecipeName
+from preference import RolloutRecord, read_rollouts
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.errors import InputError
+from reasonrag.exploration.degeneracy import look_at
+from reasonrag.exploration.explorer import Explorer, RunIdentity
+from reasonrag.exploration.session import SilentWatcher
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
+from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.prices import Price, find_price
+from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.retrieval.retriever import IndexRetriever
+from tests.helpers.command_line import QUESTION, Reasonrag
+
+PROMPTS = load_prompts()
+PRICE, STUDENTS_PRICE = Price(1.0, 2.0, cached_in=1.0), Price(10.0, 20.0, cached_in=10.0)
+SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 4, "max_calls_per_question": 40, "value_model": "offline"}
+
+
+KEY = "sk-of-the-locked-endpoint"
+
+
+@pytest.fixture
+def locked_endpoint() -> Iterator[str]:
+    """Base URL of an endpoint that lets in one key only."""
+    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--api-key", KEY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().split()[2]
+        server.terminate()
+
+
+def trees(run: str | Path) -> list[RolloutRecord]:
+    return list(read_rollouts(Path(run) / "rollouts.jsonl"))
+
+
+def lines(run: str | Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in (Path(run) / "journal.jsonl").read_bytes().splitlines()]
+
+
+def content(run: str | Path) -> bytes:
+    return (Path(run) / "rollouts.jsonl").read_bytes()
+
+
+def configuration(run: str | Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((Path(run) / "config.json").read_text())
+    return read
+
+
+# -- whose values ----------------------------------------------------------------------------------------------
+
+
+def teacher_says(request: ChatRequest, position: int) -> str:
+    """It proposes one search and one wrong answer, and would answer rightly where it is asked again."""
+    if request.sampling.stop[0] == "</evidence>":
+        return "So the evidence is <evidence>It lies on the Seine.</evidence>"
+    if "Previous Thoughts" in request.messages[1].content:
+        return "So the answer is <answer>Seine</answer>"
+    return ["So the next query is <query>capital of France</query>", "So the answer is <answer>Tiber</answer>"][
+        position
+    ]
+
+
+def student_says(request: ChatRequest, _position: int) -> str:
+    """It finds no evidence, and answers wrongly."""
+    if request.sampling.stop[0] == "</evidence>":
+        return "So the evidence is <evidence>None</evidence>"
+    return "So the answer is <answer>Tiber</answer>"
+
+
+async def explored(
+    retriever: IndexRetriever, *, values: ChatModel | None, name: RecipeName = "economy"
+) -> RolloutRecord:
+    """One simulation of two siblings, one continuation each, which only economy keeps as nodes."""
+    small = {"siblings": 2, "root_siblings": None, "continuations": 1, "simulations": 1, "resamples": 0}
+    recipe = RECIPES[name].model_copy(update={"search": RECIPES[name].search.model_copy(update=small)})
+
+    def agent(model: ChatModel) -> Agent:
+        sampling = Sampling(temperature=1, top_p=1, max_tokens=64)
+        return Agent(model, retriever, PROMPTS, sampling, top_k=2, max_steps=7, seed=0)
+
+    explorer = Explorer(
+        agent(ScriptedModel(teacher_says, name="teacher")),
+        QUESTION,
+        recipe,
+        value_agent=agent(values) if values else None,
+    )
+    await explorer.run()
+    prices = {"price": PRICE, "value_price": STUDENTS_PRICE}
+    return explorer.record(RunIdentity("own", "dev", config_hash="c0", seed=0, recipe=recipe, **prices))
+
+
+@pytest.mark.parametrize("name", ["economy", "paper"])
+async def test_values_are_those_of_the_policy_that_continues(name: RecipeName, retriever: IndexRetriever) -> None:
+    """The same proposal is worth something to the teacher, who goes on well from it, and nothing to the student."""
+    for values, worth in ((None, 0.9**3), (ScriptedModel(student_says, name="student"), 0.0)):
+        record = await explored(retriever, name=name, values=values)
+        assert record.nodes[1].content == "capital of France"
+        assert record.nodes[1].reward == pytest.approx(worth)
+
+
+async def test_proposals_are_valued_but_do_not_count_for_the_state_above(retriever: IndexRetriever) -> None:
+    """They are no samples of the policy whose values are wanted; what that policy does itself is."""
+    record = await explored(retriever, values=ScriptedModel(student_says, name="student"))
+    root, query, answer, evidence, end = record.nodes
+    assert (root.reward, root.rollouts) == (None, [])
+    assert [each.plain_draws for each in (query, answer, evidence, end)] == [0, 0, 1, 1]
+    assert [each.sampled_by for each in (query, answer, evidence, end)] == [None, None, "student", "student"]
+    assert (query.observations, answer.reward) == (1, 0.0)
+    assert evidence.parent_id == query.id
+
+
+async def test_a_question_that_only_ever_goes_wrong_is_said_to(retriever: IndexRetriever) -> None:
+    """Nothing counts for the root, as all its steps are proposals; what became of them is known, and is no secret."""
+    record = await explored(retriever, values=ScriptedModel(student_says, name="student"))
+    assert [end.f1 for end in record.ends] == [0.0, 0.0]
+    assert "all_wrong" in look_at(record).signs
+
+
+async def test_without_a_value_model_the_teacher_is_the_policy(retriever: IndexRetriever) -> None:
+    """Its proposals count everywhere, and nobody else is named."""
+    record = await explored(retriever, values=None)
+    assert record.value_usage is None
+    assert record.nodes[0].rollouts
+    assert {node.sampled_by for node in record.nodes} == {None}
+
+
+def test_a_step_that_both_draw_is_one_node_and_counts_from_then_on() -> None:
+    """The teacher proposed it first, so it stays the teacher's; that the student drew it, too, makes it plain."""
+    run = package.generate(**SMALL, run="runs/a")
+    assert run.done == 4
+    drawn_by_both = [n for tree in trees("runs/a") for n in tree.nodes[1:] if 0 < n.plain_draws < n.draws]
+    assert drawn_by_both
+    for tree in trees("runs/a"):
+        for node in tree.nodes[1:]:
+            assert node.plain_draws <= node.draws
+            assert node.sampled_by != "offline-student" or node.plain_draws or node.sampled_with
+
+
+async def test_the_usage_of_a_tree_is_that_of_both_models_each_at_its_price(retriever: IndexRetriever) -> None:
+    """And the value model's part of it stands apart."""
+
+    def answered(request: ChatRequest, position: int) -> Completion:
+        return Completion(
+            text=student_says(request, position), finish_reason="stop", prompt_tokens=100, completion_tokens=10
+        )
+
+    record = await explored(retriever, values=ScriptedModel(answered, name="student"))
+    assert record.value_usage is not None
+    assert (record.value_usage.calls, record.usage.calls) == (2, 4)
+    assert record.value_usage.cost_usd == pytest.approx(2 * (100 * 10 + 10 * 20) / 1e6)
+    assert record.usage.cost_usd == record.value_usage.cost_usd  # the scripted teacher told no tokens
+
+
+# -- the command -----------------------------------------------------------------------------------------------
+
+
+def test_a_student_can_be_tried_without_a_key(reasonrag: Reasonrag) -> None:
+    """The offline teacher continues itself under another name, at another temperature; the summary names both."""
+    flags = ["--dataset", "atlas", "--limit", 8, "--value-model", "offline", "--value-temperature", 0.2]
+    done = reasonrag("generate", *flags, "--run", "runs/a")
+    assert done.status == 0, done.err
+    assert "teacher offline  values of offline-student" in done.out
+    asked = configuration("runs/a")["decides_answers"]["value_model"]
+    assert (asked["name"], asked["sampling"]["temperature"]) == ("offline-student", 0.2)
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    summary = json.loads(Path("runs/a/summary.json").read_text())
+    assert summary["value_model"] == "offline-student"
+    assert summary["continuations"] > 0
+
+
+def test_the_value_model_decides_answers_and_its_address_does_not(endpoint: str) -> None:
+    """A run without one has the hash it always had; another address goes on with the same run."""
+    flags = SMALL | {"limit": 1, "model": "offline", "value_model": "student"}
+    with_address = package.generate(**flags, run="runs/a", base_url=[endpoint], value_base_url=[endpoint])
+    elsewhere = package.generate(**flags, run="runs/a", base_url=[endpoint], value_base_url=[f"{endpoint}/"])
+    without = package.generate(dataset="atlas", limit=1, max_calls_per_question=40, run="runs/b")
+    assert with_address.config_hash == elsewhere.config_hash != without.config_hash
+    assert "value_model" not in configuration("runs/b")["decides_answers"]
+    assert configuration("runs/a")["operational"]["value_base_url"] == [f"{endpoint}/"]
+    with pytest.raises(InputError, match=r"value_model.name was 'student', is None"):
+        package.generate(dataset="atlas", limit=1, max_calls_per_question=40, run="runs/a")
+
+
+def test_concurrency_and_replay_change_no_byte(endpoint: str) -> None:
+    """Both models over HTTP, one request in flight or 64; and once more with the network off."""
+    flags = SMALL | {"model": "offline", "value_model": "student"}
+    addresses = {"base_url": [endpoint], "value_base_url": [endpoint]}
+    for concurrency in (1, 64):
+        package.generate(**flags, **addresses, run=f"runs/{concurrency}", concurrency=concurrency)
+    played = package.generate(**flags, **addresses, run="runs/played", replay="runs/64/journal.jsonl")
+    assert content("runs/1") == content("runs/64") == content("runs/played")
+    assert played.session_cached_calls == played.calls
+
+
+@pytest.mark.parametrize("recipe", ["economy", "paper"])
+def test_a_run_that_was_stopped_again_and_again_pays_once(recipe: str) -> None:
+    """A cap every so many calls: the same bytes as never stopped, and no answer of either model is bought twice."""
+    flags = SMALL | {"recipe": recipe}
+    whole = package.generate(**flags, run="runs/whole")
+    cap = 0
+    while True:
+        cap += 37
+        part = package.generate(**flags, run="runs/parts", max_calls=cap)
+        assert sum(len(line["keys"]) for line in lines("runs/parts")) <= cap
+        if part.stopped is None:
+            break
+    assert cap > 2 * 37
+    assert content("runs/whole") == content("runs/parts")
+    keys = Counter(key for line in lines("runs/parts") for key in line["keys"])
+    assert set(keys.values()) == {1}
+    assert (part.calls, part.cost_usd) == (whole.calls, whole.cost_usd)
+    assert {line.get("model") for line in lines("runs/parts")} == {None, "offline-student"}
+
+
+class PressesCtrlC:
+    """A value model in whose third request somebody presses Ctrl-C."""
+
+    name = "student"
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._student = OfflineTeacher(name=self.name)
+
+    async def complete(self, request: ChatRequest) -> Any:
+        self._asked += 1
+        if self._asked == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return await self._student.complete(request)
+
+    async def check(self) -> None:
+        """It is there."""
+
+    async def close(self) -> None:
+        """It holds nothing open."""
+
+
+def test_ctrl_c_stops_both_models_and_keeps_what_they_answered() -> None:
+    """The run goes on where it was, to the same bytes."""
+    student = OfflineTeacher(name="student")
+    with pytest.raises(KeyboardInterrupt):
+        package.generate(**SMALL, run="runs/a", value_chat_model=PressesCtrlC())
+    before = lines("runs/a")
+    assert {line.get("model") for line in before} == {None, "student"}
+    package.generate(**SMALL, run="runs/a", value_chat_model=student)
+    package.generate(**SMALL, run="runs/b", value_chat_model=student)
+    assert content("runs/a") == content("runs/b")
+    assert lines("runs/a")[: len(before)] == before
+    assert max(Counter(key for line in lines("runs/a") for key in line["keys"]).values()) == 1
+
+
+# -- what it costs ---------------------------------------------------------------------------------------------
+
+
+def dollars_in(run: str, prices: dict[str | None, Price]) -> float:
+    return sum(
+        prices[line.get("model")].cost(each.get("prompt_tokens", 0), each.get("completion_tokens", 0))
+        for line in lines(run)
+        for each in line["completions"]
+    )
+
+
+def test_a_cap_in_dollars_counts_both_models_over_all_sessions() -> None:
+    """Each at its own price; what is in the journal never costs more than the cap."""
+    models = {
+        "chat_model": OfflineTeacher(name="gpt-4o-mini"),
+        "value_chat_model": OfflineTeacher(name="gpt-4o"),
+    }
+    teachers, students = find_price("gpt-4o-mini"), find_price("gpt-4o")
+    assert teachers is not None
+    assert students is not None
+    prices: dict[str | None, Price] = {None: teachers, "gpt-4o": students}
+    for cap in (0.05, 0.1):
+        capped = package.generate(**SMALL, **models, run="runs/a", max_cost=cap)
+        assert capped.stopped is not None
+        assert "--max-cost" in capped.stopped.message
+        assert cap - 0.02 < dollars_in("runs/a", prices) <= cap
+        assert capped.cost_usd == pytest.approx(dollars_in("runs/a", prices))
+    whole = package.generate(**SMALL, **models, run="runs/a")
+    assert whole.cost_usd == pytest.approx(dollars_in("runs/a", prices))
+    assert sum(tree.usage.cost_usd or 0 for tree in trees("runs/a")) == pytest.approx(whole.cost_usd)
+    assert 0 < sum(tree.value_usage.cost_usd or 0 for tree in trees("runs/a") if tree.value_usage) < whole.cost_usd
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"value_model": "gpt-4o"}, "--value-model gpt-4o is the teacher"),
+        ({"recipe": "released"}, "recipe released continues nothing"),
+        ({"value_model": "qwen", "max_cost": 1}, "give --value-price-in and --value-price-out"),
+        (
+            {"value_model": "qwen", "max_cost": 1, "value_base_url": ["http://127.0.0.1:9/v1"], "value_price_in": 1},
+            "qwen",
+        ),
+        ({"value_model": "qwen", "value_base_url": ["http://127.0.0.1:9/v1"]}, "Check --value-base-url"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_asked(changed: dict[str, Any], message: str) -> None:
+    """With the flag to change."""
+    with pytest.raises(InputError, match=message):
+        package.generate(**(SMALL | changed), run="runs/a", chat_model=OfflineTeacher(name="gpt-4o"))
+    assert not Path("runs/a/journal.jsonl").exists() or not lines("runs/a")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("value_base_url", "http://127.0.0.1:9/v1"),
+        ("value_temperature", 0),
+        ("value_price_in", 1),
+        ("value_price_out", 1),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_what_is_said_of_a_value_model_needs_one(
+    setting: str, value: object, dry_run: tuple[str, ...], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a flag or in the environment: a setting that does nothing would hide that the student is missing."""
+    flag = f"--{setting.replace('_', '-')}"
+    given = reasonrag("generate", "--limit", 1, "--run", "runs/a", flag, value, *dry_run)
+    monkeypatch.setenv(f"REASONRAG_{setting.upper()}", str(value))
+    set_elsewhere = reasonrag("generate", "--limit", 1, "--run", "runs/a", *dry_run)
+    for done in (given, set_elsewhere):
+        assert (done.status, f"{flag} is of a value model" in done.err) == (2, True)
+        assert "give --value-model" in done.err
+    assert not Path("runs/a").exists()
+
+
+class Listens(SilentWatcher):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.heard.append(message)
+
+
+def test_a_model_of_ones_own_costs_nothing_and_that_is_said(endpoint: str) -> None:
+    """One that is in no table and has an address of its own; a cap in dollars then counts the teacher alone."""
+    watcher = Listens()
+    flags = SMALL | {"limit": 1, "value_model": "qwen", "value_base_url": [endpoint], "max_cost": 5}
+    run = package.generate(**flags, run="runs/a", chat_model=OfflineTeacher(name="gpt-4o"), watcher=watcher)
+    [tree] = trees("runs/a")
+    assert tree.value_usage is not None
+    assert tree.value_usage.cost_usd == 0
+    assert run.cost_usd == pytest.approx(tree.usage.cost_usd)
+    assert run.cost_usd
+    assert any("qwen has no list price" in each for each in watcher.heard)
+
+
+def test_the_teacher_s_key_stays_with_the_teacher(locked_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value model at an address of its own is sent its own key, or none; never the one that pays for the teacher."""
+    flags = SMALL | {"limit": 1, "model": "offline", "value_model": "qwen", "value_base_url": [locked_endpoint]}
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with pytest.raises(InputError, match=r"refuses the API key .* Check REASONRAG_VALUE_API_KEY"):
+        package.generate(**flags, run="runs/a")
+    monkeypatch.setenv("OPENAI_API_KEY", "another")
+    monkeypatch.setenv("REASONRAG_VALUE_API_KEY", KEY)
+    assert package.generate(**flags, run="runs/a").done == 1
+
+
+def test_a_dry_run_counts_both_models_and_prices_each(reasonrag: Reasonrag) -> None:
+    """Nobody is asked, and no key is needed; the sum is that of the two."""
+    flags = ["--limit", 5, "--model", "gpt-4o", "--value-model", "gpt-4o-mini", "--run", "runs/a", "--dry-run"]
+    estimate = json.loads(reasonrag("generate", *flags, "--json").out)
+    by_model = estimate["dollars_by_model"]
+    assert list(by_model) == ["gpt-4o", "gpt-4o-mini"]
+    for end in ("low", "high"):
+        assert sum(each[end] for each in by_model.values()) == pytest.approx(estimate["dollars"][end])
+        assert all(each[end] > 0 for each in by_model.values())
+    assert not Path("runs/a").exists()
+    alone = json.loads(reasonrag("generate", *flags[:4], "--run", "runs/a", "--dry-run", "--json").out)
+    assert list(alone["dollars_by_model"]) == ["gpt-4o"]
+    assert alone["dollars"] == alone["dollars_by_model"]["gpt-4o"]
+    shown = reasonrag("generate", *flags).out
+    assert "of gpt-4o-mini" in shown
+
+
+def test_a_pilot_measures_both_models() -> None:
+    """With the prices they really have."""
+    models = {"chat_model": OfflineTeacher(name="gpt-4o"), "value_chat_model": OfflineTeacher(name="gpt-4o-mini")}
+    found = package.estimate(**(SMALL | {"limit": 3}), **models, pilot=3, run="runs/a")
+    spent = sum(tree.value_usage.cost_usd or 0 for tree in trees("runs/a") if tree.value_usage)
+    expected = found.dollars_by_model["gpt-4o-mini"]
+    assert expected is not None
+    assert expected.low <= spent <= expected.high
+    assert found.spent_dollars == pytest.approx(sum(tree.usage.cost_usd or 0 for tree in trees("runs/a")))
+
+
+@pytest.mark.parametrize("limit", ["rpm", "tpm"])
+def test_limits_given_by_hand_hold_for_each_model_at_the_teacher_s_address(limit: str) -> None:
+    """So two models there are done when the busier one is; a value model elsewhere is not held by them at all."""
+    flags = SMALL | {"model": "gpt-4o", "value_model": "gpt-4o-mini", "run": "runs/a", "concurrency": 10_000, limit: 1}
+    one_address = package.estimate(**flags)
+    two = package.estimate(**flags, value_base_url=["http://127.0.0.1:9/v1"])
+    asked = one_address.requests.high
+    if limit == "tpm":
+        asked = one_address.prompt_tokens.high + one_address.completion_tokens.high
+    assert asked / 2 <= 60 * one_address.hours.high < asked
+    assert 60 * two.hours.high < asked
+    assert two.hours.high <= one_address.hours.high

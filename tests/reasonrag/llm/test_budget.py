@@ -1,0 +1,341 @@
+"""What may be spent: no cap is ever crossed, whatever the requests under way will use, and none stops too early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preference import Message
+from reasonrag.errors import CapReached, ModelError
+from reasonrag.llm.budget import Caps, Ledger, Tokens
+from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.prices import Price
+
+PRICE = Price(2.0, 8.0, cached_in=0.5)
+TEMPLATE = 16
+"""Tokens that a chat template may add to a prompt."""
+
+
+def request(*, characters: int = 100, draws: int = 1, max_tokens: int = 50) -> ChatRequest:
+    return ChatRequest(
+        messages=(Message(role="user", content="x" * characters),),
+        sampling=Sampling(temperature=1.0, top_p=1.0, max_tokens=max_tokens),
+        samples=tuple(range(draws)),
+        seeds=tuple(range(draws)),
+    )
+
+
+def answer(*, prompt: int = 0, completion: int = 0, cached: int = 0) -> Completion:
+    return Completion(
+        text="", finish_reason="stop", prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached
+    )
+
+
+def most_of(asked: ChatRequest) -> Tokens:
+    """What a request may use at most: no text has more tokens than bytes."""
+    size = sum(len(message.content.encode()) for message in asked.messages)
+    draws = len(asked.samples)
+    return Tokens(draws, 1, size + TEMPLATE, draws * asked.sampling.max_tokens)
+
+
+def crossed(total: Tokens, caps: Caps) -> set[str]:
+    """Which caps so many tokens cross."""
+    used = {"max_calls": total.calls, "max_tokens": total.prompt + total.completion, "max_cost": total.cost(PRICE)}
+    allowed = {"max_calls": caps.calls, "max_tokens": caps.tokens, "max_cost": caps.cost}
+    return {name for name, most in allowed.items() if most is not None and used[name] > most}
+
+
+# -- what was used -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "dollars"),
+    [
+        (Tokens(), 0.0),
+        (Tokens(prompt=1_000_000), 2.0),
+        (Tokens(completion=1_000_000), 8.0),
+        (Tokens(prompt=1_000_000, cached=1_000_000), 0.5),
+        (Tokens(calls=9, requests=3, prompt=1_000_000, completion=500_000, cached=400_000), 1.2 + 0.2 + 4.0),
+    ],
+)
+def test_cached_prompt_tokens_cost_the_cached_price(tokens: Tokens, dollars: float) -> None:
+    """They are among the prompt tokens; calls and requests cost nothing by themselves."""
+    assert tokens.cost(PRICE) == pytest.approx(dollars)
+    assert Ledger(PRICE, spent=tokens).cost == pytest.approx(dollars)
+    assert Ledger(spent=tokens).cost is None
+
+
+def test_tokens_of_answers_are_the_sums_of_what_rides_on_them() -> None:
+    """Every answer is a call; what its request used is on the first one of it."""
+    shared = Completion(text="", finish_reason="stop", requests=0)
+    total = Tokens.of([answer(prompt=10, completion=4, cached=6), shared, answer(prompt=1, completion=2)])
+    assert total == Tokens(calls=3, requests=2, prompt=11, completion=6, cached=6)
+    assert Tokens.of([]) == Tokens()
+    assert total + total == Tokens(calls=6, requests=4, prompt=22, completion=12, cached=12)
+
+
+# -- caps as laws --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request, when it comes, how long it takes, and which shares of its bounds it uses; None: it fails."""
+
+    request: ChatRequest
+    comes: int
+    takes: int
+    uses: tuple[float, float, float] | None
+
+
+ASKS = st.lists(
+    st.builds(
+        Ask,
+        request=st.builds(
+            request, characters=st.integers(0, 400), draws=st.integers(1, 4), max_tokens=st.integers(1, 100)
+        ),
+        comes=st.integers(0, 8),
+        takes=st.integers(0, 8),
+        uses=st.none() | st.tuples(*[st.floats(0, 1)] * 3),
+    ),
+    min_size=1,
+    max_size=12,
+)
+CAPS = st.builds(
+    Caps,
+    cost=st.none() | st.floats(0, 0.006),
+    calls=st.none() | st.integers(0, 20),
+    tokens=st.none() | st.integers(0, 2_000),
+)
+
+
+async def make(ask: Ask, ledger: Ledger) -> CapReached | None:
+    """The request as it goes by, watching the ledger at every turn; the cap that kept it from going."""
+    for _ in range(ask.comes):
+        await asyncio.sleep(0)
+    try:
+        async with ledger.reserve(ask.request) as reservation:
+            for _ in range(ask.takes):
+                assert not crossed(ledger.spent + ledger.promised, ledger.caps)
+                await asyncio.sleep(0)
+            reservation.settle(reply_to(ask))
+    except CapReached as reached:
+        possible = ledger.spent + most_of(ask.request)
+        return reached if reached.cap in crossed(possible, ledger.caps) else wrongly(reached)
+    except ModelError:
+        pass
+    return None
+
+
+def wrongly(reached: CapReached) -> NoReturn:
+    raise AssertionError(f"the request could not have crossed the cap: {reached}")
+
+
+def reply_to(ask: Ask) -> list[Completion]:
+    """Answers that use so much of what the request may."""
+    if ask.uses is None:
+        raise ModelError("nothing came", cause="connection")
+    bound = most_of(ask.request)
+    prompt, completion = int(ask.uses[0] * bound.prompt), int(ask.uses[1] * bound.completion)
+    first = answer(prompt=prompt, completion=completion, cached=int(ask.uses[2] * prompt))
+    return [first, *[Completion(text="", finish_reason="stop", requests=0)] * (bound.calls - 1)]
+
+
+async def make_all(asks: Sequence[Ask], ledger: Ledger) -> list[CapReached | None]:
+    """All of them at the same time; nobody waits for ever."""
+    return await asyncio.wait_for(asyncio.gather(*(make(each, ledger) for each in asks)), timeout=5)
+
+
+@settings(deadline=None, max_examples=200)
+@given(asks=ASKS, caps=CAPS, spent=st.builds(Tokens, calls=st.integers(0, 5), prompt=st.integers(0, 300)))
+def test_no_cap_is_ever_crossed(asks: list[Ask], caps: Caps, spent: Tokens) -> None:
+    """Whatever comes at the same time, and whatever it uses below its bounds or fails: what is spent and promised stays
+    within the caps at every moment, and a cap is named only by a request that could cross it by itself."""
+    ledger = Ledger(PRICE, caps, spent=spent)
+    already = crossed(spent, caps)
+    stopped = asyncio.run(make_all(asks, ledger))
+    if already:
+        assert all(stopped)
+        assert ledger.spent == spent
+    else:
+        assert not crossed(ledger.spent, caps)
+    assert ledger.promised == Tokens()
+
+
+@settings(deadline=None, max_examples=50)
+@given(asks=ASKS)
+def test_without_caps_nothing_waits(asks: list[Ask]) -> None:
+    """All requests are under way at once."""
+    ledger = Ledger(PRICE)
+
+    async def all_at_once() -> None:
+        together = asyncio.Barrier(len(asks))
+
+        async def go(ask: Ask) -> None:
+            async with ledger.reserve(ask.request):
+                await together.wait()
+
+        await asyncio.wait_for(asyncio.gather(*map(go, asks)), timeout=5)
+
+    asyncio.run(all_at_once())
+    assert ledger.promised == Tokens()
+
+
+@settings(deadline=None, max_examples=50)
+@given(draws=st.lists(st.integers(1, 4), min_size=1, max_size=15), cap=st.integers(0, 25))
+def test_a_cap_on_calls_is_used_up_as_far_as_whole_requests_fit(draws: list[int], cap: int) -> None:
+    """One request after the other: those that fit go, and only those that do not are stopped."""
+    ledger = Ledger(caps=Caps(calls=cap))
+    asks = [Ask(request(draws=each), comes=0, takes=0, uses=(1.0, 1.0, 0.0)) for each in draws]
+
+    async def in_turn() -> list[CapReached | None]:
+        return [await make(each, ledger) for each in asks]
+
+    used = 0
+    for each, stopped in zip(draws, asyncio.run(in_turn()), strict=True):
+        assert (stopped is None) == (used + each <= cap)
+        used += each if stopped is None else 0
+    assert ledger.spent.calls == used
+
+
+# -- near a cap ----------------------------------------------------------------------------------------------------
+
+
+async def settle() -> None:
+    """Let every task run until it waits."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("caps", "used", "goes"),
+    [
+        (Caps(tokens=200), answer(prompt=20, completion=10), True),  # each may use 116 + 50
+        (Caps(tokens=200), answer(prompt=66, completion=50), False),
+        (Caps(cost=0.000_800), answer(prompt=20, completion=10), True),  # each may cost 0.000632
+        (Caps(cost=0.000_800), answer(prompt=66, completion=50), False),
+        (Caps(calls=1), answer(), False),
+    ],
+)
+async def test_near_a_cap_a_request_waits_for_those_that_were_promised_more_than_they_use(
+    caps: Caps, used: Completion, *, goes: bool
+) -> None:
+    """It goes when they end cheaply, and is stopped when they do not: never before that is known."""
+    ledger = Ledger(PRICE, caps)
+    asked = request(characters=100, max_tokens=50)
+
+    async def second() -> None:
+        async with ledger.reserve(asked):
+            assert ledger.promised == most_of(asked)
+
+    async with ledger.reserve(asked) as first:
+        waiting = asyncio.create_task(second())
+        await settle()
+        assert not waiting.done()
+        assert ledger.promised == most_of(asked)
+        first.settle([used])
+        await settle()
+        assert not waiting.done()  # not before the first has ended
+    if goes:
+        await asyncio.wait_for(waiting, timeout=5)
+    else:
+        with pytest.raises(CapReached):
+            await asyncio.wait_for(waiting, timeout=5)
+    assert ledger.promised == Tokens()
+
+
+async def test_a_request_that_failed_gives_back_what_it_was_promised() -> None:
+    """Whoever waits goes on, and nothing counts as spent."""
+    ledger = Ledger(caps=Caps(calls=1))
+
+    async def failing() -> None:
+        async with ledger.reserve(request()):
+            await settle()
+            raise ModelError("nothing came", cause="connection")
+
+    async def second() -> None:
+        async with ledger.reserve(request()) as reservation:
+            reservation.settle([answer()])
+
+    outcomes = await asyncio.wait_for(asyncio.gather(failing(), second(), return_exceptions=True), timeout=5)
+    assert isinstance(outcomes[0], ModelError)
+    assert outcomes[1] is None
+    assert ledger.spent.calls == 1
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_was_promised_nothing() -> None:
+    """Its place near the cap is free for others."""
+    ledger = Ledger(caps=Caps(calls=1))
+
+    async def wait() -> None:
+        async with ledger.reserve(request()):
+            raise AssertionError
+
+    async with ledger.reserve(request()):
+        waiting = asyncio.create_task(wait())
+        await settle()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert ledger.promised.calls == 1
+    assert ledger.promised == Tokens()
+
+
+@pytest.mark.parametrize(
+    ("caps", "cap", "message"),
+    [
+        (
+            Caps(calls=1_200),
+            "max_calls",
+            "--max-calls: 1,200 of 1,200 calls are used; the next request could cross it",
+        ),
+        (
+            Caps(tokens=30_010),
+            "max_tokens",
+            "--max-tokens: 30,000 of 30,010 tokens are used; the next request could cross it",
+        ),
+        (Caps(cost=0.12), "max_cost", "--max-cost: $0.1200 of $0.1200 are spent; the next request could cross it"),
+        (Caps(cost=0.0), "max_cost", "--max-cost: $0.1200 of $0.00 are spent; the next request could cross it"),
+    ],
+)
+async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(caps: Caps, cap: str, message: str) -> None:
+    """The flag to raise, how much there was, and exit status 3."""
+    ledger = Ledger(PRICE, caps, spent=Tokens(calls=1_200, requests=600, prompt=20_000, completion=10_000))
+    with pytest.raises(CapReached) as info:
+        async with ledger.reserve(request()):
+            pass
+    assert (info.value.cap, str(info.value)) == (cap, message)
+    assert (info.value.exit_status, info.value.cause) == (3, "cap")
+
+
+# -- bounds --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("characters", "draws", "max_tokens"), [(0, 1, 1), (100, 1, 50), (101, 1, 50), (1000, 4, 512)])
+async def test_a_request_is_promised_its_most_expensive_outcome(characters: int, draws: int, max_tokens: int) -> None:
+    """A token for each byte, a chat template's few, and every draw at its longest."""
+    ledger, asked = Ledger(), request(characters=characters, draws=draws, max_tokens=max_tokens)
+    async with ledger.reserve(asked):
+        assert ledger.promised == Tokens(draws, 1, characters + TEMPLATE, draws * max_tokens)
+
+
+async def test_a_prompt_is_bounded_by_its_bytes() -> None:
+    """Also where one character is several tokens."""
+    ledger, asked = Ledger(), request(characters=3)
+    dense = asked.model_copy(update={"messages": (Message(role="user", content="中文字"),)})
+    async with ledger.reserve(dense):
+        assert ledger.promised.prompt == 9 + TEMPLATE
+
+
+async def test_a_request_may_be_settled_with_fewer_answers_than_it_asked_for() -> None:
+    """What did not come is not spent, and can be asked for again."""
+    ledger = Ledger(caps=Caps(calls=4))
+    async with ledger.reserve(request(draws=3)) as reservation:
+        reservation.settle([answer()])
+    async with ledger.reserve(request(draws=3)) as reservation:
+        reservation.settle([answer()] * 3)
+    assert ledger.spent.calls == 4

@@ -1,0 +1,600 @@
+"""The client against real HTTP: a local endpoint that can be told to behave badly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
+import pytest
+from aiohttp import web
+
+from preference import Message
+from reasonrag.agent.prompting import load_prompts, render_prompt
+from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError
+from reasonrag.llm.budget import Ledger
+from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, shown_url
+from reasonrag.llm.journal import JournaledModel, open_journal
+from reasonrag.llm.servers.simulator import Habits, serving
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def request_for(draws: int, *, question: str = "Where was the author of The Iron Bell born?") -> ChatRequest:
+    system, user = render_prompt(load_prompts(), "think", question=question, thoughts=[])
+    return ChatRequest(
+        messages=(system, user),
+        sampling=Sampling(temperature=1.0, top_p=1.0, max_tokens=64, stop=("</query>", "</answer>")),
+        samples=tuple(range(draws)),
+        seeds=tuple(100 + each for each in range(draws)),
+    )
+
+
+@asynccontextmanager
+async def endpoint_of(chat: Handler, models: Handler | None = None) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", chat)
+    if models:
+        app.router.add_get("/v1/models", models)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def client_of(
+    *base_urls: str, model: str = "offline", concurrency: int = 8
+) -> AsyncIterator[tuple[EndpointModel, list[CallFailure]]]:
+    failures: list[CallFailure] = []
+    client = EndpointModel(model, base_urls=base_urls, concurrency=concurrency, timeout=5, on_failure=failures.append)
+    try:
+        yield client, failures
+    finally:
+        await client.close()
+
+
+async def all_of(client: EndpointModel, request: ChatRequest) -> Sequence[Completion]:
+    """Every draw of a request, as the agent gets them: what one answer leaves out is asked for singly."""
+    with TemporaryDirectory() as place:
+        async with open_journal(Path(place) / "journal.jsonl") as journal:
+            return await JournaledModel(client, journal, name=client.name, ledger=Ledger()).complete(request)
+
+
+def answer(*texts: str, finish_reason: str = "stop") -> web.Response:
+    choices = [{"message": {"content": text}, "finish_reason": finish_reason} for text in texts]
+    return web.json_response({"choices": choices, "usage": {"prompt_tokens": 7, "completion_tokens": 5}})
+
+
+def refusal(status: int, message: str, **headers: str) -> web.Response:
+    return web.json_response({"error": {"message": message}}, status=status, headers=headers)
+
+
+async def test_siblings_come_in_one_request_where_the_endpoint_honours_n() -> None:
+    """Four draws cost one request, and the usage of that request is counted once."""
+    async with serving(Habits()) as (base_url, traffic), client_of(base_url) as (client, _):
+        completions = await client.complete(request_for(4))
+    assert traffic.requests == 1
+    assert [each.requests for each in completions] == [1, 0, 0, 0]
+    assert sum(each.prompt_tokens for each in completions) == completions[0].prompt_tokens > 0
+    assert len({each.text for each in completions}) > 1
+
+
+async def test_missing_siblings_are_asked_for_singly_and_that_is_remembered() -> None:
+    """An endpoint that ignores n gives one choice; the others follow one by one, and after two such answers n is not
+    tried again: the user is told, because each sibling now pays for its prompt."""
+    asked: list[int | None] = []
+
+    async def one_choice(request: web.Request) -> web.Response:
+        asked.append(orjson.loads(await request.read()).get("n"))
+        return answer("So the answer is <answer>x</answer>")
+
+    async with endpoint_of(one_choice) as base_url, client_of(base_url) as (client, _):
+        said: list[str] = []
+        client.say = said.append
+        for _ in range(3):
+            assert len(await all_of(client, request_for(3))) == 3
+    assert asked == [3, None, None, 3, None, None, None, None, None]
+    assert [line.partition("/v1 ")[2] for line in said] == [
+        "gives one reply where several are asked for; each sibling pays for its prompt"
+    ]
+
+
+async def test_an_endpoint_that_refuses_n_is_asked_without_it() -> None:
+    """A 400 about n is no failure: the draws are asked for one by one, with their own seeds."""
+    seeds: list[int] = []
+
+    async def no_n(request: web.Request) -> web.Response:
+        body = orjson.loads(await request.read())
+        if "n" in body:
+            return refusal(400, "Unsupported value: 'n' must be 1")
+        seeds.append(body["seed"])
+        return answer("So the answer is <answer>x</answer>")
+
+    async with endpoint_of(no_n) as base_url, client_of(base_url) as (client, failures):
+        assert len(await all_of(client, request_for(3))) == 3
+    assert sorted(seeds) == [100, 101, 102]
+    assert failures == []
+
+
+async def test_what_was_learned_of_an_endpoint_changes_no_answer() -> None:
+    """The same draws give the same texts before and after the client knows that n is ignored."""
+    async with serving(Habits(ignore_n=True)) as (base_url, _), client_of(base_url) as (client, _):
+        fresh = [each.text for each in await all_of(client, request_for(3))]
+        knowing = [each.text for each in await all_of(client, request_for(3))]
+    assert fresh == knowing
+
+
+@pytest.mark.parametrize(
+    ("refused", "message", "sent_instead"),
+    [
+        ("max_tokens", "Unsupported parameter: 'max_tokens' is not supported with this model", "max_completion_tokens"),
+        ("seed", "Unknown parameter: 'seed'", None),
+        ("stop", "Unsupported parameter: 'stop'", None),
+    ],
+)
+async def test_parameters_an_endpoint_does_not_know_are_left_out(
+    refused: str, message: str, sent_instead: str | None
+) -> None:
+    """Parameters one can do without are dropped or renamed after the first refusal."""
+    bodies: list[dict[str, object]] = []
+
+    async def picky(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        return refusal(400, message) if refused in bodies[-1] else answer("<answer>x</answer>")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
+        said: list[str] = []
+        client.say = said.append
+        await client.complete(request_for(1))
+        await client.complete(request_for(1))
+    assert len(bodies) == 3
+    assert [line.partition("/v1 ")[2] for line in said] == [f"takes no {refused}; going on without"]
+    assert sent_instead is None or sent_instead in bodies[-1]
+
+
+async def test_passing_trouble_is_survived_and_written_down() -> None:
+    """503, 429 with Retry-After, a dropped connection and a garbled body are asked again."""
+    troubles = ["503", "429", "drop", "garbled"]
+
+    async def troubled(request: web.Request) -> web.StreamResponse:
+        trouble = troubles.pop(0) if troubles else None
+        if trouble == "503":
+            return refusal(503, "overloaded", **{"Retry-After": "0"})
+        if trouble == "429":
+            return refusal(429, "slow down", **{"Retry-After": "0.01"})
+        if trouble == "drop" and request.transport:
+            request.transport.close()
+        if trouble == "garbled":
+            return web.Response(text="<html>bad gateway</html>")
+        return answer("<answer>x</answer>")
+
+    async with endpoint_of(troubled) as base_url, client_of(base_url) as (client, failures):
+        [completion] = await client.complete(request_for(1))
+    assert completion.text == "<answer>x</answer>"
+    assert [failure.cause for failure in failures] == ["http_503", "http_429", "connection", "bad_answer"]
+    assert not any(failure.final for failure in failures)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "cause"),
+    [
+        (400, {"error": {"message": "This model's maximum context length is 8192 tokens"}}, "http_400"),
+        (404, {"error": {"message": "no such model"}}, "http_404"),
+    ],
+)
+async def test_what_asking_again_cannot_mend_is_given_up_at_once(
+    status: int, body: dict[str, object], cause: str
+) -> None:
+    """Other 4xx cost one request and raise with their cause."""
+    requests = 0
+
+    async def hopeless(_: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        return web.json_response(body, status=status)
+
+    async with endpoint_of(hopeless) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(ModelError) as raised:
+            await client.complete(request_for(1))
+    assert raised.value.cause == cause
+    assert requests == 1
+    assert [failure.final for failure in failures] == [True]
+
+
+async def test_never_more_requests_are_in_flight_than_allowed() -> None:
+    """--concurrency bounds HTTP requests, also where one request for siblings becomes several."""
+    async with (
+        serving(Habits(latency_s=0.01, ignore_n=True)) as (base_url, traffic),
+        client_of(base_url, concurrency=3) as (client, _),
+    ):
+        await asyncio.gather(*(all_of(client, request_for(4, question=f"Who is {i}?")) for i in range(5)))
+    assert traffic.requests == 20
+    assert traffic.most_in_flight == 3
+
+
+async def test_a_key_is_sent_and_never_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key goes into the header; an endpoint that echoes it in an error does not get it into a message."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    seen: list[str | None] = []
+
+    async def echoing(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization"))
+        return refusal(400, "bad request with key sk-secret-of-mine")
+
+    async with endpoint_of(echoing) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(ModelError) as raised:
+            await client.complete(request_for(1))
+    assert seen == ["Bearer sk-secret-of-mine"]
+    assert "sk-secret" not in str(raised.value) + failures[0].message
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(401, {"message": "Incorrect API key"}), (429, {"message": "no money left", "code": "insufficient_quota"})],
+)
+async def test_an_account_that_is_shut_ends_the_run(status: int, error: dict[str, str]) -> None:
+    """No other question would fare better: a revoked key or an empty account is no failure of this one."""
+
+    async def shut(_: web.Request) -> web.Response:
+        return web.json_response({"error": error}, status=status)
+
+    async with endpoint_of(shut) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(EndpointLost, match=rf"{error['message']}.*The same command goes on"):
+            await client.complete(request_for(1))
+    assert [failure.final for failure in failures] == [True]
+
+
+async def test_the_same_server_error_three_times_is_an_answer() -> None:
+    """A request that breaks the server every time is given up; one whose errors differ is tried on."""
+    requests = 0
+
+    async def broken(_: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        return refusal(500, "list index out of range", **{"retry-after": "0"})
+
+    async with endpoint_of(broken) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(ModelError, match="after 3 attempts") as raised:
+            await client.complete(request_for(1))
+    assert (raised.value.cause, requests, len(failures)) == ("http_500", 3, 3)
+
+
+async def test_server_errors_after_an_endpoint_was_down_are_an_answer_too() -> None:
+    """What it says once it is back counts: no request is tried for ever because the breaker had opened."""
+    requests = 0
+
+    async def back_but_broken(_: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        status, message = (503, "starting") if requests <= 6 else (500, "list index out of range")
+        return refusal(status, message, **{"retry-after": "0"})
+
+    async with endpoint_of(back_but_broken) as base_url, client_of(base_url) as (client, _):
+        with pytest.raises(ModelError) as raised:
+            await client.complete(request_for(1))
+    assert raised.value.cause == "http_500"
+    assert requests <= 6 + 3
+
+
+async def test_a_request_that_alone_is_told_503_is_given_up() -> None:
+    """The same words three times, while others are answered: it is this request, not the server."""
+
+    async def picky(request: web.Request) -> web.Response:
+        if b"poison" in await request.read():
+            return refusal(503, "worker died", **{"retry-after": "0.01"})
+        return answer("<answer>x</answer>")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
+        poisoned = asyncio.create_task(client.complete(request_for(1, question="poison?")))
+        while not poisoned.done():
+            await client.complete(request_for(1))
+        with pytest.raises(ModelError, match=r"after 3 attempts: .*worker died"):
+            await poisoned
+    assert [failure.cause for failure in failures] == ["http_503"] * 3
+
+
+async def test_requests_that_are_wrong_by_themselves_never_end_the_run() -> None:
+    """Every one of them fails with its cause, however many come in a row."""
+
+    async def picky(_: web.Request) -> web.Response:
+        return refusal(400, "this prompt is too long")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
+        for _ in range(MAX_FORBIDDEN + 5):
+            with pytest.raises(ModelError, match="too long"):
+                await client.complete(request_for(1))
+    assert len(failures) == MAX_FORBIDDEN + 5
+
+
+async def test_an_endpoint_that_forbids_everything_ends_the_run() -> None:
+    """403 may be about one prompt, not about twenty in a row."""
+
+    async def closed(_: web.Request) -> web.Response:
+        return refusal(403, "your project was archived")
+
+    async with endpoint_of(closed) as base_url, client_of(base_url) as (client, _):
+        for _ in range(MAX_FORBIDDEN - 1):
+            with pytest.raises(ModelError):
+                await client.complete(request_for(1))
+        with pytest.raises(EndpointLost, match=r"archived.*The same command goes on"):
+            await client.complete(request_for(1))
+
+
+async def test_an_endpoint_that_answers_nothing_but_errors_is_waited_for() -> None:
+    """One request that fails may be wrong itself; after five in a row it is the endpoint, and nobody else is given
+    up until it is back."""
+    broken = True
+
+    async def sick(_: web.Request) -> web.Response:
+        return refusal(500, "out of memory", **{"retry-after": "0"}) if broken else answer("<answer>x</answer>")
+
+    async with endpoint_of(sick) as base_url, client_of(base_url) as (client, _):
+        for _ in range(MAX_GIVEN_UP):
+            with pytest.raises(ModelError):
+                await client.complete(request_for(1))
+        others = [asyncio.create_task(client.complete(request_for(1))) for _ in range(6)]
+        while not client.waiting_for.startswith("endpoint down"):  # noqa: ASYNC110 - the state is what is tested
+            await asyncio.sleep(0.02)
+        broken = False
+        assert all(each[0].text for each in await asyncio.wait_for(asyncio.gather(*others), timeout=20))
+
+
+async def test_requests_that_break_an_endpoint_do_not_always_go_first() -> None:
+    """Whoever found it down goes behind the others: they prove that it is back, and the culprit is given up."""
+    down_until = 0.0
+
+    async def fragile(request: web.Request) -> web.Response:
+        nonlocal down_until
+        now = asyncio.get_running_loop().time()
+        if b"poison" in await request.read():
+            down_until = now + 0.3
+        if now < down_until or down_until == now + 0.3:
+            return refusal(503, f"restarting {now}", **{"retry-after": "0"})
+        return answer("<answer>x</answer>")
+
+    async with endpoint_of(fragile) as base_url, client_of(base_url, concurrency=2) as (client, _):
+        poisoned = asyncio.create_task(client.complete(request_for(1, question="poison?")))
+        others = [
+            client.complete(request_for(1, question=f"{i}?").model_copy(update={"priority": 1})) for i in range(20)
+        ]
+        assert all(each[0].text for each in await asyncio.wait_for(asyncio.gather(*others), timeout=50))
+        poisoned.cancel()
+
+
+def test_a_client_serves_several_event_loops(endpoint: str) -> None:
+    """One run after the other, also after a stop."""
+    client = EndpointModel("offline", base_urls=[endpoint], concurrency=2, timeout=5)
+
+    async def once() -> str:
+        client.begin()
+        [completion] = await client.complete(request_for(1))
+        client.stop(Interrupted("Ctrl-C"))
+        await client.close()
+        return completion.text
+
+    assert asyncio.run(once()) == asyncio.run(once())
+
+
+async def test_an_endpoint_that_only_fails_is_left_alone_while_another_answers() -> None:
+    """It is up, and useless: its errors are its own as long as the other one shows that the requests are fine."""
+
+    async def useless(_: web.Request) -> web.Response:
+        return refusal(500, "CUDA error")
+
+    async with (
+        endpoint_of(useless) as bad,
+        serving(Habits(latency_s=0.01)) as (good, traffic),
+        client_of(bad, good, concurrency=4) as (client, _),
+    ):
+        for _ in range(10):
+            requests = [request_for(1, question=f"Where was {i}?") for i in range(4)]
+            completions = await asyncio.gather(*map(client.complete, requests))
+            assert all(each[0].text for each in completions)
+    assert traffic.requests == 40
+
+
+async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> None:
+    """Nobody sits out a minute of waiting after Ctrl-C."""
+
+    async def busy(_: web.Request) -> web.Response:
+        return refusal(500, "busy", **{"retry-after": "30"})
+
+    async with endpoint_of(busy) as base_url, client_of(base_url) as (client, _):
+        failed = asyncio.Event()
+        client.on_failure = lambda _: failed.set()
+        waiting = asyncio.create_task(client.complete(request_for(1)))
+        await failed.wait()
+        await asyncio.sleep(0.05)
+        assert client.waiting_for.startswith("1 requests are tried again: ")
+        client.stop(Interrupted("Ctrl-C"))
+        with pytest.raises(Interrupted):
+            await asyncio.wait_for(waiting, timeout=1)
+
+
+async def test_two_endpoints_share_the_load_and_one_survives_the_other() -> None:
+    """Requests go to the less loaded one; when it dies, the other answers everything."""
+    async with (
+        serving(Habits(latency_s=0.02)) as (first, one),
+        serving(Habits(latency_s=0.02)) as (second, two),
+        client_of(first, second) as (client, _),
+    ):
+        await client.check()
+        await asyncio.gather(*(client.complete(request_for(1, question=f"Where was {i}?")) for i in range(40)))
+        assert min(one.requests, two.requests) > 10
+        one.down = True
+        completions = await asyncio.gather(
+            *(client.complete(request_for(1, question=f"Who was {i}?")) for i in range(40))
+        )
+        assert all(each[0].text for each in completions)
+
+
+async def test_limits_are_learned_from_headers() -> None:
+    """An endpoint that says 600 a minute is asked no faster, without a flag and without a refusal."""
+    async with serving(Habits(rpm=600)) as (base_url, traffic), client_of(base_url, concurrency=64) as (client, _):
+        await client.complete(request_for(1))
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(client.complete(request_for(1, question=f"Where was {i}?")) for i in range(20)))
+        seconds = asyncio.get_running_loop().time() - began
+    assert traffic.refused == 0
+    assert seconds > 0.8  # 20 requests at 10 a second, less the burst of one second
+
+
+async def test_an_endpoint_that_answers_passes_the_check() -> None:
+    """One short request proves address, key and model at once."""
+    async with serving(Habits()) as (base_url, traffic), client_of(base_url) as (client, _):
+        await client.check()
+    assert traffic.requests == 1
+
+
+async def test_a_busy_endpoint_is_waited_for_in_the_check() -> None:
+    """A 503 says nothing about key or model."""
+    requests = 0
+
+    async def busy_first(_: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        return answer("yes") if requests > 1 else refusal(503, "busy", **{"retry-after": "0"})
+
+    async with endpoint_of(busy_first) as base_url, client_of(base_url) as (client, failures):
+        await client.check()
+    assert [failure.cause for failure in failures] == ["http_503"]
+
+
+async def test_a_list_of_models_for_everybody_does_not_hide_a_wrong_key() -> None:
+    """Some endpoints show their models without a key; only the trial request tells."""
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "offline"}]})
+
+    async def closed(_: web.Request) -> web.Response:
+        return refusal(401, "who are you?")
+
+    async with endpoint_of(closed, models) as base_url, client_of(base_url) as (client, _):
+        with pytest.raises(InputError, match=r"refuses the API key.*who are you.*OPENAI_API_KEY"):
+            await client.check()
+
+
+async def test_an_address_without_its_path_is_given_a_hint() -> None:
+    """The most common mistake in an address is the missing /v1."""
+    async with serving(Habits()) as (base_url, _), client_of(base_url.removesuffix("/v1")) as (client, _):
+        with pytest.raises(InputError, match=r"status 404.*Most addresses end in /v1"):
+            await client.check()
+
+
+async def test_what_an_endpoint_says_cannot_steer_a_terminal() -> None:
+    """Error messages are text from outside like any other."""
+
+    async def colourful(_: web.Request) -> web.Response:
+        return refusal(400, "\x1b[31mred\x1b[0m <|im_end|>")
+
+    async with endpoint_of(colourful) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(ModelError) as raised:
+            await client.complete(request_for(1))
+    for said in (str(raised.value), failures[0].message):
+        assert "\x1b" not in said
+        assert "<|" not in said
+        assert "red" in said
+
+
+async def test_a_withheld_choice_does_not_cost_the_others() -> None:
+    """A reply that the content filter took back comes as what it is, beside its siblings."""
+
+    async def filtering(_: web.Request) -> web.Response:
+        choices = [
+            {"message": {"content": None}, "finish_reason": "content_filter"},
+            {"message": {"content": "fine"}, "finish_reason": "stop"},
+        ]
+        return web.json_response({"choices": choices})
+
+    async with endpoint_of(filtering) as base_url, client_of(base_url) as (client, failures):
+        completions = await client.complete(request_for(2))
+    assert [(each.text, each.finish_reason) for each in completions] == [("", "content_filter"), ("fine", "stop")]
+    assert failures == []
+
+
+async def test_an_unreachable_endpoint_fails_the_check() -> None:
+    """Nobody listens: the message names the address and what to look at."""
+    async with client_of("http://127.0.0.1:9/v1") as (client, _):
+        with pytest.raises(InputError, match=r"cannot reach http://127.0.0.1:9/v1.*Check --base-url"):
+            await client.check()
+
+
+async def test_what_speaks_another_language_fails_the_check() -> None:
+    """A web page is no endpoint; no traceback either."""
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<html>It works!</html>", headers={"retry-after": "0"})
+
+    async with endpoint_of(page) as base_url, client_of(base_url) as (client, _):
+        with pytest.raises(InputError, match=r"does not speak OpenAI's language.*It works.*Check --base-url"):
+            await client.check()
+
+
+async def test_a_wrong_key_fails_the_check() -> None:
+    """401 names the variable to look at."""
+    async with serving(Habits(api_key="right")) as (base_url, _), client_of(base_url) as (client, _):
+        with pytest.raises(InputError, match=r"refuses the API key.*OPENAI_API_KEY"):
+            await client.check()
+
+
+async def test_an_unknown_model_fails_the_check_and_the_known_ones_are_named() -> None:
+    """A model that is neither listed nor answers for itself is refused."""
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "qwen"}, {"id": "llama"}]})
+
+    async def unknown(_: web.Request) -> web.Response:
+        return refusal(404, "The model `gpt-5o` does not exist")
+
+    async with endpoint_of(unknown, models) as base_url, client_of(base_url, model="gpt-5o") as (client, _):
+        with pytest.raises(InputError, match=r"gpt-5o.*404.*it serves llama, qwen"):
+            await client.check()
+
+
+@pytest.mark.parametrize("key", ["sk-no-break\u00a0space", "sk-two\nlines"])
+def test_a_key_with_characters_that_no_key_has_is_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copied line break at the end is forgiven; the message does not hold the key."""
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(InputError, match="OPENAI_API_KEY holds characters") as raised:
+        EndpointModel("gpt-4o", concurrency=1, timeout=1)
+    assert "sk-" not in str(raised.value)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-fine\n")
+    EndpointModel("gpt-4o", concurrency=1, timeout=1)
+
+
+def test_openai_without_a_key_is_refused() -> None:
+    """The default endpoint needs a key; the message says which variable, and what works without."""
+    with pytest.raises(InputError, match=r"OPENAI_API_KEY.*--model offline"):
+        EndpointModel("gpt-4o", concurrency=1, timeout=1)
+
+
+def test_shown_addresses_hold_no_password() -> None:
+    """User, password and query of a base URL are not written anywhere."""
+    assert shown_url("https://me:secret@host:8000/v1?token=t") == "https://host:8000/v1"
+    assert shown_url("http://[::1]:8000/v1") == "http://[::1]:8000/v1"
+
+
+async def test_a_request_cut_at_the_token_limit_says_so() -> None:
+    """finish_reason length is passed on; unknown ones count as stop."""
+
+    async def cut(_: web.Request) -> web.Response:
+        return answer("So the answer is <answer>half", finish_reason="length")
+
+    async with endpoint_of(cut) as base_url, client_of(base_url) as (client, _):
+        [completion] = await client.complete(request_for(1))
+    assert completion.finish_reason == "length"
+
+
+def test_messages_keep_their_roles_on_the_wire() -> None:
+    """What is sent is what was rendered."""
+    request = request_for(1)
+    assert [each["role"] for each in request.wire_messages()] == ["system", "user"]
+    assert isinstance(request.messages[0], Message)

@@ -1,0 +1,509 @@
+"""One address on the wire: what its bytes become, how long it may take, and what its refusals mean."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import orjson
+import pytest
+import trustme
+from aiohttp import web
+from httpx2 import Request, Response
+from hypothesis import given
+from hypothesis import strategies as st
+from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+
+from reasonrag.errors import InputError
+from reasonrag.llm.chat import Completion
+from reasonrag.llm.http_client import (
+    LONGEST_RETRY_AFTER_S,
+    BadAnswerError,
+    Connection,
+    cause_of,
+    completions_of,
+    locks_out,
+    may_be_down,
+    may_pass,
+    named_parameter,
+    reason_of,
+    retry_after,
+)
+from reasonrag.redaction import redact
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+ASKED = Request("POST", "http://model.test/v1/chat/completions")
+
+
+@asynccontextmanager
+async def address_of(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """Where every request is answered by `handler`."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        host = "https://localhost" if tls else "http://127.0.0.1"
+        yield f"{host}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def connected(base_url: str, *, seconds: float = 5.0) -> AsyncIterator[Connection]:
+    connection = Connection(base_url, key="sk-mine", timeout=seconds)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def refused(status: int, *, code: str | None = None, message: str = "no", **said: str) -> APIStatusError:
+    response = Response(status, request=ASKED)
+    return APIStatusError(message, response=response, body={"message": message, "code": code, **said})
+
+
+# -- requests --------------------------------------------------------------------------------------------------
+
+
+async def test_a_body_is_posted_with_the_key_and_the_answer_comes_with_its_headers() -> None:
+    """A slash at the end of the address makes no difference."""
+    seen: list[tuple[str, str | None, object]] = []
+
+    async def echo(request: web.Request) -> web.Response:
+        seen.append((request.path, request.headers.get("Authorization"), orjson.loads(await request.read())))
+        return web.json_response({"ok": True}, headers={"X-RateLimit-Limit-Requests": "60"})
+
+    async with address_of(echo) as address, connected(f"{address}/v1/") as connection:
+        answer = await connection.post({"model": "m", "messages": []})
+    assert seen == [("/v1/chat/completions", "Bearer sk-mine", {"model": "m", "messages": []})]
+    assert orjson.loads(answer.content) == {"ok": True}
+    assert answer.headers.get("x-ratelimit-limit-requests") == "60"
+
+
+@pytest.mark.parametrize("drips", [False, True])
+async def test_a_whole_answer_must_come_in_time(*, drips: bool) -> None:
+    """One byte now and then keeps no request alive."""
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        if drips:
+            await response.prepare(request)
+        for _ in range(50):
+            await asyncio.sleep(0.05)
+            if drips:
+                await response.write(b" ")
+        return response
+
+    async with address_of(slow) as address, connected(address, seconds=0.3) as connection:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(APITimeoutError) as raised:
+            await connection.post({})
+        assert asyncio.get_running_loop().time() - began < 1.5
+    assert cause_of(raised.value) == "timeout"
+    assert reason_of(raised.value)
+
+
+async def test_an_address_where_nobody_listens_is_no_connection() -> None:
+    """The message says which."""
+    async with connected("http://127.0.0.1:9/v1") as connection:
+        with pytest.raises(APIConnectionError) as raised:
+            await connection.post({})
+    assert cause_of(raised.value) == "connection"
+    assert "127.0.0.1" in reason_of(raised.value)
+
+
+async def test_half_a_body_is_no_answer() -> None:
+    """What was promised and did not come was not said."""
+
+    async def half(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b'{"choices": [')
+        if request.transport:
+            request.transport.close()
+        return response
+
+    async with address_of(half) as address, connected(address) as connection:
+        with pytest.raises(APIConnectionError):
+            await connection.post({})
+
+
+@pytest.mark.parametrize("status", [200, 429])
+async def test_compressed_bodies_are_read(status: int) -> None:
+    """Gateways compress; refusals too."""
+
+    async def compressed(_: web.Request) -> web.Response:
+        body = gzip.compress(orjson.dumps({"error": {"message": "slow down", "code": "busy"}}))
+        headers = {"Content-Encoding": "gzip", "Retry-After": "7"}
+        return web.Response(body=body, status=status, headers=headers)
+
+    async with address_of(compressed) as address, connected(address) as connection:
+        if status == 200:
+            assert b"slow down" in (await connection.post({})).content
+            return
+        with pytest.raises(APIStatusError, match="status 429: slow down") as raised:
+            await connection.post({})
+    assert (raised.value.status_code, raised.value.code) == (429, "busy")
+    assert retry_after(raised.value.response.headers) == 7
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": {"message": "too long"}}', "too long"),
+        (b'{"error": "too long"}', "too long"),
+        (b'{"message": "too long"}', "too long"),
+        (b"<html>too long", "<html>too long"),
+        (b"\xff", "\ufffd"),
+        (b"", "status 400: "),
+        (b"[1]", "[1]"),
+        ("zu lang: ü".encode("utf-16"), "status 400: "),
+    ],
+)
+async def test_a_refusal_says_what_its_body_says(body: bytes, message: str) -> None:
+    """In whichever of the forms that servers use."""
+
+    async def refuse(_: web.Request) -> web.Response:
+        headers = {"content-type": "text/plain; charset=utf-16", "x-said-by": "Müller"}
+        return web.Response(body=body, status=400, headers=headers)
+
+    async with address_of(refuse) as address, connected(address) as connection:
+        with pytest.raises(APIStatusError) as raised:
+            await connection.post({})
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("exceptions", "host_seen"), [("", "model.invalid"), ("model.invalid", None), ("other.invalid", "model.invalid")]
+)
+async def test_a_proxy_of_the_environment_is_used(
+    exceptions: str, host_seen: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HTTP_PROXY and NO_PROXY, as elsewhere."""
+    seen: list[str | None] = []
+
+    async def proxy(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Host"))
+        return web.json_response({})
+
+    async with address_of(proxy) as address:
+        monkeypatch.setenv("http_proxy", address)
+        monkeypatch.setenv("no_proxy", exceptions)
+        async with connected("http://model.invalid/v1", seconds=3) as connection:
+            if host_seen is None:
+                with pytest.raises(APIConnectionError):
+                    await connection.post({})
+            else:
+                await connection.post({})
+    assert seen == ([] if host_seen is None else [host_seen])
+
+
+async def test_a_proxy_s_password_is_sent_and_never_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is the key: neither a message nor the connection as text holds it."""
+    seen: list[str | None] = []
+
+    async def proxy(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Proxy-Authorization"))
+        return web.Response(status=407)
+
+    async with address_of(proxy) as address:
+        monkeypatch.setenv("http_proxy", address.replace("//", "//me:hunter2%40pass@"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        async with connected("http://model.invalid/v1") as connection:
+            with pytest.raises(APIError) as raised:
+                await connection.post({})
+    assert seen == [f"Basic {base64.b64encode(b'me:hunter2@pass').decode()}"]
+    assert "hunter2" not in redact(reason_of(raised.value) + str(raised.value))
+    assert "sk-mine" not in repr(connection)
+
+
+async def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to do, not as an address that cannot be reached."""
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1080")
+    async with connected("http://model.invalid/v1") as connection:
+        with pytest.raises(InputError, match=r"socks5 proxy.*HTTPS_PROXY"):
+            await connection.post({})
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_certificates_are_checked(*, trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the usual authorities, or those in SSL_CERT_FILE; nothing is sent to whoever has no valid one."""
+    authority, asked = trustme.CA(), 0
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+
+    async def secret(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.json_response({})
+
+    async with address_of(secret, context) as address, connected(address) as connection:
+        if trusted:
+            await connection.post({})
+        else:
+            with pytest.raises(APIConnectionError) as raised:
+                await connection.post({})
+            assert "CERTIFICATE_VERIFY_FAILED" in reason_of(raised.value)
+    assert asked == int(trusted)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed(status: int) -> None:
+    """It would turn the request into another one, or take key and prompt to another host. The message has the place."""
+    asked: list[str] = []
+
+    async def moved(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        return web.Response(status=status, headers={"Location": "https://elsewhere.test/v1/chat/completions"})
+
+    async with address_of(moved) as address, connected(address) as connection:
+        with pytest.raises(APIStatusError, match=r"moved to https://elsewhere.test") as raised:
+            await connection.post({})
+    assert asked == ["POST"]
+    assert not may_pass(raised.value)
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
+    """Servers close idle connections; the request that finds out fails once and passes when it is sent again."""
+
+    async def closing(request: web.Request) -> web.Response:
+        if request.transport:
+            asyncio.get_running_loop().call_later(0.01, request.transport.close)
+        return web.json_response({})
+
+    async with address_of(closing) as address, connected(address) as connection:
+        answered = 0
+        for _ in range(6):
+            with suppress(APIConnectionError):
+                await connection.post({})
+                answered += 1
+            await asyncio.sleep(0.02)
+    assert answered >= 3
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (b'{"data": [{"id": "b"}, {"id": "a"}]}', ["a", "b"]),
+        (b'{"data": [{"name": "a"}, 7]}', []),
+        (b'{"data": {}}', []),
+        (b"[]", []),
+        (b"nothing", []),
+    ],
+)
+async def test_served_models_are_told_or_they_are_not(body: bytes, names: list[str]) -> None:
+    """It only makes a message better; whatever comes is no error."""
+
+    async def models(_: web.Request) -> web.Response:
+        return web.Response(body=body)
+
+    async with address_of(models) as address, connected(address) as connection:
+        assert await connection.served_models() == names
+
+
+# -- answers ---------------------------------------------------------------------------------------------------
+
+
+def test_the_usage_of_a_request_rides_on_its_first_choice() -> None:
+    """So that sums are right."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4}}
+    choices = [{"message": {"content": text}, "finish_reason": end} for text, end in (("a", "stop"), ("b", "length"))]
+    first, second = completions_of(orjson.dumps({"choices": choices, "usage": usage}), (), prompt_size=99)
+    assert first == Completion(
+        text="a", finish_reason="stop", prompt_tokens=9, completion_tokens=5, cached_tokens=4, requests=1
+    )
+    assert second == Completion(text="b", finish_reason="length", requests=0)
+
+
+@pytest.mark.parametrize("usage", ["", ', "usage": null', ', "usage": {"prompt_tokens": null}', ', "usage": {}'])
+def test_tokens_that_are_not_told_are_counted_as_bytes(usage: str) -> None:
+    """An upper bound: caps hold with endpoints that tell nothing."""
+    body = '{"choices": [{"message": {"content": "é"}}, {"message": {"content": "ab"}}]' + usage + "}"
+    first, second = completions_of(body.encode(), (), prompt_size=99)
+    assert (first.prompt_tokens, first.completion_tokens, first.tokens_bounded) == (99, 4, True)
+    assert (second.prompt_tokens, second.completion_tokens, second.tokens_bounded) == (0, 0, False)
+
+
+def test_no_more_tokens_are_cached_than_sent() -> None:
+    """Else an answer would have a negative price."""
+    usage = {"prompt_tokens": 9.0, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 400}}
+    body = orjson.dumps({"choices": [{"message": {"content": "a"}}], "usage": usage})
+    [completion] = completions_of(body, (), prompt_size=99)
+    assert (completion.prompt_tokens, completion.cached_tokens, completion.tokens_bounded) == (9, 9, False)
+
+
+def test_whole_choices_before_a_broken_one_are_kept() -> None:
+    """They are paid for; the missing draws are asked for singly."""
+    choices = [{"message": {"content": "a"}}, {"message": {"content": "b"}, "finish_reason": "abort"}, {"message": 7}]
+    [completion] = completions_of(orjson.dumps({"choices": choices}), (), prompt_size=0)
+    assert completion.text == "a"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [('"a"', "a"), ("null", ""), ('[{"type": "text", "text": "a"}, {"text": "b"}, 7]', "ab")]
+)
+def test_content_is_a_text_or_its_parts(content: str, text: str) -> None:
+    """Never the notation of a list."""
+    [completion] = completions_of(b'{"choices": [{"message": {"content": %s}}]}' % content.encode(), (), prompt_size=0)
+    assert completion.text == text
+
+
+@pytest.mark.parametrize(
+    "choice", ['{"message": {"content": {}}}', '{"message": {"content": "a"}, "finish_reason": "Error"}']
+)
+def test_what_broke_off_is_no_answer(choice: str) -> None:
+    """Half a reply that a server calls an error would stay in the journal for ever."""
+    with pytest.raises(BadAnswerError, match=r"broke a reply off|no text"):
+        completions_of(b'{"choices": [%s]}' % choice.encode(), (), prompt_size=0)
+
+
+def test_secrets_in_an_answer_are_cut_out() -> None:
+    """Some servers repeat headers."""
+    [completion] = completions_of(
+        b'{"choices": [{"message": {"content": "your key sk-mine!"}}]}', ["sk-mine"], prompt_size=0
+    )
+    assert completion.text == "your key [secret]!"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"choices": []}',
+        b'{"choices": {}}',
+        b'{"choices": [7]}',
+        b'{"choices": [{}]}',
+    ],
+)
+def test_what_is_no_chat_completion_is_said_to_be_none(body: bytes) -> None:
+    """With its beginning, for whoever reads failures.jsonl."""
+    with pytest.raises(BadAnswerError, match=r"no JSON|no chat completion|has no message"):
+        completions_of(body, (), prompt_size=0)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+MESSAGES = st.fixed_dictionaries(
+    {"message": JSON | st.fixed_dictionaries({"content": JSON})}, optional={"finish_reason": JSON}
+)
+USAGES = JSON | st.fixed_dictionaries(
+    {},
+    optional={
+        "prompt_tokens": JSON,
+        "completion_tokens": JSON,
+        "prompt_tokens_details": JSON | st.fixed_dictionaries({"cached_tokens": JSON}),
+    },
+)
+BODIES = JSON | st.fixed_dictionaries(
+    {"choices": JSON | st.lists(JSON | MESSAGES, max_size=3)}, optional={"usage": USAGES}
+)
+
+
+@given(BODIES)
+def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
+    """Nothing an endpoint says can raise anything else, nor make tokens negative."""
+    try:
+        completions = completions_of(orjson.dumps(body), (), prompt_size=0)
+    except BadAnswerError:
+        return
+    assert completions
+    assert min(completions[0].prompt_tokens, completions[0].completion_tokens, completions[0].cached_tokens) >= 0
+
+
+# -- what an error means ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "passes", "down", "locked", "cause"),
+    [
+        (APIConnectionError(request=ASKED), True, True, False, "connection"),
+        (APITimeoutError(ASKED), True, True, False, "timeout"),
+        (BadAnswerError("no JSON"), True, False, False, "bad_answer"),
+        (refused(400), False, False, False, "http_400"),
+        (refused(401), False, False, True, "http_401"),
+        (refused(402), False, False, True, "http_402"),
+        (refused(403), False, False, False, "http_403"),
+        (refused(404), False, False, False, "http_404"),
+        (refused(408), True, True, False, "http_408"),
+        (refused(409), True, False, False, "http_409"),
+        (refused(422), False, False, False, "http_422"),
+        (refused(429), True, False, False, "http_429"),
+        (refused(429, code="insufficient_quota"), False, False, True, "http_429"),
+        (refused(500), True, False, False, "http_500"),
+        (refused(502), True, True, False, "http_502"),
+        (refused(503), True, True, False, "http_503"),
+        (refused(504), True, True, False, "http_504"),
+        (refused(529), True, True, False, "http_529"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
+)
+def test_errors_are_told_apart(error: Exception, *, passes: bool, down: bool, locked: bool, cause: str) -> None:
+    """Which may pass, which say the endpoint is down, which end the run, and the word they are counted under."""
+    assert (may_pass(error), may_be_down(error), locks_out(error), cause_of(error)) == (passes, down, locked, cause)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("-3", 0.0),
+        ("86400", LONGEST_RETRY_AFTER_S),
+        ("inf", None),
+        ("nan", None),
+        ("soon", None),
+        ("", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("Wed, 21 Oct 2015 07:28:00", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value: str, seconds: float | None) -> None:
+    """Within bounds, whatever is said; a date without a zone says nothing."""
+    assert retry_after({"retry-after": value}) == seconds
+
+
+def test_retry_after_may_be_in_milliseconds() -> None:
+    """As some servers say it, beside the coarser header."""
+    assert retry_after({"retry-after": "1", "retry-after-ms": "250"}) == 0.25
+
+
+def test_retry_after_may_be_a_date_to_come() -> None:
+    """Half a minute from now."""
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert retry_after({"retry-after": date}) == pytest.approx(30, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("error", "parameter"),
+    [
+        (refused(400, message="Unknown parameter: 'seed'"), "seed"),
+        (refused(400, message='`stop` and "seed" are unknown'), "stop"),
+        (refused(400, message="'messages' must not be empty"), None),
+        (refused(400, message="bad", param="max_tokens"), "max_tokens"),
+        (refused(400, message="no 'seed'", param="messages"), "messages"),
+        (refused(400, message="seed"), None),
+    ],
+)
+def test_the_parameter_of_a_refusal_is_named_or_quoted(error: APIError, parameter: str | None) -> None:
+    """What the endpoint names goes first; quoted words only if they are known parameters."""
+    assert named_parameter(error, ("n", "seed", "stop")) == parameter

@@ -1,0 +1,637 @@
+"""Answers that were paid for: on disk before they are used, found however they are asked for, never bought twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preference import Message
+from reasonrag.errors import CapReached, InputError, Interrupted, ModelError, StorageError
+from reasonrag.llm.budget import Caps, Ledger, Tokens
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
+from reasonrag.llm.journal import Journal, JournaledModel, open_journal
+from reasonrag.llm.scripted import ScriptedModel
+
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=64)
+NAME = "scripted"
+
+
+def request(samples: Iterable[int], text: str = "Where?", *, question_id: str = "q1") -> ChatRequest:
+    numbers = tuple(samples)
+    return ChatRequest(
+        messages=(Message(role="user", content=text),),
+        sampling=SAMPLING,
+        samples=numbers,
+        seeds=tuple(100 + number for number in numbers),
+        question_id=question_id,
+    )
+
+
+class Paid:
+    """A model that never says the same twice, charges the first draw of each request, and notes what it is asked.
+
+    at_most: answers per request. gate: nothing is answered before it is set.
+    """
+
+    name = NAME
+
+    def __init__(self, *, at_most: int = 10**6, gate: asyncio.Event | None = None) -> None:
+        self.asked: list[tuple[int, ...]] = []
+        """The samples of each request."""
+        self.began = asyncio.Event()
+        """The first request is under way."""
+        self._at_most = at_most
+        self._gate = gate
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        self.asked.append(request.samples)
+        number = len(self.asked)
+        self.began.set()
+        if self._gate is not None:
+            await self._gate.wait()
+        await asyncio.sleep(0)
+        return [
+            Completion(
+                text=f"{request.messages[0].content} {sample}, answer {number} of {id(self)}",
+                finish_reason="length" if sample % 2 else "stop",
+                requests=int(position == 0),
+                prompt_tokens=10 * (position == 0),
+                completion_tokens=3 * len(request.samples) * (position == 0),
+                cached_tokens=4 * (position == 0),
+            )
+            for position, sample in enumerate(request.samples[: self._at_most])
+        ]
+
+    async def check(self) -> None:
+        """It is always there."""
+
+    async def close(self) -> None:
+        """It holds nothing open."""
+
+    @property
+    def draws(self) -> list[int]:
+        """Every sample that it was asked for, in order."""
+        return [sample for samples in self.asked for sample in samples]
+
+
+class Unreachable:
+    """A model that no work should be started with, and that notes its end."""
+
+    name = "unreachable"
+    closed = False
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        raise ModelError(f"no answer to {len(request.samples)} draws", cause="connection")
+
+    async def check(self) -> None:
+        raise InputError("nobody answers")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def journaled(inner: ChatModel | None, journal: Journal, *, name: str = NAME) -> JournaledModel:
+    return JournaledModel(inner, journal, name=name, ledger=Ledger(spent=journal.delivered))
+
+
+async def answers(model: ChatModel, requests: Sequence[ChatRequest]) -> dict[int, Completion]:
+    """Completions by sample number, of requests that are under way at the same time."""
+    given = await asyncio.gather(*(model.complete(each) for each in requests))
+    return {
+        sample: completion
+        for each, completions in zip(requests, given, strict=True)
+        for sample, completion in zip(each.samples, completions, strict=True)
+    }
+
+
+async def record(path: Path, requests: Sequence[ChatRequest], inner: ChatModel | None = None) -> dict[int, Completion]:
+    """What a session with this journal is told."""
+    async with open_journal(path) as journal:
+        return await answers(journaled(inner or Paid(), journal), requests)
+
+
+async def replay(path: Path, requests: Sequence[ChatRequest], *, name: str = NAME) -> dict[int, Completion]:
+    """What the journal alone says."""
+    async with open_journal(path, writable=False) as journal:
+        return await answers(journaled(None, journal, name=name), requests)
+
+
+def recorded_samples(content: bytes, requests: Iterable[ChatRequest]) -> set[int]:
+    """The samples whose answers stand whole in a journal's bytes; a last line may lack its line break."""
+    names = {
+        each.key(position, model=NAME): sample for each in requests for position, sample in enumerate(each.samples)
+    }
+    found: set[int] = set()
+    for line in content.split(b"\n"):
+        try:
+            found |= {names[key] for key in json.loads(line)["keys"]}
+        except json.JSONDecodeError:
+            continue
+    return found
+
+
+@st.composite
+def groupings(draw: st.DrawFn) -> list[ChatRequest]:
+    """Six draws of one reply in some order, in requests of some sizes."""
+    order = draw(st.permutations(range(6)))
+    cuts = sorted(draw(st.sets(st.integers(1, 5))))
+    return [request(order[a:b]) for a, b in zip([0, *cuts], [*cuts, 6], strict=True)]
+
+
+# -- paid once -----------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=30)
+@given(recorded=groupings(), replayed=groupings())
+def test_recorded_answers_are_found_however_they_are_asked_for(
+    recorded: list[ChatRequest], replayed: list[ChatRequest]
+) -> None:
+    """Order and grouping of requests change no answer, no finish reason and no sum of what they cost."""
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home) / "journal.jsonl"
+        said = asyncio.run(record(path, recorded))
+        again = asyncio.run(replay(path, replayed))
+    assert again == said
+    assert sum(each.requests for each in again.values()) == len(recorded)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    requests=groupings(),
+    kills=st.lists(st.tuples(st.floats(0, 1), groupings()), min_size=1, max_size=3),
+    at_most=st.integers(1, 3),
+)
+def test_a_killed_session_that_is_repeated_pays_only_for_what_was_not_wholly_recorded(
+    requests: list[ChatRequest], kills: list[tuple[float, list[ChatRequest]]], at_most: int
+) -> None:
+    """Whatever is asked for, in whatever groups, and at whatever byte the file ends after a kill: what stands whole in
+    it is answered as before and not asked for again; everything else is asked for exactly once."""
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home) / "journal.jsonl"
+        said = asyncio.run(record(path, requests, Paid(at_most=at_most)))
+        for share, asked in kills:
+            content = path.read_bytes()[: round(share * path.stat().st_size)]
+            path.write_bytes(content)
+            kept = recorded_samples(content, requests)
+            inner = Paid()
+            now = asyncio.run(record(path, asked, inner))
+            assert sorted(inner.draws) == sorted(set(range(6)) - kept)
+            assert {sample: now[sample] for sample in kept} == {sample: said[sample] for sample in kept}
+            said = now
+        assert asyncio.run(replay(path, requests)) == said
+
+
+async def test_the_journal_passes_answers_on_unchanged(tmp_path: Path) -> None:
+    """Who asks through a journal is told what the model said, and what it cost."""
+    script = [Completion(text=text, finish_reason="length", prompt_tokens=7, cached_tokens=3) for text in "abc"]
+    assert list((await record(tmp_path / "j.jsonl", [request(range(3))], ScriptedModel(script))).values()) == script
+
+
+async def test_a_second_session_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+    """It asks for what is new, adds it to the file, and repeats the rest as it was."""
+    path, second = tmp_path / "journal.jsonl", Paid()
+    before = await record(path, [request([0, 1])])
+    now = await record(path, [request([0, 1]), request([2])], second)
+    assert second.asked == [(2,)]
+    assert {sample: now[sample] for sample in (0, 1)} == before
+    assert await replay(path, [request([0, 1, 2])]) == now
+
+
+async def test_of_two_answers_to_one_draw_the_first_holds(tmp_path: Path) -> None:
+    """It is the one that somebody may have used."""
+    path = tmp_path / "journal.jsonl"
+    async with open_journal(path) as journal:
+        model = journaled(Paid(), journal)
+        first = await model.complete(request([0]))
+        await journal.append("q1", [request([0]).key(0, model=NAME)], await Paid().complete(request([0])))
+    assert path.read_bytes().count(b"\n") == 2
+    assert [(await replay(path, [request([0])]))[0]] == first
+
+
+async def test_draws_that_a_recorded_request_lacks_are_asked_for_singly(tmp_path: Path) -> None:
+    """Which draws share a request must not depend on what is missing; all stand in the order of asking."""
+    path, inner = tmp_path / "journal.jsonl", Paid()
+    before = await record(path, [request([1, 3])])
+    now = await record(path, [request([0, 1, 2, 3, 4])], inner)
+    assert sorted(inner.asked) == [(0,), (2,), (4,)]
+    assert list(now) == [0, 1, 2, 3, 4]
+    assert [now[1], now[3]] == [before[1], before[3]]
+    assert [now[sample].text[:8] for sample in now] == [f"Where? {sample}" for sample in now]
+
+
+async def test_draws_that_the_model_does_not_give_are_asked_for_singly(tmp_path: Path) -> None:
+    """An endpoint that ignores `n` costs requests, not answers."""
+    path, inner = tmp_path / "journal.jsonl", Paid(at_most=2)
+    said = await record(path, [request([5, 6, 7, 8])], inner)
+    assert inner.asked[0] == (5, 6, 7, 8)
+    assert sorted(inner.asked[1:]) == [(7,), (8,)]
+    assert await replay(path, [request([8, 7, 6, 5])]) == said
+
+
+async def test_answers_of_the_journal_are_counted_as_cached(tmp_path: Path) -> None:
+    """One per draw, whether or not the rest of its request has to be asked for; what is bought is not among them."""
+    path = tmp_path / "journal.jsonl"
+    async with open_journal(path) as journal:
+        first = journaled(Paid(), journal)
+        await first.complete(request([0, 1, 2]))
+        assert (first.cached_calls, first.ledger.spent.calls) == (0, 3)
+    async with open_journal(path) as journal:
+        second = journaled(Paid(), journal)
+        await second.complete(request([0, 1]))
+        assert (second.cached_calls, second.ledger.spent.calls) == (2, 3)
+        await second.complete(request([2, 3]))
+        assert (second.cached_calls, second.ledger.spent.calls) == (3, 4)
+
+
+async def test_answers_of_finished_questions_are_counted_but_not_held(tmp_path: Path) -> None:
+    """Memory is for the questions that are owed; money is for all."""
+    path = tmp_path / "journal.jsonl"
+    said = await record(path, [request([0, 1], question_id="done"), request([2], question_id="owed")])
+    async with open_journal(path, wanted=lambda question_id: question_id == "owed") as journal:
+        assert list(journal.answers.values()) == [said[2]]
+        assert journal.delivered == Tokens.of(said.values())
+        assert journal.delivered == Tokens(calls=3, requests=2, prompt=20, completion=9, cached=8)
+
+
+# -- failures are never answers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"), [(NAME, request([7])), (NAME, request([0], "When?")), ("other", request([0]))]
+)
+async def test_an_answer_that_was_not_recorded_is_an_error_of_its_own(
+    name: str, asked: ChatRequest, tmp_path: Path
+) -> None:
+    """Another sample, prompt or model is never answered with something similar; the cause can be counted."""
+    path = tmp_path / "journal.jsonl"
+    await record(path, [request([0])])
+    with pytest.raises(
+        ModelError, match=rf"has no answer of {name} to sample {asked.samples[0]} of the prompt"
+    ) as info:
+        await replay(path, [asked], name=name)
+    assert info.value.cause == "not_recorded"
+
+
+async def test_a_request_that_failed_leaves_no_line(tmp_path: Path) -> None:
+    """Only answers are recorded; the error goes to whoever asked, and the same request may be made again."""
+    path, inner = tmp_path / "journal.jsonl", Paid()
+    async with open_journal(path) as journal:
+        with pytest.raises(ModelError, match="no answer to 1 draws"):
+            await journaled(Unreachable(), journal).complete(request([0]))
+        assert path.read_bytes() == b""
+        await journaled(inner, journal).complete(request([0]))
+    assert inner.asked == [(0,)]
+    assert path.read_bytes().count(b"\n") == 1
+
+
+async def test_a_model_behind_a_journal_is_checked_like_any_other_and_stays_its_owners(tmp_path: Path) -> None:
+    """The journal hides nothing of it; where only the journal answers, there is nothing to check."""
+    inner = Unreachable()
+    async with open_journal(tmp_path / "journal.jsonl") as journal:
+        model = journaled(inner, journal)
+        with pytest.raises(InputError, match="nobody answers"):
+            await model.check()
+        await model.close()
+        assert not inner.closed
+        await journaled(None, journal).check()
+
+
+# -- on disk before it is used -------------------------------------------------------------------------------------
+
+
+async def test_every_answer_is_in_the_file_before_it_is_used(tmp_path: Path) -> None:
+    """Whoever is told an answer finds it in the file at once, under its key, however many come together."""
+    path = tmp_path / "deep" / "journal.jsonl"
+    async with open_journal(path) as journal:
+        model = journaled(Paid(), journal)
+
+        async def ask_and_look(sample: int) -> None:
+            [said] = await model.complete(request([sample]))
+            lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+            [line] = [line for line in lines if line["keys"] == [request([sample]).key(0, model=NAME)]]
+            assert line["completions"][0]["text"] == said.text
+
+        await asyncio.gather(*map(ask_and_look, range(40)))
+
+
+async def test_an_answer_waits_for_the_disk(tmp_path: Path) -> None:
+    """While nothing can be written nobody is told anything, though the model has answered."""
+    path, inner, free = tmp_path / "journal.jsonl", Paid(), threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    busy = asyncio.create_task(asyncio.to_thread(free.wait, 5))
+    async with open_journal(path) as journal:
+        model = journaled(inner, journal)
+        waiting = [asyncio.create_task(model.complete(request([sample]))) for sample in range(3)]
+        await asyncio.sleep(0.05)
+        assert inner.draws == [0, 1, 2]
+        assert (model.in_flight, model.ledger.spent, path.read_bytes()) == (3, Tokens(), b"")
+        assert not any(task.done() for task in waiting)
+        free.set()
+        assert await busy
+        await asyncio.gather(*waiting)
+        assert path.read_bytes().count(b"\n") == 3
+
+
+FULL_DISK = """
+import asyncio, json, resource, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from tests.reasonrag.llm.test_journal import Paid, journaled, request
+from reasonrag.errors import StorageError
+from reasonrag.llm.journal import open_journal
+
+async def main():
+    path = Path({path!r})
+    used, messages = [], set()
+    async with open_journal(path) as journal:
+        model = journaled(Paid(), journal)
+        for first in range(0, 40, 4):
+            samples = range(first, first + 4)
+            answers = (model.complete(request([sample])) for sample in samples)
+            for sample, answer in zip(samples, await asyncio.gather(*answers, return_exceptions=True)):
+                if isinstance(answer, StorageError):
+                    messages.add(str(answer))
+                else:
+                    used.append((sample, answer[0].text))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        try:
+            await model.complete(request([99]))
+        except StorageError:
+            print(json.dumps({{"used": used, "messages": sorted(messages), "spent": model.ledger.spent.calls}}))
+
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))
+asyncio.run(main())
+"""
+"""Four answers at a time, on a disk that has room for `limit` bytes; room is made at the end."""
+
+
+@pytest.mark.parametrize("limit", [100, 1_500, 2_000])
+async def test_a_full_disk_stops_the_run_and_loses_no_answer_that_was_used(limit: int, tmp_path: Path) -> None:
+    """A batch that does not fit is not written at all, and none of its answers is used; neither is any later one. What
+    was used stands in the file, whole, and the next session goes on behind it."""
+    path = tmp_path / "journal.jsonl"
+    code = FULL_DISK.format(here=str(Path(__file__).parents[3]), path=str(path), limit=limit)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)  # noqa: ASYNC221 - the test does nothing else
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    used = dict(seen["used"])
+    assert sorted(used) == list(range(len(used)))
+    assert len(used) % 4 == 0  # answers that came together are written together, or not at all
+    assert len(used) < 40
+    assert seen["spent"] == len(used)
+    [message] = seen["messages"]
+    assert f"cannot write {path}: File too large." in message
+    assert "make room" in message
+    assert path.stat().st_size <= limit
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert all(line.endswith(b"\n") for line in lines)
+    assert [json.loads(line)["completions"][0]["text"] for line in lines] == list(used.values())
+    inner = Paid()
+    now = await record(path, [request([sample]) for sample in range(8)], inner)
+    assert sorted(inner.draws) == list(range(len(used), 8))
+    assert all(now[sample].text == text for sample, text in used.items() if sample in now)
+
+
+# -- whatever a crash left -----------------------------------------------------------------------------------------
+
+
+async def test_a_torn_last_line_costs_that_one_answer_wherever_it_is_torn(tmp_path: Path) -> None:
+    """At every cut the answers before it are found; the torn one is not, unless only its line break is missing."""
+    path = tmp_path / "journal.jsonl"
+    said = await record(path, [request([0]), request([1])])
+    whole = path.read_bytes()
+    first, second = whole.splitlines(keepends=True)
+    for cut in range(len(first), len(whole)):
+        path.write_bytes(whole[:cut])
+        assert await replay(path, [request([0])]) == {0: said[0]}
+        if cut == len(whole) - 1:
+            assert await replay(path, [request([1])]) == {1: said[1]}
+        else:
+            with pytest.raises(ModelError, match="has no answer"):
+                await replay(path, [request([1])])
+    assert second.endswith(b"}\n")
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+async def test_a_journal_goes_on_behind_a_torn_line(kept: int, tmp_path: Path) -> None:
+    """The torn answer is asked for again; no answer is glued to it. A line that only lacks its break is kept."""
+    path = tmp_path / "journal.jsonl"
+    first = await record(path, [request([0]), request([1])])
+    lines = path.read_bytes().splitlines(keepends=True)
+    torn = {0: lines[0][:9], 1: lines[0] + lines[1][:-20], 2: b"".join(lines)[:-1]}[kept]
+    path.write_bytes(torn)
+    second = await record(path, [request([2]), request([3])])
+    assert path.read_bytes().startswith(b"".join(lines[:kept]))
+    assert path.read_bytes().count(b"\n") == kept + 2
+    known = {each: first[each] for each in range(kept)} | second
+    assert await replay(path, [request([sample]) for sample in known]) == known
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b"3",
+        b'{"question_id": "q", "keys": ["k"]}',
+        b'{"question_id": "q", "keys": ["k"], "completions": [{}]}',
+        b'{"question_id": "q", "keys": ["k", "l"], "completions": [{"text": "a", "finish_reason": "stop"}]}',
+        b'{"question_id": "q", "keys": [["k"]], "completions": [{"text": "a", "finish_reason": "stop"}]}',
+        b'{"keys": ["k"], "completions": [{"text": "a", "finish_reason": "stop"}]}',
+    ],
+)
+async def test_a_broken_line_anywhere_else_is_refused_with_its_number(broken: bytes, tmp_path: Path) -> None:
+    """A file that is not what it was must be neither used in part nor written on."""
+    path = tmp_path / "journal.jsonl"
+    await record(path, [request([0]), request([1])])
+    first, second = path.read_bytes().splitlines(keepends=True)
+    for content in (first + broken + b"\n" + second, first + broken + b"\n"):
+        for writable in (True, False):
+            path.write_bytes(content)
+            with pytest.raises(InputError, match=r"journal\.jsonl, line 2 is no recorded answer"):
+                Journal(path, writable=writable)
+            assert path.read_bytes() == content
+
+
+def test_a_journal_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """A path below a regular file can never be one."""
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InputError, match="cannot open the journal"):
+        Journal(tmp_path / "file" / "journal.jsonl")
+
+
+def test_a_journal_that_is_only_read_must_be_there(tmp_path: Path) -> None:
+    """It is not created, and the system's reason is given."""
+    path = tmp_path / "nowhere.jsonl"
+    with pytest.raises(InputError, match=r"cannot open the journal .*nowhere\.jsonl: No such file"):
+        Journal(path, writable=False)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("torn", [0, 1, 20])
+async def test_a_journal_that_is_only_read_is_not_changed(torn: int, tmp_path: Path) -> None:
+    """Not even a torn last line is taken away or ended."""
+    path = tmp_path / "journal.jsonl"
+    said = await record(path, [request([0]), request([1])])
+    content = path.read_bytes()[: path.stat().st_size - torn]
+    path.write_bytes(content)
+    path.chmod(0o400)
+    assert await replay(path, [request([0])]) == {0: said[0]}
+    assert path.read_bytes() == content
+
+
+# -- the end of a session ------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_recorded(tmp_path: Path) -> None:
+    """It is paid for: the next session has it."""
+    path, gate = tmp_path / "journal.jsonl", asyncio.Event()
+    async with open_journal(path) as journal:
+        inner = Paid(gate=gate)
+        model = journaled(inner, journal)
+        waiter = asyncio.create_task(model.complete(request([0, 1])))
+        await asyncio.wait_for(inner.began.wait(), timeout=5)
+        waiter.cancel()
+        await asyncio.wait([waiter])
+        assert waiter.cancelled()
+        assert model.in_flight == 1
+        gate.set()
+        await asyncio.wait_for(model.drain(), timeout=5)
+        assert model.in_flight == 0
+        assert model.ledger.spent.calls == 2
+    assert len(await replay(path, [request([0, 1])])) == 2
+
+
+async def test_a_failure_that_nobody_waits_for_any_more_disturbs_nobody(tmp_path: Path) -> None:
+    """It is no answer, and its request's place is given back."""
+    gate = asyncio.Event()
+
+    class Failing(Paid):
+        async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+            await super().complete(request)
+            raise ModelError("nothing came", cause="connection")
+
+    async with open_journal(tmp_path / "journal.jsonl") as journal:
+        inner = Failing(gate=gate)
+        model = journaled(inner, journal)
+        waiter = asyncio.create_task(model.complete(request([0])))
+        await asyncio.wait_for(inner.began.wait(), timeout=5)
+        waiter.cancel()
+        gate.set()
+        await asyncio.wait_for(model.drain(), timeout=5)
+        await asyncio.wait([waiter])
+        assert (model.in_flight, model.ledger.promised) == (0, Tokens())
+
+
+async def test_a_stop_lets_what_is_under_way_end_and_asks_for_nothing_more(tmp_path: Path) -> None:
+    """Whoever asks now is told the first reason, also if the journal knew the answer: a stop is a stop."""
+    path, gate = tmp_path / "journal.jsonl", asyncio.Event()
+    await record(path, [request([9])])
+    async with open_journal(path) as journal:
+        inner = Paid(gate=gate)
+        model = journaled(inner, journal)
+        waiter = asyncio.create_task(model.complete(request([0])))
+        await asyncio.wait_for(inner.began.wait(), timeout=5)
+        model.stop(Interrupted("Ctrl-C"))
+        model.stop(CapReached("max_calls", "later"))
+        with pytest.raises(Interrupted, match="Ctrl-C"):
+            await model.complete(request([1]))
+        with pytest.raises(Interrupted):
+            await model.complete(request([9, 10]))
+        with pytest.raises(Interrupted):
+            await model.complete(request([9]))
+        gate.set()
+        said = await waiter
+    assert inner.asked == [(0,)]
+    assert list((await replay(path, [request([0])])).values()) == said
+
+
+async def test_draws_that_are_still_owed_when_a_stop_comes_are_not_asked_for(tmp_path: Path) -> None:
+    """Those that came with the first request are kept."""
+    path, gate = tmp_path / "journal.jsonl", asyncio.Event()
+    async with open_journal(path) as journal:
+        inner = Paid(at_most=2, gate=gate)
+        model = journaled(inner, journal)
+        waiter = asyncio.create_task(model.complete(request([0, 1, 2])))
+        await asyncio.wait_for(inner.began.wait(), timeout=5)
+        model.stop(Interrupted("Ctrl-C"))
+        gate.set()
+        with pytest.raises(Interrupted):
+            await waiter
+    assert inner.asked == [(0, 1, 2)]
+    assert len(await replay(path, [request([0, 1])])) == 2
+
+
+async def test_a_journal_that_is_closed_has_written_what_came_before(tmp_path: Path) -> None:
+    """Answers that wait for the disk when a session ends are not lost."""
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    completion = Completion(text="Rome", finish_reason="stop")
+    waiting = [
+        asyncio.create_task(journal.append("q1", [request([each]).key(0, model=NAME)], [completion]))
+        for each in range(3)
+    ]
+    await asyncio.sleep(0)
+    await journal.close()
+    await asyncio.gather(*waiting)
+    assert set((await replay(path, [request([0, 1, 2])])).values()) == {completion}
+
+
+async def test_a_cap_stops_the_buying_but_not_what_is_recorded(tmp_path: Path) -> None:
+    """What the journal holds counts as spent, and costs nothing again."""
+    path, inner = tmp_path / "journal.jsonl", Paid()
+    await record(path, [request([0, 1])])
+    async with open_journal(path) as journal:
+        model = JournaledModel(inner, journal, name=NAME, ledger=Ledger(caps=Caps(calls=3), spent=journal.delivered))
+        assert len(await model.complete(request([1, 0]))) == 2
+        assert len(await model.complete(request([2]))) == 1
+        with pytest.raises(CapReached, match="3 of 3 calls are used"):
+            await model.complete(request([3]))
+    assert inner.asked == [(2,)]
+
+
+async def test_a_request_that_waits_near_a_cap_is_not_sent_after_a_stop(tmp_path: Path) -> None:
+    """Ctrl-C means no new spending, also of what already waits for its turn."""
+    gate = asyncio.Event()
+    inner = Paid(gate=gate)
+    async with open_journal(tmp_path / "journal.jsonl") as journal:
+        caps = Caps(calls=1)
+        model = JournaledModel(inner, journal, name=NAME, ledger=Ledger(caps=caps))
+        first = asyncio.create_task(model.complete(request([0])))
+        await inner.began.wait()
+        second = asyncio.create_task(model.complete(request([1])))
+        await asyncio.sleep(0.01)
+        model.stop(Interrupted("stop"))
+        model.ledger.caps = Caps(calls=9)
+        gate.set()
+        await asyncio.gather(first, second, return_exceptions=True)
+    assert inner.asked == [(0,)]
+    assert isinstance(second.exception(), Interrupted)
+
+
+async def test_a_closed_journal_takes_nothing_more(tmp_path: Path) -> None:
+    """An answer that comes after the end is an error, never a wait without end."""
+    journal = Journal(tmp_path / "journal.jsonl")
+    await journal.close()
+    with pytest.raises(StorageError, match="is closed"):
+        await journal.append("q1", ["key"], [Completion(text="a", finish_reason="stop")])
+
+
+def test_a_journal_that_is_only_read_makes_no_directory(tmp_path: Path) -> None:
+    """A misspelt path leaves nothing behind."""
+    with pytest.raises(InputError):
+        Journal(tmp_path / "nowhere" / "journal.jsonl", writable=False)
+    assert not (tmp_path / "nowhere").exists()

@@ -1,0 +1,688 @@
+"""Publishing: what speaks against it, what goes up, and that nothing is public before everything is up.
+
+The Hub is a local server that the real clients talk to; they read their environment when they are imported, so whatever
+asks it runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from preference.candidates import StateRecord, read_lines
+from preference.export.exporting import CANDIDATES, ExportOptions, export_pairs
+from preference.selection import PairingRules
+from reasonrag.curation.inventory import take_inventory
+from reasonrag.curation.pairs import pairs
+from reasonrag.exploration.generate import generate
+from reasonrag.publishing.publish import publish
+from reasonrag.publishing.staging import stage, staging
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.hub_server import TOKEN, HubServer, environment_for, running_hub
+
+pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
+pytest.importorskip("datasets", reason="the hub extra is not installed")
+
+REPO = "org/atlas"
+ROOT = Path(__file__).parents[3]
+"""Read before `own_settings` clears it."""
+FORMATS = ("kto", "sft", "sharegpt", "trl")
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the offline teacher and its data set, audited and compared with evaluation sets."""
+    home = tmp_path_factory.mktemp("made")
+    generate(dataset="atlas", model="offline", limit=12, run=home / "run", index_home=home / "indexes")
+    pairs(home / "run", out=home / "data", format=FORMATS, validation=0.2)
+    tell(home / "data", contamination={"checked": [{"name": "nq/dev", "questions": 9, "path": "/home/me/dev.jsonl"}]})
+    audited(home / "data")
+    return home
+
+
+@pytest.fixture
+def data(made: Path, tmp_path: Path) -> Path:
+    """A copy of the data set that a test may spoil."""
+    shutil.copytree(made / "data", tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    with running_hub() as server:
+        yield server
+
+
+def tell(data: Path, **facts: Any) -> None:
+    """Change what the summary says."""
+    summary = json.loads((data / "summary.json").read_text())
+    (data / "summary.json").write_text(json.dumps(summary | facts))
+
+
+def audited(data: Path, *checks: dict[str, Any]) -> None:
+    (data / "audit.json").write_text(json.dumps({"checks": list(checks), "advised_cutoff": 1536}))
+
+
+def process(code: str, hub: HubServer, home: Path, *, python: Path | str = sys.executable, **environment: str) -> str:
+    """What a program with the Hub's clients prints, without a token."""
+    variables = os.environ | environment_for(hub.endpoint, home) | {"HF_TOKEN": ""} | environment
+    done = subprocess.run([str(python), "-c", code], env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def command(hub: HubServer, data: Path, *arguments: object, **environment: str) -> dict[str, Any]:
+    """Arguments of a process that publishes."""
+    words = [sys.executable, "-m", "reasonrag", "publish", str(data), "--repo", REPO, *map(str, arguments)]
+    variables = os.environ | environment_for(hub.endpoint, data.parent) | environment
+    return {"args": words, "env": variables, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
+def published(hub: HubServer, data: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(**command(hub, data, *arguments, **environment), check=False)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def without_attributes(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {path: content for path, content in files.items() if path != ".gitattributes"}
+
+
+# -- nothing is public before everything is up -----------------------------------------------------------------
+
+
+def test_a_data_set_becomes_public_when_everything_is_up(hub: HubServer, data: Path, tmp_path: Path) -> None:
+    """Created private, one commit with all files, compared, then public: strangers saw nothing until the last step."""
+    done = published(hub, data, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    repository = hub.repositories[REPO]
+    assert not repository.private
+    assert without_attributes(repository.files) == files_of(data / "publish")
+    assert len(repository.commits) == 2  # the Hub's first one, and ours
+    switched = next(i for i, seen in enumerate(hub.seen) if seen.path.endswith("/settings"))
+    assert not any(seen.public for seen in hub.seen[: switched + 1])
+    assert told["private"] is False
+    assert told["commit"] == repository.head
+    assert told["url"] == f"{hub.endpoint}/datasets/{REPO}"
+    assert told["files"][-1]["path"] == "README.md"
+    assert [each["path"] for each in told["files"]] == told["sent"]
+    assert "everything is up; org/atlas is public now" in done.stderr
+    # the token went to the Hub, and nowhere else
+    assert TOKEN not in done.stdout + done.stderr
+    assert not [path for path, content in files_of(tmp_path).items() if TOKEN.encode() in content]
+
+
+def test_private_stays_private(hub: HubServer, data: Path) -> None:
+    """Its visibility is never touched."""
+    done = published(hub, data, "--private")
+    assert done.returncode == 0, done.stderr
+    assert hub.repositories[REPO].private
+    assert not [seen for seen in hub.seen if seen.path.endswith("/settings")]
+    assert f"private: {hub.endpoint}/datasets/{REPO}" in done.stdout
+
+
+def test_what_was_published_privately_becomes_public_only_by_name(hub: HubServer, data: Path) -> None:
+    """A flag that was forgotten shows nobody's data to the world."""
+    assert published(hub, data, "--private").returncode == 0
+    forgotten = published(hub, data)
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert hub.repositories[REPO].private
+    assert f"everything is up; {REPO} is private. --public makes it public" in forgotten.stderr
+    assert published(hub, data, "--public").returncode == 0
+    assert not hub.repositories[REPO].private
+
+
+def test_a_refused_upload_says_what_is_up_and_how_to_go_on(hub: HubServer, data: Path) -> None:
+    """The same command goes on; what had arrived is not sent again; nobody saw half of it."""
+    hub.fail("PUT", "/lfs/", 403, after=2, times=1)
+    done = published(hub, data)
+    assert done.returncode == 1
+    assert "stopped: org/atlas, sending" in done.stderr
+    assert "what has arrived is not sent again; nobody else can see the repository" in done.stderr
+    assert f"continue with: reasonrag publish {data} --repo {REPO}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(hub.sent()) == 3
+    assert hub.repositories[REPO].private
+
+    again = published(hub, data)
+    assert again.returncode == 0, again.stderr
+    refused = hub.sent()[2]
+    assert sorted(hub.sent()) == sorted([*hub.stored, refused])  # each once, the refused one twice
+    assert without_attributes(hub.repositories[REPO].files) == files_of(data / "publish")
+    assert not hub.repositories[REPO].private
+
+
+def test_a_killed_upload_goes_on(hub: HubServer, data: Path) -> None:
+    """Killed while a file was on its way: invisible until then, and the same command sends only what is missing."""
+    hub.fail("PUT", "/lfs/", "hang", after=2, times=1)
+    with subprocess.Popen(**command(hub, data)) as running:
+        assert hub.hanging.wait(60)
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+    assert hub.repositories[REPO].private
+    before = hub.sent()
+    again = published(hub, data)
+    assert again.returncode == 0, again.stderr
+    assert set(hub.sent()[3:]).isdisjoint(before[:2])
+    assert not hub.repositories[REPO].private
+
+
+def test_a_connection_that_is_lost_at_the_commit_costs_no_file(hub: HubServer, data: Path) -> None:
+    """Nothing large is sent a second time."""
+    hub.fail("POST", "/commit/", "drop", times=1)
+    done = published(hub, data)
+    assert done.returncode == 1
+    assert "org/atlas, committing" in done.stderr
+    sent = hub.sent()
+    assert published(hub, data).returncode == 0
+    assert hub.sent() == sent
+
+
+def test_a_hub_that_is_busy_for_a_moment_is_asked_again(hub: HubServer, data: Path) -> None:
+    """Its client waits and repeats."""
+    hub.fail("PUT", "/lfs/", 503, times=1)
+    assert published(hub, data).returncode == 0
+
+
+def test_what_is_up_already_is_not_published_again(hub: HubServer, data: Path) -> None:
+    """No file is sent and no commit made."""
+    assert published(hub, data).returncode == 0
+    head, sent = hub.repositories[REPO].head, hub.sent()
+    again = published(hub, data)
+    assert again.returncode == 0, again.stderr
+    assert (hub.repositories[REPO].head, hub.sent()) == (head, sent)
+    assert "there already" in again.stdout
+
+
+def test_readers_of_a_public_data_set_never_see_half_of_a_new_version(hub: HubServer, data: Path) -> None:
+    """One commit takes the old files away and brings the new ones; what is not ours stays."""
+    old = {"README.md": b"old", "data/train-00000-of-00002.parquet": b"old", "figures/one.png": b"mine"}
+    hub.put(REPO, old)
+    done = published(hub, data)
+    assert done.returncode == 0, done.stderr
+    new = {**files_of(data / "publish"), "figures/one.png": b"mine"}
+    assert hub.repositories[REPO].files == new
+    views = {seen.public for seen in hub.seen}
+    assert views == {tuple(f"{REPO}/{path}" for path in each) for each in (old, hub.repositories[REPO].files)}
+    assert "removed, of an earlier version" in done.stdout
+
+
+def test_a_private_repository_with_other_files_is_not_made_public(hub: HubServer, data: Path) -> None:
+    """Somebody keeps something there; with --private it can be shared."""
+    hub.put(REPO, {"notes.txt": b"not for everybody"}, private=True)
+    done = published(hub, data)
+    assert done.returncode == 1
+    assert (
+        "is private and holds files that are not of this data set (notes.txt), which would become public"
+        in " ".join(done.stderr.split())
+    )
+    assert hub.sent() == []
+    assert published(hub, data, "--private").returncode == 0
+    assert hub.repositories[REPO].private
+
+
+def test_private_is_refused_for_a_public_repository(hub: HubServer, data: Path) -> None:
+    """It would hide nothing."""
+    hub.put(REPO, {"README.md": b"old"})
+    done = published(hub, data, "--private")
+    assert done.returncode == 1
+    assert "org/atlas is public already" in done.stderr
+    assert hub.sent() == []
+
+
+# -- refused before anything is sent ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"HF_TOKEN": ""}, "there is no token for the Hub. Set HF_TOKEN"),
+        ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
+    ],
+)
+def test_without_access_nothing_is_asked(environment: dict[str, str], message: str, hub: HubServer, data: Path) -> None:
+    """Bad input: exit status 2, and the way out."""
+    done = published(hub, data, **environment)
+    assert (done.returncode, hub.seen) == (2, [])
+    assert message in done.stderr
+    assert not (data / "publish").exists()
+
+
+def test_a_token_that_the_hub_does_not_know_is_said_to_be_so(hub: HubServer, data: Path) -> None:
+    """And is not shown."""
+    wrong = "hf_" + "wrong" * 7
+    done = published(hub, data, HF_TOKEN=wrong)
+    assert done.returncode == 1
+    assert "The Hub does not know the token (HF_TOKEN, or hf auth login). Nothing was sent" in done.stderr
+    assert wrong not in done.stderr
+    assert hub.repositories == {}
+
+
+def test_a_dry_run_touches_no_network(hub: HubServer, data: Path) -> None:
+    """It needs no token and writes what would go up."""
+    done = published(hub, data, "--dry-run", HF_TOKEN="")
+    assert done.returncode == 0, done.stderr
+    assert hub.seen == []
+    assert (data / "publish" / "README.md").is_file()
+    assert "nothing was sent" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["atlas", "org/a/b", "org/", "/atlas", "org/at las", "org/a--b", "org/a..b", "../etc", "org/a.git", "org/a\nb", ""],
+)
+def test_a_name_that_cannot_be_is_refused(name: str, data: Path, reasonrag: Reasonrag) -> None:
+    """Before anything is read."""
+    done = reasonrag("publish", data, "--repo", name, "--dry-run")
+    assert done.status == 2
+    assert "is no name of a data set on the Hub" in done.err
+    assert not (data / "publish").exists()
+
+
+def spoil_a_row(data: Path) -> None:
+    rows = data / "RAG_ProGuide.json"
+    rows.write_bytes(rows.read_bytes().replace(b'"chosen":"', b'"chosen":"!', 1))
+
+
+def drop_a_row_of_an_old_export(data: Path) -> None:
+    rows = data / "RAG_ProGuide.json"
+    rows.write_bytes(orjson.dumps(orjson.loads(rows.read_bytes())[1:]))
+    tell(data, sha256={})
+
+
+def replace_the_candidates(data: Path) -> None:
+    lines = (data / CANDIDATES).read_bytes().splitlines(keepends=True)
+    (data / CANDIDATES).write_bytes(b"".join(lines[: len(lines) // 2]))
+
+
+def tear_the_questions(data: Path) -> None:
+    (data / "questions.jsonl").write_bytes((data / "questions.jsonl").read_bytes()[:-20])
+
+
+def leave_another_question_out(data: Path) -> None:
+    left_out = {"question_id": "b", "question_key": "2", "dropped": True, "matches": []}
+    (data / "contamination.jsonl").write_bytes(orjson.dumps(left_out) + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda data: (data / "summary.json").unlink(), "has no summary.json, so it is no data set"),
+        (lambda data: (data / "summary.json").write_text("{"), "is not the summary of a data set"),
+        (shutil.rmtree, "does not exist"),
+        (lambda data: tell(data, pairs=0), "has no pairs, so there is nothing to publish"),
+        (lambda data: (data / "dropped.jsonl").unlink(), "there is no"),
+        (spoil_a_row, "has changed since summary.json was written"),
+        (drop_a_row_of_an_old_export, "summary.json says"),
+        (replace_the_candidates, "is not what the rows were made of"),
+        (tear_the_questions, "is no JSON object"),
+        (leave_another_question_out, "contamination.jsonl is not that of the rows (questions left out: 1"),
+        (lambda data: (data / "audit.json").write_text("[]"), "is no audit"),
+    ],
+)
+def test_a_directory_that_is_not_one_whole_export_is_refused(
+    spoil: Callable[[Path], None], message: str, data: Path, reasonrag: Reasonrag
+) -> None:
+    """The card would say what is not true."""
+    spoil(data)
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 2
+    assert message in done.err
+    assert not (data / "publish").exists()
+
+
+def test_a_run_is_told_from_a_data_set(made: Path, reasonrag: Reasonrag) -> None:
+    """With the command that makes one of it."""
+    done = reasonrag("publish", made / "run", "--repo", REPO, "--dry-run")
+    assert done.status == 2
+    assert f"is a run, no data set. First: reasonrag pairs {made / 'run'} --out data/run" in done.err
+
+
+def of_another_split(data: Path) -> None:
+    questions = (data / "questions.jsonl").read_bytes()
+    (data / "questions.jsonl").write_bytes(questions.replace(b'"split":"train"', b'"split":"dev"'))
+
+
+def in_an_evaluation_set(data: Path) -> None:
+    match = {"rule": "question", "eval": "musique/dev", "eval_id": "7", "similarity": 1.0}
+    kept = {"question_id": "a", "question_key": "1", "dropped": False, "matches": [match]}
+    left_out = {"question_id": "b", "question_key": "2", "dropped": True, "matches": [match | {"eval": "nq/test"}]}
+    tell(data, contamination={"checked": [{"name": "musique/dev"}], "kept": 1, "dropped": 1})
+    (data / "contamination.jsonl").write_bytes(orjson.dumps(kept) + b"\n" + orjson.dumps(left_out) + b"\n")
+
+
+def with_a_key(data: Path) -> None:
+    path = data / "questions.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"question":"', b'"question":"' + TOKEN.encode() + b" ", 1))
+
+
+KEYS = {
+    "of a service that the Hub knows nothing of": "AKIA" + "ABCD2345" * 2,
+    "behind a line break, which is two letters in JSON": "first\n" + "sk-proj-" + "aB3_d-" * 8,
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
+@pytest.mark.parametrize("name", ["candidates.jsonl", "questions.jsonl", "dropped.jsonl"])
+def test_keys_of_any_service_are_found_in_every_file(key: str, name: str, data: Path, reasonrag: Reasonrag) -> None:
+    """By the audit's own patterns, in what a line says and not in how JSON spells it."""
+    first, *others = (data / name).read_bytes().splitlines(keepends=True)
+    (data / name).write_bytes(orjson.dumps({**orjson.loads(first), "note": [{"of": key}]}) + b"\n" + b"".join(others))
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 2
+    assert f"{name}, line 1 hold something like a key" in done.err
+    assert key not in done.err
+
+
+def with_an_old_audit(data: Path) -> None:
+    os.utime(data / "audit.json", (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "flag", "name", "what"),
+    [
+        (
+            of_another_split,
+            "--allow-eval",
+            "atlas/dev",
+            "questions of atlas/dev are in it (12), which is no training split",
+        ),
+        (
+            in_an_evaluation_set,
+            "--allow-eval",
+            "musique/dev",
+            "questions of musique/dev, which is kept for evaluation, are in it (1)",
+        ),
+        (lambda data: tell(data, contamination={}), "--allow", "no_contamination_check", "nobody looked for"),
+        (
+            lambda data: audited(data, {"name": "empty_sides", "severity": "error", "count": 3}),
+            "--allow",
+            "empty_sides",
+            "the audit has an error, empty_sides (3)",
+        ),
+        (lambda data: tell(data, flipped=4), "--allow", "flipped", "the sides of 4 pairs are exchanged on purpose"),
+        (with_a_key, "--allow", "secrets", "questions.jsonl, line 1 hold something like a key"),
+    ],
+)
+def test_an_objection_stands_until_it_is_set_aside_by_name(
+    spoil: Callable[[Path], None], flag: str, name: str, what: str, data: Path, reasonrag: Reasonrag
+) -> None:
+    """The message has the flag, another name does not help, and the card says what was set aside."""
+    spoil(data)
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", flag, "something_else")
+    assert done.status == 2
+    assert what in done.err
+    assert done.err.endswith(f"{flag} {name}")
+    assert not (data / "publish").exists()
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", flag, name)
+    assert done.status == 0, done.err
+    assert f"set aside: {flag} {name}" in done.out
+    assert f"({flag} `{name}`)" in (data / "publish" / "README.md").read_text()
+
+
+def test_the_audit_is_looked_for_where_it_was_made(data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Settings that put audits elsewhere put this one beside its rows."""
+    (tmp_path / "reasonrag.toml").write_text('[audit]\nout = "elsewhere"\n')
+    (data / "audit.json").unlink()
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 0, done.err
+    assert (data / "audit.json").is_file()
+
+
+@pytest.mark.parametrize("spoil", [with_an_old_audit, lambda data: (data / "audit.json").unlink()])
+def test_rows_that_nobody_audited_are_audited_first(
+    spoil: Callable[[Path], None], data: Path, reasonrag: Reasonrag
+) -> None:
+    """An audit that is missing, or older than the rows, is made before anything is decided."""
+    spoil(data)
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 0, done.err
+    assert "auditing them now" in done.err
+    assert json.loads((data / "audit.json").read_bytes())["schema_version"] == "reasonrag.audit/1"
+
+
+def test_all_objections_are_told_at_once(data: Path, reasonrag: Reasonrag) -> None:
+    """Nobody meets them one after the other; `all` names every evaluation set."""
+    of_another_split(data)
+    tell(data, flipped=4)
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.err.endswith("say so: --allow-eval atlas/dev --allow flipped")
+    allowed = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--allow-eval", "all", "--allow", "flipped")
+    assert allowed.status == 0
+
+
+@pytest.mark.parametrize("check", [{"name": "length_gap", "severity": "warning", "count": 9}, {"severity": "error"}, 3])
+def test_what_the_audit_does_not_call_an_error_stands_in_nobody_s_way(
+    check: Any, data: Path, reasonrag: Reasonrag
+) -> None:
+    """Warnings are in the card; entries that nobody can read are passed over."""
+    audited(data, check, {"name": "empties", "severity": "error", "count": 0})
+    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
+
+
+# -- what goes up ----------------------------------------------------------------------------------------------
+
+
+def test_the_same_data_set_is_the_same_bytes(data: Path, reasonrag: Reasonrag) -> None:
+    """Otherwise nothing could be recognised as sent."""
+    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
+    first = files_of(data / "publish")
+    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
+    assert files_of(data / "publish") == first
+
+
+def test_everything_that_was_dropped_goes_up(data: Path, reasonrag: Reasonrag) -> None:
+    """Whoever unpacks the candidates can filter anew; the summary has the counts, without paths."""
+    unchecked = {"name": "nq/test", "path": "/home/me/test.jsonl", "reason": "it is not there"}
+    checked = [{"name": "nq/dev", "questions": 9, "path": "/home/me/dev.jsonl"}]
+    tell(
+        data,
+        contamination={"checked": checked, "unchecked": [unchecked]},
+        warnings=["not compared with nq/test (/home/me/test.jsonl): it is not there"],
+    )
+    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
+    for name in ("candidates.jsonl", "questions.jsonl", "dropped.jsonl"):
+        assert gzip.decompress((data / "publish" / f"{name}.gz").read_bytes()) == (data / name).read_bytes()
+    told = json.loads((data / "publish" / "summary.json").read_text())
+    here = json.loads((data / "summary.json").read_text())
+    assert told["warnings"] == ["not compared with nq/test: it is not there"]
+    assert told["dropped"] == here["dropped"]
+    assert (told["out"], told["sources"]) == ("", ["run"])
+    assert "/home/me" not in (data / "publish" / "README.md").read_text() + json.dumps(told)
+
+
+def test_what_goes_up_is_audited_as_what_it_was_made_of(data: Path, reasonrag: Reasonrag) -> None:
+    """Its description names the Hub and no files; the rows are described all the same."""
+    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
+    audited = json.loads(reasonrag("audit", data / "publish", "--json").out)
+    [described] = [each for each in audited["checks"] if each["name"] == "not_described"]
+    assert (described["count"], described["checked"]) == (0, audited["rows"])
+
+
+def test_what_a_killed_process_left_behind_goes_with_the_next(data: Path) -> None:
+    """Half-written folders do not pile up; that of a process at work is left alone."""
+    (data / ".publish-killed" / "data").mkdir(parents=True)
+    with staging(data) as first:
+        with staging(data) as second:
+            (second / "whose").write_text("second")
+        assert first.is_dir()
+    assert [path.name for path in data.glob(".publish*")] == []
+
+
+def test_what_reviewers_said_stays_here(data: Path, reasonrag: Reasonrag) -> None:
+    """Names of persons, and whatever somebody puts into the folder beside the data set's own files."""
+    (data / "review").mkdir()
+    (data / "review" / "ana.jsonl").write_text('{"reviewer": "ana"}\n')
+    (data / "notes.txt").write_text("mine")
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--json")
+    assert done.status == 0, done.err
+    assert not [each for each in files_of(data / "publish") if "ana" in each or "notes" in each]
+    assert not [each for each in json.loads(done.out)["files"] if "review" in each["path"] or "notes" in each["path"]]
+
+
+def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
+    """However many there are."""
+    pq = pytest.importorskip("pyarrow.parquet", reason="the hub extra is not installed")
+    rows = json.loads((data / "RAG_ProGuide.json").read_text())
+    size = (data / "RAG_ProGuide.json").stat().st_size
+    staged = stage(take_inventory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 4 + 1)
+    names = [each.path for each in staged if each.path.startswith("data/train-")]
+    assert names == [f"data/train-0000{number}-of-00004.parquet" for number in range(4)]
+    assert [row for name in names for row in pq.read_table(tmp_path / "up" / name).to_pylist()] == rows
+
+
+def test_a_format_without_rows_is_not_described(data: Path, tmp_path: Path) -> None:
+    """No reader takes an empty split: it is in no configuration and no entry."""
+    export_pairs(data, data, PairingRules(), ExportOptions(formats=("sft",), validation=0.0))
+    (data / "sft.json").write_bytes(b"[]\n")
+    summary = json.loads((data / "summary.json").read_text())
+    tell(data, files=summary["files"] | {"sft.json": 0}, sha256={})
+    staged = stage(take_inventory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=1 << 20)
+    assert not [each.path for each in staged if "sft" in each.path or "validation" in each.path]
+    assert list(json.loads((tmp_path / "up" / "dataset_info.json").read_text())) == ["rag_proguide"]
+
+
+def test_trees_go_up_on_request_without_places(made: Path, data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Paths, addresses and keys of the machine that made them stay behind; what decides answers does not."""
+    run = tmp_path / "my run"
+    shutil.copytree(made / "run", run)
+    config = json.loads((run / "config.json").read_text())
+    config["operational"]["base_url"] = ["http://10.0.0.7:8000/v1"]
+    key = KEYS["of a service that the Hub knows nothing of"]
+    config["decides_answers"] |= {"model": "/models/teacher", "retriever": "http:http://10.0.0.7:8977"}
+    config["decides_answers"] |= {"note": TOKEN, "notes": [f"a {key}"]}
+    (run / "config.json").write_text(json.dumps(config))
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", run)
+    assert done.status == 0, done.err
+    folder = data / "publish" / "trees" / "my-run"
+    assert gzip.decompress((folder / "rollouts.jsonl.gz").read_bytes()) == (run / "rollouts.jsonl").read_bytes()
+    public = (folder / "config.json").read_text()
+    assert json.loads(public)["decides_answers"]["recipe"] == config["decides_answers"]["recipe"]
+    assert "operational" not in json.loads(public)
+    assert not [each for each in ("10.0.0.7", "/models", str(tmp_path), TOKEN, key) if each in public]
+
+
+def test_trees_of_another_run_are_refused(data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """They would not be those of the rows."""
+    generate(dataset="atlas", limit=1, run="other", seed=5)
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", "other")
+    assert done.status == 2
+    assert "is none of the runs" in done.err
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", tmp_path / "nowhere")
+    assert done.status == 2
+    assert "--with-trees takes run directories" in done.err
+
+
+def test_the_address_of_a_retrieval_server_stays_behind(data: Path, reasonrag: Reasonrag) -> None:
+    """It says nothing to anybody else, and something about a network."""
+    for name in ("candidates.jsonl", "questions.jsonl"):
+        text = (data / name).read_text()
+        start = text.index('"retriever":"')
+        identity = text[start : text.index('",', start) + 1]
+        (data / name).write_text(text.replace(identity, '"retriever":"http:http://10.0.0.7:8977"'))
+    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
+    for path, content in files_of(data / "publish").items():
+        plain = gzip.decompress(content) if path.endswith(".gz") else content
+        assert b"10.0.0.7" not in plain, path
+
+
+# -- what readers get ------------------------------------------------------------------------------------------
+
+
+def test_load_dataset_gives_the_rows_that_went_in(hub: HubServer, data: Path, tmp_path: Path) -> None:
+    """By the real client, without a token, both parts and every format."""
+    assert published(hub, data).returncode == 0
+    code = (
+        "import json, sys; from datasets import load_dataset\n"
+        f"names = {['default', *FORMATS]!r}\n"
+        f"sets = {{name: load_dataset({REPO!r}, name) for name in names}}\n"
+        "print(json.dumps({n: {s: list(rows) for s, rows in each.items()} for n, each in sets.items()}))"
+    )
+    got = json.loads(process(code, hub, tmp_path / "reader").splitlines()[-1])
+    files = {"default": "RAG_ProGuide{}.json", "trl": "trl{}.jsonl"}
+    for name in ("default", *FORMATS):
+        for split, middle in (("train", ""), ("validation", ".validation")):
+            text = (data / files.get(name, f"{name}{{}}.json").format(middle)).read_text()
+            rows = [json.loads(line) for line in text.splitlines()] if name == "trl" else json.loads(text)
+            assert got[name].get(split, []) == rows, (name, split)
+
+
+def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_path: Path, train_python: Path) -> None:
+    """`dataset_dir: REMOTE:org/name`: its own parser and loader give the right rows in the right roles."""
+    assert published(hub, data).returncode == 0
+    code = (
+        "import json\n"
+        "from llamafactory.hparams import get_train_args\n"
+        "from llamafactory.data.loader import _get_merged_dataset\n"
+        "def load(stage, name):\n"
+        f"    flags = dict(model_name_or_path='x', stage=stage, do_train='true', dataset_dir='REMOTE:{REPO}',\n"
+        f"        dataset=name, template='qwen', report_to='none', output_dir={str(tmp_path / 'saves')!r})\n"
+        "    model, data, training, _, _ = get_train_args([w for k, v in flags.items() for w in ('--' + k, v)])\n"
+        "    return list(_get_merged_dataset(data.dataset, model, data, training, 'rm' if stage == 'dpo' else stage))\n"
+        "stages = {'rag_proguide': 'dpo', 'rag_proguide_validation': 'dpo', 'rag_proguide_sharegpt': 'dpo',\n"
+        "    'rag_proguide_kto': 'kto', 'rag_proguide_sft': 'sft'}\n"
+        "print('\\n' + json.dumps({name: load(stage, name) for name, stage in stages.items()}))"
+    )
+    got = json.loads(process(code, hub, tmp_path / "reader", python=train_python, PYTHONPATH="").splitlines()[-1])
+    for name, file in {
+        "rag_proguide": "RAG_ProGuide.json",
+        "rag_proguide_sharegpt": "RAG_ProGuide.json",
+        "rag_proguide_validation": "RAG_ProGuide.validation.json",
+    }.items():
+        rows = json.loads((data / file).read_text())
+        assert [
+            (row["_system"], row["_prompt"][0]["content"], *(side["content"] for side in row["_response"]))
+            for row in got[name]
+        ] == [(row["instruction"], row["input"], row["chosen"], row["rejected"]) for row in rows], name
+        assert all([turn["role"] for turn in row["_prompt"]] == ["user"] for row in got[name])
+    for name, file in {"rag_proguide_kto": "kto.json", "rag_proguide_sft": "sft.json"}.items():
+        rows = json.loads((data / file).read_text())
+        assert [(row["_system"], row["_prompt"][0]["content"]) for row in got[name]] == [
+            (row["instruction"], row["input"]) for row in rows
+        ]
+
+
+def test_a_published_data_set_can_be_filtered_anew(hub: HubServer, data: Path, tmp_path: Path) -> None:
+    """As its card says: downloaded, unpacked, and given to `pairs`."""
+    assert published(hub, data).returncode == 0
+    place = tmp_path / "downloaded"
+    code = (
+        "from huggingface_hub import snapshot_download\n"
+        f"snapshot_download({REPO!r}, repo_type='dataset', local_dir={str(place)!r})"
+    )
+    process(code, hub, tmp_path / "reader")
+    for packed in place.glob("*.jsonl.gz"):
+        (place / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+    summary = pairs(place, out=tmp_path / "anew", min_margin=0.2)
+    assert 0 < summary.pairs < json.loads((data / "summary.json").read_text())["pairs"]
+    assert len(list(read_lines(tmp_path / "anew" / CANDIDATES, StateRecord))) > 0
+
+
+def test_the_front_matter_is_what_the_hub_reads(data: Path) -> None:
+    """From the Python call, too."""
+    done = publish(data, repo=REPO, dry_run=True, license="cc0-1.0")
+    assert (done.dry_run, done.licence, done.private) == (True, "cc0-1.0", None)
+    _, front, _ = (data / "publish" / "README.md").read_text().split("---\n", 2)
+    told = yaml.safe_load(front)
+    assert told["license"] == "cc0-1.0"
+    assert told["size_categories"] == ["n<1K"]
+    assert {each["config_name"] for each in told["configs"]} == {"default", *FORMATS}
+    assert told["configs"][0]["data_files"] == [
+        {"split": "train", "path": "data/train-*.parquet"},
+        {"split": "validation", "path": "data/validation-*.parquet"},
+    ]

@@ -1,0 +1,195 @@
+"""faiss indexes of every type: parameters by the number of passages, files, and what is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from reasonrag.errors import InputError
+from reasonrag.retrieval.dense.faiss_index import (
+    STREAMED,
+    FaissVectors,
+    IndexPlan,
+    build_index,
+    file_digest,
+    open_neighbours,
+    plan_index,
+)
+from reasonrag.settings import IndexType
+
+faiss = pytest.importorskip("faiss", reason="the index extra is not installed")
+TYPES: tuple[IndexType, ...] = ("flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq")
+ROWS, DIMENSION = 3000, 32
+
+
+class InMemory:
+    """Vectors as the builder reads them; stored in fp16 as they are on disk."""
+
+    def __init__(self, rows: int = ROWS, dimension: int = DIMENSION, seed: int = 0) -> None:
+        # a few directions with noise around them, as passages of some topics have
+        rng = np.random.default_rng(seed)
+        topics = rng.standard_normal((20, dimension))
+        vectors = topics[rng.integers(20, size=rows)] + 0.7 * rng.standard_normal((rows, dimension))
+        self.vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16).astype(np.float32)
+        self.rows, self.dimension = self.vectors.shape
+
+    def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        return self.vectors[start:stop]
+
+    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        return self.vectors[rows]
+
+
+@pytest.mark.parametrize(
+    ("index_type", "rows", "factory", "training_rows", "nprobe"),
+    [
+        ("flat", 1_000_000, "Flat", 0, None),
+        ("sqfp16", 1_000_000, "SQfp16", 0, None),
+        ("sq8", 1_000_000, "SQ8", 100_000, None),
+        ("sq8", 500, "SQ8", 500, None),
+        ("hnsw", 1_000_000, "HNSW32,SQfp16", 0, None),
+        ("ivf-sq", 1_000, "IVF16,SQ8", 1_000, 16),
+        ("ivf-sq", 1_000_000, "IVF4096,SQ8", 262_144, 256),
+        ("ivf-sq", 21_015_324, "IVF16384,SQ8", 1_048_576, 1024),
+        ("ivf-pq", 1_000_000, "IVF4096,PQ192x4fs", 262_144, 256),
+        ("ivf-pq", 20_000, "IVF512,PQ192x4fs", 20_000, 32),
+    ],
+)
+def test_parameters_follow_from_the_number_of_passages(
+    index_type: IndexType, rows: int, factory: str, training_rows: int, nprobe: int | None
+) -> None:
+    """Cells near 4 sqrt(n), trained on 64 vectors each as far as there are so many; a sixteenth of them is searched."""
+    plan = plan_index(index_type, rows=rows, dimension=384)
+    assert (plan.factory, plan.training_rows, plan.nprobe) == (factory, training_rows, nprobe)
+
+
+@pytest.mark.parametrize(
+    ("index_type", "rows", "dimension", "message"),
+    [
+        ("ivf-sq", 999, 384, "an ivf-sq index needs 1,000 passages, there are 999; take --type flat"),
+        ("ivf-pq", 999, 384, "an ivf-pq index needs 1,000 passages"),
+        ("ivf-pq", 2000, 33, "an ivf-pq index needs an even dimension, not 33; take --type ivf-sq"),
+    ],
+)
+def test_a_type_that_cannot_be_trained_is_refused(
+    index_type: IndexType, rows: int, dimension: int, message: str
+) -> None:
+    """Before anything is encoded, and with what to take instead."""
+    with pytest.raises(InputError, match=message):
+        plan_index(index_type, rows=rows, dimension=dimension)
+
+
+@pytest.mark.parametrize(("index_type", "least"), [(each, 0.9 if "ivf" in each else 0.98) for each in TYPES])
+def test_every_type_finds_nearly_what_an_exact_search_finds(
+    index_type: IndexType, least: float, tmp_path: Path
+) -> None:
+    """Among its candidates; the final order is made from the stored vectors."""
+    vectors = InMemory()
+    plan = plan_index(index_type, rows=vectors.rows, dimension=vectors.dimension)
+    digest = build_index(plan, vectors, tmp_path / "x.index")
+    assert digest == file_digest(tmp_path / "x.index")
+    opened = open_neighbours(tmp_path / "x.index", plan)
+    assert (opened.rows, opened.dimension) == (ROWS, DIMENSION)
+    queries = InMemory(50, seed=1).vectors
+    exact = np.argsort(-(queries @ vectors.vectors.T), axis=1)[:, :10]
+    found = opened.search(queries, 10 * plan.refine)
+    hits = [len(np.intersect1d(rows, truth)) for rows, truth in zip(found, exact, strict=True)]
+    assert sum(hits) / exact.size >= least
+
+
+@pytest.mark.parametrize("index_type", STREAMED)
+@pytest.mark.parametrize("rows", [1, 16_384, 16_500])
+def test_a_streamed_file_is_the_one_that_faiss_writes(index_type: IndexType, rows: int, tmp_path: Path) -> None:
+    """Byte for byte, though the vectors were never held together."""
+    vectors = InMemory(rows)
+    plan = plan_index(index_type, rows=rows, dimension=DIMENSION)
+    digest = build_index(plan, vectors, tmp_path / "ours.index")
+    index = faiss.index_factory(DIMENSION, plan.factory, faiss.METRIC_INNER_PRODUCT)
+    if plan.training_rows:
+        index.train(vectors.vectors)
+    index.add(vectors.vectors)
+    faiss.write_index(index, str(tmp_path / "theirs.index"))
+    assert (tmp_path / "ours.index").read_bytes() == (tmp_path / "theirs.index").read_bytes()
+    assert digest == file_digest(tmp_path / "theirs.index")
+
+
+def test_no_more_is_found_than_there_is(tmp_path: Path) -> None:
+    """A depth beyond the number of rows, or of those in the searched cells, gives no row twice and none below 0."""
+    vectors = InMemory(1200)
+    for index_type in TYPES:
+        plan = plan_index(index_type, rows=1200, dimension=DIMENSION)
+        build_index(plan, vectors, tmp_path / "x.index")
+        for rows in open_neighbours(tmp_path / "x.index", plan).search(vectors.vectors[:5], 5000):
+            assert len(set(rows.tolist())) == len(rows) <= 1200
+            assert (rows >= 0).all()
+
+
+@pytest.mark.parametrize("index_type", TYPES)
+@pytest.mark.parametrize("left", [0, 3, 0.5, 0.99])
+def test_an_index_file_that_is_cut_off_is_refused(index_type: IndexType, left: float, tmp_path: Path) -> None:
+    """Never searched as a smaller one, and never a crash of faiss."""
+    plan = plan_index(index_type, rows=ROWS, dimension=DIMENSION)
+    build_index(plan, InMemory(), tmp_path / "x.index")
+    content = (tmp_path / "x.index").read_bytes()
+    (tmp_path / "x.index").write_bytes(content[: int(left * len(content)) if left < 1 else int(left)])
+    with pytest.raises(InputError, match=r"x\.index is damaged, cut off or none .*build it again"):
+        open_neighbours(tmp_path / "x.index", plan)
+
+
+def test_an_index_file_that_is_missing_is_refused(tmp_path: Path) -> None:
+    """The message names it."""
+    with pytest.raises(InputError, match=r"nowhere\.index does not exist; build it again"):
+        open_neighbours(tmp_path / "nowhere.index", plan_index("flat", rows=10, dimension=4))
+
+
+def test_small_batches_are_searched_by_matrix_products(tmp_path: Path) -> None:
+    """faiss multiplies matrices from so many numbers on; its own default leaves batches of 32 to a slow loop."""
+    plan = plan_index("flat", rows=ROWS, dimension=DIMENSION)
+    build_index(plan, InMemory(), tmp_path / "x.index")
+    open_neighbours(tmp_path / "x.index", plan)
+    assert faiss.cvar.distance_compute_blas_threshold == 3 * DIMENSION
+
+
+@pytest.mark.parametrize(
+    ("factory", "metric", "message"),
+    [
+        ("Flat", "METRIC_L2", "compares by distance, not by inner product"),
+        ("HNSW8", "METRIC_INNER_PRODUCT", "is a IndexHNSWFlat; give a Flat or an SQ one"),
+        ("SQ4", "METRIC_INNER_PRODUCT", "is a IndexScalarQuantizer; give a Flat or an SQ one"),
+    ],
+)
+def test_an_index_that_does_not_give_its_vectors_back_is_not_adopted(
+    factory: str, metric: str, message: str, tmp_path: Path
+) -> None:
+    """Flat ones and the scalar-quantised ones that are built here are; by inner product, as FlashRAG builds them."""
+    index = faiss.index_factory(DIMENSION, factory, getattr(faiss, metric))
+    index.train(InMemory(200).vectors)
+    index.add(InMemory(200).vectors)
+    faiss.write_index(index, str(tmp_path / "x.index"))
+    with pytest.raises(InputError, match=message):
+        FaissVectors(tmp_path / "x.index")
+
+
+@pytest.mark.parametrize(("factory", "index_type"), [("Flat", "flat"), ("SQ8", "sq8"), ("SQfp16", "sqfp16")])
+def test_vectors_are_read_back_from_an_index(factory: str, index_type: IndexType, tmp_path: Path) -> None:
+    """As exactly as the index holds them."""
+    vectors = InMemory(500)
+    index = faiss.index_factory(DIMENSION, factory, faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors.vectors)
+    index.add(vectors.vectors)
+    faiss.write_index(index, str(tmp_path / "x.index"))
+    read = FaissVectors(tmp_path / "x.index")
+    assert (read.rows, read.dimension, read.index_type) == (500, DIMENSION, index_type)
+    tolerance = 0.02 if index_type == "sq8" else 0.0
+    assert np.allclose(read.read(3, 9), vectors.vectors[3:9], atol=tolerance)
+    assert np.allclose(read.take(np.array([7, 1])), vectors.vectors[[7, 1]], atol=tolerance)
+
+
+def test_a_plan_is_written_with_the_index(tmp_path: Path) -> None:
+    """Everything that decides what is found can be read back."""
+    plan = plan_index("ivf-pq", rows=50_000, dimension=768)
+    (tmp_path / "plan.json").write_text(plan.model_dump_json())
+    assert IndexPlan.model_validate_json((tmp_path / "plan.json").read_bytes()) == plan

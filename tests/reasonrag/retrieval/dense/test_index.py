@@ -1,0 +1,768 @@
+"""Dense indexes: built once, resumed after a kill, refused where something does not belong together, searched alike by
+one and by many."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reasonrag.data.corpus import Corpus, scan_corpus
+from reasonrag.errors import InputError, RetrievalError
+from reasonrag.retrieval.dense.build import BuildOptions, build_dense
+from reasonrag.retrieval.dense.check import check_dense, recall_against_exact
+from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_encoder
+from reasonrag.retrieval.dense.index import DenseIndex, probe_of
+from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
+from reasonrag.retrieval.dense.vector_store import PIECE
+from reasonrag.retrieval.from_settings import open_index
+from reasonrag.retrieval.lexical.bm25 import build_bm25
+from reasonrag.retrieval.ranking import Ranked
+from reasonrag.retrieval.retriever import BATCH, IndexRetriever
+from reasonrag.settings import IndexType
+
+faiss = pytest.importorskip("faiss", reason="the index extra is not installed")
+HASHING = EncoderChoice(model="hashing-64")
+WORDS = "river town film director capital north king poet born city album song team player french lake hill".split()
+
+
+class Listening:
+    """A build's watcher that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.stages: dict[str, list[int]] = {}
+        self._stage: list[int] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def stage(self, name: str, *, total: int, done: int = 0) -> None:
+        self._stage = self.stages.setdefault(name, [])
+        self._stage += [total, done]
+
+    def reached(self, done: int) -> None:
+        self._stage.append(done)
+
+    def ended(self) -> None:
+        self.stages["ended"] = []
+
+
+def write_corpus(path: Path, count: int = 40, seed: int = 0) -> Path:
+    rng = np.random.default_rng(seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for i in range(count):
+            words = rng.choice(WORDS, size=12)
+            passage = {"id": f"p{i}", "contents": f"{words[0].title()} {i}\n{' '.join(words)} number{i}"}
+            file.write(orjson.dumps(passage) + b"\n")
+    return path
+
+
+def options(
+    index_type: IndexType | None = None, model: str = "hashing-64", from_faiss: Path | None = None
+) -> BuildOptions:
+    return BuildOptions(encoder=EncoderChoice(model=model), index_type=index_type, from_faiss=from_faiss)
+
+
+def built(home: Path, count: int = 40, index_type: IndexType = "flat") -> tuple[Path, Path, DenseManifest]:
+    """A corpus, an index of it, and its manifest."""
+    corpus, index = write_corpus(home / "corpus.jsonl", count), home / "index"
+    return corpus, index, build_dense(corpus, index, options(index_type))
+
+
+def found(retriever: IndexRetriever, query: str, top_k: int = 5) -> list[str]:
+    return [each.id for each in retriever.search(query, top_k)]
+
+
+# -- building --------------------------------------------------------------------------------------------------
+
+
+def test_an_index_finds_the_passage_that_was_asked_for(tmp_path: Path) -> None:
+    """Title and text are encoded, and read from the corpus by offset; the score is the inner product."""
+    corpus, index, manifest = built(tmp_path)
+    retriever = open_index(index)
+    line = orjson.loads(corpus.read_bytes().splitlines()[17])
+    [first, *_] = retriever.search(line["contents"], 3)
+    assert (first.id, first.score) == ("p17", pytest.approx(1, abs=1e-3))
+    assert f"{first.title}\n{first.text}" == line["contents"]
+    assert manifest.passages == retriever.passages == 40
+
+
+def test_a_manifest_says_everything_that_decides_what_is_found(tmp_path: Path) -> None:
+    """And nothing is left of the build beside it."""
+    corpus, index, manifest = built(tmp_path, 1200, "ivf-sq")
+    assert read_manifest(index) == manifest
+    assert manifest.encoder.model == "hashing-64"
+    assert (manifest.encoder.dimension, manifest.encoder.normalize) == (64, True)
+    assert manifest.corpus == str(corpus.resolve())
+    file = manifest.indexes["ivf-sq"]
+    assert (file.file, file.plan.factory, file.plan.nprobe) == ("hashing-64_IVF-SQ.index", "IVF16,SQ8", 16)
+    assert sorted(each.name for each in index.iterdir()) == [
+        "hashing-64_IVF-SQ.index",
+        "manifest.json",
+        "offsets.npy",
+        "vectors.npy",
+    ]
+    assert {each.name for each in tmp_path.iterdir()} == {"corpus.jsonl", "index", ".index.lock"}
+
+
+def test_another_type_is_built_from_the_stored_vectors(tmp_path: Path) -> None:
+    """Nothing is encoded again; the type built last is searched, the others stay at hand."""
+    corpus, index, first = built(tmp_path, 1500)
+    before = (index / "vectors.npy").stat().st_mtime_ns
+    watcher = Listening()
+    for index_type in ("sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"):
+        manifest = build_dense(corpus, index, options(index_type), watcher)
+        assert manifest.searched == index_type
+    assert "encoding" not in watcher.stages
+    assert (index / "vectors.npy").stat().st_mtime_ns == before
+    assert set(manifest.indexes) == {"flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"}
+    assert manifest.indexes["flat"] == first.indexes["flat"]
+    faults, recalls = check_dense(index, manifest, queries=50, at=5, watcher=watcher)
+    assert faults == []
+    assert {
+        each.index_type: each.recall >= (0.8 if "ivf" in each.index_type else 0.99) for each in recalls
+    } == dict.fromkeys(manifest.indexes, True)
+
+
+def test_a_type_that_is_there_is_not_built_again(tmp_path: Path) -> None:
+    """Unless its file is cut off."""
+    corpus, index, manifest = built(tmp_path)
+    watcher = Listening()
+    assert build_dense(corpus, index, options("flat"), watcher) == manifest
+    assert watcher.said[-1] == f"{index} has its flat index already"
+    path = index / "hashing-64_Flat.index"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    build_dense(corpus, index, options("flat"), watcher)
+    assert path.read_bytes() == whole
+
+
+def test_a_type_is_added_without_a_word_about_the_encoder(tmp_path: Path) -> None:
+    """The vectors are there; whatever was set when they were made need not be repeated, and nothing is loaded."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    choice = EncoderChoice(model="hashing-64", query_instruction="query: ", max_length=20)
+    build_dense(corpus, tmp_path / "index", BuildOptions(encoder=choice))
+    watcher = Listening()
+    manifest = build_dense(corpus, tmp_path / "index", BuildOptions(index_type="sq8"), watcher)
+    assert list(manifest.indexes) == ["flat", "sq8"]
+    assert not any("encoder" in each for each in watcher.said)
+
+
+def test_the_type_that_is_asked_for_last_is_searched(tmp_path: Path) -> None:
+    """Also one that is there already; a build that names none changes nothing."""
+    corpus, index, _ = built(tmp_path)
+    assert build_dense(corpus, index, options("sq8")).searched == "sq8"
+    assert build_dense(corpus, index, options()).searched == "sq8"
+    assert build_dense(corpus, index, options("flat")).searched == "flat"
+
+
+def test_positions_that_are_gone_are_found_again(tmp_path: Path) -> None:
+    """They are read off the corpus; nothing is encoded for them."""
+    corpus, index, _ = built(tmp_path)
+    before = (index / "offsets.npy").read_bytes()
+    (index / "offsets.npy").unlink()
+    watcher = Listening()
+    build_dense(corpus, index, options(), watcher)
+    assert (index / "offsets.npy").read_bytes() == before
+    assert "encoding" not in watcher.stages
+
+
+def touch(corpus: Path) -> Path:
+    os.utime(corpus, ns=(1, 1))
+    return corpus
+
+
+def move(corpus: Path) -> Path:
+    return corpus.rename(corpus.with_name("moved.jsonl"))
+
+
+def copy_over(corpus: Path) -> Path:
+    return Path(shutil.copy(corpus, corpus.with_name("copied.jsonl")))
+
+
+@pytest.mark.parametrize("happens", [touch, move, copy_over])
+def test_a_corpus_that_is_the_same_to_the_byte_is_not_encoded_again(
+    happens: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    """Wherever it lies and whenever it was written: hours are not thrown away for a date."""
+    corpus, index, manifest = built(tmp_path)
+    identity = open_index(index).identity
+    now = happens(corpus)
+    watcher = Listening()
+    kept = build_dense(now, index, options(), watcher)
+    assert "encoding" not in watcher.stages
+    assert (kept.vectors_sha256, kept.corpus) == (manifest.vectors_sha256, str(now))
+    assert open_index(index).identity == identity
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("notes.txt", r"holds files that are no index \(notes\.txt\)"),
+        ("e5_Flat.index", r"holds files that are no index \(e5_Flat\.index\)"),
+        ("folder/x", r"holds files that are no index \(folder\)"),
+    ],
+)
+def test_a_place_that_holds_something_else_is_refused_before_anything_is_encoded(
+    place: str, message: str, tmp_path: Path
+) -> None:
+    """Somebody's 64 GB index above all."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    path = tmp_path / "index" / place
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"mine")
+    watcher = Listening()
+    with pytest.raises(InputError, match=message):
+        build_dense(corpus, tmp_path / "index", options(), watcher)
+    with pytest.raises(InputError, match=message):
+        build_bm25(corpus, tmp_path / "index")
+    assert path.read_bytes() == b"mine"
+    assert watcher.stages == {"ended": []}
+
+
+def test_a_dense_index_is_not_replaced_by_another_kind_or_corpus(tmp_path: Path) -> None:
+    """It may have taken hours; a flag that was forgotten is no reason to lose it."""
+    corpus, index, manifest = built(tmp_path)
+    with pytest.raises(InputError, match=r"holds a dense index of .* by hashing-64; delete it, or choose"):
+        build_bm25(corpus, index)
+    with pytest.raises(InputError, match="holds a dense index of"):
+        build_dense(write_corpus(tmp_path / "other.jsonl", 50), index, options())
+    assert read_manifest(index) == manifest
+    assert found(open_index(index), "north lake")
+
+
+def test_an_index_is_built_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in `.`, which may be anybody's."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="is no place for an index; name a directory of its own"):
+        build_dense(corpus, Path(), options())
+
+
+def test_progress_is_told_in_passages(tmp_path: Path) -> None:
+    """Every stage says how much there is and how far it is; the end is said too, whatever happened."""
+    watcher = Listening()
+    build_dense(write_corpus(tmp_path / "c.jsonl", PIECE + 10), tmp_path / "i", options("flat"), watcher)
+    assert watcher.stages["encoding"] == [PIECE + 10, 0, PIECE, PIECE + 10]
+    assert watcher.stages["flat index"][-1] == PIECE + 10
+    assert "ended" in watcher.stages
+    failed = Listening()
+    (tmp_path / "bad.jsonl").write_bytes(b"{")
+    with pytest.raises(InputError):
+        build_dense(tmp_path / "bad.jsonl", tmp_path / "j", options("flat"), failed)
+    assert "ended" in failed.stages
+    words = Listening()
+    with pytest.raises(InputError):
+        build_bm25(tmp_path / "bad.jsonl", tmp_path / "j", words)
+    assert "ended" in words.stages
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from reasonrag.retrieval.dense.build_progress import SilentBuild
+from reasonrag.retrieval.dense.build import BuildOptions, build_dense
+from reasonrag.retrieval.dense.encoders import EncoderChoice
+
+class Killing(SilentBuild):
+    stages = 0
+    def stage(self, name, *, total, done=0):
+        self.name = name
+    def reached(self, done):
+        if (self.name, done) == (sys.argv[3], int(sys.argv[4])):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+options = BuildOptions(encoder=EncoderChoice(model="hashing-64"), index_type=sys.argv[5])
+build_dense(Path(sys.argv[1]), Path(sys.argv[2]), options, Killing())
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "at", "index_type", "kept"),
+    [
+        ("encoding", PIECE, "flat", 0),  # the first piece is encoded, but not written
+        ("encoding", 2 * PIECE, "flat", PIECE),
+        ("encoding", 2 * PIECE + 50, "flat", 2 * PIECE),
+        ("flat index", 2 * PIECE + 50, "flat", 2 * PIECE + 50),
+        ("ivf-sq index", 2 * PIECE + 50, "ivf-sq", 2 * PIECE + 50),
+    ],
+)
+def test_a_build_that_was_killed_goes_on_where_it_was(
+    stage: str, at: int, index_type: IndexType, kept: int, tmp_path: Path
+) -> None:
+    """SIGKILL at any moment costs one piece; the end is the same to the byte as without it."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", 2 * PIECE + 50)
+    index = tmp_path / "index"
+    command = [sys.executable, "-c", KILLED, corpus, index, stage, str(at), index_type]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert not index.exists()
+    with pytest.raises(InputError, match="has no manifest"):
+        open_index(index)
+    watcher = Listening()
+    build_dense(corpus, index, options(index_type), watcher)
+    going_on = f"{kept:,} of {2 * PIECE + 50:,} passages are encoded; going on with the rest"
+    assert (going_on in watcher.said) == bool(kept)
+    assert watcher.stages["encoding"][1] == kept
+    build_dense(corpus, tmp_path / "whole", options(index_type))
+    for name in ("vectors.npy", "offsets.npy", read_manifest(index).indexes[index_type].file):  # type: ignore[union-attr]
+        assert (index / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    assert open_index(index).identity == open_index(tmp_path / "whole").identity
+
+
+def test_a_build_that_was_killed_before_its_last_step_is_not_encoded_again(tmp_path: Path) -> None:
+    """Whole, with its manifest, but not yet in its place: the next build only moves it."""
+    corpus, index, manifest = built(tmp_path)
+    index.rename(tmp_path / ".index.encoding")
+    watcher = Listening()
+    assert build_dense(corpus, index, options(), watcher) == manifest
+    assert "encoding" not in watcher.stages
+
+
+def test_a_corpus_that_is_changed_while_it_is_encoded_is_an_error(tmp_path: Path) -> None:
+    """Not an index of two texts at once."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", PIECE + 10)
+
+    class Changing(Listening):
+        def stage(self, name: str, *, total: int, done: int = 0) -> None:
+            super().stage(name, total=total, done=done)
+            if name == "encoding":
+                append_a_passage(corpus)
+
+    with pytest.raises(InputError, match="was changed while it was encoded"):
+        build_dense(corpus, tmp_path / "index", options(), Changing())
+    assert not (tmp_path / "index").exists()
+
+
+def interrupted(home: Path) -> tuple[Path, Path]:
+    """A corpus and the place of an index whose build was killed."""
+    corpus, index = write_corpus(home / "corpus.jsonl", PIECE + 50), home / "index"
+    command = [sys.executable, "-c", KILLED, corpus, index, "encoding", str(PIECE + 50), "flat"]
+    subprocess.run(command, check=False)
+    assert (home / ".index.encoding").is_dir()
+    return corpus, index
+
+
+def test_an_interrupted_build_is_not_thrown_away_for_another_one(tmp_path: Path) -> None:
+    """Hours of encoding are deleted by the user, never by a flag that was forgotten."""
+    corpus, index = interrupted(tmp_path)
+    with pytest.raises(
+        InputError, match=r"unfinished build of something else \(model: 'hashing-64' there, 'hashing' now\)"
+    ):
+        build_dense(corpus, index, options(model="hashing"))
+    with corpus.open("ab") as file:
+        file.write(b'{"id": "new", "contents": "New\\npassage"}\n')
+    with pytest.raises(InputError, match=r"unfinished build of something else \(corpus_sha256: .*delete it, or choose"):
+        build_dense(corpus, index, options())
+    build_bm25(corpus, index)
+    assert (tmp_path / ".index.encoding" / "encoded.jsonl").exists()
+
+
+def test_a_build_does_not_go_on_with_other_weights(tmp_path: Path) -> None:
+    """A folder that was trained further keeps its name; half of the vectors would be of another model."""
+    corpus, index = interrupted(tmp_path)
+    record = tmp_path / ".index.encoding" / "build.json"
+    content = orjson.loads(record.read_bytes())
+    other = load_encoder(EncoderChoice(model="hashing-64", query_instruction="king "))
+    record.write_bytes(orjson.dumps(content | {"probe": probe_of(other)}))
+    with pytest.raises(InputError, match=r"something else \(the encoder's weights are others now\)"):
+        build_dense(corpus, index, options())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
+def test_an_unfinished_build_that_cannot_be_read_is_named(content: bytes, tmp_path: Path) -> None:
+    """With what to delete; no traceback."""
+    corpus, index = interrupted(tmp_path)
+    (tmp_path / ".index.encoding" / "build.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"build\.json cannot be read.*delete .*\.index\.encoding"):
+        build_dense(corpus, index, options())
+
+
+# -- what does not belong together -----------------------------------------------------------------------------
+
+
+def append_a_passage(corpus: Path) -> None:
+    with corpus.open("ab") as file:
+        file.write(b'{"id": "late", "contents": "Late\\nA late passage."}\n')
+
+
+def change_a_letter(corpus: Path) -> None:
+    modified = corpus.stat().st_mtime_ns
+    corpus.write_bytes(corpus.read_bytes().replace(b"river", b"rover"))
+    os.utime(corpus, ns=(modified + 1, modified + 1))
+
+
+@pytest.mark.parametrize("change", [Path.unlink, append_a_passage, change_a_letter])
+def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable[[Path], None], tmp_path: Path) -> None:
+    """Another text stands at the offsets now."""
+    corpus, index, _ = built(tmp_path)
+    change(corpus)
+    with pytest.raises(InputError, match=r"is missing or has changed. Put it back"):
+        open_index(index)
+
+
+def test_a_corpus_that_has_changed_is_encoded_again(tmp_path: Path) -> None:
+    """Built beside the older one, which is replaced when the new one is whole."""
+    corpus, index, before = built(tmp_path)
+    append_a_passage(corpus)
+    after = build_dense(corpus, index, options())
+    assert (before.passages, after.passages) == (40, 41)
+    assert found(open_index(index), "a late passage")[0] == "late"
+
+
+def test_another_encoder_does_not_replace_an_index(tmp_path: Path) -> None:
+    """The user says so by choosing another place."""
+    corpus, index, manifest = built(tmp_path)
+    with pytest.raises(InputError, match=r"another encoder \(model: 'hashing-64' there, 'hashing' now\); choose"):
+        build_dense(corpus, index, options(model="hashing"))
+    assert read_manifest(index) == manifest
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (EncoderChoice(model="hashing-32"), r"dimension: 64 there, 32 now"),
+        (EncoderChoice(model="hashing-64", query_instruction="query: "), r"query_instruction: '' there, 'query: ' now"),
+        (EncoderChoice(model="hashing-64", max_length=3), r"max_length: 512 there, 3 now"),
+    ],
+)
+def test_a_query_encoder_that_is_described_otherwise_is_refused(
+    choice: EncoderChoice, message: str, tmp_path: Path
+) -> None:
+    """The first difference is named."""
+    _, index, manifest = built(tmp_path)
+    with pytest.raises(InputError, match=rf"is not the one .* was built with \({message}"):
+        DenseIndex(index, manifest, load_encoder(choice))
+
+
+def test_a_query_encoder_that_does_something_else_is_refused(tmp_path: Path) -> None:
+    """Names and numbers may agree while the weights are others: the vector of one sentence tells."""
+    _, index, manifest = built(tmp_path)
+    encoder = load_encoder(HASHING)
+    other = Encoder(
+        encoder.spec, "fp32", ("cpu",), lambda texts: encoder.embed(texts)[:, ::-1], encoder.lengths, encoder.at_once
+    )
+    with pytest.raises(InputError, match=r"the same query gets another vector \(cosine -?\d\.\d+\)"):
+        DenseIndex(index, manifest, other)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, truncate])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hashing-64_Flat.index", r"Its vectors are there: reasonrag index build .* --type flat"),
+        ("vectors.npy", "delete the index and build it again"),
+        ("offsets.npy", "Run: reasonrag index build --kind dense"),
+    ],
+)
+def test_an_index_with_a_file_missing_or_cut_off_is_refused(
+    damage: Callable[[Path], None], name: str, message: str, tmp_path: Path
+) -> None:
+    """Before anything is searched, with the command that mends it."""
+    _, index, _ = built(tmp_path)
+    damage(index / name)
+    with pytest.raises(InputError, match=message):
+        open_index(index)
+
+
+@pytest.mark.parametrize("name", ["hashing-64_Flat.index", "vectors.npy"])
+def test_a_check_finds_a_single_wrong_byte(name: str, tmp_path: Path) -> None:
+    """Sizes are right, so that only reading everything tells."""
+    _, index, manifest = built(tmp_path)
+    content = bytearray((index / name).read_bytes())
+    content[-3] ^= 4
+    (index / name).write_bytes(content)
+    faults, _ = check_dense(index, manifest, queries=5, at=3, watcher=Listening())
+    assert [each.startswith(f"{name} is not what was") for each in faults] == [True]
+
+
+def test_a_type_that_was_not_built_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:
+    """Its vectors are there."""
+    _, index, manifest = built(tmp_path)
+    with pytest.raises(InputError, match=r"has no hnsw index, only flat. Its vectors are there: .* --type hnsw"):
+        DenseIndex(index, manifest, load_encoder(HASHING), index_type="hnsw")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            [b'{"id": "a", "contents": "x"}', b'{"id": "a", "contents": "y"}'],
+            r"line 2: passage id 'a' was already used in line 1",
+        ),
+        ([b'{"id": "a", "contents": "x"}', b'{"contents": "y"}'], r"line 2 is no passage"),
+        ([b'{"id": "a", "contents": "x"}', b'{"id": "b", "con'], r"line 2 is not JSON"),
+        ([], "is empty"),
+    ],
+)
+def test_a_bad_corpus_is_refused_and_nothing_written(lines: list[bytes], message: str, tmp_path: Path) -> None:
+    """Before the first passage is encoded."""
+    corpus = tmp_path / "bad.jsonl"
+    corpus.write_bytes(b"\n".join(lines))
+    with pytest.raises(InputError, match=message):
+        build_dense(corpus, tmp_path / "index", options())
+    assert {each.name for each in tmp_path.iterdir()} == {"bad.jsonl", ".index.lock"}
+
+
+def test_an_encoder_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
+    """It is loaded before the corpus is read."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    with pytest.raises(InputError, match="there is no encoder"):
+        build_dense(corpus, tmp_path / "index", options(model="/nowhere/at/all"))
+    assert {each.name for each in tmp_path.iterdir()} == {"corpus.jsonl", ".index.lock"}
+
+
+def test_a_disk_that_would_be_full_in_the_end_is_said_at_the_beginning(tmp_path: Path) -> None:
+    """Not after hours of encoding: here a file system of two megabytes."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", 3000)
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        with pytest.raises(InputError, match=r"would need 0\.0 GB .*choose another --out or a smaller --type"):
+            build_dense(corpus, small / "index", options(model="hashing-256"))
+        assert {each.name for each in small.iterdir()} == {".index.lock"}
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+# -- somebody else's index -------------------------------------------------------------------------------------
+
+
+def faiss_index_of(corpus: Path, path: Path, *, model: str = "hashing-64", rows: slice = slice(None)) -> Path:
+    """An index as FlashRAG's builder leaves it: rows in corpus order, inner product, nothing said about them."""
+    passages = [f"{each.title}\n{each.text}" for each in Corpus(corpus, scan_corpus(corpus).offsets)]
+    vectors = load_encoder(EncoderChoice(model=model)).passages(passages[rows])
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    faiss.write_index(index, str(path))
+    return path
+
+
+def test_somebody_elses_index_is_adopted_without_encoding(tmp_path: Path) -> None:
+    """The file stays where it is; what is found is what our own build finds; other types are built from it."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", 1200)
+    theirs = faiss_index_of(corpus, tmp_path / "e5_Flat.index")
+    watcher = Listening()
+    manifest = build_dense(corpus, tmp_path / "adopted", options(from_faiss=theirs), watcher)
+    assert "encoding" not in watcher.stages
+    assert (manifest.vectors, manifest.read_back_from, manifest.searched) == (None, str(theirs), "flat")
+    build_dense(corpus, tmp_path / "ours", options("flat"))
+    ours, adopted = open_index(tmp_path / "ours"), open_index(tmp_path / "adopted")
+    for query in ("north lake", "king of the hill", "film number7"):
+        assert found(adopted, query, 3) == found(ours, query, 3)
+    added = build_dense(corpus, tmp_path / "adopted", options("sq8"))
+    assert set(added.indexes) == {"flat", "sq8"}
+    assert found(open_index(tmp_path / "adopted"), "king of the hill", 3) == found(ours, "king of the hill", 3)
+
+
+def test_an_index_of_something_else_is_not_adopted(tmp_path: Path) -> None:
+    """Rows, dimensions, and what the encoder makes of some of the passages must agree."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", 100)
+    other = write_corpus(tmp_path / "other.jsonl", 100, seed=1)
+    short = faiss_index_of(corpus, tmp_path / "short.index", rows=slice(0, 99))
+    with pytest.raises(InputError, match=r"has 99 rows and .* 100 passages; row i must be line i"):
+        build_dense(corpus, tmp_path / "i", options(from_faiss=short))
+    wide = faiss_index_of(corpus, tmp_path / "wide.index", model="hashing-128")
+    with pytest.raises(InputError, match="has 128 dimensions and the encoder hashing-64 64"):
+        build_dense(corpus, tmp_path / "i", options(from_faiss=wide))
+    foreign = faiss_index_of(other, tmp_path / "foreign.index")
+    with pytest.raises(InputError, match=r"does not hold what hashing-64 makes of these passages \(median cosine"):
+        build_dense(corpus, tmp_path / "i", options(from_faiss=foreign))
+    assert not (tmp_path / "i").exists()
+
+
+# -- searching -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of 1,500 passages in every type."""
+    home = tmp_path_factory.mktemp("dense")
+    corpus, index, _ = built(home, 1500)
+    for index_type in ("sq8", "hnsw", "ivf-sq", "ivf-pq", "sqfp16"):
+        build_dense(corpus, index, options(index_type))  # type: ignore[arg-type]
+    return index
+
+
+QUERIES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    queries=st.lists(QUERIES, min_size=1, max_size=40), index_type=st.sampled_from(["flat", "sq8", "hnsw", "ivf-pq"])
+)
+def test_what_a_query_finds_does_not_depend_on_the_queries_beside_it(
+    queries: list[str], index_type: IndexType, world: Path
+) -> None:
+    """Same rows, same scores to the last digit that is written, alone and in any batch."""
+    manifest = read_manifest(world)
+    assert isinstance(manifest, DenseManifest)
+    index = DenseIndex(world, manifest, load_encoder(HASHING), index_type=index_type)
+    for query, together in zip(queries, index.rank(queries, 4), strict=True):
+        [alone] = index.rank([query], 4)
+        assert together.rows.tolist() == alone.rows.tolist()
+        assert together.scores.tolist() == alone.scores.tolist()
+
+
+async def test_many_at_once_find_what_each_finds_alone(world: Path) -> None:
+    """Searches that wait are searched together; every caller gets the answer to its own query."""
+    retriever = open_index(world)
+    queries = [f"{first} {second}" for first in WORDS for second in WORDS]
+    together = await asyncio.gather(*(retriever.retrieve(query, 1 + i % 3) for i, query in enumerate(queries)))
+    assert together == [open_index(world).search(query, 1 + i % 3) for i, query in enumerate(queries)]
+
+
+def test_the_index_finds_what_an_exact_search_over_its_vectors_finds(world: Path) -> None:
+    """Best first, equal scores in corpus order."""
+    retriever, vectors = open_index(world), np.load(world / "vectors.npy").astype(np.float64)
+    query = "north king of a french lake"
+    scores = np.round(vectors @ load_encoder(HASHING).queries([query])[0].astype(np.float64), 5)
+    best = np.lexsort((np.arange(len(scores)), -scores))[:5]
+    passages = retriever.search(query, 5)
+    assert [round(each.score, 5) for each in passages] == scores[best].tolist()
+    assert sorted(each.score for each in passages) == [each.score for each in passages][::-1]
+
+
+def test_equal_passages_stand_in_corpus_order_alone_and_in_company(tmp_path: Path) -> None:
+    """A hundred copies of one passage: faiss gives other ones to one query than to thirty, we give the first."""
+    corpus = tmp_path / "corpus.jsonl"
+    copies = {f"c{i}": "King\nof the north lake" for i in range(100)}
+    others = {f"o{i}": f"Other\nriver town {i}" for i in range(200)}
+    lines = [{"id": name, "contents": text} for name, text in [*others.items(), *copies.items()]]
+    corpus.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
+    for index_type in ("flat", "sq8", "sqfp16"):
+        manifest = build_dense(corpus, tmp_path / "index", options(index_type))  # type: ignore[arg-type]
+        index = DenseIndex(tmp_path / "index", manifest, load_encoder(HASHING))
+        for queries in (["king of the north lake"], ["king of the north lake", *WORDS, *WORDS]):
+            assert index.rank(queries, 3)[0].rows.tolist() == [200, 201, 202]
+
+
+def test_the_same_vectors_asked_otherwise_are_another_index(tmp_path: Path) -> None:
+    """An instruction before queries changes what is found, and so the identity."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    choice = EncoderChoice(model="hashing-64", query_instruction="king: ")
+    build_dense(corpus, tmp_path / "plain", options())
+    build_dense(corpus, tmp_path / "told", BuildOptions(encoder=choice))
+    assert open_index(tmp_path / "plain").identity != open_index(tmp_path / "told").identity
+
+
+def test_a_query_without_a_known_word_finds_nothing(world: Path) -> None:
+    """A vector of zeros is near everything and nothing; no passages at random."""
+    assert open_index(world).search("the of a", 3) == []
+
+
+def test_recall_says_how_much_an_index_misses(world: Path) -> None:
+    """Against an exact search over all stored vectors, with the candidates refined as they are when it is searched."""
+    manifest = read_manifest(world)
+    assert isinstance(manifest, DenseManifest)
+    flat = recall_against_exact(world, manifest, "flat", queries=40, at=5)
+    cells = recall_against_exact(world, manifest, "ivf-pq", queries=40, at=5)
+    assert flat.recall == 1.0
+    assert 0.5 < cells.recall <= 1.0
+
+
+class Slow:
+    """A ranking that keeps a count of its batches and works only when it is let."""
+
+    identity, instant = "slow", False
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+
+    def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
+        self.batches.append(list(queries))
+        if "broken" in queries:
+            raise RuntimeError("a library's own words")
+        return [Ranked(np.arange(min(depth, 3)), np.ones(min(depth, 3))) for _ in queries]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    path = write_corpus(tmp_path / "corpus.jsonl", 5)
+    return Corpus(path, scan_corpus(path).offsets)
+
+
+async def test_what_waits_shares_the_next_batch_and_is_remembered(corpus: Corpus) -> None:
+    """No batch is larger than its limit, no query is searched twice, and results are nobody's to change."""
+    slow = Slow()
+    retriever = IndexRetriever(corpus, slow)
+    queries = [f"query {i % 150}" for i in range(300)]
+    results = await asyncio.gather(*(retriever.retrieve(each, 2) for each in queries))
+    assert sum(map(len, slow.batches)) <= 300
+    assert max(map(len, slow.batches)) <= BATCH
+    assert len(slow.batches) < 100
+    results[0].clear()
+    searched = len(slow.batches)
+    assert len(await retriever.retrieve("query 0", 2)) == 2
+    assert len(slow.batches) == searched
+    await retriever.retrieve("query 0", 1)
+    assert len(slow.batches) == searched + 1
+
+
+async def test_a_failed_batch_fails_everyone_in_it_and_nobody_else(corpus: Corpus) -> None:
+    """Nobody waits for ever, and the next search works."""
+    retriever = IndexRetriever(corpus, Slow())
+    with pytest.raises(RetrievalError, match="the index could not be searched: a library's own words"):
+        await retriever.retrieve("broken", 2)
+    assert len(await retriever.retrieve("whole", 2)) == 2
+
+
+@pytest.mark.parametrize("query", ["north \ud800 lake", "\x00", "\u202e\u0000lake", "٣" * 400])
+def test_a_query_of_any_characters_is_searched(query: str, world: Path) -> None:
+    """Half characters, controls and other scripts come out of models; none of them ends a run."""
+    assert isinstance(open_index(world).search(query, 2), list)
+
+
+async def test_a_caller_that_gives_up_does_not_disturb_the_others(corpus: Corpus) -> None:
+    """Its place in the batch is dropped or its result thrown away."""
+    retriever = IndexRetriever(corpus, Slow())
+    tasks = [asyncio.ensure_future(retriever.retrieve(f"query {i}", 2)) for i in range(20)]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(each, list) and len(each) == 2 for each in done[1::2])
+    assert all(isinstance(each, asyncio.CancelledError | list) for each in done[::2])
+
+
+def test_an_index_moves_with_its_folder(tmp_path: Path) -> None:
+    """Nothing inside names its own place."""
+    _, index, _ = built(tmp_path)
+    identity = open_index(index).identity
+    shutil.move(index, tmp_path / "elsewhere")
+    assert open_index(tmp_path / "elsewhere").identity == identity
+    assert not (index / MANIFEST).exists()
+
+
+def test_a_real_encoder_builds_and_searches(minilm: Encoder, tmp_path: Path) -> None:
+    """Passages in the precision that is fastest here, queries in fp32: the probe allows for it."""
+    corpus = tmp_path / "corpus.jsonl"
+    lines = [("paris", "Paris\nThe capital of France."), ("tiger", "Tiger\nA large cat."), ("oboe", "Oboe\nA reed.")]
+    corpus.write_bytes(b"".join(orjson.dumps({"id": name, "contents": text}) + b"\n" for name, text in lines))
+    manifest = build_dense(corpus, tmp_path / "index", BuildOptions())
+    assert manifest.encoder == minilm.spec
+    assert found(open_index(tmp_path / "index"), "Which animals are felines?", 1) == ["tiger"]
+    wrong = load_encoder(EncoderChoice(model="minilm", pooling="cls"))
+    with pytest.raises(InputError, match="pooling: 'mean' there, 'cls' now"):
+        DenseIndex(tmp_path / "index", manifest, wrong)

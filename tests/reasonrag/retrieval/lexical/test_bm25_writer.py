@@ -1,0 +1,71 @@
+"""BM25's files written in pieces: the scores are those of bm25s, whatever the pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import bm25s
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reasonrag.retrieval.lexical.bm25_writer import Postings
+
+Matrix = dict[str, dict[int, np.float32]]
+
+
+def matrix(index: bm25s.BM25) -> Matrix:
+    """The score of every token in every document, whatever numbers the tokens have."""
+    data, indices, indptr = (np.asarray(index.scores[name]) for name in ("data", "indices", "indptr"))
+    return {
+        token: dict(zip(indices[indptr[i] : indptr[i + 1]].tolist(), data[indptr[i] : indptr[i + 1]], strict=True))
+        for token, i in index.vocab_dict.items()
+        if token
+    }
+
+
+def of_bm25s(documents: list[list[str]]) -> Matrix:
+    index = bm25s.BM25(k1=1.2, b=0.75)
+    index.index(documents, show_progress=False)
+    return matrix(index)
+
+
+def in_pieces(documents: list[list[str]], size: int, home: Path, at_once: int = 1000) -> bm25s.BM25:
+    """The same, some documents at a time, and read back."""
+    with Postings(home) as written:
+        for start in range(0, len(documents), size):
+            words: dict[str, int] = {}
+            piece = documents[start : start + size]
+            written.add([[words.setdefault(each, len(words)) for each in document] for document in piece], words)
+        written.save(home, k1=1.2, b=0.75, at_once=at_once)
+    return bm25s.BM25.load(home, mmap=True, load_corpus=False)
+
+
+DOCUMENTS = st.lists(
+    st.lists(st.sampled_from("river town film king of the hill lake".split()), max_size=9), min_size=1, max_size=12
+).filter(any)
+
+
+@settings(deadline=None, max_examples=60)
+@given(documents=DOCUMENTS, size=st.integers(1, 12), at_once=st.sampled_from([1, 3, 1000]))
+def test_scores_are_those_of_bm25s_to_the_bit(
+    documents: list[list[str]], size: int, at_once: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In pieces of any size, merged in ranges of any size; documents without a word keep their row."""
+    index = in_pieces(documents, size, tmp_path_factory.mktemp("postings"), at_once)
+    assert matrix(index) == of_bm25s(documents)
+    assert index.scores["num_docs"] == len(documents)
+
+
+def test_documents_stand_in_order_within_a_token(tmp_path: Path) -> None:
+    """As bm25s has them: it adds up scores document by document."""
+    index = in_pieces([["a"], ["b", "a"], ["a", "b"], ["a"]], 1, tmp_path)
+    token, indptr = index.vocab_dict["a"], index.scores["indptr"]
+    assert index.scores["indices"][indptr[token] : indptr[token + 1]].tolist() == [0, 1, 2, 3]
+
+
+def test_nothing_is_left_of_the_pieces(tmp_path: Path) -> None:
+    """Only bm25s' own files."""
+    in_pieces([["a"], ["b"]], 1, tmp_path)
+    assert all(".index." in each.name for each in tmp_path.iterdir())

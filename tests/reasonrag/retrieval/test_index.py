@@ -1,0 +1,420 @@
+"""`reasonrag index` and `--retriever` through the command line: built, described, checked, served, searched by runs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from reasonrag.errors import InputError
+from reasonrag.retrieval.dense.encoders import Encoder
+from tests.helpers.command_line import Reasonrag
+
+pytest.importorskip("faiss", reason="the index extra is not installed")
+
+QUESTIONS = (
+    ("q0", "Which river flows through the capital of France?", ["Seine"]),
+    ("q1", "Which river flows through the capital of Italy?", ["Tiber"]),
+)
+PASSAGES = (
+    ("paris", "Paris", "Paris is the capital of France. It lies on the river Seine."),
+    ("france", "France", "France is a country in Europe. Its capital is Paris."),
+    ("rome", "Rome", "Rome is the capital of Italy. It lies on the river Tiber."),
+    ("italy", "Italy", "Italy is a country in Europe. Its capital is Rome."),
+    ("cats", "Cats", "Cats are animals."),
+    ("oboe", "Oboe", "The oboe is an instrument with a double reed."),
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    """Questions and a corpus, where the tests run."""
+    lines = [{"id": each, "contents": f"{title}\n{text}"} for each, title, text in PASSAGES]
+    (tmp_path / "corpus.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
+    asked = [{"id": each, "question": text, "golden_answers": golden} for each, text, golden in QUESTIONS]
+    (tmp_path / "questions.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in asked))
+    return tmp_path
+
+
+OWN = ("--questions", "questions.jsonl", "--corpus", "corpus.jsonl")
+TOKEN = "open-sesame-1234"  # noqa: S105 - of a server that lives for a second
+GENERATE = ("generate", "--model", "offline", "--abort-degenerate", 0)
+
+
+def rollouts(run: str) -> bytes:
+    return Path(run, "rollouts.jsonl").read_bytes()
+
+
+def identity(run: str) -> str:
+    found: str = json.loads(Path(run, "config.json").read_text())["decides_answers"]["retriever"]
+    return found
+
+
+@contextmanager
+def served(*arguments: object, token: str = "") -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`reasonrag index serve` as a process of its own; its address."""
+    command = [sys.executable, "-m", "reasonrag", "index", "serve", "--port", "0", *map(str, arguments)]
+    environment = os.environ | ({"REASONRAG_RETRIEVER_TOKEN": token} if token else {})
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stdout is not None
+        first = server.stdout.readline()
+        try:
+            assert first.startswith("serving at http://127.0.0.1:"), first
+            yield first.split()[2], server
+        finally:
+            server.terminate()
+
+
+def ask(url: str, body: object, **headers: str) -> Any:
+    request = urllib.request.Request(f"{url}/retrieve", orjson.dumps(body), headers)  # noqa: S310 - our own address
+    with urllib.request.urlopen(request) as response:  # noqa: S310
+        return json.loads(response.read())
+
+
+# -- runs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("retriever", ["dense", "hybrid"])
+def test_a_run_builds_the_indexes_it_needs_and_uses_them_again(retriever: str, reasonrag: Reasonrag) -> None:
+    """With a message for each, the first time; the run says which it used."""
+    flags = (*GENERATE, *OWN, "--retriever", retriever, "--encoder", "hashing")
+    first = reasonrag(*flags, "--run", "runs/a")
+    assert first.status == 0, first.err
+    kinds = ["dense-hashing", "bm25"][: 1 + (retriever == "hybrid")]
+    assert all(f"-{kind}-" in first.err for kind in kinds)
+    again = reasonrag(*flags, "--run", "runs/b")
+    assert "building" not in again.err
+    assert rollouts("runs/a") == rollouts("runs/b")
+    assert identity("runs/a").startswith({"dense": "dense:", "hybrid": "rrf:k=60"}[retriever])
+
+
+@pytest.mark.usefixtures("world", "minilm")
+def test_without_an_encoder_named_the_small_one_is_taken(reasonrag: Reasonrag) -> None:
+    """It comes with the embed extra and needs no download."""
+    done = reasonrag(*GENERATE, *OWN, "--retriever", "dense", "--run", "runs/a")
+    assert done.status == 0, done.err
+    assert "loading the encoder minilm" in done.err
+    [rollout] = [json.loads(line) for line in rollouts("runs/a").splitlines()][:1]
+    read = [each["id"] for node in rollout["nodes"] for each in node.get("passages") or []]
+    assert {"paris", "france"} <= set(read)
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("concurrency", [1, 32])
+def test_a_run_through_a_server_is_the_run_through_the_index(concurrency: int, reasonrag: Reasonrag) -> None:
+    """The same bytes and the same configuration: one may go on where the other stopped."""
+    flags = ("--retriever", "hybrid", "--encoder", "hashing")
+    assert reasonrag(*GENERATE, *OWN, *flags, "--run", "runs/local", "--concurrency", concurrency).status == 0
+    indexes = [flag for each in Path("indexes").iterdir() if each.is_dir() for flag in ("--index", each)]
+    with served(*indexes) as (url, _):
+        asked = ("--questions", "questions.jsonl", "--retriever", url)
+        done = reasonrag(*GENERATE, *asked, "--run", "runs/remote", "--concurrency", concurrency)
+        assert done.status == 0, done.err
+        going_on = reasonrag(*GENERATE, *asked, "--run", "runs/local")
+        assert going_on.status == 0, going_on.err
+    assert rollouts("runs/local") == rollouts("runs/remote")
+    assert identity("runs/local") == identity("runs/remote")
+
+
+@pytest.mark.usefixtures("world")
+def test_a_server_with_a_token_is_searched_by_who_has_it(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the environment on both sides; it is in no file of the run."""
+    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "ix")
+    asked = (*GENERATE, "--questions", "questions.jsonl")
+    with served("--index", "ix", token=TOKEN) as (url, _):
+        refused = reasonrag(*asked, "--retriever", url, "--run", "runs/a")
+        assert refused.status == 2
+        assert "Set REASONRAG_RETRIEVER_TOKEN to the token that the server was started with" in refused.err
+        monkeypatch.setenv("REASONRAG_RETRIEVER_TOKEN", TOKEN)
+        assert reasonrag(*asked, "--retriever", url, "--run", "runs/a").status == 0
+    assert not any(TOKEN.encode() in path.read_bytes() for path in Path("runs").rglob("*") if path.is_file())
+
+
+@pytest.mark.usefixtures("world")
+def test_a_python_call_names_its_retriever_as_the_command_line_does(reasonrag: Reasonrag) -> None:
+    """`retriever` takes a name as well as an object."""
+    made = package.generate(
+        questions="questions.jsonl",
+        corpus="corpus.jsonl",
+        model="offline",
+        retriever="dense",
+        encoder="hashing",
+        run="runs/a",
+        abort_degenerate=0,
+    )
+    assert made.done == 2
+    flags = (*GENERATE, *OWN, "--retriever", "dense", "--encoder", "hashing")
+    assert reasonrag(*flags, "--run", "runs/b").status == 0
+    assert rollouts("runs/a") == rollouts("runs/b")
+
+
+@pytest.mark.usefixtures("world")
+def test_a_reranker_orders_what_was_found(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """A real cross-encoder with random weights: another order, and another configuration."""
+    pytest.importorskip("sentence_transformers", reason="the embed extra is not installed")
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    words = sorted({word.strip(".").lower() for *_, text in PASSAGES for word in text.split()})
+    folder = tmp_path / "tiny-reranker"
+    config = transformers.BertConfig(
+        vocab_size=len(words) + 5,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        num_labels=1,
+        initializer_range=0.5,
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    plain = reasonrag(*GENERATE, *OWN, "--run", "runs/plain")
+    reranked = reasonrag(*GENERATE, *OWN, "--reranker", folder, "--run", "runs/reranked")
+    assert (plain.status, reranked.status) == (0, 0), reranked.err
+    assert identity("runs/reranked").startswith(f"{identity('runs/plain')} > rerank:tiny-reranker")
+    assert rollouts("runs/plain") != rollouts("runs/reranked")
+    missing = reasonrag(*GENERATE, *OWN, "--reranker", "./nowhere", "--run", "runs/c")
+    assert (missing.status, "there is no reranker ./nowhere" in missing.err) == (2, True)
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--retriever", "dnese"), "--retriever dnese: did you mean 'dense'?"),
+        (("--retriever", "dense", "--encoder", "./nowhere"), "there is no encoder ./nowhere: no such folder"),
+        (("--retriever", "dense", "--encoder", "hashing", "--index-type", "ivf-sq"), "needs 1,000 passages"),
+        (("--retriever", "dense", "--index-type", "round"), "--index-type: Input should be 'flat', 'sq8'"),
+        (("--retriever", "bm25", "--encoder", "minilm"), "--encoder is of a dense index; give --retriever dense"),
+        (("--retriever", "http://127.0.0.1:9"), "the retriever http://127.0.0.1:9 cannot be used"),
+        (("--retriever", "ftp://somewhere"), "is no address of a retriever"),
+        (("--retriever", "http://127.0.0.1:9", "--encoder", "x"), "--encoder is of an index here; with --retriever"),
+        (("--index", "a", "--index", "b"), "2 times --index is too often: one bm25 is needed"),
+        (("--top-k", 0), "--top-k: Input should be greater than or equal to 1"),
+        (("--top-k", 1_000_000), "--top-k: Input should be less than or equal to 1000"),
+    ],
+)
+def test_a_retriever_that_cannot_be_is_refused(flags: tuple[object, ...], message: str, reasonrag: Reasonrag) -> None:
+    """Exit status 2, the flag that is wrong and what to give instead; no run is begun."""
+    refused = reasonrag(*GENERATE, *OWN, *flags, "--run", "runs/a")
+    assert refused.status == 2
+    assert message in refused.err
+    assert not Path("runs/a").exists()
+
+
+@pytest.mark.usefixtures("world")
+def test_indexes_that_do_not_belong_together_are_refused(world: Path, reasonrag: Reasonrag) -> None:
+    """Two corpora make no hybrid, an index of another corpus no search of this one."""
+    other = world / "other.jsonl"
+    other.write_bytes((world / "corpus.jsonl").read_bytes().replace(b"Oboe", b"Reed"))
+    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "words")
+    reasonrag("index", "build", "--corpus", other, "--encoder", "hashing", "--out", "vectors")
+    asked = (*GENERATE, "--questions", "questions.jsonl", "--run", "runs/a")
+    mixed = reasonrag(*asked, "--index", "words", "--index", "vectors")
+    assert (mixed.status, "these indexes are not of one corpus" in mixed.err) == (2, True)
+    foreign = reasonrag(*asked, "--corpus", "corpus.jsonl", "--retriever", "dense", "--index", "vectors")
+    assert (foreign.status, f"vectors is the index of {other}" in foreign.err) == (2, True)
+    wrong = reasonrag(*asked, "--retriever", "dense", "--index", "words")
+    assert (wrong.status, "words is a bm25 index, not what --retriever dense needs" in wrong.err) == (2, True)
+    encoder = reasonrag(*asked, "--index", "vectors", "--encoder", "hashing-32")
+    assert (encoder.status, "dimension: 256 there, 32 now" in encoder.err) == (2, True)
+
+
+@pytest.mark.usefixtures("world")
+def test_an_index_alone_says_how_it_is_searched(reasonrag: Reasonrag) -> None:
+    """--index of a dense index needs no --retriever, and no --corpus."""
+    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--encoder", "hashing", "--out", "vectors")
+    done = reasonrag(*GENERATE, "--questions", "questions.jsonl", "--index", "vectors", "--run", "runs/a")
+    assert done.status == 0, done.err
+    assert identity("runs/a").startswith("dense:")
+    hybrid = reasonrag(
+        *GENERATE, "--questions", "questions.jsonl", "--index", "vectors", "--retriever", "hybrid", "--run", "runs/b"
+    )
+    assert hybrid.status == 0, hybrid.err
+    assert identity("runs/b").startswith("rrf:")
+
+
+@pytest.mark.usefixtures("world")
+def test_a_packed_corpus_and_its_index_belong_together(reasonrag: Reasonrag) -> None:
+    """The index is of what was unpacked; the user names what they have."""
+    Path("corpus.jsonl.gz").write_bytes(gzip.compress(Path("corpus.jsonl").read_bytes()))
+    reasonrag("index", "build", "--corpus", "corpus.jsonl.gz", "--encoder", "hashing", "--out", "ix")
+    flags = ("--questions", "questions.jsonl", "--corpus", "corpus.jsonl.gz", "--index", "ix")
+    done = reasonrag(*GENERATE, *flags, "--run", "runs/a")
+    assert done.status == 0, done.err
+    assert identity("runs/a").startswith("dense:")
+
+
+@pytest.mark.usefixtures("world")
+def test_a_run_does_not_encode_a_changed_corpus_again_by_itself(reasonrag: Reasonrag) -> None:
+    """What took hours is given up by the user alone, who is told how."""
+    flags = (*GENERATE, *OWN, "--retriever", "dense", "--encoder", "hashing")
+    assert reasonrag(*flags, "--run", "runs/a").status == 0
+    with Path("corpus.jsonl").open("ab") as file:
+        file.write(b'{"id": "late", "contents": "Late\\nA late passage."}\n')
+    refused = reasonrag(*flags, "--run", "runs/b")
+    assert refused.status == 2
+    assert "is missing or has changed. Put it back; or name it by --corpus if it was moved; or delete" in refused.err
+
+
+@pytest.mark.usefixtures("world")
+def test_places_may_be_given_as_python_has_them(reasonrag: Reasonrag) -> None:
+    """One path, or several."""
+    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "ix")
+    for number, index in enumerate((Path("ix"), "ix", [Path("ix")])):
+        made = package.generate(
+            questions="questions.jsonl", model="offline", index=index, run=f"runs/{number}", abort_degenerate=0
+        )
+        assert made.done == 2
+
+
+# -- index commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("world")
+def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
+    """`info` says what `build` did; `check` that it still is so."""
+    built = reasonrag(
+        "index", "build", "--corpus", "corpus.jsonl", "--encoder", "hashing", "--out", "ix", "--type", "sq8"
+    )
+    assert built.status == 0, built.err
+    assert "wrote ix (6 passages)" in built.out
+    shown = reasonrag("index", "info", "ix").out
+    for word in ("hashing_SQ8.index", "256 dimensions", "sq8 (searched)", "corpus.jsonl"):
+        assert word in shown
+    manifest = json.loads(reasonrag("index", "info", "ix", "--json").out)
+    assert (manifest["kind"], manifest["passages"], manifest["searched"]) == ("dense", 6, "sq8")
+    checked = reasonrag("index", "check", "ix")
+    assert checked.status == 0
+    assert "recall@10 1.000 against exact" in checked.out
+    asked = reasonrag("index", "check", "ix", "--questions", "questions.jsonl")
+    assert "questions │ 2, gold passages known for 0" in " ".join(asked.out.split())
+    assert "an answer in a passage 1.000" in asked.out
+    os.utime("corpus.jsonl", ns=(1, 1))
+    assert reasonrag("index", "check", "ix").status == 0
+    assert reasonrag(*GENERATE, "--questions", "questions.jsonl", "--index", "ix", "--run", "runs/a").status == 0
+    Path("corpus.jsonl").write_bytes(Path("corpus.jsonl").read_bytes().replace(b"Oboe", b"Reed"))
+    faulty = reasonrag("index", "check", "ix", "--json")
+    assert faulty.status == 1
+    assert [each.endswith("corpus.jsonl is not what was indexed") for each in json.loads(faulty.out)["faults"]] == [
+        True
+    ]
+
+
+@pytest.mark.usefixtures("world")
+def test_a_bm25_index_is_described_and_checked_too(reasonrag: Reasonrag) -> None:
+    """With its parameters."""
+    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "ix")
+    assert "k1 1.2, b 0.75" in reasonrag("index", "info", "ix").out
+    assert reasonrag("index", "check", "ix").status == 0
+    Path("ix/offsets.npy").unlink()
+    assert reasonrag("index", "check", "ix").status == 1
+
+
+@pytest.mark.usefixtures("world")
+def test_a_packed_corpus_is_searched_like_a_plain_one(reasonrag: Reasonrag) -> None:
+    """Unpacked below --index-home by whoever needs it first."""
+    Path("corpus.jsonl.gz").write_bytes(gzip.compress(Path("corpus.jsonl").read_bytes()))
+    built = reasonrag("index", "build", "--corpus", "corpus.jsonl.gz")
+    assert built.status == 0, built.err
+    packed = reasonrag(
+        *GENERATE, "--questions", "questions.jsonl", "--corpus", "corpus.jsonl.gz", "--run", "runs/packed"
+    )
+    assert packed.status == 0, packed.err
+    assert "building" not in packed.err
+    assert reasonrag(*GENERATE, *OWN, "--run", "runs/plain").status == 0
+    assert rollouts("runs/packed") == rollouts("runs/plain")
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--kind", "bm25", "--encoder", "hashing"), "--encoder is of a dense index: give --kind dense"),
+        (("--kind", "sparse"), "--kind: Input should be 'bm25' or 'dense'"),
+        (("--type", "round"), "--type: Input should be 'flat', 'sq8', 'sqfp16', 'hnsw', 'ivf-sq' or 'ivf-pq'"),
+        (("--encoder", "hashing", "--type", "ivf-pq"), "an ivf-pq index needs 1,000 passages, there are 6"),
+        (("--encoder", "hashing", "--from-faiss", "nowhere.index"), "nowhere.index does not exist"),
+        (("--encoder", "hashing", "--gpu"), "this faiss sees no GPU"),
+        (("--encoder", "hashing", "--max-length", 1), "--max-length: Input should be greater than or equal to 8"),
+    ],
+)
+def test_a_build_that_cannot_be_is_refused(flags: tuple[object, ...], message: str, reasonrag: Reasonrag) -> None:
+    """With the flag and what to give; nothing of an index is left."""
+    refused = reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "ix", *flags)
+    assert refused.status == 2, refused.out
+    assert message in refused.err
+    assert not Path("ix").exists()
+
+
+def test_commands_without_an_index_say_how_to_get_one(reasonrag: Reasonrag) -> None:
+    """Each of them."""
+    for command in (
+        ("index", "info", "nowhere"),
+        ("index", "check", "nowhere"),
+        ("index", "serve", "--index", "nowhere"),
+    ):
+        refused = reasonrag(*command)
+        assert refused.status == 2
+        assert "reasonrag index build" in refused.err or "--corpus FILE" in refused.err
+    assert "give --index DIR of a built index" in reasonrag("index", "serve").err
+    with pytest.raises(InputError, match="has no manifest"):
+        package.index_info("nowhere")
+
+
+@pytest.mark.usefixtures("world")
+def test_a_served_index_answers_in_search_r1s_protocol_and_ends_when_it_is_told(reasonrag: Reasonrag) -> None:
+    """SIGTERM is answered by status 0, as an orchestrator expects."""
+    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--encoder", "hashing", "--out", "ix")
+    with served("--index", "ix") as (url, server):
+        answer = ask(url, {"queries": ["the river Seine", "a double reed"], "topk": 2, "return_scores": True})
+        ids = [[each["document"]["id"] for each in found] for found in answer["result"]]
+        assert [each[0] for each in ids] == ["paris", "oboe"]
+        with urllib.request.urlopen(f"{url}/health") as response:  # noqa: S310
+            assert json.loads(response.read())["passages"] == len(PASSAGES)
+        begun = time.monotonic()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=30) == 0
+        assert time.monotonic() - begun < 15
+
+
+def test_real_questions_are_searched_by_a_real_encoder(
+    shared_data: Path, minilm: Encoder, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """A corner of HotpotQA, all three ways, with the commands of the README: gold passages are found and read."""
+    assert minilm.spec.dimension == 384
+    questions = [json.loads(line) for line in (shared_data / "hotpotqa" / "train.jsonl").read_text().splitlines()[:8]]
+    gold = {each for question in questions for each in question["metadata"]["gold_ids"]}
+    home = tmp_path / "d" / "hotpotqa"
+    home.mkdir(parents=True)
+    lines = (shared_data / "hotpotqa" / "corpus.jsonl").read_text().splitlines()
+    kept = [line for i, line in enumerate(lines) if i < 150 or json.loads(line)["id"] in gold]
+    (home / "corpus.jsonl").write_text("\n".join(kept))
+    (home / "train.jsonl").write_text("\n".join(json.dumps(each) for each in questions))
+    flags = ("--dataset", "hotpotqa", "--data-dir", "d")
+    for retriever in ("dense", "hybrid"):
+        done = reasonrag(*GENERATE, *flags, "--retriever", retriever, "--run", f"runs/{retriever}")
+        assert done.status == 0, done.err
+    indexes = [flag for each in Path("indexes").iterdir() if each.is_dir() for flag in ("--index", each)]
+    with served(*indexes) as (url, _):
+        done = reasonrag(*GENERATE, *flags, "--retriever", url, "--run", "runs/http")
+        assert done.status == 0, done.err
+    assert rollouts("runs/http") == rollouts("runs/hybrid")
+    for run in ("runs/dense", "runs/hybrid"):
+        trees = [json.loads(line) for line in rollouts(run).splitlines()]
+        read = {each["id"] for tree in trees for node in tree["nodes"] for each in node.get("passages") or []}
+        assert len(read & gold) >= len(gold) // 2

@@ -1,0 +1,838 @@
+"""A retriever on another machine: ours, Search-R1's, and servers that fail in every way; all over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reasonrag.data.corpus import Passage
+from reasonrag.errors import EndpointLost, InputError, RetrievalError
+from reasonrag.retrieval.remote import (
+    ATTEMPTS,
+    LOST_AFTER,
+    MAX_ANSWER_BYTES,
+    MAX_BATCH,
+    MAX_IN_FLIGHT,
+    TOKEN_VARIABLE,
+    RemoteRetriever,
+    open_remote,
+)
+from reasonrag.retrieval.retriever import SEARCHES_KEPT, Retriever
+from reasonrag.retrieval.server import ServeLimits, serving
+
+TOKEN = "k33p-0ut"  # noqa: S105 - of this test
+WORDS = "paris france rome italy tiber seine cats capital europe zebra".split()
+
+
+@asynccontextmanager
+async def remote(url: str, *, token: str | None = None, timeout: float = 5) -> AsyncIterator[RemoteRetriever]:  # noqa: ASYNC109
+    """A retriever that does not wait long before it asks again."""
+    retriever = await open_remote(url, token=token, timeout=timeout, first_wait_s=0.001)
+    try:
+        yield retriever
+    finally:
+        await retriever.close()
+
+
+@asynccontextmanager
+async def ours(retriever: Retriever, *, token: str | None = None, **limits: float) -> AsyncIterator[RemoteRetriever]:
+    """A service of ours over a retriever, and the way to it."""
+    held = ServeLimits.model_validate(limits)
+    async with (
+        serving(retriever, limits=held, token=token, passages=4, drain_s=0) as base_url,
+        remote(base_url, token=token) as found,
+    ):
+        yield found
+
+
+class Shelf:
+    """A retriever that gives what it was given, whatever is asked."""
+
+    def __init__(self, passages: Sequence[Passage] = (), *, identity: str = "shelf") -> None:
+        self.identity = identity
+        self.passages = list(passages)
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:  # noqa: ARG002
+        return self.passages[:top_k]
+
+
+Answers = Callable[[dict[str, Any]], Any]
+
+
+class Foreign:
+    """A server in the shape of Search-R1's, which has no /health. `answers` makes the `result` of a request."""
+
+    def __init__(self, answers: Answers | None = None) -> None:
+        self.answers: Answers = answers or found_by_name
+        self.asked: list[dict[str, Any]] = []
+        """The requests so far, the probe apart."""
+        self.headers: list[dict[str, str]] = []
+        self.in_flight = self.most_in_flight = 0
+        self.url = ""
+        self._arrived = asyncio.Condition()
+        self._opening = True
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        self.headers.append(dict(request.headers))
+        if self._opening and asked["queries"] == ["Who wrote Hamlet?"]:
+            return web.json_response({"result": [[]]})
+        self._opening = False
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.asked.append(asked)
+        async with self._arrived:
+            self._arrived.notify_all()
+        try:
+            answer = self.answers(asked)
+            answer = await answer if isinstance(answer, Awaitable) else answer
+        except ConnectionResetError:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        finally:
+            self.in_flight -= 1
+        return answer if isinstance(answer, web.StreamResponse) else web.json_response({"result": answer})
+
+    async def was_asked(self, times: int) -> None:
+        async with asyncio.timeout(5), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.asked) >= times)
+
+
+@asynccontextmanager
+async def running(server: Foreign) -> AsyncIterator[str]:
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/retrieve", server.handle)
+    async with TestServer(app) as running_server:
+        server.url = str(running_server.make_url("")).rstrip("/")
+        yield server.url
+
+
+@asynccontextmanager
+async def foreign(answers: Answers | None = None, **options: Any) -> AsyncIterator[tuple[Foreign, RemoteRetriever]]:
+    """Such a server, and the way to it."""
+    server = Foreign(answers)
+    async with running(server) as url, remote(url, **options) as retriever:
+        yield server, retriever
+
+
+def document(name: str) -> dict[str, Any]:
+    return {"id": name, "contents": f'"{name}"\nabout {name}'}
+
+
+def found_by_name(asked: dict[str, Any]) -> Any:
+    """For each query the passage of that name, with a score, as Search-R1's servers have it."""
+    return [[{"document": document(query), "score": 0.5}] for query in asked["queries"]]
+
+
+def in_turn(*answers: Any) -> Answers:
+    """These answers in turn, then for ever as Search-R1 does."""
+    left = iter(answers)
+    return lambda asked: next(left, None) or found_by_name(asked)
+
+
+def status(number: int, said: object = "", **headers: str) -> Callable[[], web.Response]:
+    return lambda: web.json_response({"detail": said}, status=number, headers=headers)
+
+
+def made(*makers: Callable[[], web.Response]) -> Answers:
+    """Responses in turn, each made when it is sent; then as Search-R1 does."""
+    left = iter(makers)
+
+    def answer(asked: dict[str, Any]) -> Any:
+        maker = next(left, None)
+        return maker() if maker else found_by_name(asked)
+
+    return answer
+
+
+@contextmanager
+def fails(*words: str) -> Iterator[None]:
+    """What is inside raises a RetrievalError of one readable line with these words."""
+    with pytest.raises(RetrievalError) as error:
+        yield
+    message = str(error.value)
+    assert all(each in message for each in words), message
+    assert "\n" not in message
+    assert len(message) < 800
+
+
+# -- a server of ours --------------------------------------------------------------------------------------------
+
+
+async def test_a_run_over_the_service_finds_what_one_over_the_index_finds(retriever: Retriever) -> None:
+    """The same identity, and for every query the same passages with the same scores in the same order."""
+    async with ours(retriever) as found:
+        assert found.identity == retriever.identity
+        assert (found.foreign, found.warning, found.passages) == (False, None, 4)
+        for query in (f"{first} {second}" for first in WORDS for second in WORDS):
+            assert await found.retrieve(query, 3) == await retriever.retrieve(query, 3)
+
+
+async def test_many_searches_at_once_find_what_each_finds_alone(retriever: Retriever) -> None:
+    """Also for several top_k at the same time."""
+    asked = [(f"{first} {second}", top_k) for first in WORDS for second in WORDS for top_k in (1, 3)]
+    async with ours(retriever) as found:
+        together = await asyncio.gather(*(found.retrieve(*each) for each in asked))
+    assert together == [await retriever.retrieve(*each) for each in asked]
+
+
+TEXTS = st.text(max_size=40) | st.sampled_from(
+    ["\r\n", "\u2028", "\x00", "</reference>", '"', "\\n", "\ufeff", "a\nb\n"]
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    passages=st.lists(
+        st.builds(
+            Passage,
+            id=TEXTS.filter(bool),
+            title=TEXTS,
+            text=TEXTS,
+            score=st.floats(allow_nan=False, allow_infinity=False),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+async def test_a_passage_comes_over_exactly_as_it_is(passages: list[Passage]) -> None:
+    """Id, title, text and score, whatever stands in them: line ends, spaces at the ends, control characters."""
+    async with ours(Shelf(passages)) as found:
+        assert await found.retrieve("anything", 8) == passages
+
+
+async def test_a_service_that_serves_another_index_is_noticed(retriever: Retriever) -> None:
+    """When it was started again: what it finds would be part of a run that says something else."""
+    async with serving(retriever, limits=ServeLimits(), drain_s=0) as base_url:
+        found = await open_remote(base_url, token=None, timeout=5, first_wait_s=0.001)
+        before = await found.retrieve("cats", 1)
+    port = int(base_url.rpartition(":")[2])
+    async with serving(Shelf(identity="bm25:other"), port=port, limits=ServeLimits(), drain_s=0):
+        with fails("now serves another index: bm25:other, not", retriever.identity):
+            await found.retrieve("rome", 1)
+        assert await found.retrieve("cats", 1) == before
+    await found.close()
+
+
+async def test_an_answer_from_behind_the_service_is_noticed(retriever: Retriever) -> None:
+    """A server without an identity at the address of ours is another one, too."""
+    async with serving(retriever, limits=ServeLimits(), drain_s=0) as base_url:
+        found = await open_remote(base_url, token=None, timeout=5)
+    server = web.Application()
+    server.router.add_post("/retrieve", Foreign().handle)
+    async with TestServer(server, port=int(base_url.rpartition(":")[2])):
+        with fails("another index: one that it does not name"):
+            await found.retrieve("Who wrote Hamlet?", 1)
+    await found.close()
+
+
+async def test_a_service_that_is_started_again_is_waited_for(retriever: Retriever) -> None:
+    """A search that finds nobody there is made when there is somebody."""
+    async with serving(retriever, limits=ServeLimits(), drain_s=0) as base_url:
+        found = await open_remote(base_url, token=None, timeout=5, first_wait_s=0.05)
+    searching = asyncio.create_task(found.retrieve("cats", 1))
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(base_url)
+    async with serving(retriever, port=int(base_url.rpartition(":")[2]), limits=ServeLimits(), drain_s=0):
+        assert await searching == await retriever.retrieve("cats", 1)
+    await found.close()
+
+
+async def test_a_service_that_is_full_answers_everybody_in_the_end(retriever: Retriever) -> None:
+    """Two workers ask more at once than it lets in: refused requests come back when it said."""
+    queries = [f"{first} {second}" for first in WORDS[:4] for second in WORDS]
+    async with ours(retriever, max_waiting=4) as one, remote(one.url) as other:
+        found = await asyncio.gather(*(each.retrieve(query, 2) for query in queries for each in (one, other)))
+    assert found == [await retriever.retrieve(query, 2) for query in queries for _ in range(2)]
+
+
+async def test_a_query_that_the_service_refuses_fails_alone(retriever: Retriever) -> None:
+    """Those that travelled with it are answered; the message is the server's, without the query."""
+    async with ours(retriever, max_query_bytes=1000) as found:
+        queries = ["cats", "x" * 10_000, "rome", *WORDS]
+        outcomes = await asyncio.gather(*(found.retrieve(each, 2) for each in queries), return_exceptions=True)
+    failed = outcomes.pop(1)
+    assert outcomes == [await retriever.retrieve(each, 2) for each in queries if len(each) < 100]
+    assert isinstance(failed, RetrievalError)
+    assert "status 400: queries[0] is of 10000 bytes; it must be of 1000 at most" in str(failed)
+    assert "xxx" not in str(failed)
+
+
+# -- a server of others ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("item", "passage"),
+    [
+        ({"document": {"id": "7", "contents": "A\nb\nc"}, "score": 1.5}, Passage("7", "A", "b\nc", 1.5)),
+        ({"document": {"id": 7, "contents": "A\nb"}, "score": 2}, Passage("7", "A", "b", 2.0)),
+        ({"document": {"id": 0, "contents": "A\nb"}, "score": None}, Passage("0", "A", "b", 0.0)),
+        ({"document": {"id": "7", "contents": "A\nb"}}, Passage("7", "A", "b", 0.0)),
+        ({"id": "7", "contents": '"A"\nb'}, Passage("7", '"A"', "b", 0.0)),
+        ({"id": "7", "contents": "A\nb", "score": 0.25}, Passage("7", "A", "b", 0.25)),
+        ({"id": "7", "title": "A", "text": "b\nc"}, Passage("7", "A", "b\nc", 0.0)),
+        ({"id": "7", "title": "A", "text": "b", "contents": '"A"\nb'}, Passage("7", '"A"', "b", 0.0)),
+        ({"id": "7", "contents": "no line end"}, Passage("7", "no line end", "", 0.0)),
+    ],
+)
+async def test_documents_of_other_servers_are_read(item: dict[str, Any], passage: Passage) -> None:
+    """Beside a score or bare, with contents or with title and text: as a corpus of the same lines would be."""
+    async with foreign(lambda _: [[item]]) as (_, found):
+        assert await found.retrieve("anything", 1) == [passage]
+
+
+async def test_other_servers_are_asked_as_search_r1_asks_them() -> None:
+    """The three fields of its protocol, at /retrieve."""
+    async with foreign() as (server, found):
+        await found.retrieve("cats", 5)
+    assert server.asked == [{"queries": ["cats"], "topk": 5, "return_scores": True}]
+
+
+async def test_of_another_server_only_the_address_is_known() -> None:
+    """The identity is that of its address, and the warning says what that means."""
+    async with foreign() as (server, found):
+        assert found.identity == f"http:{server.url}"
+        assert found.foreign
+        assert found.warning is not None
+        assert server.url in found.warning
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/retrieve", "/retrieve/"])
+async def test_an_address_may_end_as_people_write_it(ending: str) -> None:
+    """All of them are one identity."""
+    server = Foreign()
+    async with running(server) as url, remote(url + ending) as found:
+        assert found.identity == f"http:{url}"
+        assert await found.retrieve("cats", 1)
+
+
+async def test_more_passages_than_were_asked_for_are_cut() -> None:
+    """The first ones are the best."""
+    async with foreign(lambda _: [[document(each) for each in "abcd"]]) as (_, found):
+        assert [each.id for each in await found.retrieve("anything", 2)] == ["a", "b"]
+
+
+async def test_a_query_with_half_a_character_is_searched() -> None:
+    """A model may say what UTF-8 cannot: a question mark stands for it."""
+    async with foreign() as (server, found):
+        await found.retrieve("cats \ud83d", 1)
+    assert server.asked[0]["queries"] == ["cats ?"]
+
+
+BAD_ANSWERS: list[tuple[Any, str]] = [
+    ([], "0 lists of passages for 1 queries"),
+    ([[], []], "2 lists of passages for 1 queries"),
+    ({"cats": []}, 'no {"result": [..]}'),
+    (["cats"], "no list"),
+    ([["cats"]], "passage 1 of its answer is no document"),
+    ([[None]], "passage 1 of its answer is no document"),
+    ([[{"document": "cats", "score": 1}]], "passage 1 of its answer is no document"),
+    ([[document("a"), {"contents": "A\nb"}]], "passage 2 of its answer has no id"),
+    ([[{"document": {"id": None, "contents": "A\nb"}}]], "passage 1 of its answer has no id"),
+    ([[{"document": {"id": "", "contents": "A\nb"}}]], "passage 1 of its answer is no passage"),
+    ([[{"document": {"id": True, "contents": "A\nb"}}]], "passage 1 of its answer is no passage"),
+    ([[{"document": {"id": "7"}}]], "passage 1 of its answer is no passage"),
+    ([[{"document": {"id": "7", "contents": 7}}]], "passage 1 of its answer is no passage"),
+    ([[{"document": document("a"), "score": "high"}]], "passage 1 of its answer has a score that is no number"),
+    ([[{"document": document("a"), "score": True}]], "passage 1 of its answer has a score that is no number"),
+]
+
+
+@pytest.mark.parametrize(("result", "words"), BAD_ANSWERS)
+async def test_an_answer_that_is_none_fails_the_search(result: Any, words: str) -> None:
+    """At once: it would be the same again."""
+    async with foreign(lambda _: result) as (server, found):
+        with fails(server.url, words):
+            await found.retrieve("cats", 3)
+        assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"<html>It works!</html>", "no JSON"),
+        (b"[1]", 'no {"result": [..]}'),
+        (b"{}", 'no {"result": [..]}'),
+        (b"[" * 5000, "no JSON"),
+        (b'{"result": [[{"id": "a", "contents": "A", "score": 1e999}]]}', "no JSON"),
+        (b'{"result": [[{"id": "a", "contents": ' + b"[" * 400 + b"]" * 400 + b"}]]}", "cannot be read"),
+    ],
+)
+async def test_a_body_that_is_no_answer_fails_the_search(body: bytes, words: str) -> None:
+    """Whatever a web server may say with status 200."""
+    async with foreign(lambda _: web.Response(body=body)) as (server, found):
+        with fails(server.url, words):
+            await found.retrieve("cats", 3)
+
+
+async def test_one_bad_passage_fails_only_the_search_that_found_it() -> None:
+    """The others of the same request keep what they found."""
+
+    def answers(asked: dict[str, Any]) -> Any:
+        return [[{"contents": "no id"} if query == "bad" else document(query)] for query in asked["queries"]]
+
+    async with foreign(answers) as (server, found):
+        outcomes = await asyncio.gather(
+            *(found.retrieve(each, 1) for each in ("a", "bad", "b")), return_exceptions=True
+        )
+        assert len(server.asked) == 1
+    assert isinstance(outcomes[1], RetrievalError)
+    assert [outcomes[0], outcomes[2]] == [[Passage(each, f'"{each}"', f"about {each}")] for each in "ab"]
+
+
+async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
+    """Memory is bounded whatever a server sends."""
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(2 * MAX_ANSWER_BYTES // 2**20):
+            await response.write(b" " * 2**20)
+        return response
+
+    app = web.Application()
+    app.router.add_post("/retrieve", endless)
+    async with TestServer(app) as server:
+        with pytest.raises(InputError, match=f"longer than {MAX_ANSWER_BYTES} bytes"):
+            await open_remote(str(server.make_url("")), token=None, timeout=10)
+
+
+# -- opening -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:8001",
+        "localhost:8001",
+        "ftp://host:8001",
+        "file:///etc/passwd",
+        "http://",
+        "http://:8001",
+        "http://host:0",
+        "http://host:port",
+        "http://host:99999",
+        "http://[::1:8001",
+        "http://user:s3cret@host:port",
+    ],
+)
+async def test_what_is_no_address_is_bad_input(url: str) -> None:
+    """The message shows what one looks like, and no password."""
+    with pytest.raises(InputError, match=r"it looks like http://127\.0\.0\.1:8001") as error:
+        await open_remote(url, token=None, timeout=5)
+    assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://user:s3cret@host:8001", TOKEN_VARIABLE),
+        ("http://s3cret@host:8001", TOKEN_VARIABLE),
+        ("http://host:8001?token=s3cret", "without"),
+        ("http://host:8001/#s3cret", "without"),
+    ],
+)
+async def test_an_address_holds_nothing_that_is_secret(url: str, words: str) -> None:
+    """It is a part of the run's configuration."""
+    with pytest.raises(InputError, match=words) as error:
+        await open_remote(url, token=None, timeout=5)
+    assert url.startswith("http://host:8001/#") or "s3cret" not in str(error.value)
+
+
+@pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "schlüssel"])
+async def test_a_token_that_no_header_can_hold_is_bad_input(token: str) -> None:
+    """Before anything is sent; it is not repeated."""
+    with pytest.raises(InputError, match=TOKEN_VARIABLE) as error:
+        await open_remote("http://127.0.0.1:1", token=token, timeout=5)
+    assert not token or token not in str(error.value)
+
+
+async def test_an_address_where_nobody_is_is_bad_input_at_once(unused_tcp_port: int) -> None:
+    """Nobody should pay for questions first."""
+    with pytest.raises(InputError, match=rf"127\.0\.0\.1:{unused_tcp_port} cannot be used: .*server runs"):
+        await open_remote(f"http://127.0.0.1:{unused_tcp_port}", token=None, timeout=5)
+
+
+@pytest.mark.parametrize("token", [None, "wrong"])
+async def test_a_service_that_needs_a_token_says_so(token: str | None, retriever: Retriever) -> None:
+    """And where it is taken from."""
+    async with serving(retriever, limits=ServeLimits(), token=TOKEN) as base_url:
+        with pytest.raises(InputError, match=f"status 401.*Set {TOKEN_VARIABLE}"):
+            await open_remote(base_url, token=token, timeout=5)
+
+
+async def test_with_the_token_the_service_is_like_one_without(retriever: Retriever) -> None:
+    """Identity and passages; the token is in nothing that is shown."""
+    async with ours(retriever, token=TOKEN) as found:
+        assert found.identity == retriever.identity
+        assert await found.retrieve("cats", 1) == await retriever.retrieve("cats", 1)
+        assert TOKEN not in repr(found) + repr(vars(found)) + found.identity
+
+
+async def test_a_top_k_that_the_service_does_not_give_is_bad_input(retriever: Retriever) -> None:
+    """Before a run in which every search would fail."""
+    async with serving(retriever, limits=ServeLimits(max_top_k=5)) as base_url:
+        with pytest.raises(InputError, match="topk is 6; it must be from 1 to 5"):
+            await open_remote(base_url, token=None, timeout=5, top_k=6)
+
+
+def answering(make: Callable[[], web.Response]) -> web.Application:
+    """A server that says one thing on every path."""
+
+    async def answer(request: web.Request) -> web.Response:  # noqa: ARG001
+        return make()
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: web.Response(text="<html>It works!</html>"), "no JSON"),
+        (lambda: web.json_response({"status": "ok"}), r'no \{"result": \[..\]\}'),
+        (lambda: web.json_response({"result": [[{"contents": "A\nb"}]]}), "passage 1 of its answer has no id"),
+        (lambda: web.Response(status=404, text="nothing here"), "status 404: nothing here. Check the address"),
+        (lambda: web.Response(status=403), f"status 403.*{TOKEN_VARIABLE}"),
+        (lambda: web.Response(status=503, text="busy"), "status 503: busy. Run the same again"),
+        (lambda: web.Response(status=500), "status 500. Look into"),
+        (lambda: web.Response(status=302, headers={"Location": "http://b/x"}), "moved to http://b/x; give the address"),
+        (lambda: web.json_response({"identity": "x" * 9999, "result": []}), "0 lists"),
+        (lambda: web.json_response({"identity": "a\x1b[2Jb", "result": []}), "0 lists"),
+        (lambda: web.json_response({"identity": "ours"}), r'no \{"result": \[..\]\}'),
+    ],
+)
+async def test_a_server_that_is_no_retriever_is_bad_input(make: Callable[[], web.Response], words: str) -> None:
+    """What it said, and what to look at."""
+    async with TestServer(answering(make)) as server:
+        with pytest.raises(InputError, match=words):
+            await open_remote(str(server.make_url("")), token=None, timeout=5, first_wait_s=0.001)
+
+
+@asynccontextmanager
+async def hanging() -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """The address of a server that never answers, and whether it was asked."""
+    asked = asyncio.Event()
+
+    async def hang(request: web.Request) -> web.Response:  # noqa: ARG001
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    app = web.Application()
+    app.router.add_get("/health", hang)
+    async with TestServer(app, handler_cancellation=True) as server:
+        yield str(server.make_url("")), asked
+
+
+async def test_a_server_that_says_nothing_is_bad_input_in_time() -> None:
+    """After one timeout, not three."""
+    async with hanging() as (url, _):
+        begun = time.monotonic()
+        with pytest.raises(InputError, match=r"no answer within 0.1 s. Allow it more time"):
+            await open_remote(url, token=None, timeout=0.1)
+        assert time.monotonic() - begun < 0.3
+
+
+async def test_who_gives_up_opening_leaves_nothing_open() -> None:
+    """An open session would be warned of."""
+    async with hanging() as (url, asked):
+        opening = asyncio.create_task(open_remote(url, token=None, timeout=5))
+        await asked.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+
+async def test_the_token_does_not_go_where_the_server_points() -> None:
+    """Redirects are not followed."""
+    other = Foreign()
+    async with running(other) as url:
+        app = answering(lambda: web.Response(status=307, headers={"Location": f"{url}/retrieve"}))
+        async with TestServer(app) as server:
+            with pytest.raises(InputError, match="moved to"):
+                await open_remote(str(server.make_url("")), token=TOKEN, timeout=5)
+    assert other.headers == []
+
+
+# -- asking again ------------------------------------------------------------------------------------------------
+
+
+def torn() -> web.Response:
+    """An answer whose bytes are not what its headers say."""
+    return web.Response(body=b"{}", headers={"Content-Encoding": "gzip"})
+
+
+def lost() -> web.Response:
+    """No answer: the server hangs up."""
+    raise ConnectionResetError
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [status(503), status(429), status(502), status(504), status(500), torn, lost],
+    ids=["503", "429", "502", "504", "500", "torn", "lost"],
+)
+async def test_what_passes_is_asked_again(passing: Callable[[], web.Response]) -> None:
+    """Twice in a row; then the passages are there."""
+    async with foreign(made(passing, passing)) as (server, found):
+        assert [each.id for each in await found.retrieve("cats", 1)] == ["cats"]
+        assert len(server.asked) == 3
+
+
+async def test_a_server_is_left_alone_as_long_as_it_asks() -> None:
+    """Retry-After counts, where it is more than we would wait."""
+    async with foreign(made(status(503, **{"Retry-After": "1"}))) as (_, found):
+        begun = time.monotonic()
+        await found.retrieve("cats", 1)
+        assert time.monotonic() - begun >= 1
+
+
+@pytest.mark.parametrize(("number", "kind"), [(503, "busy"), (500, "broken")])
+async def test_what_does_not_pass_is_given_up(number: int, kind: Any) -> None:
+    """The message says after how many attempts, and what the server said."""
+    async with foreign(lambda _: status(number, "no memory")()) as (server, found):
+        with fails(server.url, f"after {ATTEMPTS[kind]} attempts: status {number}: no memory"):
+            await found.retrieve("cats", 1)
+        assert len(server.asked) == ATTEMPTS[kind]
+
+
+async def test_a_server_that_hangs_is_given_up() -> None:
+    """After some timeouts; the next search is free to fare better."""
+
+    async def hang(asked: dict[str, Any]) -> Any:
+        if asked["queries"] == ["cats"]:
+            await asyncio.Event().wait()
+        return found_by_name(asked)
+
+    async with foreign(hang, timeout=0.1) as (server, found):
+        with fails(server.url, f"after {ATTEMPTS['slow']} attempts: no answer within 0.1 s"):
+            await found.retrieve("cats", 1)
+        assert await found.retrieve("dogs", 1)
+
+
+@pytest.mark.parametrize("number", [400, 401, 403, 404, 405, 413, 422, 301])
+async def test_what_would_never_pass_is_asked_once(number: int) -> None:
+    """The server's own words are shown."""
+    async with foreign(lambda _: status(number, "not like this")()) as (server, found):
+        with fails(server.url, f"gave no passages: status {number}: not like this"):
+            await found.retrieve("cats", 1)
+        assert len(server.asked) == 1
+
+
+async def test_a_server_that_is_gone_ends_the_run_in_the_end() -> None:
+    """A search that fails is its question's matter; when all fail, every further question would be begun in vain."""
+    works = True
+
+    def answers(asked: dict[str, Any]) -> Any:
+        return found_by_name(asked) if works else status(404, "gone")()
+
+    async with foreign(answers) as (_, found):
+        for round_ in range(2):
+            works = False
+            for each in range(LOST_AFTER - 1):
+                with pytest.raises(RetrievalError):
+                    await found.retrieve(f"{round_}, {each}", 1)
+            works = round_ == 0
+            if works:  # one answer, and the count begins anew
+                assert await found.retrieve("cats", 1)
+        with pytest.raises(EndpointLost, match=r"5 times in a row: status 404: gone.*then run the same command"):
+            await found.retrieve("dogs", 1)
+
+
+async def test_what_a_server_says_is_shown_on_one_line_and_in_part() -> None:
+    """Without what a terminal would obey, without the token, and not a page of it."""
+    said = f"first\nsecond \x1b[2J {TOKEN} " + "x" * 5000
+    async with foreign(lambda _: status(400, said)(), token=TOKEN) as (_, found):
+        with fails("status 400: first second [2J [secret] xxx") as _:
+            await found.retrieve("cats", 1)
+
+
+async def test_a_query_that_breaks_the_server_fails_alone() -> None:
+    """Status 500 for every request that holds it: the others are answered without it, after
+    a few requests more."""
+
+    def answers(asked: dict[str, Any]) -> Any:
+        return status(500, "oops")() if "bad" in asked["queries"] else found_by_name(asked)
+
+    queries = [*(f"q{each}" for each in range(20)), "bad", *(f"r{each}" for each in range(20))]
+    async with foreign(answers) as (server, found):
+        outcomes = await asyncio.gather(*(found.retrieve(each, 1) for each in queries), return_exceptions=True)
+        assert len(server.asked) < 20
+    for query, outcome in zip(queries, outcomes, strict=True):
+        if query == "bad":
+            assert isinstance(outcome, RetrievalError)
+        else:
+            assert isinstance(outcome, list)
+            assert [each.id for each in outcome] == [query]
+
+
+# -- which searches go together ----------------------------------------------------------------------------------
+
+
+class Gate:
+    """Answers as Search-R1 does, but not before it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+
+    async def __call__(self, asked: dict[str, Any]) -> Any:
+        await self.opened.wait()
+        return found_by_name(asked)
+
+
+async def test_a_lone_search_goes_at_once() -> None:
+    """Nothing waits for company."""
+    gate = Gate()
+    async with foreign(gate) as (server, found):
+        searches = []
+        for each in range(MAX_IN_FLIGHT):
+            searches.append(asyncio.create_task(found.retrieve(f"q{each}", 1)))
+            await server.was_asked(each + 1)
+        gate.opened.set()
+        await asyncio.gather(*searches)
+    assert [each["queries"] for each in server.asked] == [[f"q{each}"] for each in range(MAX_IN_FLIGHT)]
+
+
+async def test_searches_that_wait_go_together() -> None:
+    """Few requests, of MAX_BATCH at most, and no more than MAX_IN_FLIGHT at a time; the oldest first."""
+    gate, count = Gate(), 10 * MAX_BATCH
+    async with foreign(gate) as (server, found):
+        searches = [asyncio.create_task(found.retrieve(f"q{each}", 1)) for each in range(count)]
+        await server.was_asked(MAX_IN_FLIGHT)
+        assert server.in_flight == MAX_IN_FLIGHT
+        gate.opened.set()
+        for each, search in enumerate(searches):
+            assert [passage.id for passage in await search] == [f"q{each}"]
+    sizes = [len(each["queries"]) for each in server.asked]
+    assert sizes == [MAX_BATCH] * 10
+    assert server.most_in_flight == MAX_IN_FLIGHT
+    assert "q0" in server.asked[0]["queries"]
+
+
+async def test_one_request_asks_for_one_top_k() -> None:
+    """Searches for another number of passages go in another request."""
+    async with foreign() as (server, found):
+        await asyncio.gather(*(found.retrieve(f"q{each}", 1 + each % 2) for each in range(6)))
+    asked = sorted((each["topk"], each["queries"]) for each in server.asked)
+    assert asked == [(1, ["q0", "q2", "q4"]), (2, ["q1", "q3", "q5"])]
+
+
+async def test_a_service_is_sent_no_more_at_once_than_it_takes(retriever: Retriever) -> None:
+    """It has told its limit."""
+    async with ours(retriever, max_queries=3) as found:
+        assert await asyncio.gather(*(found.retrieve(each, 1) for each in WORDS)) == [
+            await retriever.retrieve(each, 1) for each in WORDS
+        ]
+        async with aiohttp.ClientSession() as session, session.get(f"{found.url}/metrics") as answer:
+            assert 'path="/retrieve",status="400"' not in await answer.text()
+
+
+async def test_equal_searches_are_one_and_are_kept() -> None:
+    """Siblings of a tree ask the same at the same time, and again later."""
+    async with foreign() as (server, found):
+        at_once = await asyncio.gather(*(found.retrieve("cats", 1) for _ in range(5)))
+        later = await found.retrieve("cats", 1)
+        later.clear()
+        assert await found.retrieve("cats", 1) == at_once[0]
+        assert at_once == [at_once[0]] * 5
+        await found.retrieve("cats", 2)
+    assert [(each["queries"], each["topk"]) for each in server.asked] == [(["cats"], 1), (["cats"], 2)]
+
+
+async def test_only_the_latest_searches_are_kept() -> None:
+    """As many as an index keeps; the one that was used longest ago goes first."""
+    async with foreign() as (server, found):
+        await found.retrieve("first", 1)
+        await found.retrieve("second", 1)
+        await found.retrieve("first", 1)
+        await asyncio.gather(*(found.retrieve(f"q{each}", 1) for each in range(SEARCHES_KEPT - 1)))
+        before = len(server.asked)
+        await found.retrieve("first", 1)
+        assert len(server.asked) == before
+        await found.retrieve("second", 1)
+        assert len(server.asked) == before + 1
+
+
+async def test_a_failed_search_is_not_kept() -> None:
+    """Asked again, it may be answered."""
+    async with foreign(made(status(400))) as (_, found):
+        with fails("status 400"):
+            await found.retrieve("cats", 1)
+        assert await found.retrieve("cats", 1)
+
+
+async def test_who_goes_away_takes_nothing_from_others() -> None:
+    """Neither from those in the same request nor from those who asked the same."""
+    gate = Gate()
+    async with foreign(gate) as (server, found):
+        searches = [asyncio.create_task(found.retrieve(each, 1)) for each in ("a", "b", "a")]
+        await server.was_asked(1)
+        searches[0].cancel()
+        gate.opened.set()
+        outcomes = await asyncio.gather(*searches, return_exceptions=True)
+    assert isinstance(outcomes[0], asyncio.CancelledError)
+    assert [[each.id for each in found] for found in outcomes[1:] if isinstance(found, list)] == [["b"], ["a"]]
+
+
+async def test_what_nobody_waits_for_is_not_sent() -> None:
+    """A search that was called off before its turn; whoever asks it again is answered."""
+    gate = Gate()
+    async with foreign(gate) as (server, found):
+        first = []
+        for each in range(MAX_IN_FLIGHT):
+            first.append(asyncio.create_task(found.retrieve(f"q{each}", 1)))
+            await server.was_asked(each + 1)
+        off = [asyncio.create_task(found.retrieve(each, 1)) for each in ("off", "again")]
+        await asyncio.sleep(0)
+        for each in off:
+            each.cancel()
+        await asyncio.gather(*off, return_exceptions=True)
+        again = asyncio.create_task(found.retrieve("again", 1))
+        gate.opened.set()
+        assert [each.id for each in await again] == ["again"]
+        await asyncio.gather(*first)
+        assert [each["queries"] for each in server.asked[MAX_IN_FLIGHT:]] == [["again"]]
+        assert [each.id for each in await found.retrieve("off", 1)] == ["off"]
+
+
+async def test_whoever_waits_when_it_is_closed_is_told() -> None:
+    """Those in flight and those in line; nobody waits for ever."""
+    async with foreign(Gate()) as (server, found):
+        searches = [
+            asyncio.create_task(found.retrieve(f"q{each}", 1)) for each in range((MAX_IN_FLIGHT + 1) * MAX_BATCH)
+        ]
+        await server.was_asked(MAX_IN_FLIGHT)
+        await found.close()
+        outcomes = await asyncio.gather(*searches, return_exceptions=True)
+        assert {str(each) for each in outcomes} == {
+            f"the retriever {server.url} was closed before it answered. Open it again"
+        }
+
+
+def test_it_may_be_used_from_one_event_loop_after_another() -> None:
+    """Calls from Python may each run a loop of their own."""
+
+    async def in_one(kept: list[RemoteRetriever]) -> None:
+        async with ours(Shelf([Passage("a", "A", "b")])) as found:
+            kept.append(found)
+            assert await found.retrieve("cats", 1)
+
+    kept: list[RemoteRetriever] = []
+    for _ in range(2):
+        asyncio.run(in_one(kept))
+    assert asyncio.run(kept[0].retrieve("cats", 1)) == [Passage("a", "A", "b")]

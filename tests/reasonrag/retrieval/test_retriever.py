@@ -1,0 +1,366 @@
+"""BM25 on disk: what is found, in which order, and when an index is used, refused or built again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reasonrag.data.questions import open_questions
+from reasonrag.errors import InputError, RetrievalError
+from reasonrag.retrieval.dense.manifest import MANIFEST, read_manifest
+from reasonrag.retrieval.from_settings import open_index, open_or_build
+from reasonrag.retrieval.lexical.bm25 import build_bm25
+from reasonrag.retrieval.retriever import IndexRetriever
+
+ANIMALS = (
+    ("cats", "Cats", "Cats are small animals. Cats sleep."),
+    ("dogs", "Dogs", "Dogs are animals that bark."),
+    ("cats_and_dogs", "Cats and dogs", "An idiom about rain."),
+    ("rivers", "Rivers", "The running of water to the sea."),
+    ("empty_text", "Fish", ""),
+)
+
+
+def write_corpus(path: Path, rows: tuple[tuple[str, str, str], ...] = ANIMALS) -> Path:
+    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in rows]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+def silent(message: str) -> None:
+    raise AssertionError(f"nothing should have been said, but was: {message}")
+
+
+def found(retriever: IndexRetriever, query: str, top_k: int = 10) -> list[str]:
+    return [passage.id for passage in retriever.search(query, top_k)]
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> IndexRetriever:
+    """An index of five passages."""
+    home = tmp_path_factory.mktemp("animals")
+    build_bm25(write_corpus(home / "corpus.jsonl"), home / "index")
+    return open_index(home / "index")
+
+
+# -- searching -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("cats", ["cats", "cats_and_dogs"]),
+        ("CAT", ["cats", "cats_and_dogs"]),
+        ("dog", ["cats_and_dogs", "dogs"]),
+        ("fish", ["empty_text"]),
+        ("run", ["rivers"]),
+        ("sleeping animals", ["cats", "dogs"]),
+        ("zebra", []),
+        ("zebra fish", ["empty_text"]),
+        ("?!", []),
+        ("of the and", []),
+        ("東京", []),
+    ],
+)
+def test_a_query_finds_the_passages_that_share_a_word_with_it(
+    query: str, ids: list[str], animals: IndexRetriever
+) -> None:
+    """Words are compared by their stem, in titles and texts; stop words count for nothing."""
+    assert set(found(animals, query)) == set(ids)
+
+
+@pytest.mark.parametrize(
+    ("query", "top_k", "message"),
+    [
+        ("", 3, "the query is empty"),
+        (" \t\n", 3, "the query is empty"),
+        ("x" * 100_000, 3, "the query has 100,000 bytes; a query has 32,768 at most"),
+        ("fish", 0, "0 passages were asked for; a search gives 1 to 1,000"),
+        ("fish", 1_000_000, "1,000,000 passages were asked for"),
+    ],
+)
+async def test_what_is_no_query_is_an_error_of_that_search(
+    query: str, top_k: int, message: str, animals: IndexRetriever
+) -> None:
+    """With and without an event loop; nothing is searched and nothing cut to fit."""
+    with pytest.raises(RetrievalError, match=message):
+        animals.search(query, top_k)
+    with pytest.raises(RetrievalError, match=message):
+        await animals.retrieve(query, top_k)
+
+
+def test_the_best_passage_comes_first(animals: IndexRetriever) -> None:
+    """A passage with more of the query, more often, stands before others; scores fall and are positive."""
+    passages = animals.search("small cats sleep", 10)
+    assert [passage.id for passage in passages] == ["cats", "cats_and_dogs"]
+    scores = [passage.score for passage in passages]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[-1] > 0
+
+
+def test_a_found_passage_is_the_one_in_the_corpus(animals: IndexRetriever) -> None:
+    """Title and text are those of the file; only the score is the search's."""
+    [passage] = animals.search("rivers", 1)
+    assert (passage.id, passage.title, passage.text) == ("rivers", "Rivers", "The running of water to the sea.")
+
+
+@pytest.mark.parametrize(("top_k", "ids"), [(1, ["p0"]), (2, ["p0", "p1"]), (4, ["p0", "p1", "p2", "p3"])])
+def test_equal_scores_stand_in_corpus_order(top_k: int, ids: list[str], tmp_path: Path) -> None:
+    """Where BM25 cannot tell, the file's order decides, also at the cut."""
+    rows = tuple((f"p{i}", "Same", "the same words") for i in range(9))
+    retriever = open_or_build(tmp_path / "i", write_corpus(tmp_path / "c.jsonl", rows), say=lambda _: None)
+    assert found(retriever, "same words", top_k) == ids
+
+
+def test_a_better_passage_behind_equal_ones_still_comes_first(tmp_path: Path) -> None:
+    """Order in the file matters only between equal scores."""
+    rows = (*((f"p{i}", "Tea", "tea in a cup") for i in range(5)), ("best", "Tea", "tea tea tea tea"))
+    retriever = open_or_build(tmp_path / "i", write_corpus(tmp_path / "c.jsonl", rows), say=lambda _: None)
+    assert found(retriever, "tea", 3) == ["best", "p0", "p1"]
+
+
+WORDS = "cat dog fish river sea rain idiom bark zebra the of".split()
+
+
+@settings(deadline=None)
+@given(words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), top_k=st.integers(1, 8))
+def test_fewer_results_are_the_head_of_more(words: list[str], top_k: int, animals: IndexRetriever) -> None:
+    """At most top_k are found, and asking for more never changes the first ones."""
+    query = " ".join(words)
+    assert found(animals, query, top_k) == found(animals, query, len(ANIMALS))[:top_k]
+
+
+async def test_waiting_for_results_changes_nothing_about_them(animals: IndexRetriever) -> None:
+    """Many searches at once, as the agents do, find what each finds alone."""
+    queries = [f"{first} {second}" for first in WORDS for second in WORDS]
+    together = await asyncio.gather(*(animals.retrieve(query, 3) for query in queries))
+    assert together == [animals.search(query, 3) for query in queries]
+
+
+# -- index directories -----------------------------------------------------------------------------------------
+
+
+def test_an_index_finds_the_same_when_it_is_opened_again(tmp_path: Path) -> None:
+    """What is searched after a build and what is read from disk later are one index."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    built = open_or_build(index, corpus, say=lambda _: None)
+    opened = open_index(index)
+    assert opened.identity == built.identity
+    for query in WORDS:
+        assert opened.search(query, 5) == built.search(query, 5)
+
+
+def test_an_index_that_is_current_is_used_as_it_is(tmp_path: Path) -> None:
+    """A second run builds nothing, says nothing and touches no file."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    messages: list[str] = []
+    open_or_build(index, corpus, say=messages.append)
+    before = {path.name: path.stat().st_mtime_ns for path in index.iterdir()}
+    open_or_build(index, corpus, say=silent)
+    assert messages == [f"no index of {corpus} yet; building {index}"]
+    assert {path.name: path.stat().st_mtime_ns for path in index.iterdir()} == before
+
+
+def append_a_passage(corpus: Path) -> None:
+    with corpus.open("ab") as file:
+        file.write(b'{"id": "zebras", "contents": "Zebras\\nStriped animals."}\n')
+
+
+def change_a_letter(corpus: Path) -> None:
+    modified = corpus.stat().st_mtime_ns
+    corpus.write_bytes(corpus.read_bytes().replace(b"Rivers", b"Zebras"))
+    os.utime(corpus, ns=(modified + 1, modified + 1))  # the same size, a little later
+
+
+@pytest.mark.parametrize("change", [append_a_passage, change_a_letter])
+def test_an_index_is_built_again_when_its_corpus_has_changed(change: Callable[[Path], None], tmp_path: Path) -> None:
+    """The user is told, and searches see the new text; the run's configuration shows another corpus."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    before = open_or_build(index, corpus, say=lambda _: None)
+    assert found(before, "zebra") == []
+    change(corpus)
+    messages: list[str] = []
+    after = open_or_build(index, corpus, say=messages.append)
+    assert messages == [f"{corpus} is not what {index} was built from; building the index again"]
+    assert len(found(after, "zebra")) == 1
+    assert after.identity != before.identity
+
+
+def test_an_index_is_built_again_for_another_corpus(tmp_path: Path) -> None:
+    """One directory holds one corpus' index."""
+    index = tmp_path / "index"
+    open_or_build(index, write_corpus(tmp_path / "one.jsonl"), say=lambda _: None)
+    other = write_corpus(tmp_path / "two.jsonl", (("z", "Zebras", "Striped animals."),))
+    messages: list[str] = []
+    assert found(open_or_build(index, other, say=messages.append), "zebra") == ["z"]
+    assert len(messages) == 1
+
+
+def test_the_same_corpus_elsewhere_has_the_same_identity(tmp_path: Path) -> None:
+    """What can be found depends on the text, not on where it lies."""
+    one = open_or_build(tmp_path / "i", write_corpus(tmp_path / "a" / "corpus.jsonl"), say=lambda _: None)
+    two = open_or_build(tmp_path / "j", write_corpus(tmp_path / "b" / "corpus.jsonl"), say=lambda _: None)
+    assert one.identity == two.identity
+
+
+def test_an_index_without_a_manifest_is_unfinished_and_refused(tmp_path: Path) -> None:
+    """The manifest is written last; the message is the command that builds the index."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    build_bm25(corpus, index)
+    (index / MANIFEST).unlink()
+    command = f"Run: reasonrag index build --corpus FILE --out {index}"
+    with pytest.raises(
+        InputError, match=f"has no manifest.json: its build did not finish, or it is no index. {command}"
+    ):
+        open_index(index)
+    messages: list[str] = []
+    assert found(open_or_build(index, corpus, say=messages.append), "fish") == ["empty_text"]
+    assert messages == [f"no index of {corpus} yet; building {index}"]
+
+
+def test_a_build_replaces_only_what_is_an_index(tmp_path: Path) -> None:
+    """A user's own files are never deleted; the old index stays, and nothing half-built is left beside it."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    manifest = build_bm25(corpus, index)
+    (index / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds files that are no index \(notes\.txt\); choose another place"):
+        build_bm25(corpus, index)
+    assert read_manifest(index) == manifest
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.jsonl", "index", ".index.lock"}
+
+
+def test_an_index_that_is_open_survives_being_built_again(tmp_path: Path) -> None:
+    """Its files are mapped into memory; a build must never write to them."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    retriever = open_or_build(index, corpus, say=lambda _: None)
+    before = found(retriever, "fish")
+    build_bm25(write_corpus(tmp_path / "other.jsonl", (("q", "Fish", "A fish."),)), index)
+    assert found(retriever, "fish") == before
+    assert found(open_index(index), "fish") == ["q"]
+
+
+def test_two_runs_that_need_the_same_index_build_it_once(tmp_path: Path) -> None:
+    """The second waits for the first, then finds it built."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    said: list[str] = []
+    with ThreadPoolExecutor(4) as pool:
+        retrievers = list(pool.map(lambda _: open_or_build(index, corpus, say=said.append), range(4)))
+    assert said.count(f"no index of {corpus} yet; building {index}") == 1
+    assert set(said[1:]) <= {f"waiting for another process that builds {index}"}
+    assert {tuple(found(each, "fish")) for each in retrievers} == {("empty_text",)}
+
+
+def test_a_corpus_that_was_changed_during_a_search_is_an_error_of_that_search(tmp_path: Path) -> None:
+    """What is read by offset is no longer a passage: a RetrievalError, the question's, not the run's."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    retriever = open_or_build(tmp_path / "index", corpus, say=lambda _: None)
+    size = corpus.stat().st_size
+    with corpus.open("r+b") as file:
+        file.write(b"x" * size)
+    with pytest.raises(RetrievalError, match="The corpus was changed while it was searched"):
+        retriever.search("fish", 3)
+
+
+def test_a_bad_corpus_leaves_the_old_index_alone(tmp_path: Path) -> None:
+    """A corpus is checked whole before anything of an index is touched."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    manifest = build_bm25(corpus, index)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(corpus.read_bytes() + b"torn")
+    with pytest.raises(InputError, match=r"bad\.jsonl, line 6 is not JSON"):
+        build_bm25(bad, index)
+    assert read_manifest(index) == manifest
+
+
+def test_a_manifest_says_what_the_index_was_built_from(tmp_path: Path) -> None:
+    """Numbers that decide what is found are in it, for people and for the check whether it is current."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    manifest = build_bm25(corpus, tmp_path / "index")
+    assert read_manifest(tmp_path / "index") == manifest
+    assert (manifest.kind, manifest.corpus, manifest.passages) == ("bm25", str(corpus.resolve()), 5)
+    assert (manifest.k1, manifest.b, manifest.stemmer) == (1.2, 0.75, "snowball-english")
+    assert manifest.corpus_bytes == corpus.stat().st_size
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kind": "bm25"}', b'{"kind": "dense"}'])
+def test_a_manifest_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
+    """It is never taken for an unfinished build, and never built over."""
+    (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read as an index manifest"):
+        open_index(tmp_path)
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read as an index manifest"):
+        open_or_build(tmp_path, write_corpus(tmp_path / "corpus.jsonl"), say=silent)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, append_a_passage, change_a_letter])
+def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable[[Path], None], tmp_path: Path) -> None:
+    """Passages are read from the corpus by offset, so a changed one would give other text."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    build_bm25(corpus, index)
+    change(corpus)
+    with pytest.raises(InputError, match=r"is missing or has changed. Run: reasonrag index build"):
+        open_index(index)
+
+
+@pytest.mark.parametrize("file", ["offsets.npy", "vocab.index.json", "data.csc.index.npy"])
+@pytest.mark.parametrize("cut", [None, 0, 20])
+def test_an_index_with_a_file_missing_or_cut_off_is_refused(file: str, cut: int | None, tmp_path: Path) -> None:
+    """A manifest alone is no index: the message is the command that builds it again."""
+    corpus, place = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    build_bm25(corpus, place)
+    if cut is None:
+        (place / file).unlink()
+    else:
+        (place / file).write_bytes((place / file).read_bytes()[:cut])
+    with pytest.raises(
+        InputError, match=rf"not all of its files .*reasonrag index build --kind bm25 --corpus {corpus}"
+    ):
+        open_index(place)
+
+
+def test_a_corpus_without_a_word_to_search_for_is_refused(tmp_path: Path) -> None:
+    """Stop words alone make no index."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", (("p0", "The", "of and the"),))
+    with pytest.raises(InputError, match=r"corpus\.jsonl holds no word that could be searched for"):
+        build_bm25(corpus, tmp_path / "index")
+
+
+def test_a_corpus_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """Nothing is created for it."""
+    with pytest.raises(InputError, match=r"there is no corpus .*nowhere\.jsonl"):
+        build_bm25(tmp_path / "nowhere.jsonl", tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_index_that_cannot_be_written_says_where_else(tmp_path: Path) -> None:
+    """A path below a regular file can never be a directory."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    with pytest.raises(InputError, match=r"cannot write .*Choose another place for it"):
+        build_bm25(corpus, corpus / "index")
+
+
+# -- real data -------------------------------------------------------------------------------------------------
+
+
+def test_gold_passages_of_hotpotqa_are_found_as_often_as_measured(shared_data: Path, tmp_path: Path) -> None:
+    """Recall of gold passages with the question as the query, dev: .641 in the first three, .733 in five."""
+    home = shared_data / "hotpotqa"
+    retriever = open_or_build(tmp_path / "index", home / "corpus.jsonl", say=lambda _: None)
+    questions = list(open_questions(home / "dev.jsonl", dataset="hotpotqa", split="dev").read())
+    recall = {3: 0.0, 5: 0.0}
+    for question in questions:
+        gold = set(question.metadata["gold_ids"])
+        ids = found(retriever, question.question, 5)
+        for top_k in recall:
+            recall[top_k] += len(gold & set(ids[:top_k])) / len(gold) / len(questions)
+    assert len(questions) == 386
+    assert {top_k: round(value, 3) for top_k, value in recall.items()} == {3: 0.641, 5: 0.733}

@@ -1,0 +1,671 @@
+"""A retriever behind HTTP: what is answered, what is refused in which words, and how the service ends."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reasonrag.data.corpus import Passage, parse_passage
+from reasonrag.errors import InputError, RetrievalError
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.server import RETRY_AFTER_S, ServeLimits, make_app, serve_forever, serving
+
+TOKEN = "k33p-0ut"  # noqa: S105 - of this test
+QUERIES = ["Which country is Paris the capital of?", "What lies on the Tiber?", "cats", "zebra"]
+
+
+class Held:
+    """A retriever that finds nothing before it may: whatever is asked, one passage that repeats it."""
+
+    identity = "held"
+
+    def __init__(self, *, may_find: bool = False) -> None:
+        self.may_find = asyncio.Event()
+        if may_find:
+            self.may_find.set()
+        self.asked: list[str] = []
+        self.left = asyncio.Semaphore(0)
+        """Released once for each search that was called off."""
+        self._called = asyncio.Condition()
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        self.asked.append(query)
+        async with self._called:
+            self._called.notify_all()
+        try:
+            await self.may_find.wait()
+        except asyncio.CancelledError:
+            self.left.release()
+            raise
+        return [Passage(id=query, title="Echo", text=query, score=1.0)][:top_k]
+
+    async def was_asked(self, times: int) -> None:
+        async with asyncio.timeout(5), self._called:
+            await self._called.wait_for(lambda: len(self.asked) >= times)
+
+
+class Failing:
+    """A retriever whose corpus is gone."""
+
+    identity = "failing"
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:  # noqa: ARG002
+        raise RetrievalError("wiki.jsonl, passage 7 is not JSON. The corpus was changed while it was searched")
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        assert list(self.json) == ["error"]
+        return str(self.json["error"])
+
+
+@dataclass(frozen=True)
+class Client:
+    """Requests to one service, nothing retried."""
+
+    base_url: str
+    session: aiohttp.ClientSession
+
+    async def retrieve(self, queries: object, **parameters: object) -> Answer:
+        return await self.post(orjson.dumps({"queries": queries, **parameters}))
+
+    async def post(self, body: object, **headers: str) -> Answer:
+        return await self.send("POST", "/retrieve", body, **headers)
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        return await self.send("GET", path, None, **headers)
+
+    async def send(self, method: str, path: str, body: object, **headers: str) -> Answer:
+        url = self.base_url + path
+        async with self.session.request(method, url, data=body, headers=headers) as response:
+            return Answer(response.status, dict(response.headers), await response.read())
+
+
+@asynccontextmanager
+async def client_of(base_url: str) -> AsyncIterator[Client]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
+        yield Client(base_url, session)
+
+
+@asynccontextmanager
+async def served(retriever: Retriever, *, token: str | None = None, **limits: float) -> AsyncIterator[Client]:
+    """A running service and a client of it. Its end waits for nobody."""
+    held = ServeLimits.model_validate(limits)
+    async with (
+        serving(retriever, limits=held, token=token, passages=4, drain_s=0) as base_url,
+        client_of(base_url) as client,
+    ):
+        yield client
+
+
+async def until(true: Any) -> None:
+    """Wait for what another process is about to do."""
+    async with asyncio.timeout(10):
+        while not await true():  # noqa: ASYNC110 - another process does it
+            await asyncio.sleep(0.01)
+
+
+# -- the protocol ------------------------------------------------------------------------------------------------
+
+
+async def test_with_scores_each_document_stands_beside_its_score(retriever: Retriever) -> None:
+    """One list for each query in order, best first, with the passages that the index finds by itself."""
+    async with served(retriever) as client:
+        answer = (await client.retrieve(QUERIES, topk=2, return_scores=True)).json
+    expected = [
+        [
+            {
+                "document": {"id": each.id, "title": each.title, "contents": f"{each.title}\n{each.text}"},
+                "score": each.score,
+            }
+            for each in await retriever.retrieve(query, 2)
+        ]
+        for query in QUERIES
+    ]
+    assert answer["result"] == expected
+    assert [len(each) for each in expected] == [2, 2, 1, 0]
+
+
+@pytest.mark.parametrize("parameters", [{}, {"return_scores": False}])
+async def test_without_scores_the_documents_stand_alone(parameters: dict[str, object], retriever: Retriever) -> None:
+    """As in Search-R1, scores are only for who asks for them."""
+    async with served(retriever) as client:
+        [[document]] = (await client.retrieve(["cats"], topk=2, **parameters)).json["result"]
+    assert document == {"id": "cats", "title": "Cats", "contents": "Cats\nCats are animals."}
+
+
+async def test_the_client_of_search_r1_reads_its_references(retriever: Retriever) -> None:
+    """What its trainer posts and how it takes titles and texts out of the answer."""
+    async with served(retriever) as client:
+        payload = {"queries": ["capital of Italy", "cats"], "topk": 1, "return_scores": True}
+        async with client.session.post(f"{client.base_url}/retrieve", json=payload) as response:
+            results = (await response.json())["result"]
+    contents = [found[0]["document"]["contents"] for found in results]
+    assert [each.split("\n")[0] for each in contents] == ["Rome", "Cats"]
+    assert "\n".join(contents[1].split("\n")[1:]) == "Cats are animals."
+
+
+async def test_where_no_sample_searches_the_trainer_of_search_r1_goes_on(retriever: Retriever) -> None:
+    """It asks for no queries then, and reads `result`; an empty query, where a search tag is empty, must be allowed."""
+    async with served(retriever, allow_empty=True) as client:
+        assert (await client.retrieve([], topk=3, return_scores=True)).json["result"] == []
+        found = (await client.retrieve(["", "cats", " \n"], topk=3, return_scores=True)).json["result"]
+    assert [len(each) for each in found] == [0, 1, 0]
+
+
+async def test_a_whole_step_of_search_r1s_grpo_fits_into_a_request() -> None:
+    """512 questions times 5 samples, as in its scripts, under the limits as they come."""
+    queries = [f"What is the answer to question number {each}, and where is it written?" for each in range(2560)]
+    async with served(Held(may_find=True)) as client:
+        found = (await client.retrieve(queries, topk=3, return_scores=True)).json["result"]
+    assert [each[0]["document"]["id"] for each in found] == queries
+
+
+async def test_a_document_reads_as_a_line_of_the_corpus(retriever: Retriever) -> None:
+    """Id and contents are FlashRAG's format: what finds a passage here could index it there."""
+    async with served(retriever) as client:
+        [documents] = (await client.retrieve(["capital"], topk=3)).json["result"]
+    read = [parse_passage(orjson.dumps(each), where="here") for each in documents]
+    found = await retriever.retrieve("capital", 3)
+    assert [(each.id, each.title, each.text) for each in read] == [(each.id, each.title, each.text) for each in found]
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("parameters", [{}, {"topk": None}])
+async def test_without_topk_as_many_are_found_as_the_service_likes(
+    parameters: dict[str, object], retriever: Retriever
+) -> None:
+    """Null is as good as nothing."""
+    async with served(retriever, default_top_k=1) as client:
+        [found] = (await client.retrieve(["Paris, the capital of France"], **parameters)).json["result"]
+    assert [each["id"] for each in found] == ["paris"]
+
+
+async def test_equal_queries_of_a_request_are_searched_once() -> None:
+    """Samples of one question often ask the same; each still gets its list."""
+    held = Held(may_find=True)
+    async with served(held) as client:
+        found = (await client.retrieve(["a", "b", "a", "a"])).json["result"]
+    assert held.asked == ["a", "b"]
+    assert [each["id"] for [each] in found] == ["a", "b", "a", "a"]
+
+
+async def test_queries_of_a_request_are_searched_together() -> None:
+    """None waits for another, so that a retriever can take them in one batch."""
+    held = Held()
+    async with served(held) as client:
+        asking = asyncio.create_task(client.retrieve(["a", "b", "c"]))
+        await held.was_asked(3)
+        held.may_find.set()
+        assert (await asking).status == 200
+
+
+async def test_an_answer_names_the_index(retriever: Retriever) -> None:
+    """So that a client notices when another one is served."""
+    async with served(retriever) as client:
+        assert (await client.retrieve(["cats"])).json["identity"] == retriever.identity
+
+
+async def test_a_service_listens_on_loopback_only() -> None:
+    """Unless it is told otherwise."""
+    async with serving(Held(), limits=ServeLimits()) as base_url:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", base_url)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------
+
+LIMITS = ServeLimits()
+BAD_BODIES: list[tuple[object, str]] = [
+    (b"", "not JSON"),
+    (b"queries=cats", "not JSON"),
+    (b"\xff\xfe", "not JSON"),
+    (b'{"queries": ["cats"]', "not JSON"),
+    (b'{"queries": ["\\ud800"]}', "not JSON"),
+    (b"[" * 5000, "not JSON"),
+    ([], "the body is a list"),
+    ("cats", "the body is a string"),
+    (None, "the body is null"),
+    ({}, '"queries" is missing'),
+    ({"query": "cats"}, '"queries" is missing'),
+    ({"queries": "cats"}, "queries is a string"),
+    ({"queries": None}, "queries is null"),
+    ({"queries": {"0": "cats"}}, "queries is an object"),
+    ({"queries": ["a", "b", "c", 7]}, "queries[3] is a number"),
+    ({"queries": ["a", None]}, "queries[1] is null"),
+    ({"queries": [["cats"]]}, "queries[0] is a list"),
+    ({"queries": ["a", "x" * 100_000]}, "queries[1] is of 100000 bytes; it must be of 32768 at most"),
+    ({"queries": ["東" * 15_000]}, "queries[0] is of 45000 bytes"),
+    ({"queries": ["a"] * (LIMITS.max_queries + 1)}, "queries holds 4097; it must be 4096 at most"),
+    ({"queries": ["a"] * 1000, "topk": 100}, "may find 100000 passages; it must be 50000 at most"),
+    ({"queries": ["a"], "topk": 0}, "topk is 0; it must be from 1 to 100"),
+    ({"queries": ["a"], "topk": -1}, "topk is -1"),
+    ({"queries": ["a"], "topk": 10**6}, "topk is 1000000; it must be from 1 to 100"),
+    ({"queries": ["a"], "topk": "3"}, "topk is a string; it must be a whole number"),
+    ({"queries": ["a"], "topk": 2.5}, "topk is a number; it must be a whole number"),
+    ({"queries": ["a"], "topk": True}, "topk is true or false; it must be a whole number"),
+    ({"queries": ["a"], "return_scores": "yes"}, "return_scores is a string; it must be true or false"),
+    ({"queries": ["a"], "return_scores": 1}, "return_scores is a number"),
+    ({"queries": ["a"], "return_scores": None}, "return_scores is null"),
+]
+
+
+@pytest.mark.parametrize(("body", "words"), BAD_BODIES)
+async def test_bad_input_is_answered_with_what_is_wrong(body: object, words: str, retriever: Retriever) -> None:
+    """Status 400, the field that is wrong, and what a request looks like; never a part of the query."""
+    async with served(retriever) as client:
+        answer = await client.post(body if isinstance(body, bytes) else orjson.dumps(body))
+    assert answer.status == 400
+    assert words in answer.error
+    assert '"topk": 3' in answer.error
+    assert len(answer.error) < 300
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+REQUESTS = JSON | st.fixed_dictionaries({}, optional={"queries": JSON, "topk": JSON, "return_scores": JSON})
+
+
+@settings(deadline=None, max_examples=40)
+@given(bodies=st.lists(REQUESTS | st.binary(), min_size=1, max_size=8))
+async def test_no_body_brings_the_service_down(bodies: list[object], retriever: Retriever) -> None:
+    """Whatever comes in, out comes a result or an error in JSON."""
+    async with served(retriever) as client:
+        for body in bodies:
+            answer = await client.post(body if isinstance(body, bytes) else orjson.dumps(body))
+            assert answer.status in (200, 400)
+            assert ("result" in answer.json) == (answer.status == 200)
+            assert answer.status == 200 or answer.error
+
+
+async def test_unknown_fields_do_not_matter(retriever: Retriever) -> None:
+    """Clients of other servers may send more."""
+    async with served(retriever) as client:
+        assert (await client.retrieve(["cats"], topk=1, return_scores=True, rerank=True)).status == 200
+
+
+async def test_an_unknown_path_is_told_which_there_are(retriever: Retriever) -> None:
+    """Status 404, and the three paths."""
+    async with served(retriever) as client:
+        answer = await client.get("/search")
+    assert answer.status == 404
+    for path in ("POST /retrieve", "GET /health", "GET /metrics"):
+        assert path in answer.error
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/retrieve", "POST"), ("PUT", "/retrieve", "POST"), ("POST", "/health", "GET, HEAD")],
+)
+async def test_a_wrong_method_is_told_the_right_one(method: str, path: str, allowed: str, retriever: Retriever) -> None:
+    """Status 405, in words and in the header."""
+    async with served(retriever) as client:
+        answer = await client.send(method, path, b"{}")
+    assert (answer.status, answer.headers["Allow"]) == (405, allowed)
+    assert method in answer.error
+    assert allowed in answer.error
+
+
+async def in_chunks(body: bytes) -> AsyncIterator[bytes]:
+    """A body whose length nobody is told beforehand."""
+    for start in range(0, len(body), 10_000):
+        yield body[start : start + 10_000]
+
+
+@pytest.mark.parametrize("in_advance", [True, False])
+async def test_a_body_that_is_too_large_is_not_taken(in_advance: bool, retriever: Retriever) -> None:
+    """Status 413, whether its length is told in advance or not; one byte less is taken."""
+    body = orjson.dumps({"queries": ["cats"]}) + b" " * 100_000
+    for limit, status in ((len(body), 200), (len(body) - 1, 413)):
+        async with served(retriever, max_body_bytes=limit) as client:
+            answer = await client.post(body if in_advance else in_chunks(body))
+        assert answer.status == status
+    assert f"larger than {len(body) - 1} bytes; send fewer queries" in answer.error
+
+
+async def test_a_failed_search_is_told_without_a_traceback() -> None:
+    """Status 500 and the words of the RetrievalError; the service goes on."""
+    async with served(Failing()) as client:
+        for _ in range(2):
+            answer = await client.retrieve(["cats", "dogs"])
+            assert answer.status == 500
+            assert answer.error.startswith("the search failed: wiki.jsonl, passage 7")
+            assert "Traceback" not in answer.error
+
+
+# -- the token ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/retrieve", "/metrics", "/elsewhere"])
+@pytest.mark.parametrize(
+    "given_token", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer ä"]
+)
+async def test_without_the_token_nobody_is_let_in(path: str, given_token: str | None, retriever: Retriever) -> None:
+    """Status 401, and nothing said about what there is; the token itself is in no answer."""
+    async with served(retriever, token=TOKEN) as client:
+        headers = {} if given_token is None else {"Authorization": given_token}
+        answer = await client.send("POST" if path == "/retrieve" else "GET", path, None, **headers)
+    assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert "Authorization: Bearer TOKEN" in answer.error
+    assert TOKEN not in answer.error
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+async def test_with_the_token_everything_is_answered(scheme: str, retriever: Retriever) -> None:
+    """Schemes are written in any case, as HTTP has it."""
+    async with served(retriever, token=TOKEN) as client:
+        headers = {"Authorization": f"{scheme} {TOKEN}"}
+        assert (await client.post(orjson.dumps({"queries": ["cats"]}), **headers)).status == 200
+        assert (await client.get("/metrics", **headers)).status == 200
+        assert (await client.get("/health", **headers)).json["identity"] == retriever.identity
+
+
+async def test_health_tells_a_stranger_no_more_than_that(retriever: Retriever) -> None:
+    """A load balancer has no token and needs none; a wrong one is worth knowing of."""
+    async with served(retriever, token=TOKEN) as client:
+        assert (await client.get("/health")).json == {"status": "ok"}
+        assert (await client.get("/health", Authorization="Bearer wrong")).status == 401
+
+
+@pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "schlüssel"])
+def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
+    """Before anything is served; it is not repeated."""
+    with pytest.raises(InputError, match="ASCII") as error:
+        make_app(Failing(), passages=None, limits=ServeLimits(), token=token)
+    assert not token or token not in str(error.value)
+
+
+# -- health and metrics ------------------------------------------------------------------------------------------
+
+
+async def test_health_tells_what_is_served(retriever: Retriever) -> None:
+    """Identity, number of passages, and the limits that a client should keep to."""
+    async with served(retriever, max_queries=5000, max_waiting=100, max_top_k=20) as client:
+        health = (await client.get("/health")).json
+    assert health == {
+        "status": "ok",
+        "identity": retriever.identity,
+        "passages": 4,
+        "limits": ServeLimits(max_queries=100, max_waiting=100, max_top_k=20).model_dump(),
+    }
+
+
+async def metrics(client: Client) -> dict[str, float]:
+    """The samples of GET /metrics."""
+    answer = await client.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    lines = [each.rpartition(" ") for each in answer.body.decode().splitlines() if not each.startswith("#")]
+    return {name.removeprefix("reasonrag_retriever_"): float(value) for name, _, value in lines}
+
+
+async def test_metrics_count_what_happened(retriever: Retriever) -> None:
+    """Requests by path and status, queries, and seconds; unknown paths are one, so that nobody can fill the memory."""
+    async with served(retriever) as client:
+        await client.retrieve(["cats", "paris", "cats"])
+        await client.retrieve([1])
+        await client.get("/a")
+        await client.get("/b")
+        seen = await metrics(client)
+    assert seen['requests_total{path="/retrieve",status="200"}'] == 1
+    assert seen['requests_total{path="/retrieve",status="400"}'] == 1
+    assert seen['requests_total{path="other",status="404"}'] == 2
+    assert seen["queries_total"] == 3
+    assert seen["queries_waiting"] == 0
+    assert seen["request_seconds_count"] == 1
+    assert seen['request_seconds_bucket{le="+Inf"}'] == 1
+    assert seen['refused_total{why="full"}'] == 0
+
+
+async def test_metrics_of_two_services_are_apart() -> None:
+    """Also in one process."""
+    async with served(Held(may_find=True)) as one, served(Held(may_find=True)) as other:
+        await one.retrieve(["a"])
+        assert (await metrics(one))["queries_total"] == 1
+        assert (await metrics(other))["queries_total"] == 0
+
+
+# -- back-pressure -----------------------------------------------------------------------------------------------
+
+
+async def test_too_much_at_once_is_refused_and_may_come_back() -> None:
+    """Beyond max_waiting queries, however many requests they are of: 503 and Retry-After; then there is room again."""
+    held = Held()
+    async with served(held, max_waiting=3) as client:
+        waiting = [asyncio.create_task(client.retrieve(["a", "b"])), asyncio.create_task(client.retrieve(["c"]))]
+        await held.was_asked(3)
+        refused = await client.retrieve(["d"])
+        seen = await metrics(client)
+        held.may_find.set()
+        assert [(await each).status for each in waiting] == [200, 200]
+        assert (await client.retrieve(["d"])).status == 200
+    assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
+    assert "3 queries are waiting, and at most 3 may" in refused.error
+    assert (seen["queries_waiting"], seen['refused_total{why="full"}']) == (3, 1)
+    assert "d" not in held.asked[:3]
+
+
+async def test_health_is_answered_while_everything_waits() -> None:
+    """A service that is busy is alive."""
+    held = Held()
+    async with served(held, max_waiting=1) as client:
+        waiting = asyncio.create_task(client.retrieve(["a"]))
+        await held.was_asked(1)
+        assert (await client.get("/health")).status == 200
+        held.may_find.set()
+        await waiting
+
+
+async def test_a_request_that_could_never_be_let_in_is_bad_input() -> None:
+    """Not a 503, after which it would come back for ever."""
+    async with served(Held(), max_waiting=2) as client:
+        answer = await client.retrieve(["a", "b", "c"])
+    assert answer.status == 400
+    assert "queries holds 3; it must be 2 at most" in answer.error
+
+
+async def test_a_client_that_goes_away_frees_its_place() -> None:
+    """Its searches are called off."""
+    held = Held()
+    async with served(held, max_waiting=2) as client:
+        waiting = asyncio.create_task(client.retrieve(["a", "b"]))
+        await held.was_asked(2)
+        waiting.cancel()
+        async with asyncio.timeout(5):
+            await held.left.acquire()
+            await held.left.acquire()
+        held.may_find.set()
+        assert (await client.retrieve(["c", "d"])).status == 200
+        assert (await metrics(client))['requests_total{path="/retrieve",status="hung_up"}'] == 1
+
+
+async def test_a_search_without_end_frees_its_place() -> None:
+    """After request_timeout_s: 503, and what was searched for is called off."""
+    held = Held()
+    async with served(held, max_waiting=1, request_timeout_s=0.05) as client:
+        answer = await client.retrieve(["a"])
+        assert (answer.status, answer.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
+        assert "longer than 0.05 s" in answer.error
+        held.may_find.set()
+        assert (await client.retrieve(["b"])).status == 200
+
+
+# -- the end -----------------------------------------------------------------------------------------------------
+
+
+async def test_those_in_flight_are_answered_and_new_ones_refused() -> None:
+    """While it drains: 503 and `draining`, on a new connection and on one that is open; then nobody listens."""
+    held, stop = Held(), asyncio.Event()
+
+    async def serve(told: asyncio.Future[str]) -> None:
+        async with serving(held, limits=ServeLimits(), drain_s=30) as base_url:
+            told.set_result(base_url)
+            await stop.wait()
+
+    told = asyncio.get_running_loop().create_future()
+    service = asyncio.create_task(serve(told))
+    async with client_of(await told) as client:
+        waiting = asyncio.create_task(client.retrieve(["a"]))
+        await held.was_asked(1)
+        stop.set()
+
+        async def draining() -> bool:
+            health = await client.get("/health")
+            return health.status == 503 and health.json == {"status": "draining"}
+
+        await until(draining)
+        refused = await client.retrieve(["b"])
+        assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
+        assert "being shut down" in refused.error
+        held.may_find.set()
+        assert (await waiting).status == 200
+        async with asyncio.timeout(5):
+            await service
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await client.retrieve(["c"])
+    assert held.asked == ["a"]
+
+
+async def test_what_takes_too_long_does_not_keep_the_service_from_ending() -> None:
+    """After the time for draining the connection is closed, which a client understands."""
+    held = Held()
+    async with asyncio.timeout(5):
+        async with served(held) as client:
+            waiting = asyncio.create_task(client.retrieve(["a"]))
+            await held.was_asked(1)
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await waiting
+
+
+async def test_a_cancelled_service_ends_without_an_error() -> None:
+    """As it does in a program that embeds it."""
+    listening = asyncio.Event()
+    service = asyncio.create_task(serve_forever(Held(), port=0, limits=ServeLimits(), say=lambda _: listening.set()))
+    async with asyncio.timeout(5):
+        await listening.wait()
+        service.cancel()
+        await service
+
+
+async def test_a_port_that_is_taken_is_bad_input() -> None:
+    """The message names it."""
+    async with serving(Held(), limits=ServeLimits()) as base_url:
+        port = int(base_url.rpartition(":")[2])
+        with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{port}: .*Choose another --port"):
+            async with serving(Held(), port=port, limits=ServeLimits()):
+                pytest.fail("two services on one port")
+
+
+SCRIPT = """
+import asyncio, sys
+from pathlib import Path
+from reasonrag.retrieval.from_settings import open_or_build
+from reasonrag.retrieval.server import ServeLimits, serve_forever
+
+class WhenTold:
+    def __init__(self, index):
+        self.index, self.identity = index, index.identity
+    async def retrieve(self, query, top_k):
+        print("searching", flush=True)
+        reader = asyncio.StreamReader()
+        stdin = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
+        await reader.readline()
+        return await self.index.retrieve(query, top_k)
+
+def say(base_url):
+    print(base_url, flush=True)
+
+home = Path(sys.argv[1])
+index = open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)
+asyncio.run(serve_forever(WhenTold(index), port=0, limits=ServeLimits(), say=say, drain_s=60))
+"""
+"""A service of its own process, whose searches wait for a line on stdin."""
+
+
+@asynccontextmanager
+async def service_process(home: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Client]]:
+    """The process, which listens, and a client of it."""
+    lines = [orjson.dumps({"id": each, "contents": f"{each}\nabout {each}"}) for each in ("cats", "dogs")]
+    (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SCRIPT, str(home), stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(30), client_of((await process.stdout.readline()).decode().strip()) as client:
+            yield process, client
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_process_when_all_are_answered(stop: signal.Signals, tmp_path: Path) -> None:
+    """A search that was in flight is answered, new ones are refused, nothing is printed, and the status is 0."""
+    async with service_process(tmp_path) as (process, client):
+        assert process.stdout is not None
+        assert process.stdin is not None
+        waiting = asyncio.create_task(client.retrieve(["cats"]))
+        assert await process.stdout.readline() == b"searching\n"
+        process.send_signal(stop)
+
+        async def draining() -> bool:
+            return (await client.get("/health")).status == 503
+
+        await until(draining)
+        assert (await client.retrieve(["dogs"])).status == 503
+        process.stdin.write(b"go on\n")
+        [[document]] = (await waiting).json["result"]
+        assert document["id"] == "cats"
+        out, err = await process.communicate()
+    assert (process.returncode, out, err) == (0, b"", b"")
+
+
+async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
+    """Whoever cannot wait for the searches in flight need not."""
+    async with service_process(tmp_path) as (process, client):
+        assert process.stdout is not None
+        waiting = asyncio.create_task(client.retrieve(["cats"]))
+        await process.stdout.readline()
+        process.terminate()
+
+        async def draining() -> bool:
+            return (await client.get("/health")).status == 503
+
+        await until(draining)
+        process.terminate()
+        assert await process.wait() == -signal.SIGTERM
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await waiting

@@ -1,0 +1,611 @@
+"""How far labels can be trusted: the command end to end, and that fresh continuations are fresh, and bought once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from preference import PairingRules, RolloutRecord, candidates, read_rollouts
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.data.atlas import write_world
+from reasonrag.data.corpus import Passage
+from reasonrag.errors import CapReached, InputError, ModelError
+from reasonrag.exploration.run_directory import only_writer
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.scripted import ScriptedModel
+from tests.helpers.command_line import Reasonrag
+
+REPORT = Path("runs/a/calibration/report.json")
+JOURNAL = Path("runs/a/calibration/journal.jsonl")
+FAILURES = Path("runs/a/calibration/failures.jsonl")
+SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 12, "max_calls_per_question": 60, "run": "runs/a"}
+
+
+@pytest.fixture
+def run() -> Path:
+    """A run of the offline teacher."""
+    package.generate(**SMALL)
+    return Path("runs/a")
+
+
+def trees(run: Path = Path("runs/a")) -> list[RolloutRecord]:
+    return list(read_rollouts(run / "rollouts.jsonl"))
+
+
+def keys(journal: Path) -> list[str]:
+    return [key for line in journal.read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
+
+
+def told(report: Any) -> Any:
+    """What a calibration found, apart from what was asked for now."""
+    return report.model_dump(exclude={"revaluation": {"session_calls"}})
+
+
+class Offline(ScriptedModel):
+    """The offline teacher, every request remembered."""
+
+    def __init__(self, name: str = "offline") -> None:
+        super().__init__([], name=name)
+        self._teacher = OfflineTeacher(name=name)
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        self.requests.append(request)
+        return await self._teacher.complete(request)
+
+
+# -- end to end ------------------------------------------------------------------------------------------------
+
+
+def test_rules_are_held_against_each_other_for_nothing(run: Path, reasonrag: Reasonrag) -> None:
+    """Without --revalue nobody is asked; every two rules are a row, by action type and together."""
+    shown = reasonrag("calibrate", run)
+    assert shown.status == 0, shown.err
+    assert "spre, spre_even" in shown.out
+    report = json.loads(REPORT.read_text())
+    assert json.loads(reasonrag("calibrate", run, "--json").out) == report
+    assert [(each["one"], each["other"]) for each in report["rules"]] == [
+        ("outcome", "spre"),
+        ("outcome", "spre_even"),
+        ("outcome", "gold"),
+        ("spre", "spre_even"),
+        ("spre", "gold"),
+        ("spre_even", "gold"),
+    ]
+    for row, whole in enumerate(report["rules"]):
+        by_type = [rules[row]["alike"]["of"] for rules in report["rules_by_action_type"].values()]
+        assert sum(by_type) == whole["alike"]["of"] > 0
+        assert whole["alike"]["share"] > 0.5 or whole["other"] == "gold"  # what a query finds is not all it is worth
+    assert report["revaluation"] is None
+    assert report["versions"]["reasonrag"]
+    assert report["config_hash"] == trees()[0].config_hash
+    assert not JOURNAL.exists()
+
+
+def test_labels_are_held_against_fresh_continuations(run: Path, reasonrag: Reasonrag) -> None:
+    """A table, a curve and a report; the second time nothing is asked, and the same is found."""
+    command = ("calibrate", run, "--revalue", 10, "--k", 8)
+    first = reasonrag(*command)
+    assert first.status == 0, first.err
+    assert "8 fresh continuations a step  by offline" in first.out
+    assert "confidence claimed, share confirmed" in first.out
+    before, bought = json.loads(REPORT.read_text()), JOURNAL.read_bytes()
+    second = json.loads(reasonrag(*command, "--json").out)
+    assert before["revaluation"].pop("session_calls") == before["revaluation"]["calls"] > 0
+    assert second["revaluation"].pop("session_calls") == 0
+    assert before == second
+    assert JOURNAL.read_bytes() == bought
+    found = second["revaluation"]
+    assert (found["pairs"], found["unvalued"], found["k"], found["seed"]) == (10, 0, 8, 0)
+    assert found["confirmed"]["confirmed"]["of"] + found["confirmed"]["ties"] == 10
+    for name in ("confirmed_by_action_type", "confirmed_by_layer", "reliability"):
+        groups = found[name].values() if isinstance(found[name], dict) else found[name]
+        assert sum(each["confirmed"]["of"] + each["ties"] for each in groups) == 10
+    assert second["settings"]["revalue"] == 10
+
+
+def test_the_sample_is_of_the_pairs_that_would_be_exported(run: Path) -> None:
+    """Another seed draws others; more than there are is all of them."""
+    exported = {
+        (tree.question_id, each.chosen.id, each.rejected.id)
+        for tree in trees()
+        for each in candidates(tree, PairingRules())
+        if each.dropped is None
+    }
+    drawn = {}
+    for seed, size in ((0, 10), (1, 10), (1, 100_000)):
+        found = package.calibrate(run, revalue=size, k=1, seed=seed).revaluation
+        assert found is not None
+        drawn[seed, size] = [(each.question_id, each.chosen_id, each.rejected_id) for each in found.sample]
+        assert found.exportable == len(exported)
+        assert set(drawn[seed, size]) <= exported
+    assert set(drawn[0, 10]) != set(drawn[1, 10])
+    assert sorted(drawn[1, 100_000]) == sorted(exported)
+
+
+def test_a_larger_sample_holds_the_smaller_one(run: Path) -> None:
+    """In whatever order the trees stand: what was paid for is used, and only the rest is asked for."""
+    first = package.calibrate(run, revalue=5, k=2).revaluation
+    lines = (run / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "rollouts.jsonl").write_bytes(b"".join(reversed(lines)))
+    same, grown = (package.calibrate(run, revalue=size, k=2).revaluation for size in (5, 9))
+    assert first is not None
+    assert same is not None
+    assert grown is not None
+    assert (same.sample, same.session_calls) == (first.sample, 0)
+    assert grown.sample[:5] == first.sample
+    assert grown.calls == first.calls + grown.session_calls
+
+
+def test_less_sure_pairs_may_be_revalued(run: Path, reasonrag: Reasonrag) -> None:
+    """Bins are shown where there are pairs: none below the threshold of `pairs`, unless it is lowered."""
+
+    def bins(*flags: object) -> list[str]:
+        shown = reasonrag("calibrate", run, "--revalue", 1000, "--k", 1, *flags).out
+        return re.findall(r"^(0\.\d) to ", shown, re.MULTILINE)
+
+    usual, lowered = bins(), bins("--min-confidence", 0)
+    assert min(usual) >= "0.7"
+    assert min(lowered) == "0.5"
+    found = json.loads(REPORT.read_text())["revaluation"]
+    assert found["min_confidence"] == 0
+    assert min(each["confidence"] for each in found["sample"]) < 0.7
+
+
+# -- what the numbers mean -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", ["paper", "economy"])
+def test_labels_of_a_policy_without_chance_are_all_confirmed(recipe: str) -> None:
+    """The student always goes on in the same way, so its fresh continuations are those that the labels rest on."""
+    student = {"value_model": "offline", "value_temperature": 0.0}
+    package.generate(dataset="atlas", limit=40, recipe=recipe, run="runs/a", **student)
+    found = package.calibrate("runs/a", revalue=20, k=3).revaluation
+    assert found is not None
+    assert (found.model, found.pairs) == ("offline-student", 20)
+    assert (found.confirmed.confirmed.share, found.confirmed.ties) == (1.0, 0)
+    assert found.mean_fresh_margin == pytest.approx(found.mean_margin)
+    for each in found.sample:
+        assert each.fresh_margin == pytest.approx(each.margin)
+
+
+def test_a_student_may_find_all_proposals_equally_bad(run: Path) -> None:
+    """Whatever it is given it answers nothing, so only answers that were given already are told apart."""
+    student = ScriptedModel(lambda _request, _position: "<answer>nothing</answer>", name="student")
+    found = package.calibrate(run, revalue=30, k=2, chat_model=student).revaluation
+    assert found is not None
+    assert found.model == "student"
+    for each in found.sample:
+        ends = trees_by_id()[each.question_id].nodes
+        for node, fresh in ((ends[each.chosen_id], each.chosen_fresh), (ends[each.rejected_id], each.rejected_fresh)):
+            assert fresh == (pytest.approx(node.rewards["spre"]) if node.terminal else 0.0)
+    assert found.confirmed.ties > 0
+    assert found.mean_fresh_margin is not None
+    assert found.mean_margin is not None
+    assert found.mean_fresh_margin < found.mean_margin
+
+
+def trees_by_id() -> dict[str, RolloutRecord]:
+    return {tree.question_id: tree for tree in trees()}
+
+
+def test_continuations_with_a_repaired_step_do_not_count(run: Path) -> None:
+    """As in the labels: such a reply is no plain sample. Without any that counts, a step has no fresh value."""
+
+    def stammers(request: ChatRequest, _position: int) -> str:
+        repaired = len(request.messages) > 2
+        return "<answer>nothing</answer>" if repaired else "well"
+
+    found = package.calibrate(run, revalue=30, k=2, chat_model=ScriptedModel(stammers, name="student")).revaluation
+    assert found is not None
+    thought_after = [each for each in found.sample if each.action_type == "evidence"]
+    assert thought_after
+    assert all(each.fresh_margin is None for each in thought_after)
+    assert found.unvalued >= len(thought_after)
+    assert found.confirmed.confirmed.of + found.confirmed.ties == len(found.sample) - found.unvalued
+
+
+# -- fresh, and bought once ------------------------------------------------------------------------------------
+
+
+def test_states_are_rebuilt_and_continued_with_draws_of_their_own(run: Path) -> None:
+    """What is asked is a prompt of the tree, byte by byte; no draw is one of the search's, none is asked for twice."""
+    teacher = Offline()
+    found = package.calibrate(run, revalue=40, k=4, chat_model=teacher).revaluation
+    assert found is not None
+    prompts = {tuple(node.prompt) for tree in trees() for node in tree.nodes if node.prompt}
+    firsts = [request for request in teacher.requests if len(request.samples) == 4]
+    assert len(firsts) > 10
+    assert {request.messages for request in firsts} <= prompts
+    assert not set(keys(JOURNAL)) & set(keys(run / "journal.jsonl"))
+    assert max(Counter(keys(JOURNAL)).values()) == 1
+    assert len(keys(JOURNAL)) == found.calls == found.session_calls
+
+
+def test_a_calibration_that_was_stopped_again_and_again_pays_once(run: Path, reasonrag: Reasonrag) -> None:
+    """A cap every so many calls, status 3 and the command that goes on; in the end what an uncapped one finds."""
+    stopped = reasonrag("calibrate", run, "--revalue", 8, "--k", 6, "--max-calls", 20)
+    assert stopped.status == CapReached.exit_status
+    assert "--max-calls: " in stopped.err
+    assert f"continue with: reasonrag calibrate {run} --revalue 8 --k 6 --max-calls" in stopped.err
+    assert 0 < len(keys(JOURNAL)) <= 20
+    cap = 20
+    while True:
+        cap += 60
+        try:
+            parts = package.calibrate(run, revalue=8, k=6, max_calls=cap)
+        except CapReached:
+            assert len(keys(JOURNAL)) <= cap
+            continue
+        break
+    assert cap > 80
+    assert max(Counter(keys(JOURNAL)).values()) == 1
+    JOURNAL.unlink()
+    assert told(parts)["revaluation"] == told(package.calibrate(run, revalue=8, k=6))["revaluation"]
+
+
+class PressesCtrlC(Offline):
+    """The offline teacher, in whose fifth request somebody presses Ctrl-C."""
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        if len(self.requests) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+        return await super().complete(request)
+
+
+def test_ctrl_c_keeps_what_was_answered(run: Path) -> None:
+    """Every answer that was given is on disk, and only the others are asked for again."""
+    interrupted, again = PressesCtrlC(), Offline()
+    with pytest.raises(KeyboardInterrupt):
+        package.calibrate(run, revalue=20, k=3, chat_model=interrupted)
+    kept = keys(JOURNAL)
+    assert len(kept) == sum(len(each.samples) for each in interrupted.requests) > 0
+    package.calibrate(run, revalue=20, k=3, chat_model=again)
+    assert keys(JOURNAL)[: len(kept)] == kept
+    assert max(Counter(keys(JOURNAL)).values()) == 1
+
+
+def test_who_has_all_answers_needs_no_model(endpoint: str) -> None:
+    """Neither endpoint nor key: the journal answers. More continuations go on from those that are there."""
+    package.generate(**SMALL, model="gpt-4o", base_url=[endpoint])
+    first = package.calibrate("runs/a", revalue=5, k=2)
+    second = package.calibrate("runs/a", revalue=5, k=2, base_url=["http://127.0.0.1:9/v1"])
+    assert first.revaluation is not None
+    assert second.revaluation is not None
+    assert second.revaluation.session_calls == 0
+    assert second.revaluation.sample == first.revaluation.sample
+    assert first.revaluation.cost_usd == second.revaluation.cost_usd
+    assert first.revaluation.cost_usd
+    with pytest.raises(InputError, match="cannot reach"):
+        package.calibrate("runs/a", revalue=5, k=3, base_url=["http://127.0.0.1:9/v1"])
+
+
+def test_each_model_has_answers_and_caps_of_its_own(run: Path) -> None:
+    """Another model's calibration neither uses the teacher's answers nor pays out of its cap."""
+    teachers = package.calibrate(run, revalue=5, k=2).revaluation
+    students = package.calibrate(run, revalue=5, k=2, model="offline-student", max_calls=10_000).revaluation
+    assert teachers is not None
+    assert students is not None
+    assert students.model == "offline-student"
+    assert students.calls == students.session_calls > 0
+    lines = [orjson.loads(line) for line in JOURNAL.read_bytes().splitlines()]
+    assert {line.get("model") for line in lines} == {None, "offline-student"}
+    again = package.calibrate(run, revalue=5, k=2, max_calls=teachers.calls).revaluation
+    assert again is not None
+    assert (again.calls, again.session_calls) == (teachers.calls, 0)
+
+
+def test_a_step_that_gets_no_answer_costs_its_pairs(run: Path) -> None:
+    """The others are valued; the cause is counted, and the next calibration asks again."""
+    asked: Counter[str] = Counter()
+
+    def refuses_the_third(_request: ChatRequest, _position: int) -> Completion | str:
+        asked["draws"] += 1
+        if asked["draws"] == 3:
+            raise ModelError("no", cause="http_400")
+        return "<answer>nothing</answer>"
+
+    found = package.calibrate(run, revalue=10, k=1, chat_model=ScriptedModel(refuses_the_third, name="s")).revaluation
+    assert found is not None
+    assert found.failures_by_cause == {"http_400": 1}
+    [given_up] = [json.loads(line) for line in FAILURES.read_text().splitlines()]
+    assert (given_up["kind"], given_up["cause"], given_up["message"]) == ("step", "http_400", "no")
+    assert given_up["node_id"] in {node.id for node in trees_by_id()[given_up["question_id"]].nodes}
+    assert 0 < found.unvalued < 10
+    mended = package.calibrate(run, revalue=10, k=1, chat_model=ScriptedModel(refuses_the_third, name="s")).revaluation
+    assert mended is not None
+    assert (mended.unvalued, mended.failures_by_cause) == (0, {})
+
+
+# -- what the run was made with --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_run() -> Path:
+    """A run over a corpus and prompts of one's own."""
+    world = write_world(Path("world"))
+    (world / "corpus.jsonl").rename("corpus.jsonl")
+    Path("prompts").mkdir()
+    Path("prompts/think.txt").write_text(f"{load_prompts().think.rstrip()}\nBe brief.\n")
+    files = {"questions": world / "train.jsonl", "corpus": "corpus.jsonl", "prompts": "prompts"}
+    package.generate(**files, limit=6, model="offline", run="runs/a")
+    return Path("runs/a")
+
+
+def test_no_flag_is_needed_and_files_that_moved_may_be_named(own_run: Path) -> None:
+    """The run says what it was made with; the corpus and the prompts are told by their content."""
+    first = package.calibrate(own_run, revalue=3, k=2).revaluation
+    Path("moved").mkdir()
+    for name in ("corpus.jsonl", "prompts"):
+        Path(name).rename(Path("moved") / name)
+    with pytest.raises(InputError, match=r"give --corpus or --index"):
+        package.calibrate(own_run, revalue=3, k=2)
+    moved = package.calibrate(own_run, revalue=3, k=2, corpus="moved/corpus.jsonl", prompts="moved/prompts").revaluation
+    assert first is not None
+    assert moved is not None
+    assert moved.pairs > 0
+    assert (moved.sample, moved.session_calls) == (first.sample, 0)
+
+
+def test_another_corpus_is_refused(own_run: Path) -> None:
+    """Its passages would be others; the error names both indexes."""
+    passages = Path("corpus.jsonl").read_bytes().splitlines(keepends=True)
+    Path("other.jsonl").write_bytes(b"".join(passages[1:]))
+    with pytest.raises(InputError, match=r"was made with the index bm25:\w+.*, this one is bm25:.*give the run's"):
+        package.calibrate(own_run, revalue=3, k=2, corpus="other.jsonl")
+
+
+def test_other_prompts_are_refused(own_run: Path) -> None:
+    """Fresh continuations would be those of another policy."""
+    Path("prompts/think.txt").write_text(load_prompts().think)
+    with pytest.raises(InputError, match=r"other prompts.*--prompts"):
+        package.calibrate(own_run, revalue=3, k=2)
+
+
+class FindsCats:
+    """A retriever that claims to be the run's, and finds cats."""
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        cats = Passage(id="cats", title="Cats", text=f"Cats know nothing of {query}.", score=1.0)
+        return [cats][:top_k]
+
+
+def test_passages_that_are_not_those_the_run_read_are_refused(own_run: Path) -> None:
+    """Before anything is asked; the error says where, and names the index."""
+    identity = json.loads((own_run / "config.json").read_text())["decides_answers"]["retriever"]
+    with pytest.raises(
+        InputError, match=r"question \S+, node \d+: the index bm25:.* finds \['cats'\], the run had read"
+    ):
+        package.calibrate(own_run, revalue=100, k=2, retriever=FindsCats(identity))
+    assert not keys(JOURNAL)
+
+
+def test_a_run_of_an_older_reasonrag_is_told_how_to_be_mended(run: Path) -> None:
+    """Its configuration does not hold the settings; the same generate command adds them. The free part works."""
+    config = json.loads((run / "config.json").read_text())
+    del config["operational"]["settings"]
+    (run / "config.json").write_text(json.dumps(config))
+    assert package.calibrate(run).questions == 12
+    with pytest.raises(InputError, match="Run the same generate command again"):
+        package.calibrate(run, revalue=3, k=2)
+    package.generate(**SMALL)
+    assert package.calibrate(run, revalue=3, k=2).revaluation
+
+
+def test_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
+    """With the command that makes one."""
+    done = reasonrag("calibrate", "runs/none")
+    assert done.status == 2
+    assert "there is no runs/none/rollouts.jsonl" in done.err
+
+
+def test_only_one_calibration_of_a_run_may_ask_at_a_time(run: Path) -> None:
+    """Two would write over each other's answers."""
+    with only_writer(run / "calibration"), pytest.raises(InputError, match="being written by another reasonrag"):
+        package.calibrate(run, revalue=3, k=2)
+
+
+def test_a_cap_in_dollars_needs_a_price(run: Path) -> None:
+    """And says how to give it."""
+    with pytest.raises(InputError, match="--max-cost needs the price of qwen"):
+        package.calibrate(run, revalue=3, k=2, model="qwen", max_cost=1.0)
+
+
+# -- where it asks, with which key, at what price --------------------------------------------------------------
+
+
+def test_the_teacher_is_asked_where_the_run_had_asked_it(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address from OPENAI_BASE_URL is not among the flags, and the environment may be another one now."""
+    monkeypatch.setenv("OPENAI_BASE_URL", endpoint)
+    package.generate(**SMALL, model="gpt-4o")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    found = package.calibrate("runs/a", revalue=2, k=1).revaluation
+    assert found is not None
+    assert found.session_calls > 0
+
+
+def test_the_offline_teacher_has_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment said, it answers in this process."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    package.generate(**SMALL)
+    assert package.calibrate("runs/a", revalue=2, k=1).revaluation
+
+
+def test_an_unknown_model_at_an_address_of_its_own_is_not_free(run: Path, endpoint: str) -> None:
+    """A cap in dollars needs its price; 0 is one. Without a cap the cost is not known."""
+    other: dict[str, Any] = {"revalue": 2, "k": 1, "model": "qwen", "base_url": [endpoint]}
+    with pytest.raises(InputError, match=r"--max-cost needs the price of qwen.*give --price-in and --price-out"):
+        package.calibrate(run, **other, max_cost=1.0)
+    unpriced = package.calibrate(run, **other).revaluation
+    free = package.calibrate(run, **other, max_cost=1.0, price_in=0, price_out=0).revaluation
+    assert unpriced is not None
+    assert free is not None
+    assert (unpriced.cost_usd, free.cost_usd) == (None, 0.0)
+
+
+def test_a_price_of_nothing_is_a_price(endpoint: str) -> None:
+    """Also over the table's, for the run's own teacher."""
+    package.generate(**SMALL, model="gpt-4o", base_url=[endpoint])
+    found = package.calibrate("runs/a", revalue=2, k=1, price_in=0, price_out=0).revaluation
+    assert found is not None
+    assert found.cost_usd == 0.0
+
+
+def test_messages_name_flags_and_keys_of_this_command(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another model is named by --model, and sent OPENAI_API_KEY."""
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "REASONRAG_VALUE_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(InputError, match=r"cannot reach .*Check --base-url"):
+        package.calibrate(run, revalue=2, k=1, model="qwen", base_url=["http://127.0.0.1:9/v1"])
+    with pytest.raises(InputError, match=r"set OPENAI_API_KEY, or give --base-url .* --model offline"):
+        package.calibrate(run, revalue=2, k=1, model="qwen", base_url=["https://api.openai.com/v1"])
+
+
+# -- the report is kept, the configuration is checked ----------------------------------------------------------
+
+
+def test_the_free_part_keeps_what_a_revaluation_has_paid_for(run: Path) -> None:
+    """Of the same run only; what was asked for now is nothing."""
+    paid = package.calibrate(run, revalue=3, k=2).revaluation
+    assert paid is not None
+    kept = package.calibrate(run).revaluation
+    assert kept == paid.model_copy(update={"session_calls": 0})
+    assert json.loads(REPORT.read_text())["revaluation"] == kept.model_dump()
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"config_hash": "another"}))
+    assert package.calibrate(run).revaluation is None
+
+
+def test_a_report_that_cannot_be_read_is_replaced(run: Path, reasonrag: Reasonrag) -> None:
+    """And that is said."""
+    REPORT.parent.mkdir()
+    REPORT.write_text("{")
+    shown = reasonrag("calibrate", run)
+    assert shown.status == 0
+    assert f"{REPORT} cannot be read; its revaluation is left out" in shown.err
+    assert json.loads(REPORT.read_text())["revaluation"] is None
+
+
+def test_nobody_writes_a_report_while_another_calibration_does(run: Path) -> None:
+    """Not even the free part."""
+    with only_writer(run / "calibration"), pytest.raises(InputError, match="being written by another reasonrag"):
+        package.calibrate(run)
+
+
+@pytest.mark.parametrize("missing", ["config_hash", "model", "retriever", "prompts"])
+def test_a_configuration_that_lacks_something_is_refused(run: Path, missing: str) -> None:
+    """By name, not by a traceback."""
+    config = json.loads((run / "config.json").read_text())
+    del (config if missing in config else config["decides_answers"])[missing]
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=rf"config.json is not a configuration of reasonrag: \S*{missing}: "):
+        package.calibrate(run, revalue=2, k=1)
+
+
+# -- what is said ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_asked_is_said_before(run: Path, reasonrag: Reasonrag) -> None:
+    """How many steps, and a bound that holds; nothing where the journal has all of it."""
+    first = reasonrag("calibrate", run, "--revalue", 4, "--k", 3, "--json")
+    told = re.search(r"([\d,]+) steps x 3 continuations by offline: at most ([\d,]+) replies", first.err)
+    assert told
+    calls = json.loads(first.out)["revaluation"]["calls"]
+    assert 0 < int(told[1]) <= 8
+    assert int(told[1]) * 3 <= calls <= int(told[2].replace(",", ""))
+    assert "steps x" not in reasonrag("calibrate", run, "--revalue", 4, "--k", 3).err
+    assert not FAILURES.exists()
+
+
+def test_steps_that_were_given_up_are_told(run: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status 1, and where to read why, without the key; a free calibration afterwards is no failure."""
+    monkeypatch.setenv("OPENAI_API_KEY", "hunter2hunter2")
+    with refusing_endpoint() as address:
+        shown = reasonrag("calibrate", run, "--revalue", 3, "--k", 1, "--model", "qwen", "--base-url", address)
+    assert shown.status == 1, shown.err
+    assert f"why steps were given up: {FAILURES}; the same command tries them again" in shown.out
+    lines = [json.loads(line) for line in FAILURES.read_text().splitlines()]
+    assert {line["kind"] for line in lines} == {"call", "step"}
+    assert {line["cause"] for line in lines} == {"http_400"}
+    assert "hunter2" not in FAILURES.read_text()
+    assert "[secret]" in FAILURES.read_text()
+    assert reasonrag("calibrate", run).status == 0
+
+
+@contextmanager
+def refusing_endpoint() -> Iterator[str]:
+    """Answers the check, and refuses everything else, repeating the key."""
+
+    class Refuses(BaseHTTPRequestHandler):
+        asked = 0
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            Refuses.asked += 1
+            choice = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
+            good = {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+            bad = {"error": {"message": f"not with {self.headers['Authorization']}"}}
+            content = json.dumps(good if Refuses.asked == 1 else bad).encode()
+            self.send_response(200 if Refuses.asked == 1 else 400)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base names it
+            """Not on the terminal."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+# -- two policies ----------------------------------------------------------------------------------------------
+
+
+def test_two_policies_are_told_how_often_they_disagree(reasonrag: Reasonrag) -> None:
+    """Student and teacher, by action type; between ties and one policy with itself there is no disagreement."""
+    package.generate(**SMALL, value_model="offline")
+    alone = reasonrag("calibrate", "runs/a", "--revalue", 20, "--k", 2)
+    assert json.loads(REPORT.read_text())["revaluation"]["disagreement"] is None
+    hint = "reasonrag calibrate runs/a --revalue 40 --model offline"
+    assert hint in alone.out
+    both = reasonrag("calibrate", "runs/a", "--revalue", 20, "--k", 2, "--model", "offline")
+    assert hint not in both.out
+    assert "how often offline-student (labels) and offline disagree on which step is better" in both.out
+    report = json.loads(REPORT.read_text())
+    assert (report["teacher"], report["value_model"]) == ("offline", "offline-student")
+    found, fresh = report["revaluation"]["disagreement"], report["revaluation"]
+    assert (found["label_model"], found["fresh_model"]) == ("offline-student", "offline")
+    signs = [each["fresh_margin"] for each in fresh["sample"] if each["fresh_margin"] is not None]
+    decided = [each for each in signs if abs(each) > 1e-9]
+    assert found["disagree"]["of"] == len(decided) > 0
+    assert found["disagree"]["share"] == pytest.approx(sum(each < 0 for each in decided) / len(decided))
+    by_type = found["disagree_by_action_type"]
+    assert by_type.keys() == fresh["confirmed_by_action_type"].keys()
+    assert sum(each["of"] for each in by_type.values()) == len(decided)
+
+
+def test_another_model_than_the_teacher_may_disagree_too(run: Path) -> None:
+    """Where the teacher had continued by itself."""
+    found = package.calibrate(run, revalue=10, k=2, model="offline-student").revaluation
+    assert found is not None
+    assert found.disagreement is not None
+    assert (found.disagreement.label_model, found.disagreement.fresh_model) == ("offline", "offline-student")

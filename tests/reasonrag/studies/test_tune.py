@@ -1,0 +1,459 @@
+"""Configurations tried on the user's own questions: what the trials share, what they cost, and what is suggested."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reasonrag as package
+from mcts import RECIPES
+from preference import PairingRules, RolloutRecord, candidates, read_rollouts
+from reasonrag.errors import InputError, ModelError
+from reasonrag.exploration.run_directory import only_writer
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.prices import find_price
+from reasonrag.settings import GenerateSettings
+from reasonrag.studies.tune import VARIED, TrialReport, Tuning, trials_of
+from tests.helpers.command_line import Done, Reasonrag
+
+SIBLINGS: list[object] = ["tune", "--pilot", 5, "--vary", "siblings", "--run", "runs/t"]
+QUICK: dict[str, Any] = {"pilot": 5, "run": "runs/t", "max_calls_per_question": 24}
+"""From Python, with budgets that end soon."""
+
+
+def journal_calls(path: str | Path) -> int:
+    return sum(len(json.loads(line)["keys"]) for line in Path(path).read_text().splitlines())
+
+
+def records(trial: str, run: str | Path = "runs/t") -> list[RolloutRecord]:
+    return list(read_rollouts(Path(run) / "trials" / trial / "rollouts.jsonl"))
+
+
+def tuning_of(done: Done) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def by_name(tuning: Tuning) -> dict[str, TrialReport]:
+    return {each.name: each for each in tuning.trials}
+
+
+def files(run: Path) -> dict[str, bytes]:
+    """What a tune leaves, but for the journal, whose order is that of the answers, and for what a session says."""
+    named = [*run.glob("*.toml"), run / "tuning.json", *run.glob("trials/*/rollouts.jsonl")]
+    return {str(path.relative_to(run)): path.read_bytes() for path in named}
+
+
+# -- one journal ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_command_again_asks_nothing(reasonrag: Reasonrag) -> None:
+    """Every trial is done, no answer is added, and no byte changes."""
+    first = reasonrag("tune", "--pilot", 5, "--run", "runs/t")
+    assert first.status == 0, first.err
+    journal, written = Path("runs/t/journal.jsonl").read_bytes(), files(Path("runs/t"))
+    again = reasonrag("tune", "--pilot", 5, "--run", "runs/t")
+    assert again.status == 0
+    assert again.err.count("all 5 questions are done; nothing to ask") == len(list(Path("runs/t/trials").iterdir()))
+    assert again.out == first.out
+    assert Path("runs/t/journal.jsonl").read_bytes() == journal
+    assert files(Path("runs/t")) == written
+
+
+def test_trials_together_ask_for_less_than_each_by_itself(reasonrag: Reasonrag) -> None:
+    """By at least a quarter, counted in the journals of the trials and of the same runs apart."""
+    tuning = tuning_of(reasonrag(*SIBLINGS, "--json"))
+    apart = 0
+    for name, siblings in (("base", 4), ("siblings-3", 3), ("siblings-6", 6)):
+        flags = ["generate", "--dataset", "atlas", "--limit", 5, "--siblings", siblings]
+        assert reasonrag(*flags, "--run", f"runs/{name}").status == 0
+        apart += journal_calls(f"runs/{name}/journal.jsonl")
+    assert tuning["calls_delivered"] == journal_calls("runs/t/journal.jsonl")
+    assert tuning["calls_delivered"] < 0.75 * apart
+    assert tuning["calls_apart"] == sum(tree.usage.calls for each in tuning["trials"] for tree in records(each["name"]))
+
+
+class DrawByDraw(OfflineTeacher):
+    """The offline teacher, whose replies do not depend on what else their request asks for."""
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        singly = [request.draws(each, each + 1) for each in range(len(request.samples))]
+        found = [completion for each in singly for completion in await super(DrawByDraw, self).complete(each)]
+        first = found[0].model_copy(update={"completion_tokens": sum(each.completion_tokens for each in found)})
+        riding = {"requests": 0, "prompt_tokens": 0, "completion_tokens": 0}
+        return [first, *(each.model_copy(update=riding) for each in found[1:])]
+
+
+def test_a_trial_is_the_run_that_it_would_be_by_itself() -> None:
+    """The same trees for the same price, whoever asked first; completion tokens up to the rounding of parts."""
+    tuning = package.tune(chat_model=DrawByDraw(), pilot=5, vary=["siblings", "max-steps"], run="runs/t")
+    assert tuning.calls_delivered < 0.75 * tuning.calls_apart
+    for trial in tuning.trials:
+        alone = Path("runs") / trial.name
+        package.generate(chat_model=DrawByDraw(), limit=5, run=alone, **trial.changed)
+        for here, there in zip(records(trial.name), read_rollouts(alone / "rollouts.jsonl"), strict=True):
+            assert (here.nodes, here.config_hash) == (there.nodes, there.config_hash)
+            for name in ("calls", "requests", "prompt_tokens", "repairs"):
+                assert getattr(here.usage, name) == getattr(there.usage, name)
+            assert here.usage.completion_tokens == pytest.approx(there.usage.completion_tokens, rel=0.05)
+
+
+def test_another_alpha_only_labels_anew_where_it_does_not_guide_the_search(reasonrag: Reasonrag) -> None:
+    """Recipe economy: the same trees with other rewards, for nothing; and it is never suggested."""
+    tuning = tuning_of(reasonrag("tune", "--pilot", 5, "--vary", "alpha", "--run", "runs/t", "--json"))
+    base, milder = records("base"), records("alpha-1")
+    assert [each["name"] for each in tuning["trials"]] == ["base", "alpha-0.8", "alpha-1"]
+    assert tuning["calls_delivered"] == sum(each.usage.calls for each in base)
+    assert [each.usage for each in milder] == [each.usage for each in base]
+    assert [node.response for each in milder for node in each.nodes] == [
+        n.response for each in base for n in each.nodes
+    ]
+    assert [node.reward for each in milder for node in each.nodes] != [n.reward for each in base for n in each.nodes]
+    assert not any(each["on_frontier"] or each["intervals"] for each in tuning["trials"] if each["changed"])
+
+
+def test_what_the_trials_may_ask_for_is_said_before(reasonrag: Reasonrag) -> None:
+    """The budgets of all questions and trials; three labels cost one tree; and that no cap is set."""
+    a_trial = 5 * (RECIPES["economy"].search.max_calls or 0)
+    capped = reasonrag(*SIBLINGS, "--max-calls", 10_000)
+    assert f"3 trials on 5 questions: at most {3 * a_trial:,} replies" in capped.err
+    alphas = reasonrag("tune", "--pilot", 5, "--vary", "alpha", "--run", "runs/a")
+    assert f"3 trials on 5 questions: at most {a_trial:,} replies" in alphas.err
+    assert "No cap is set" in alphas.err
+    again = reasonrag(*SIBLINGS, "--max-calls", 10_000)
+    assert f"and {journal_calls('runs/t/journal.jsonl'):,} are there already" in again.err
+    assert "No cap is set" not in again.err
+
+
+# -- stops and failures --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.1, 0.8, 0.97])
+def test_a_cap_stops_the_trials_and_a_larger_one_ends_them_like_no_cap(
+    share: float, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the first trial or a later one: status 3, a report of what there is, and the command that goes on."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert reasonrag(*SIBLINGS).status == 0
+    whole, calls = files(Path("runs/t")), journal_calls("runs/t/journal.jsonl")
+    monkeypatch.chdir(tmp_path)
+    cap = int(share * calls)
+    stopped = reasonrag(*SIBLINGS, "--max-calls", cap)
+    assert stopped.status == 3
+    assert f"of {cap} calls are used" in stopped.out
+    assert journal_calls("runs/t/journal.jsonl") <= cap
+    partial = json.loads(Path("runs/t/tuning.json").read_text())
+    assert (partial["stopped"]["cause"], partial["planned"]) == ("cap", 3)
+    assert [each["complete"] for each in partial["trials"]] == [*[True] * (len(partial["trials"]) - 1), False]
+    command = shlex.split(stopped.err.partition("continue with: ")[2])
+    assert command[:-1] == ["reasonrag", *map(str, SIBLINGS), "--max-calls"]
+    assert reasonrag(*SIBLINGS, "--max-calls", calls).status == 0
+    assert files(Path("runs/t")) == whole
+    assert journal_calls("runs/t/journal.jsonl") == calls
+
+
+def test_nothing_is_suggested_before_the_base_is_done(reasonrag: Reasonrag) -> None:
+    """There is nothing to compare with, and no configuration is written."""
+    stopped = reasonrag(*SIBLINGS, "--max-calls", 40)
+    assert "nothing is suggested" in stopped.out
+    assert not Path("runs/t/reasonrag.toml").exists()
+
+
+class Fails(OfflineTeacher):
+    """The offline teacher, which has no answer to the first question at one temperature."""
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        if request.question_id == self.never and request.sampling.temperature == pytest.approx(0.7):
+            raise ModelError("no answer to this one", cause="http_500")
+        return await super().complete(request)
+
+    never = ""
+
+
+def test_a_failed_question_is_counted_in_its_trial() -> None:
+    """It costs what it has cost and has no pairs; the other trials do not know of it."""
+    teacher = Fails()
+    package.tune(chat_model=teacher, vary=["siblings"], **QUICK)
+    teacher.never = records("base")[0].question_id
+    found = by_name(package.tune(chat_model=teacher, vary=["temperature"], **QUICK))
+    assert (found["temperature-0.7"].failed, found["base"].failed, found["temperature-1.3"].failed) == (1, 0, 0)
+    assert found["temperature-0.7"].failures_by_cause == {"http_500": 1}
+    assert (found["temperature-0.7"].questions, found["temperature-0.7"].complete) == (5, True)
+
+
+# -- what is reported ----------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_what_the_records_of_the_trial_say() -> None:
+    """Counted again here, from rollouts and the rules of pairing."""
+    tuning = package.tune(**QUICK | {"pilot": 8}, vary=["siblings"], price_in=1.0, price_out=4.0, min_confidence=0.6)
+    price = find_price("offline", tokens_in=1.0, tokens_out=4.0)
+    assert price is not None
+    assert (tuning.unit, tuning.questions) == ("dollars", 8)
+    rules = PairingRules(min_confidence=0.6)
+    for found in tuning.trials:
+        trees = records(found.name)
+        kept = [each for tree in trees for each in candidates(tree, rules) if not each.dropped]
+        right = sum(each.confidence or 0 for each in kept)
+        cost = sum(price.cost(tree.usage.prompt_tokens, tree.usage.completion_tokens) for tree in trees)
+        assert found.calls == pytest.approx(sum(tree.usage.calls for tree in trees) / 8)
+        assert found.cost_usd == pytest.approx(cost / 8, rel=1e-4)
+        assert found.pairs == pytest.approx(len(kept) / 8)
+        assert found.right_pairs == pytest.approx(right / 8)
+        assert found.questions_with_a_pair == len({each.state.question_id for each in kept}) / 8
+        assert found.confidence == pytest.approx(right / len(kept))
+        assert found.cost_per_right_pair == pytest.approx(cost / right, rel=1e-4)
+        assert 0 < (found.distinct_steps or 0) <= 1
+        ends = found.intervals["questions_with_a_pair"]
+        assert (ends.low or 0) <= found.questions_with_a_pair <= (ends.high or 0)
+
+
+def test_a_teacher_without_a_price_is_measured_in_replies() -> None:
+    """Like one that is free: dollars would tell no trial from another."""
+    tuning = package.tune(**QUICK, vary=["siblings"])
+    assert tuning.unit == "calls"
+    found = by_name(tuning)["base"]
+    assert found.cost_per_right_pair is None or found.cost_per_right_pair == pytest.approx(
+        found.calls / found.right_pairs
+    )
+
+
+def test_a_smaller_pilot_is_told_of_its_own_questions_only() -> None:
+    """Also where a larger one has left more trees."""
+    package.tune(**QUICK | {"pilot": 6}, vary=["siblings"])
+    found = package.tune(**QUICK | {"pilot": 3}, vary=["siblings"])
+    assert {each.questions for each in found.trials} == {3}
+    assert found.calls_apart == sum(tree.usage.calls for each in found.trials for tree in records(each.name)[:3])
+
+
+# -- the configuration ---------------------------------------------------------------------------------------------
+
+
+def test_the_suggested_configuration_is_one_that_generate_takes(reasonrag: Reasonrag) -> None:
+    """As a table in reasonrag.toml or as the printed command: what decides the answers is what decided the trial's."""
+    flags = ["--top-k", 2, "--max-calls", 100_000, "--price-in", 1, "--price-out", 2, "--max-calls-per-question", 48]
+    tuned = reasonrag("tune", "--pilot", 12, "--vary", "max-calls-per-question", *flags, "--run", "runs/t")
+    assert tuned.status == 0
+    suggested = json.loads(Path("runs/t/tuning.json").read_text())["suggested"]
+    shutil.copy("runs/t/reasonrag.toml", "reasonrag.toml")
+    assert reasonrag("generate", "--limit", 2, "--run", "runs/main").status == 0
+    Path("reasonrag.toml").unlink()
+    [command] = [line for line in tuned.out.splitlines() if line.startswith("reasonrag generate")]
+    assert reasonrag(*shlex.split(command)[1:-1], "runs/other", "--limit", 2).status == 0
+    trial, by_table, by_command = (
+        json.loads(Path(run, "config.json").read_text())
+        for run in (f"runs/t/trials/{suggested}", "runs/main", "runs/other")
+    )
+    assert trial["decides_answers"] == by_table["decides_answers"] == by_command["decides_answers"]
+    assert trial["decides_answers"]["top_k"] == 2
+    assert by_table["operational"]["caps"] == {"cost": None, "calls": None, "tokens": None}
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        ({"reward": "judge-score", "judge_gold": True}, "--judge-gold"),
+        ({"reward": "judge-score", "judge_gold": False}, "--no-judge-gold"),
+        ({"recipe": "released", "reward": "judge-rank", "judge_gold": False}, "--no-judge-gold"),
+    ],
+)
+def test_a_switch_in_the_printed_command_has_no_value(flags: dict[str, Any], word: str, reasonrag: Reasonrag) -> None:
+    """generate takes the command, and its answers are decided by the same recipe as the base's."""
+    tuning = package.tune(**QUICK | {"pilot": 2}, vary=["max_steps"], **flags)
+    command = shlex.split(tuning.model_copy(update={"config": flags | {"max_calls_per_question": 24}}).command)
+    assert command[:2] == ["reasonrag", "generate"]
+    assert word in command
+    done = reasonrag(*command[1:], "--limit", 1)
+    assert done.status == 0, done.err
+    asked, base = (
+        json.loads(Path(run, "config.json").read_text())["decides_answers"]
+        for run in ("runs/main", "runs/t/trials/base")
+    )
+    assert asked["recipe"] == base["recipe"]
+
+
+def test_the_written_configuration_holds_no_secret() -> None:
+    """A password in an address stays in the command that was typed."""
+    teacher, address = OfflineTeacher(), "http://me:hidden@127.0.0.1:8000/v1"
+    cheaper = {"pilot": 12, "vary": ["max_calls_per_question"], "max_calls_per_question": 48, "top_k": 2}
+    tuning = package.tune(chat_model=teacher, run="runs/t", base_url=[address], price_in=1, price_out=2, **cheaper)
+    assert 'base_url = ["http://127.0.0.1:8000/v1"]' in Path("runs/t/reasonrag.toml").read_text()
+    assert "--base-url http://127.0.0.1:8000/v1" in tuning.command
+    assert not any(b"hidden" in path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file())
+
+
+def test_a_table_is_written_for_a_change_only_and_an_older_one_is_removed(reasonrag: Reasonrag) -> None:
+    """Two questions tell nothing from the base: what an earlier tune wrote there would pass for the suggestion."""
+    Path("runs/t").mkdir(parents=True)
+    Path("runs/t/reasonrag.toml").write_text("# reasonrag tune suggests siblings-6, after 9 questions\n[generate]\n")
+    done = reasonrag("tune", "--pilot", 2, "--vary", "temperature", "--max-calls-per-question", 24, "--run", "runs/t")
+    assert done.status == 0
+    assert json.loads(Path("runs/t/tuning.json").read_text())["suggested"] in ("base", None)
+    assert not Path("runs/t/reasonrag.toml").exists()
+    assert "reasonrag.toml" not in done.out
+
+
+def test_somebody_s_own_settings_are_not_written_over(reasonrag: Reasonrag) -> None:
+    """Trials in the directory in which one works would replace the settings they were tried with."""
+    Path("reasonrag.toml").write_text("[generate]\nsiblings = 3\n")
+    done = reasonrag(*SIBLINGS[:-1], ".")
+    assert (done.status, "reasonrag.toml is not of tune" in done.err) == (2, True)
+    assert Path("reasonrag.toml").read_text() == "[generate]\nsiblings = 3\n"
+
+
+def test_settings_of_generate_make_the_base_and_those_of_tune_the_trials(reasonrag: Reasonrag) -> None:
+    """Each from its table; where generate's run would go is not where the trials go."""
+    Path("reasonrag.toml").write_text(
+        '[generate]\nrun = "runs/main"\nlimit = 1000\nsiblings = 3\nmax_calls_per_question = 24\n'
+        '[tune]\nrun = "runs/t"\npilot = 3\nvary = ["siblings"]\n'
+    )
+    tuning = tuning_of(reasonrag("tune", "--json"))
+    assert (tuning["run"], tuning["questions"]) == ("runs/t", 3)
+    assert [each["changed"] for each in tuning["trials"]] == [{}, {"siblings": 4}, {"siblings": 6}]
+    assert all(each["calls"] <= 30 for each in tuning["trials"])
+    assert not Path("runs/main").exists()
+
+
+# -- which trials --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "vary", "names"),
+    [
+        ({}, ["siblings"], ["base", "siblings-3", "siblings-6"]),
+        ({"siblings": 5}, ["siblings"], ["base", "siblings-3", "siblings-4", "siblings-6"]),
+        ({}, ["max_steps", "continuations"], ["base", "continuations-2", "max-steps-5"]),
+        ({"recipe": "paper"}, ["exploration"], ["base", "exploration-0.5"]),
+        ({"recipe": "paper", "exploration": 1.0}, ["exploration"], ["base", "exploration-0.5", "exploration-1.414"]),
+        ({"alpha": 1.0}, ["alpha"], ["base", "alpha-0.8", "alpha-0.9"]),
+        ({"temperature": 0.7}, ["temperature"], ["base", "temperature-1", "temperature-1.3"]),
+        ({"recipe": "released"}, ["max_steps"], ["base", "max-steps-5", "max-steps-7"]),
+    ],
+)
+def test_one_setting_at_a_time_is_varied_around_the_base(
+    settings: dict[str, Any], vary: list[str], names: list[str]
+) -> None:
+    """A value that the base has already is no trial of its own; the order is that of the table."""
+    base = GenerateSettings(run=Path("runs/t"), **settings)
+    assert [trial.name for trial in trials_of(base, vary)] == names
+
+
+@pytest.mark.parametrize(
+    ("recipe", "unused"),
+    [("economy", {"exploration"}), ("paper", set()), ("released", {"continuations"})],
+)
+def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unused: set[str]) -> None:
+    """A c that no formula reads, or continuations that nobody samples, would be tried for nothing."""
+    base = GenerateSettings.model_validate({"run": "runs/t", "recipe": recipe})
+    assert {name for trial in trials_of(base) for name in trial.changed} == set(VARIED) - unused
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--vary", "sibling"], r"tune does not vary sibling; did you mean 'siblings'\? choose from alpha, "),
+        (["--vary", "exploration"], "recipe economy does not use exploration; choose from"),
+        (["--vary", "continuations", "--recipe", "released"], "recipe released does not use continuations"),
+        (["--pilot", 1], "--pilot: Input should be greater than or equal to 2"),
+        (["--min-confidence", 2], "--min-confidence: Input should be less than or equal to 1"),
+        (["--dataset", "atlass"], "there is no data set 'atlass'"),
+        (["--dataset", "atlas", "--model", "my-own/model", "--max-cost", 1], "--max-cost needs the price"),
+        (["--exploration", 1], "--exploration is c of UCT, which recipe economy does not use"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_asked(flags: list[object], message: str, reasonrag: Reasonrag) -> None:
+    """With what to do instead."""
+    done = reasonrag("tune", "--run", "runs/t", *flags)
+    assert done.status == 2
+    assert re.search(message, done.err), done.err
+    assert not any(path.stat().st_size for path in Path().glob("runs/t/journal.jsonl"))
+
+
+def test_a_run_of_generate_is_not_taken_for_trials(reasonrag: Reasonrag) -> None:
+    """Its journal would be mixed with theirs."""
+    assert reasonrag("generate", "--limit", 2, "--run", "runs/main").status == 0
+    done = reasonrag("tune", "--pilot", 2, "--run", "runs/main")
+    assert (done.status, "runs/main is a run directory of generate" in done.err) == (2, True)
+
+
+def test_another_base_needs_another_directory(reasonrag: Reasonrag) -> None:
+    """The trials of two bases would stand side by side as if they could be compared."""
+    assert reasonrag(*SIBLINGS).status == 0
+    done = reasonrag(*SIBLINGS, "--seed", 7)
+    assert done.status == 2
+    assert "runs/t/trials/base holds a run with another configuration" in done.err
+
+
+def test_two_at_once_do_not_write_to_one_journal(reasonrag: Reasonrag) -> None:
+    """Also where they are at different trials."""
+    Path("runs/t").mkdir(parents=True)
+    with only_writer(Path("runs/t")):
+        done = reasonrag(*SIBLINGS)
+    assert (done.status, "runs/t is being written by another reasonrag" in done.err) == (2, True)
+
+
+def test_the_number_of_questions_is_called_pilot() -> None:
+    """Of a run it is --limit; a call that has both would say two things."""
+    with pytest.raises(InputError, match="--pilot says how many"):
+        package.tune(run="runs/t", limit=5)
+
+
+def test_a_value_model_is_refused_wherever_it_is_set(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tune has none of its flags; what the environment or the file says of it is no part of a configuration."""
+    assert "--value-" not in reasonrag("tune", "--help").out
+    address = "http://bob:hidden@127.0.0.1:9/v1"
+    assert reasonrag(*SIBLINGS, "--value-base-url", address).status == 2
+    monkeypatch.setenv("REASONRAG_VALUE_TEMPERATURE", "0")
+    Path("reasonrag.toml").write_text(f'[generate]\nvalue_base_url = ["{address}"]\n')
+    done = reasonrag(*SIBLINGS)
+    assert (done.status, "leave out --value-base-url, --value-temperature" in done.err) == (2, True)
+    with pytest.raises(InputError, match="tune tries the teacher alone: leave out --value-model"):
+        package.tune(**QUICK, value_model="offline")
+    assert not Path("runs/t").exists()
+
+
+def test_trials_are_not_taken_for_a_run_of_generate(reasonrag: Reasonrag) -> None:
+    """Its files would lie between theirs; said before anything is written."""
+    Path("runs/t/trials").mkdir(parents=True)
+    done = reasonrag("generate", "--limit", 1, "--run", "runs/t")
+    assert (done.status, "runs/t holds trials of tune; choose another --run" in done.err) == (2, True)
+    assert [each.name for each in Path("runs/t").iterdir()] == ["trials"]
+
+
+@pytest.mark.parametrize("replay", [True, "runs/elsewhere/journal.jsonl"])
+def test_a_replay_without_a_journal_leaves_nothing_behind(*, replay: bool | str) -> None:
+    """There is nothing to play, and a config.json would look like a run; the remedy is named."""
+    with pytest.raises(
+        InputError, match=r"there is no runs/.*journal.jsonl to replay; give the --run that was explored"
+    ):
+        package.generate(limit=1, run="runs/new", replay=replay)
+    assert not Path("runs/new").exists()
+
+
+def test_the_warnings_of_the_base_are_shown_and_written_once(reasonrag: Reasonrag) -> None:
+    """Pairs of evaluation questions, say: a warning of a trial would otherwise be in a summary that nobody reads."""
+    flags = ["--split", "test", "--pilot", 2, "--max-calls-per-question", 24, "--vary", "siblings", "--run", "runs/t"]
+    done = reasonrag("tune", *flags)
+    warnings = json.loads(Path("runs/t/tuning.json").read_text())["warnings"]
+    assert warnings == json.loads(Path("runs/t/trials/base/summary.json").read_text())["warnings"]
+    assert warnings
+    for each in warnings:
+        assert done.err.count(f"warning: {each}") == 1
+
+
+@pytest.mark.parametrize(("reward", "on_top"), [("spre", False), ("judge-score", True)])
+def test_judgements_come_on_top_of_the_replies(reward: str, reasonrag: Reasonrag, *, on_top: bool) -> None:
+    """A budget is of the search; what is said before anything is asked must hold."""
+    flags = ["--pilot", 2, "--max-calls-per-question", 24, "--vary", "max-steps", "--reward", reward, "--run", "runs/t"]
+    done = reasonrag("tune", *flags)
+    assert "2 trials on 2 questions: at most 96 replies" in done.err
+    assert ("and judgements on top" in done.err) is on_top

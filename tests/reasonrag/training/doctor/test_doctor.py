@@ -1,0 +1,497 @@
+"""`reasonrag doctor`: each thing that can be wrong is found before a training, with what to do about it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.errors import InputError
+from reasonrag.retrieval.dense.encoders import EncoderSpec
+from reasonrag.retrieval.dense.manifest import DenseManifest
+from reasonrag.training.doctor.data_checks import DataFacts, look_at_data, look_at_index
+from reasonrag.training.doctor.doctor import Diagnosis, doctor
+from reasonrag.training.doctor.findings import Finding
+from reasonrag.training.doctor.machine_checks import (
+    look_at_disk,
+    look_at_gpus,
+    look_at_model,
+    look_at_packages,
+    look_at_variables,
+)
+from reasonrag.training.doctor.memory import GB
+from reasonrag.training.hardware import BrokenPin, Device, Stock, host_memory, read_driver
+from reasonrag.training.llamafactory.config_files import find_config
+from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.training_world import World, make_world
+
+A100 = Device(name="A100", memory=80 * GB, capability=(8, 0))
+T4 = Device(name="T4", memory=15 * GB, capability=(7, 5))
+STOCK = Stock(
+    python="3.11.9",
+    versions={"llamafactory": "0.9.5", "torch": "2.9.0"},
+    broken_pins=[],
+    cuda="12.8",
+    devices=[A100],
+    torch_error=None,
+)
+
+
+@pytest.fixture
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A run's data set, and the index it searched."""
+    return make_world(tmp_path_factory, None)
+
+
+@pytest.fixture
+def data(world: World, tmp_path: Path) -> Path:
+    """A copy of the data set that a test may spoil."""
+    return Path(shutil.copytree(world.data, tmp_path / "data"))
+
+
+@pytest.fixture
+def without_llama_factory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that answers at once: there is none."""
+    monkeypatch.setenv(PYTHON_VARIABLE, "/nowhere/python")
+
+
+def examine(data: Path, config: str = "smoke-cpu-dpo-full", prompts: Path | None = None) -> DataFacts:
+    return look_at_data(data, find_config(config), {}, load_prompts(prompts))
+
+
+def wrong(findings: list[Finding]) -> dict[str, str]:
+    """Severities of what is not right, by name."""
+    return {each.name: each.severity for each in findings if each.severity not in ("ok", "note")}
+
+
+# -- packages and machine --------------------------------------------------------------------------------------------
+
+
+def test_packages_that_are_right_are_named() -> None:
+    """With their versions, and what is not there of what some configurations need."""
+    [found] = look_at_packages(STOCK, {}, here=True)
+    assert found.severity == "ok"
+    assert "llamafactory 0.9.5" in found.says
+    assert "without deepspeed, bitsandbytes" in found.says
+
+
+@pytest.mark.parametrize(
+    ("config", "package"),
+    [
+        ({"deepspeed": "z.json"}, "deepspeed"),
+        ({"quantization_bit": 4}, "bitsandbytes"),
+        ({"enable_liger_kernel": True}, "liger-kernel"),
+        ({"flash_attn": "fa2"}, "flash-attn"),
+    ],
+)
+def test_a_package_that_a_configuration_needs_is_missed(config: dict[str, Any], package: str) -> None:
+    """An error on the machine that trains, a warning on another."""
+    assert wrong(look_at_packages(STOCK, config, here=True)) == {"missing": "error"}
+    assert wrong(look_at_packages(STOCK, config, here=False)) == {"missing": "warning"}
+    there = STOCK.model_copy(update={"versions": STOCK.versions | {package: "1"}})
+    assert not wrong(look_at_packages(there, config, here=True))
+
+
+@pytest.mark.parametrize(
+    ("pin", "found", "cuda", "verdict"),
+    [
+        ("transformers<=5.6.0", "5.23.0", "12.8", "error"),
+        ("trl<=0.24.0", "", "12.8", "error"),
+        ("gradio<=5.50.0", "6.0", "12.8", "warning"),
+        ("torchvision>=0.19.0", "", "12.8", "warning"),
+        ("torchvision>=0.19.0", "", None, None),
+    ],
+)
+def test_pins_of_llama_factory_are_held_against_what_is_there(
+    pin: str, found: str, cuda: str | None, verdict: str | None
+) -> None:
+    """What it refuses to start with is an error; pictures are not missed where there is no GPU."""
+    stock = STOCK.model_copy(update={"broken_pins": [BrokenPin(pin=pin, found=found)], "cuda": cuda})
+    assert wrong(look_at_packages(stock, {}, here=True)).get("pins") == verdict
+
+
+@pytest.mark.parametrize(
+    ("seen", "cuda", "driver", "config", "expected"),
+    [
+        ([A100], "12.8", [A100], {"bf16": True}, {}),
+        ([T4], "12.8", [T4], {"bf16": True}, {"bf16": "error"}),
+        ([T4], "12.8", [T4], {"fp16": True}, {}),
+        ([], None, None, {}, {"none": "warning"}),
+        ([], None, None, {"use_cpu": True}, {}),
+        ([], None, [A100], {}, {"unseen": "error"}),
+        ([], "12.8", [A100], {}, {"unseen": "error"}),
+        ([A100], "12.8", [A100.model_copy(update={"free": 20 * GB})], {}, {"busy": "warning"}),
+    ],
+)
+def test_gpus_are_those_that_torch_sees(
+    seen: list[Device], cuda: str | None, driver: list[Device] | None, config: dict[str, Any], expected: dict[str, str]
+) -> None:
+    """A driver's GPUs that torch does not see, bf16 that a card does not have, memory that somebody else uses."""
+    stock = STOCK.model_copy(update={"devices": seen, "cuda": cuda})
+    assert wrong(look_at_gpus(stock, driver, config, elsewhere=False)) == expected
+
+
+def test_who_hid_the_gpus_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA_VISIBLE_DEVICES that is empty hides them all."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    [found] = look_at_gpus(STOCK.model_copy(update={"devices": []}), [A100], {}, elsewhere=False)
+    assert found.advice == "unset CUDA_VISIBLE_DEVICES"
+
+
+def test_what_nvidia_smi_lists_is_read() -> None:
+    """Names may have commas; sizes are MiB."""
+    [found] = read_driver("NVIDIA H200, NVL, 143771, 143000\n\n")
+    assert (found.name, found.memory, found.free) == ("NVIDIA H200, NVL", 143_771 * 2**20, 143_000 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "severity"),
+    [
+        ("DISABLE_VERSION_CHECK", "1", "warning"),
+        ("ACCELERATE_USE_FSDP", "true", "error"),
+        ("USE_RAY", "1", "warning"),
+        ("USE_RAY", "0", None),
+    ],
+)
+def test_variables_that_make_it_another_training_are_named(variable: str, value: str, severity: str | None) -> None:
+    """Those that are set; what is switched off trips nobody."""
+    assert wrong(look_at_variables({variable: value}, {"report_to": "none"})).get(variable) == severity
+
+
+def test_reports_to_wandb_are_warned_of_where_they_would_be_sent() -> None:
+    """A training that asks for a key on a terminal nobody watches waits for ever."""
+    assert wrong(look_at_variables({"WANDB_PROJECT": "x"}, {})) == {"wandb": "warning"}
+    assert not wrong(look_at_variables({"WANDB_PROJECT": "x"}, {"report_to": "none"}))
+
+
+def test_a_model_that_can_be_had_from_nowhere_is_an_error(tmp_path: Path) -> None:
+    """Neither a folder nor in the cache, and no network allowed; otherwise it will be fetched."""
+    cached = {"HF_HOME": str(tmp_path)}
+    offline = cached | {"HF_HUB_OFFLINE": "1"}
+    [fetched] = look_at_model("me/model", cached, here=True)
+    assert fetched.severity == "note"
+    assert wrong(look_at_model("me/model", offline, here=True)) == {"model": "error"}
+    assert wrong(look_at_model("me/model", offline, here=False)) == {"model": "warning"}
+    (tmp_path / "hub" / "models--me--model").mkdir(parents=True)
+    assert not wrong(look_at_model("me/model", offline, here=True))
+    assert look_at_model(str(tmp_path), offline, here=True) == []
+
+
+def test_room_on_the_disk_is_looked_for_where_the_model_would_go(tmp_path: Path) -> None:
+    """Of the nearest folder that exists; no error where another machine trains."""
+    place = tmp_path / "a" / "b"
+    assert look_at_disk(place, 1, checkpoints=1, here=True).severity == "ok"
+    assert look_at_disk(place, 10**18, checkpoints=1, here=True).severity == "error"
+    assert look_at_disk(place, 10**18, checkpoints=1, here=False).severity == "note"
+
+
+def test_memory_of_a_machine_that_says_nothing_is_not_known(tmp_path: Path) -> None:
+    """Other systems have no /proc."""
+    assert host_memory(tmp_path / "none") is None
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    2048 kB\n")
+    assert host_memory(tmp_path / "meminfo") == 2048 * 1024
+
+
+# -- data and index ----------------------------------------------------------------------------------------------------
+
+
+def test_data_as_pairs_wrote_them_are_right(data: Path) -> None:
+    """And tell the cutoff that cuts nothing."""
+    facts = examine(data)
+    assert not wrong(facts.findings)
+    assert facts.advised
+    assert facts.advised % 64 == 0
+
+
+def test_a_description_is_missed(data: Path) -> None:
+    """Without it LLaMA-Factory finds no rows. The words are those of `train`."""
+    (data / "dataset_info.json").unlink()
+    [found] = examine(data).findings
+    assert found.says.startswith(f"{data} has no dataset_info.json")
+    [found] = examine(data.with_name("nowhere")).findings
+    assert found.severity == "error"
+
+
+def test_rows_for_another_stage_are_missed(data: Path) -> None:
+    """With the command that writes them."""
+    edit(data / "dataset_info.json", lambda info: info.pop("rag_proguide_kto"))
+    [found] = [each for each in examine(data, "smoke-cpu-kto").findings if each.severity == "error"]
+    assert f"reasonrag pairs {data} --format kto" in found.says
+
+
+def test_questions_of_evaluation_sets_are_found_before_train_refuses_them(data: Path) -> None:
+    """And the flag that says that it is meant."""
+    lines = (data / "questions.jsonl").read_text().splitlines()
+    (data / "questions.jsonl").write_text("".join(f"{line}\n".replace('"train"', '"dev"') for line in lines))
+    found = {each.name: each for each in examine(data).findings}["atlas/dev"]
+    assert (found.severity, found.advice) == ("error", "if it is meant: --allow-eval atlas/dev")
+
+
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    value = orjson.loads(path.read_bytes())
+    change(value)
+    path.write_bytes(orjson.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda info: info["rag_proguide"].pop("ranking"), "refused"),
+        (lambda info: info["rag_proguide"]["columns"].pop("system"), "description"),
+        (lambda info: info["rag_proguide"].update(file_name="gone.json"), "refused"),
+    ],
+)
+def test_a_description_that_was_changed_is_noticed(data: Path, change: Callable[[Any], object], name: str) -> None:
+    """Pairs that are none, an instruction that is glued to the question, rows that are not there."""
+    edit(data / "dataset_info.json", change)
+    assert wrong(examine(data).findings) == {name: "error"}
+
+
+def test_rows_that_changed_after_the_audit_are_noticed(data: Path) -> None:
+    """The audit is of other rows then."""
+    edit(data / "RAG_ProGuide.json", lambda rows: rows.pop())
+    assert wrong(examine(data).findings) == {"changed_rows": "error"}
+    (data / "audit.json").unlink()
+    assert wrong(examine(data).findings) == {"changed_rows": "error", "audit": "warning"}
+
+
+def test_prompts_that_the_model_would_not_be_asked_with_are_noticed(data: Path, tmp_path: Path) -> None:
+    """A model that is asked in other words is not the one that was trained."""
+    own = tmp_path / "prompts"
+    own.mkdir()
+    (own / "think.txt").write_text("Think. <query>..</query> or <answer>..</answer>")
+    assert wrong(examine(data, prompts=own).findings) == {"refused": "error"}
+
+
+def test_an_index_is_held_against_what_the_data_searched(world: World, data: Path) -> None:
+    """The same is right; another is warned of; one whose corpus has gone cannot give passages."""
+    [index] = {each.parent for each in (world.place / "indexes").rglob("manifest.json")}
+    conditions = examine(data).conditions
+    assert conditions is not None
+    retrievers = [each for each in conditions.retriever if each]
+    assert not wrong(look_at_index(index, retrievers, of="the data"))
+    assert wrong(look_at_index(index, ["bm25:0:k1=1.2"], of="the data")) == {"retriever": "warning"}
+    copy = Path(shutil.copytree(index, data / "index"))
+    edit(copy / "manifest.json", lambda manifest: manifest.update(corpus="/nowhere/corpus.jsonl"))
+    assert wrong(look_at_index(copy, [], of="")) == {"corpus": "error"}
+    assert wrong(look_at_index(data, [], of="")) == {"manifest": "error"}
+
+
+def test_an_encoder_that_is_read_otherwise_than_it_was_trained_is_warned_of(tmp_path: Path) -> None:
+    """E5 by its first token finds worse passages, and says nothing."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("{}\n")
+    spec = EncoderSpec(
+        model="intfloat/e5-base-v2",
+        backend="sentence-transformers",
+        pooling="cls",
+        normalize=True,
+        query_instruction="query: ",
+        passage_instruction="passage: ",
+        max_length=512,
+        dimension=768,
+    )
+    manifest = DenseManifest(
+        corpus=str(corpus),
+        corpus_sha256="0" * 64,
+        corpus_bytes=corpus.stat().st_size,
+        corpus_mtime_ns=corpus.stat().st_mtime_ns,
+        passages=1,
+        versions={},
+        encoder=spec,
+        precision="fp32",
+        probe="",
+        vectors_sha256="0" * 64,
+        vectors=None,
+        indexes={},
+        searched="flat",
+        encoding_seconds=0,
+        devices=[],
+    )
+    (tmp_path / "manifest.json").write_text(manifest.model_dump_json())
+    assert wrong(look_at_index(tmp_path, [], of=""))["pooling"] == "warning"
+
+
+# -- the whole ---------------------------------------------------------------------------------------------------------
+
+
+def of(found: Diagnosis, about: str) -> dict[str, Finding]:
+    return {each.name: each for each in found.findings if each.about == about}
+
+
+def test_a_machine_without_a_gpu_gets_a_plan_for_the_one_that_will_train(
+    train_python: Path, data: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what really lies beside LLaMA-Factory, whose own parser is asked: it fits, at the cutoff that cuts no row,
+    and nothing is wrong but a key that does not exist."""
+    monkeypatch.setenv(PYTHON_VARIABLE, str(train_python))
+    planned = ["--gpus", 8, "--gpu-memory", 80, "--set", "pref_bta=0.1", "--json"]
+    done = reasonrag("doctor", "qwen2.5-7b-dpo-full", "--data", data, *planned)
+    found = Diagnosis.model_validate_json(done.out)
+    assert done.status == 1
+    assert [each.says for each in found.errors] == ["LLaMA-Factory has no argument 'pref_bta'; did you mean pref_beta?"]
+    assert found.stock is not None
+    assert found.stock.versions["llamafactory"].startswith("0.9.")
+    assert not [each for each in found.findings if each.name == "pins"]
+    assert "ZeRO stage 3" in of(found, "configuration")["zero"].says
+    asked, *others = found.plans
+    assert asked.verdict == "fits"
+    assert asked.plan.training.cutoff_len == examine(data).advised
+    assert {each.plan.training.name for each in others} >= {"full", "lora", "qlora"}
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+def test_what_does_not_fit_is_an_error_with_the_nearest_that_does(reasonrag: Reasonrag) -> None:
+    """One card of 24 GB: not in full, not by LoRA, but by QLoRA or offloaded. Seen by a person, exit status 1."""
+    found = doctor("qwen2.5-7b-dpo-full", gpus=1, gpu_memory=24, set=["cutoff_len=1536"])
+    error = of(found, "memory")["plan"]
+    assert error.severity == "error"
+    assert "ZeRO-3, offloaded" in error.advice
+    verdicts = {each.plan.training.name: each.verdict for each in found.plans}
+    assert verdicts["full, ZeRO-3"] == verdicts["lora"] == "does not fit"
+    assert verdicts["qlora"] == "fits"
+    done = reasonrag("doctor", "qwen2.5-7b-dpo-full", "--gpus", 1, "--gpu-memory", 24)
+    assert done.status == 1
+    assert "does not fit" in done.out
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+@pytest.mark.parametrize(
+    ("name", "gpus", "memory"),
+    [
+        ("qwen2.5-7b-dpo-full", 4, 80),
+        ("qwen2.5-7b-dpo-full-offload", 1, 40),
+        ("qwen2.5-7b-dpo-lora", 1, 48),
+        ("qwen2.5-7b-dpo-qlora", 1, 24),
+        ("qwen2.5-7b-sft", 2, 80),
+        ("qwen2.5-7b-reward", 1, 32),
+        ("qwen2.5-7b-kto", 1, 40),
+    ],
+)
+def test_our_configurations_fit_what_their_headers_ask_for(name: str, gpus: int, memory: int) -> None:
+    """At their own cutoff_len, by the plan; and half of the GPUs, or cards of the next size down, are too little."""
+    found = doctor(name, gpus=gpus, gpu_memory=memory)
+    assert found.plans[0].verdict != "does not fit"
+    less = {40: 24, 48: 40, 32: 24, 24: 16}
+    smaller = doctor(name, gpus=max(1, gpus // 2), gpu_memory=less.get(memory, memory))
+    assert smaller.plans[0].verdict == "does not fit"
+    assert f"{memory} GB" in find_config(name).text
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+def test_a_cutoff_that_somebody_chose_is_held_against_the_rows(data: Path) -> None:
+    """The files of the project leave it to train; --set is somebody's choice."""
+    advised = examine(data).advised
+    assert advised is not None
+    assert of(doctor("qwen2.5-7b-dpo-lora", data=data), "configuration")["cutoff"].severity == "ok"
+    chosen = of(doctor("qwen2.5-7b-dpo-lora", data=data, set=["cutoff_len=128"]), "configuration")["truncated_prompts"]
+    assert chosen.severity == "error"
+    assert f"--set cutoff_len={advised} cuts nothing" in chosen.says
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "there is no zero.json"),
+        ("{", "no object of JSON"),
+        ('{"zero_optimization": {"stage": 4}}', "no stage 4"),
+        ('{"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}', "is for stage 3"),
+    ],
+)
+def test_zero_is_what_its_file_says(content: str | None, says: str) -> None:
+    """Not what its name says: the JSON is read."""
+    if content is not None:
+        Path("zero.json").write_text(content)
+    found = of(doctor("qwen2.5-7b-dpo-full", set=["deepspeed=zero.json"]), "configuration")["zero"]
+    assert found.severity == "error"
+    assert says in found.says
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+def test_a_template_of_another_model_is_an_error() -> None:
+    """There is no qwen2_5."""
+    found = of(doctor("qwen2.5-7b-sft", set=["template=qwen2_5"]), "configuration")["refused"]
+    assert found.severity == "error"
+    assert "there is no qwen2_5; that of Qwen2.5 is qwen: --set template=qwen" in found.says
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+def test_eight_bits_take_more_than_four() -> None:
+    """A byte for each weight of the linear maps instead of half of one."""
+    four, eight = (
+        doctor("qwen2.5-7b-dpo-qlora", set=[f"quantization_bit={bits}"]).plans[0].plan.weights for bits in (4, 8)
+    )
+    assert eight - four == pytest.approx(0.5 * 6.5e9, rel=0.05)
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+def test_without_a_configuration_methods_are_compared() -> None:
+    """Of any model whose shape is known: those that fit are named, and that some do not is no error."""
+    found = of(doctor(gpus=1, gpu_memory=80), "memory")["plan"]
+    assert found.severity == "ok"
+    assert found.says.endswith("full, ZeRO-3, offloaded; lora; lora, ZeRO-3; qlora")
+    none = doctor(model="Qwen2.5-72B", gpus=1, gpu_memory=16)
+    assert not any(each.asked or each.verdict == "fits" for each in none.plans)
+    assert of(none, "memory")["plan"].severity == "error"
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["qwen2.5-7b-dpo-ful"], "did you mean"),
+        (["--model", "llama"], "the shape of 'llama' is not known"),
+        (["--gpus", "0"], "--gpus"),
+        (["--prompts", "nowhere"], "nowhere"),
+        (["qwen2.5-7b-sft", "--set", "cutoff_len=-1"], "cutoff_len"),
+    ],
+)
+def test_bad_input_ends_it_with_status_2(reasonrag: Reasonrag, arguments: list[str], says: str) -> None:
+    """What is asked must be there; everything else is a finding."""
+    done = reasonrag("doctor", *arguments)
+    assert done.status == 2
+    assert says in done.err
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+def test_names_of_others_are_no_markup(reasonrag: Reasonrag) -> None:
+    """A file's content reaches the terminal as text."""
+    Path("own.yaml").write_text(
+        "stage: dpo\ntemplate: '[red]x[/red]\\e[31m'\nmodel_name_or_path: Qwen2.5-7B\ncutoff_len: 512\n"
+    )
+    done = reasonrag("doctor", "own.yaml")
+    assert "[red]x[/red]" in done.out
+    assert "\x1b[31m" not in done.out
+
+
+def test_an_interpreter_that_is_not_there_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is still looked at."""
+    monkeypatch.setenv(PYTHON_VARIABLE, "/nowhere/python")
+    found = doctor("smoke-cpu-sft")
+    assert of(found, "packages")["environment"].severity == "error"
+    assert of(found, "configuration")["template"].severity == "ok"
+
+
+def test_an_interpreter_without_llama_factory_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This one has none."""
+    monkeypatch.setenv(PYTHON_VARIABLE, sys.executable)
+    assert of(doctor(), "packages")["llamafactory"].severity == "error"
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+def test_the_python_call_and_the_command_say_the_same(reasonrag: Reasonrag) -> None:
+    """One object on stdout."""
+    said = json.loads(reasonrag("doctor", "qwen2.5-7b-kto", "--gpus", 2, "--json").out)
+    assert said == json.loads(package.doctor("qwen2.5-7b-kto", gpus=2).model_dump_json())
+    with pytest.raises(InputError):
+        package.doctor("nothing")

@@ -1,0 +1,291 @@
+"""The memory plan: what is published of Qwen2.5 and of ZeRO, laws, and a real Qwen2 of transformers beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reasonrag.errors import InputError
+from reasonrag.training.doctor.memory import (
+    GB,
+    QUANTISED,
+    Training,
+    activations_per_token,
+    alternatives,
+    fewest_gpus,
+    logits,
+    longest_cutoff,
+    plan,
+)
+from reasonrag.training.model_shapes import QWEN2_5, Shape, find_shape
+from tests.helpers.command_line import AskLlamaFactory
+
+SEVEN = QWEN2_5["7B"]
+SMALL = Shape(
+    vocab_size=512,
+    hidden_size=256,
+    intermediate_size=704,
+    num_hidden_layers=3,
+    num_attention_heads=8,
+    num_key_value_heads=2,
+)
+TIED = SMALL.model_copy(update={"tie_word_embeddings": True, "num_key_value_heads": 8})
+REAL = """
+import json, sys, torch
+from peft import LoraConfig, get_peft_model
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+def model(shape, layers, lora):
+    config = Qwen2Config(**(shape | {"num_hidden_layers": layers}), attn_implementation="sdpa", use_cache=False)
+    made = Qwen2ForCausalLM(config).to(torch.bfloat16)
+    if lora:
+        made = get_peft_model(made, LoraConfig(r=4, target_modules="all-linear"))
+        made.enable_input_require_grads()
+        for each in made.parameters():  # as LLaMA-Factory does
+            each.data = each.data.float() if each.requires_grad else each.data
+    return made
+
+def kept(made, tokens):
+    own = {each.untyped_storage().data_ptr() for each in [*made.parameters(), *made.buffers()]}
+    seen = {}
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+    ids = torch.randint(0, 8, (2, tokens // 2))
+    mask = torch.ones_like(ids)
+    mask[0, -3:] = 0
+    lora = any(each.dtype == torch.float32 for each in made.parameters())
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with hooks, torch.autocast("cpu", torch.bfloat16, enabled=lora):
+        made(input_ids=ids, attention_mask=mask, logits_to_keep=1)
+    return sum(seen.values())
+
+asked = json.load(sys.stdin)
+whole = [model(each, each["num_hidden_layers"], False) for each in asked["shapes"]]
+found = {"parameters": [sum(p.numel() for p in each.parameters()) for each in whole]}
+lora = model(asked["shapes"][0], 3, True)
+found["lora"] = sum(p.numel() for name, p in lora.named_parameters() if "lora_" in name)
+for kind in (False, True):
+    few, many = (kept(model(asked["shapes"][0], layers, kind), 256) for layers in (2, 4))
+    found["lora kept" if kind else "kept"] = (many - few) / 2 / 256
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def real(ask_llama_factory: AskLlamaFactory) -> dict[str, Any]:
+    """What transformers and peft make of the small shapes."""
+    found: dict[str, Any] = ask_llama_factory(REAL, {"shapes": [SMALL.model_dump(), TIED.model_dump()]})
+    return found
+
+
+# -- shapes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "billions", "without_words"),
+    [
+        ("0.5B", 0.49, 0.36),
+        ("1.5B", 1.54, 1.31),
+        ("3B", 3.09, 2.77),
+        ("7B", 7.61, 6.53),
+        ("14B", 14.7, 13.1),
+        ("32B", 32.5, 31.0),
+        ("72B", 72.7, 70.0),
+    ],
+)
+def test_parameters_are_those_of_the_model_card(size: str, billions: float, without_words: float) -> None:
+    """With and without embeddings, as the cards of Qwen2.5 have them."""
+    shape = QWEN2_5[size]
+    assert shape.parameters / 1e9 == pytest.approx(billions, rel=0.01)
+    assert (shape.parameters - shape.embeddings) / 1e9 == pytest.approx(without_words, rel=0.01)
+
+
+def test_parameters_are_those_that_transformers_makes(real: dict[str, Any]) -> None:
+    """To the last one, words tied or not; and those of LoRA are those that peft adds."""
+    assert real["parameters"] == [SMALL.parameters, TIED.parameters]
+    assert real["lora"] == SMALL.lora_parameters(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "7B"),
+        ("Qwen/Qwen2.5-0.5B", "0.5B"),
+        ("qwen2.5-1.5b-instruct", "1.5B"),
+        ("72B", "72B"),
+        ("me/Qwen2.5-32B-Instruct-dpo", "32B"),
+    ],
+)
+def test_a_shape_is_found_by_name(name: str, size: str) -> None:
+    """Whose model it is and what was made of it do not matter."""
+    assert find_shape(name) == QWEN2_5[size]
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-8B", "llama", "models/none"])
+def test_a_shape_that_is_not_known_is_no_guess(name: str) -> None:
+    """The error names the sizes that are known."""
+    with pytest.raises(InputError, match=r"0\.5B, 1\.5B"):
+        find_shape(name)
+
+
+def test_a_folder_is_asked_first(tmp_path: Path) -> None:
+    """A model's config.json decides, an adapter's names the model below it, and other kinds of model are refused."""
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    base.mkdir()
+    adapter.mkdir()
+    (base / "config.json").write_text(json.dumps(SMALL.model_dump() | {"model_type": "qwen2", "use_cache": True}))
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    assert find_shape(str(base)) == find_shape(str(adapter)) == SMALL
+    (base / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    with pytest.raises(InputError, match="model_type is 'llama'"):
+        find_shape(str(base))
+    (base / "config.json").write_text("{")
+    with pytest.raises(InputError, match="no model"):
+        find_shape(str(base))
+
+
+# -- what is published -----------------------------------------------------------------------------------------------
+
+
+def test_training_in_full_takes_16_bytes_a_parameter() -> None:
+    """ZeRO, section 3.1: weights and gradients in half precision, 12 bytes of Adam; and DPO's frozen reference at 2."""
+    made = plan(SEVEN, Training(zero=1))
+    assert (made.weights, made.gradients, made.optimizer) == tuple(each * SEVEN.parameters for each in (2, 2, 12))
+    assert made.reference == 2 * SEVEN.parameters
+    assert plan(SEVEN, Training(stage="sft", zero=1)).reference == 0
+
+
+@pytest.mark.parametrize(("zero", "gigabytes"), [(1, 31.4), (2, 16.6), (3, 1.9)])
+def test_zero_divides_what_its_paper_says(zero: int, gigabytes: float) -> None:
+    """Figure 1 of arXiv 1910.02054: 7.5 B parameters on 64 GPUs."""
+    layers = QWEN2_5["7B"].model_copy(update={"vocab_size": 135_900})
+    assert layers.parameters == pytest.approx(7.5e9, rel=1e-3)
+    made = plan(layers, Training(stage="sft", zero=zero, gpus=64))
+    assert made.states / 1e9 == pytest.approx(gigabytes, abs=0.1)
+
+
+def test_lora_of_rank_64_trains_161_million_weights() -> None:
+    """Beside all linear maps of 7B; the reference is the adapter taken off."""
+    made = plan(SEVEN, Training(method="lora", lora_rank=64))
+    assert made.trained == 161_480_704
+    assert made.reference == 0
+
+
+def test_quantised_weights_take_four_bits_and_an_eighth() -> None:
+    """arXiv 2305.14314, section 3: constants of double quantisation are 0.127 bits a weight."""
+    assert pytest.approx(4.127, abs=1e-3) == QUANTISED * 8
+
+
+def test_logits_of_dpo_are_counted_for_both_sides_and_both_models() -> None:
+    """Scores and their logarithms in fp32, of the model and of the reference, and a copy, over 152,064 words."""
+    assert logits(SEVEN, Training(cutoff_len=4096)) == 20 * 2 * 4096 * 152_064
+
+
+def test_activations_are_those_that_torch_keeps(real: dict[str, Any]) -> None:
+    """Of a layer and a token, in half precision: what autograd saves for a real Qwen2, in full and by LoRA."""
+    assert activations_per_token(SMALL, Training(zero=3)) == pytest.approx(real["kept"], rel=0.1)
+    assert activations_per_token(SMALL, Training(method="lora")) == pytest.approx(real["lora kept"], rel=0.25)
+
+
+# -- laws ----------------------------------------------------------------------------------------------------------
+
+TRAININGS = st.builds(
+    Training,
+    stage=st.sampled_from(["sft", "dpo", "kto", "rm"]),
+    method=st.sampled_from(["full", "lora", "qlora"]),
+    cutoff_len=st.integers(1, 16_384),
+    batch=st.integers(1, 16),
+    gpus=st.sampled_from([1, 2, 4, 8, 16]),
+    zero=st.integers(0, 3),
+    lora_rank=st.integers(1, 256),
+    checkpointing=st.booleans(),
+    half=st.booleans(),
+    liger=st.booleans(),
+    reference=st.booleans(),
+)
+SHAPES = st.sampled_from(list(QWEN2_5.values()))
+
+
+@given(SHAPES, TRAININGS)
+def test_more_to_do_never_takes_less(shape: Shape, training: Training) -> None:
+    """Longer rows, more of them, a larger adapter."""
+    for name in ("cutoff_len", "batch", "lora_rank"):
+        more = training.model_copy(update={name: 2 * getattr(training, name)})
+        assert plan(shape, more).gpu >= plan(shape, training).gpu
+
+
+@given(SHAPES, TRAININGS)
+def test_every_part_is_a_part(shape: Shape, training: Training) -> None:
+    """None is negative, and all of them make up the whole."""
+    made = plan(shape, training)
+    parts = [made.weights, made.reference, made.gradients, made.optimizer, made.activations, made.logits]
+    assert min(parts) >= 0
+    assert made.gpu == sum(parts) + made.buffers + made.overhead
+
+
+@given(SHAPES, TRAININGS)
+def test_each_stage_of_zero_takes_no_more_than_the_one_before(shape: Shape, training: Training) -> None:
+    """Of what a model's states take; and stage 3 on twice the GPUs takes half."""
+    states = [plan(shape, training.model_copy(update={"zero": zero})).states for zero in (1, 2, 3)]
+    assert states == sorted(states, reverse=True)
+    twice = training.model_copy(update={"zero": 3, "gpus": 2 * training.gpus})
+    assert plan(shape, twice).states == pytest.approx(states[-1] / 2, abs=4)
+
+
+@given(SHAPES, TRAININGS)
+def test_checkpointing_never_takes_more(shape: Shape, training: Training) -> None:
+    """What is computed again need not be kept."""
+    without = training.model_copy(update={"checkpointing": False})
+    again = training.model_copy(update={"checkpointing": True})
+    assert plan(shape, again).activations < plan(shape, without).activations
+
+
+@given(SHAPES, TRAININGS)
+def test_what_is_offloaded_lies_on_the_host(shape: Shape, training: Training) -> None:
+    """The GPU keeps none of the model's states, and the host at least all that the GPUs had."""
+    spread = training.model_copy(update={"zero": 3})
+    moved = plan(shape, spread.model_copy(update={"offload_optimizer": True, "offload_parameters": True}))
+    before = plan(shape, spread)
+    assert moved.states == 0
+    gone = before.weights + before.reference + before.optimizer
+    assert moved.host >= training.gpus * gone
+
+
+@given(SHAPES, TRAININGS, st.integers(8, 141))
+def test_the_longest_cutoff_fits_and_the_next_does_not(shape: Shape, training: Training, memory: int) -> None:
+    """In steps of 64."""
+    longest = longest_cutoff(shape, training, memory * GB)
+    if longest:
+        assert plan(shape, training.model_copy(update={"cutoff_len": longest})).fits(memory * GB)
+    if longest < shape.max_position_embeddings:
+        longer = training.model_copy(update={"cutoff_len": longest + 64})
+        assert not plan(shape, longer).fits(memory * GB)
+
+
+@given(SHAPES, TRAININGS, st.sampled_from([24, 48, 80, 141]))
+def test_one_gpu_less_than_the_fewest_is_too_few(shape: Shape, training: Training, memory: int) -> None:
+    """Without ZeRO more GPUs never help."""
+    fewest = fewest_gpus(shape, training, memory * GB)
+    if fewest is not None:
+        assert plan(shape, training.model_copy(update={"gpus": fewest})).fits(memory * GB)
+        if fewest > 1:
+            assert training.zero
+            assert not plan(shape, training.model_copy(update={"gpus": fewest - 1})).fits(memory * GB)
+
+
+@given(TRAININGS)
+def test_alternatives_train_the_same_rows(training: Training) -> None:
+    """Other methods, but the same stage, length and batch; each once."""
+    ways = alternatives(training)
+    assert {(each.stage, each.cutoff_len, each.batch, each.gpus) for each in ways} == {
+        (training.stage, training.cutoff_len, training.batch, training.gpus)
+    }
+    assert len({each.name for each in ways}) == len(ways)

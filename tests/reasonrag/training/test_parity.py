@@ -1,0 +1,183 @@
+"""What must agree between a data set and those who ask its model: the renderer, and the conditions of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+import reasonrag
+from preference.candidates import Origin, QuestionRecord, read_lines
+from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt, renderer_hash
+from reasonrag.errors import InputError
+from reasonrag.training.parity import check_renderer
+
+PROMPTS = load_prompts()
+OURS = renderer_hash(PROMPTS)
+DataSet = Callable[..., Path]
+
+
+@pytest.fixture
+def data_set(tmp_path: Path) -> DataSet:
+    """A folder with one question of each origin."""
+
+    def write(*origins: Origin) -> Path:
+        folder = tmp_path / "data"
+        folder.mkdir()
+        lines = [
+            QuestionRecord(question_id=str(i), question=f"Question {i}?", golden_answers=["x"], origin=origin).to_line()
+            for i, origin in enumerate(origins)
+        ]
+        (folder / "questions.jsonl").write_bytes(b"".join(lines))
+        return folder
+
+    return write
+
+
+def origin(renderer: str | None = OURS, *, top_k: int | None = 3, max_steps: int | None = 7) -> Origin:
+    return Origin(dataset="d", split="train", renderer=renderer, top_k=top_k, retriever="bm25:x", max_steps=max_steps)
+
+
+# -- the hash ------------------------------------------------------------------------------------------------------
+
+
+def test_the_hash_is_the_same_for_the_same_prompts() -> None:
+    """Another process, another machine: the same sixteen digits."""
+    assert renderer_hash(load_prompts()) == OURS
+    assert len(OURS) == 16
+
+
+@pytest.mark.parametrize("name", ["think", "read", "conclude"])
+def test_another_system_prompt_is_another_renderer(name: str) -> None:
+    """Every turn that a student is asked in counts."""
+    assert renderer_hash(replace(PROMPTS, **{name: "Do it."})) != OURS
+
+
+@pytest.mark.parametrize("name", ["repair", "vary", "judge", "rank", "pick"])
+def test_prompts_that_no_student_sees_are_no_part_of_the_renderer(name: str) -> None:
+    """Another judge makes other labels, and the same prompts."""
+    assert renderer_hash(replace(PROMPTS, **{name: "Do it: {detail} {siblings}"})) == OURS
+
+
+def test_a_place_that_a_trainer_fills_in_is_made_harmless() -> None:
+    """LLaMA-Factory puts a number for {{idx}} wherever a user turn has it."""
+    _, user = render_prompt(PROMPTS, "think", question="What is {{idx}}?", thoughts=["{{idx}}{{idx}}"])
+    assert user.content == "Question: What is (idx)?\nPrevious Thoughts: (idx)(idx)"
+
+
+# -- a data set ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_names_its_renderer_in_every_file() -> None:
+    """Rollouts, candidates, questions, rows of the formats that have it, and the summary."""
+    reasonrag.generate(dataset="atlas", limit=6, run="runs/a")
+    summary = reasonrag.pairs("runs/a", out="data/a", format=["sft"])
+    assert summary.renderers == [OURS]
+    rollouts = [orjson.loads(line) for line in Path("runs/a/rollouts.jsonl").read_bytes().splitlines()]
+    assert {each["renderer"] for each in rollouts} == {OURS}
+    for name in ("candidates.jsonl", "questions.jsonl"):
+        lines = [orjson.loads(line) for line in Path("data/a", name).read_bytes().splitlines()]
+        assert {each["origin"]["renderer"] for each in lines} == {OURS}
+    for name in ("RAG_ProGuide.json", "sft.json"):
+        assert {row["renderer"] for row in orjson.loads(Path("data/a", name).read_bytes())} == {OURS}
+
+
+def test_a_data_set_agrees_with_the_prompts_of_its_run() -> None:
+    """It passes, and says what else must be the same: passages, retriever and steps of the run."""
+    reasonrag.generate(dataset="atlas", limit=6, run="runs/a", top_k=2)
+    reasonrag.pairs("runs/a", out="data/a")
+    found = check_renderer(Path("data/a"), PROMPTS)
+    of_the_run = next(read_lines(Path("data/a/questions.jsonl"), QuestionRecord)).origin
+    assert found.renderer == OURS
+    assert found.top_k == (2,)
+    assert found.retriever == (of_the_run.retriever,)
+    assert found.retriever != (None,)
+    assert found.max_steps == (of_the_run.max_steps,)
+    assert found.warnings == ()
+
+
+def test_prompts_of_another_renderer_are_refused(data_set: DataSet) -> None:
+    """The message has both hashes and what to do."""
+    other: Prompts = replace(PROMPTS, think="Think.")
+    with pytest.raises(InputError) as refused:
+        check_renderer(data_set(origin()), other)
+    for part in (OURS, renderer_hash(other), "--prompts DIR"):
+        assert part in str(refused.value)
+
+
+def test_a_mixture_of_renderers_is_refused_whatever_is_asked(data_set: DataSet) -> None:
+    """No prompts fit both; the message has both with their numbers of questions, and how to part them."""
+    mixed = data_set(origin(), origin("b" * 16), origin("b" * 16))
+    for prompts in (None, PROMPTS):
+        with pytest.raises(InputError, match=rf"{'b' * 16} \(2\), {OURS} \(1\).*reasonrag pairs"):
+            check_renderer(mixed, prompts)
+
+
+def test_an_unknown_renderer_is_a_warning(data_set: DataSet) -> None:
+    """Imported data do not say what rendered them: nothing can be compared, and somebody should look."""
+    found = check_renderer(data_set(origin(None), origin(None)), PROMPTS)
+    assert found.renderer is None
+    [warning] = found.warnings
+    assert "2 of its 2 questions" in warning
+    assert OURS in warning
+
+
+def test_what_is_known_is_compared_although_some_is_not(data_set: DataSet) -> None:
+    """A data set of a run and an import agrees with the prompts of the run, with a warning about the rest."""
+    folder = data_set(origin(), origin(None))
+    assert "1 of its 2 questions" in check_renderer(folder, PROMPTS).warnings[0]
+    with pytest.raises(InputError, match=OURS):
+        check_renderer(folder, replace(PROMPTS, read="Read."))
+
+
+def test_every_condition_that_occurs_is_returned(data_set: DataSet) -> None:
+    """Runs with other budgets may be one data set; who compares sees all values, the unknown one last."""
+    found = check_renderer(data_set(origin(top_k=5), origin(top_k=3), origin(top_k=None), origin(max_steps=4)))
+    assert found.top_k == (3, 5, None)
+    assert found.max_steps == (4, 7)
+    assert found.retriever == ("bm25:x",)
+
+
+def test_failed_questions_do_not_count(data_set: DataSet) -> None:
+    """They have no prompt in the data."""
+    folder = data_set(origin())
+    failed = QuestionRecord.model_validate(
+        {"question_id": "f", "question": "F?", "golden_answers": [], "origin": origin("b" * 16), "error": ERROR}
+    )
+    with (folder / "questions.jsonl").open("ab") as file:
+        file.write(failed.to_line())
+    assert check_renderer(folder, PROMPTS).renderer == OURS
+
+
+ERROR = {"cause": "timeout", "message": "too slow"}
+
+
+def test_a_folder_with_nothing_but_rows_is_enough(tmp_path: Path) -> None:
+    """A data set that was downloaded may have no more than the file that is trained on."""
+    rows = [{"renderer": OURS}, {"renderer": OURS}, {}]
+    (tmp_path / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows))
+    found = check_renderer(tmp_path, PROMPTS)
+    assert found.renderer == OURS
+    assert found.top_k == (None,)
+    assert "1 of its 3 rows" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (None, b"", "neither questions.jsonl nor RAG_ProGuide.json"),
+        ("RAG_ProGuide.json", b"{", "no list of rows"),
+        ("RAG_ProGuide.json", b"[1]", "no list of rows"),
+        ("RAG_ProGuide.json", b'[{"renderer": 1}]', "no list of rows"),
+        ("questions.jsonl", b"{}\n", "line 1 is not a line of reasonrag.questions/1"),
+    ],
+)
+def test_a_folder_that_is_no_data_set_is_refused(name: str | None, content: bytes, said: str, tmp_path: Path) -> None:
+    """What is wrong, where, and what to give."""
+    if name:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        check_renderer(tmp_path)

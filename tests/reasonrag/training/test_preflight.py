@@ -1,0 +1,623 @@
+"""What `reasonrag train` refuses before anything is started, what it fills in, and what it would start.
+
+None of this asks LLaMA-Factory: a training that nothing speaks against ends here with the complaint that its
+environment is nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from reasonrag.errors import InputError
+from reasonrag.training.llamafactory.config_files import as_yaml, find_config, parse_changes, shipped_names
+from reasonrag.training.llamafactory.config_resolution import decides, hash_of, resolve_config
+from reasonrag.training.llamafactory.data import questions_asked, read_data
+from reasonrag.training.llamafactory.launcher import Launch, check_words, command_of, read_master, run_child, variables
+from reasonrag.training.llamafactory.slurm import batch_script
+from reasonrag.training.metrics import read_metrics, warnings_of, write_metrics
+from reasonrag.training.model_cards import CardFacts, card
+from reasonrag.training.output_directory import Record
+from reasonrag.training.preflight import Noticed, look_at_rows
+from reasonrag.training.progress import HINTS, Listener, Silent, hint_for
+from reasonrag.training.provenance import Asked, Provenance
+from tests.helpers.command_line import Done, Reasonrag
+from tests.helpers.training_world import make_world
+
+FULL = "smoke-cpu-dpo-full"
+NOTHING_OBJECTED = "REASONRAG_TRAIN_PYTHON: there is no"
+
+
+@pytest.fixture
+def data(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the data set, and a folder that looks like a Qwen2."""
+    shutil.copytree(make_world(tmp_path_factory, None).data, tmp_path / "data")
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 32768}')
+    monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", "/nowhere/python")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def train(reasonrag: Reasonrag, data: Path) -> Callable[..., Done]:
+    """`reasonrag train smoke-cpu-dpo-full --data data ..` on that model."""
+
+    def run(*words: object, config: str = FULL) -> Done:
+        base = [] if any(str(each).startswith("model_name_or_path=") for each in words) else BASE
+        where = [] if "--data" in words else ["--data", data]
+        return reasonrag("train", config, *where, "--out", "saves/x", *base, *words)
+
+    return run
+
+
+BASE = ["--set", "model_name_or_path=base"]
+
+
+def test_what_pairs_wrote_is_not_objected_to(train: Callable[..., Done]) -> None:
+    """Data, prompts and a model that go together."""
+    done = train()
+    assert (done.status, NOTHING_OBJECTED in done.err) == (2, True), done.err
+    assert not Path("saves").exists()
+
+
+WORDS: dict[str, tuple[list[str], str]] = {
+    "a folder that is not there": (["--data", "nowhere"], "there is no nowhere"),
+    "a configuration that is not there": (["--data", "data"], NOTHING_OBJECTED),
+    "a template that does not exist": (["--set", "template=qwen2_5"], "there is no qwen2_5; that of Qwen2.5 is qwen"),
+    "the template of another model": (["--set", "template=llama3"], "template llama3 is not that of Qwen2.5"),
+    "packing of pairs": (["--set", "packing=true"], "packing is for stage sft only"),
+    "random validation beside a file": (["--set", "val_size=0.1"], "val_size and eval_dataset exclude each other"),
+    "random validation": (["--set", "val_size=0.1", "--set", "eval_dataset=null"], "--allow val_size"),
+    "a model path that is not there": (["--set", "model_name_or_path=./saves/sft"], "there is no model at ./saves/sft"),
+    "a deep path that is not there": (["--set", "model_name_or_path=a/b/c"], "there is no model at a/b/c"),
+    "an adapter that is not there": (["--set", "adapter_name_or_path=/no/where"], "there is no model at /no/where"),
+    "no stage": (["--set", "stage=null"], "names no stage"),
+    "deepspeed that is not there": (["--set", "deepspeed=z9.json"], "deepspeed names z9.json"),
+    "an entry that is not there": (["--set", "dataset=rag_proguid"], "did you mean 'rag_proguide'"),
+    "pairs for a stage that takes none": (["--set", "stage=sft", "--set", "dataset=rag_proguide"], "holds pairs"),
+    "no value": (["--set", "learning_rate"], "it takes key=value"),
+    "a secret": (["--set", "hf_hub_token=hf_x"], "hf_hub_token holds a key, which would be written into files"),
+    "something like a secret": (["--set", "run_name=hf_" + 30 * "x"], "run_name holds a key"),
+    "a key twice": (["--set", "seed=1", "--set", "seed=2"], "--set seed is given twice"),
+    "a value that is no YAML": (["--set", "seed=[1"], "the value is no YAML"),
+    "machines without the first": (["--nodes", "2", "--node-rank", "0"], "--nodes needs --master"),
+    "machines without a number": (["--nodes", "2", "--master", "h"], "--nodes needs --node-rank"),
+    "a number too high": (["--nodes", "2", "--node-rank", "2", "--master", "h"], "of 2 machines the last is 1"),
+    "an address that is none": (["--nodes", "2", "--node-rank", "1", "--master", "h:0"], "HOST or HOST:PORT"),
+    "two launchers": (["--slurm", "job.sh", "--ray"], "--slurm and --ray exclude each other"),
+    "more positions than the model has": (["--set", "cutoff_len=40000"], "--allow beyond_context"),
+}
+
+
+@pytest.mark.parametrize(("words", "why"), WORDS.values(), ids=list(WORDS))
+def test_words_that_cannot_be_meant(words: list[str], why: str, train: Callable[..., Done]) -> None:
+    """Exit status 2, why, and nothing written."""
+    done = train(*words)
+    assert done.status == 2
+    assert why in done.err
+    assert not Path("saves").exists()
+
+
+def edited(path: Path, change: Callable[[Any], object]) -> None:
+    content = orjson.loads(path.read_bytes())
+    change(content)
+    path.write_bytes(orjson.dumps(content))
+
+
+def each_line(path: Path, change: Callable[[Any], object]) -> None:
+    lines = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        change(line)
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+
+
+def _no_description(data: Path) -> None:
+    (data / "dataset_info.json").unlink()
+
+
+def _no_rows(data: Path) -> None:
+    (data / "RAG_ProGuide.json").unlink()
+
+
+def _not_ranked(data: Path) -> None:
+    edited(data / "dataset_info.json", lambda info: info["rag_proguide"].pop("ranking"))
+
+
+def _glued(data: Path) -> None:
+    edited(data / "dataset_info.json", lambda info: info["rag_proguide"].update(columns={"prompt": "prompt"}))
+
+
+def _empty(data: Path) -> None:
+    edited(data / "RAG_ProGuide.json", lambda rows: rows[0].update(chosen=""))
+    (data / "audit.json").unlink()
+
+
+def _changed(data: Path) -> None:
+    edited(data / "RAG_ProGuide.json", lambda rows: rows.pop())
+
+
+def _of_dev(data: Path) -> None:
+    each_line(data / "questions.jsonl", lambda question: question["origin"].update(split="dev"))
+
+
+def _mixed(data: Path) -> None:
+    lines = (data / "questions.jsonl").read_bytes().splitlines()
+    other = orjson.loads(lines[0])
+    other["origin"]["renderer"] = "0123456789abcdef"
+    (data / "questions.jsonl").write_bytes(b"\n".join([orjson.dumps(other), *lines[1:]]) + b"\n")
+
+
+def _other_prompts(data: Path) -> None:
+    each_line(data / "questions.jsonl", lambda question: question["origin"].update(renderer="0123456789abcdef"))
+
+
+def _base_of_other_prompts(data: Path) -> None:
+    asked = Asked(renderer="0123456789abcdef")
+    told = Provenance(base_model="Qwen/Qwen2.5-7B-Instruct", stage="sft", finetuning_type="full", asked=asked)
+    told.write(data.with_name("base"))
+
+
+def _damaged_base(data: Path) -> None:
+    (data.with_name("base") / "reasonrag.json").write_text("{}")
+
+
+def _adapter(data: Path) -> None:
+    base = data.with_name("base")
+    (base / "config.json").rename(base / "adapter_config.json")
+
+
+def _occupied(data: Path) -> None:
+    saves = data.with_name("saves") / "x"
+    saves.mkdir(parents=True)
+    (saves / "model.safetensors").write_bytes(b"")
+
+
+DATA: dict[Callable[[Path], None], str] = {
+    _no_description: "has no dataset_info.json",
+    _no_rows: "RAG_ProGuide.json, which is not there",
+    _not_ranked: "has no `ranking: true`",
+    _glued: "--allow description",
+    _empty: "--allow changed_rows --allow empty_reply",
+    _changed: "--allow changed_rows",
+    _of_dev: "questions of atlas/dev are in it (16), which is no training split",
+    _mixed: "mixes prompts of 2 renderers",
+    _other_prompts: "has prompts of renderer 0123456789abcdef, and the model would be asked by",
+    _base_of_other_prompts: "was trained (sft) on prompts of renderer 0123456789abcdef",
+    _damaged_base: "reasonrag.json is damaged",
+    _adapter: "is an adapter, no whole model",
+    _occupied: "holds model.safetensors, which no reasonrag train has written",
+}
+
+
+@pytest.mark.parametrize(("spoil", "why"), DATA.items(), ids=[each.__name__.strip("_") for each in DATA])
+def test_data_and_models_that_would_spoil_a_training(
+    spoil: Callable[[Path], None], why: str, train: Callable[..., Done], data: Path
+) -> None:
+    """Refused at once, with status 2 and what to do."""
+    spoil(data)
+    done = train()
+    assert done.status == 2
+    assert why in done.err
+
+
+ALLOWED: dict[Callable[[Path], None], list[str]] = {
+    _of_dev: ["--allow-eval", "atlas/dev"],
+    _changed: ["--allow", "changed_rows"],
+    _other_prompts: ["--allow", "renderer"],
+    _base_of_other_prompts: ["--allow", "base_renderer"],
+}
+
+
+@pytest.mark.parametrize(("spoil", "flags"), ALLOWED.items(), ids=[each.__name__.strip("_") for each in ALLOWED])
+def test_who_knows_better_says_so_by_name(
+    spoil: Callable[[Path], None], flags: list[str], train: Callable[..., Done], data: Path
+) -> None:
+    """`--allow NAME` and `--allow-eval NAME` set one objection aside, no other."""
+    spoil(data)
+    assert NOTHING_OBJECTED in train(*flags).err
+    assert NOTHING_OBJECTED not in train("--allow", "something").err
+
+
+def test_a_missing_format_is_said_with_the_line_that_writes_it(train: Callable[..., Done], data: Path) -> None:
+    """KTO trains on other rows than DPO."""
+    edited(data / "dataset_info.json", lambda info: info.pop("rag_proguide_kto"))
+    done = train(config="smoke-cpu-kto")
+    assert f"Write it: reasonrag pairs {data} --format kto --format reward --format sft --out {data}" in done.err
+
+
+# -- what is filled in -----------------------------------------------------------------------------------------
+
+
+def resolved(data: Path, config: str = FULL, **changes: Any) -> Any:
+    return resolve_config(find_config(config), {"model_name_or_path": "base"} | changes, read_data(data), out=None)
+
+
+ENTRIES = {
+    "smoke-cpu-dpo-full": "rag_proguide",
+    "smoke-cpu-dpo-lora": "rag_proguide",
+    "smoke-cpu-kto": "rag_proguide_kto",
+    "smoke-cpu-sft": "rag_proguide_sft",
+    "smoke-cpu-reward": "rag_proguide_reward",
+}
+
+
+@pytest.mark.parametrize(("config", "entry"), ENTRIES.items())
+def test_each_stage_gets_its_rows(config: str, entry: str, data: Path) -> None:
+    """By the stage, trained on and held out; places are absolute."""
+    found = resolved(data, config).config
+    assert (found["dataset"], found["eval_dataset"]) == (entry, f"{entry}_validation")
+    assert found["dataset_dir"] == str(data)
+    assert found["model_name_or_path"] == str(data.with_name("base"))
+    assert Path(found["output_dir"]).is_absolute()
+
+
+def test_another_stage_of_the_same_file_gets_other_rows(data: Path) -> None:
+    """`--set stage=..` is enough."""
+    assert resolved(data, stage="kto").config["dataset"] == "rag_proguide_kto"
+
+
+def test_without_held_out_rows_nothing_is_evaluated(data: Path) -> None:
+    """The lines of evaluation are taken out, and it is said."""
+    (data / "RAG_ProGuide.validation.json").unlink()
+    found = resolved(data)
+    assert not {"eval_dataset", "eval_strategy", "eval_steps"} & found.config.keys()
+    assert "so nothing is evaluated" in " ".join(found.notes)
+
+
+def test_held_out_rows_count_for_the_cutoff(data: Path) -> None:
+    """The trainer cuts them as well."""
+    rows = resolved(data).countable
+    assert rows is not None
+    assert [Path(file).name for file in rows.files] == ["RAG_ProGuide.json", "RAG_ProGuide.validation.json"]
+
+
+def test_data_that_name_no_questions_are_told_of(data: Path) -> None:
+    """No evaluation can tell then whether it asks what was trained on."""
+    (data / "questions.jsonl").unlink()
+    edited(data / "RAG_ProGuide.json", lambda rows: [row.pop("question", None) for row in rows])
+    found, resolution, read = Noticed(), resolved(data), read_data(data)
+    look_at_rows(resolution.entries, read, questions_asked(read, resolution.entry), found)
+    assert "does not say which questions it is of" in " ".join(found.notes)
+
+
+def test_operational_settings_make_no_other_training(data: Path) -> None:
+    """Where it goes, how it is shown and who reports: the same hash; what is learned from: another."""
+    same = resolved(data, output_dir="elsewhere", logging_steps=50, plot_loss=True, overwrite_output_dir=True)
+    hashes = {hash_of(decides(each.config, {})) for each in (resolved(data), same)}
+    assert len(hashes) == 1
+    assert hash_of(decides(resolved(data, learning_rate=2e-6).config, {})) not in hashes
+    assert hash_of(decides(resolved(data).config, {"RAG_ProGuide.json": "other"})) not in hashes
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-6", 1e-6),
+        ("1.0e-6", 1e-6),
+        ("5E2", 500.0),
+        ("3", 3),
+        ("0.2", 0.2),
+        ("true", True),
+        ("all", "all"),
+        ("", ""),
+    ],
+)
+def test_values_are_what_they_look_like(text: str, value: object) -> None:
+    """`1e-6` is a number although YAML 1.1 says text."""
+    found = parse_changes([f"key={text}"])["key"]
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize("key", ["save_strategy", "eval_strategy", "logging_strategy"])
+def test_no_is_a_word_where_a_word_is_meant(key: str) -> None:
+    """YAML 1.1 says false."""
+    assert parse_changes([f"{key}=no"]) == {key: "no"}
+    assert yaml.safe_load(as_yaml({key: "no"}, "x")) == {key: "no"}
+
+
+SCALARS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.text(), st.integers(), st.booleans())
+
+
+@given(st.dictionaries(st.text("abcdefgh_", min_size=1), SCALARS))
+@example({"_": "\x85"})
+def test_any_reader_of_yaml_reads_what_is_written(values: dict[str, Any]) -> None:
+    """Numbers as numbers, texts as texts, whatever they look like."""
+    assert yaml.safe_load(as_yaml(values, "a comment\nof two lines")) == (values or {})
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_configuration_is_found_by_its_bare_name(name: str, reasonrag: Reasonrag) -> None:
+    """And printed whole, to be edited."""
+    done = reasonrag("train", name, "--print")
+    assert (done.status, done.out) == (0, find_config(name).text)
+    Path("my.yaml").write_text(done.out)
+    assert find_config("my.yaml").values == find_config(name).values
+
+
+def test_a_configuration_of_ones_own_may_be_wrong(reasonrag: Reasonrag) -> None:
+    """A list, a key twice, no YAML: said with the file's name."""
+    for text in ("- a", "a: 1\na: 2", "a: [", "1: 2"):
+        Path("my.yaml").write_text(text)
+        with pytest.raises(InputError, match=r"my\.yaml"):
+            _ = find_config("my.yaml").values
+    assert "did you mean 'qwen2.5-7b-kto'" in reasonrag("train", "qwen2.5-7b-kt", "--data", "x").err
+
+
+# -- what would be started -------------------------------------------------------------------------------------
+
+LAUNCHES: dict[str, tuple[Launch, bool, int, dict[str, str]]] = {
+    "one GPU": (Launch(), False, 1, {}),
+    "several, which it finds itself": (Launch(), False, 8, {}),
+    "one with DeepSpeed": (Launch(), True, 1, {"FORCE_TORCHRUN": "1"}),
+    "a CPU with DeepSpeed": (Launch(), True, 0, {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "1"}),
+    "four of eight": (Launch(gpus_per_node=4), False, 8, {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "4"}),
+    "two machines": (
+        Launch(2, 1, ("h", 29500)),
+        True,
+        8,
+        {"FORCE_TORCHRUN": "1", "NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"},
+    ),
+    "ray": (Launch(nodes=2, ray=True), True, 8, {"USE_RAY": "1"}),
+}
+
+
+@pytest.mark.parametrize(("launch", "deepspeed", "gpus", "expected"), LAUNCHES.values(), ids=list(LAUNCHES))
+def test_the_launcher_is_told_by_variables(
+    launch: Launch,
+    deepspeed: object,
+    gpus: int,
+    expected: dict[str, str],
+) -> None:
+    """LLaMA-Factory starts torchrun by itself for several GPUs only."""
+    assert variables(launch, deepspeed=bool(deepspeed), gpus=gpus) == expected
+
+
+def test_an_address_has_a_port() -> None:
+    """torchrun's own, unless another is given."""
+    assert read_master("h", 2) == ("h", 29500)
+    assert read_master("10.0.0.1:1234", 2) == ("10.0.0.1", 1234)
+    assert read_master(None, 1) is None
+
+
+def test_a_space_would_be_lost_on_the_way_to_torchrun(tmp_path: Path) -> None:
+    """LLaMA-Factory takes its command apart there."""
+    command = command_of(tmp_path / "python", "train", Path("a b/train.yaml"), {})
+    with pytest.raises(InputError, match="a path with a space"):
+        check_words(command, {"FORCE_TORCHRUN": "1"}, 1)
+    check_words(command, {}, 1)
+
+
+def child(code: str, log: Path, listener: Listener) -> int:
+    return run_child(
+        [sys.executable, "-c", code],
+        python=Path(sys.executable),
+        environment={"A": "b"},
+        log=log,
+        heard=listener.heard,
+        tick=lambda: None,
+    )
+
+
+def test_everything_a_child_says_is_kept_but_for_what_it_overwrites(tmp_path: Path) -> None:
+    """Lines of both streams in the log; a progress bar by its last state; numbers are understood."""
+    listener = Listener(Silent(), keep=3)
+    code = (
+        "import sys, os\nprint(os.environ['A'])\n"
+        "for i in range(9): sys.stderr.write(f'\\r{i}/9'); sys.stderr.flush()\n"
+        "sys.stderr.write('\\n')\nprint({'loss': '0.5', 'rewards/margins': '0.1', 'x': 'y'})\nsys.exit(3)"
+    )
+    assert child(code, tmp_path / "log", listener) == 3
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert "b" in lines
+    assert "8/9" in lines
+    assert not [line for line in lines if line.startswith("7/9")]
+    assert listener.standing.numbers == {"loss": 0.5, "rewards/margins": 0.1}
+    assert listener.last[-1] == "{'loss': '0.5', 'rewards/margins': '0.1', 'x': 'y'}"
+
+
+def test_a_child_and_its_children_end_with_us(tmp_path: Path) -> None:
+    """SIGTERM, as a batch system sends it, is Ctrl-C; nobody is left behind, and last words tell no keys either."""
+    mark = tmp_path / "pids"
+    code = (
+        "import signal, subprocess, sys, os, pathlib, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit('sk-' + 20 * '1'))\n"
+        "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"pathlib.Path({str(mark)!r}).write_text(f'{{os.getpid()}} {{other.pid}}')\ntime.sleep(60)"
+    )
+    outer = (
+        "import sys; from pathlib import Path\n"
+        "from reasonrag.training.llamafactory.launcher import run_child\n"
+        f"run_child([sys.executable, '-c', {code!r}], python=Path(sys.executable), environment={{}}, "
+        f"log=Path({str(tmp_path / 'log')!r}), heard=print, tick=lambda: None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", outer], stderr=subprocess.PIPE) as running:
+        while not mark.exists() or not mark.read_text():
+            time.sleep(0.02)
+        running.send_signal(signal.SIGTERM)
+        running.wait(60)
+    assert "[secret]" in (log := (tmp_path / "log").read_text())
+    assert 20 * "1" not in log
+    pids = mark.read_text().split()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and any(alive(pid) for pid in pids):
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in pids)
+
+
+def alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+SAID = {
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "the GPU ran out of memory",
+    "ValueError: Template qwen2_5 does not exist.": "--set template=qwen",
+    "ValueError: The dataset is not applicable in the current training stage.": "for another stage",
+    "ModuleNotFoundError: No module named 'deepspeed'": "pip install deepspeed",
+    "OSError: [Errno 28] No space left on device": "the disk is full",
+}
+
+
+@pytest.mark.parametrize(("said", "hint"), SAID.items())
+def test_a_known_failure_comes_with_what_to_do(said: str, hint: str) -> None:
+    """And an unknown one with nothing."""
+    assert hint in (hint_for(["Traceback", said]) or "")
+    assert hint_for(["something else"]) is None
+    assert len(HINTS) >= len(SAID)
+
+
+def test_a_batch_script_runs_the_same_command_on_every_machine(tmp_path: Path) -> None:
+    """bash accepts it; with Slurm's commands stood in for, each machine gets its number and the first one's address;
+    names with spaces and quotes stay names."""
+    here = tmp_path / "it's here"
+    here.mkdir()
+    script = tmp_path / "job.sh"
+    text = batch_script(
+        ["my config.yaml", "--data", "d'a t$a", "--out", str(here / "x")],
+        python=Path("/bin/echo"),
+        exported={"REASONRAG_TRAIN_PYTHON": "/opt/a b/python"},
+        nodes=2,
+        gpus=4,
+        script=script,
+        out=here / "x",
+        here=here,
+    )
+    script.write_text(text)
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    for name, code in (
+        ("scontrol", "echo first; echo second"),
+        ("srun", 'shift 2; for SLURM_NODEID in 0 1; do export SLURM_NODEID; ( "$@" ); done'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(script)],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "n[1-2]"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    words = f"-m reasonrag train my config.yaml --data d'a t$a --out {here / 'x'} --nodes 2 --node-rank"
+    assert done.stdout.splitlines() == [f"{words} {n} --gpus-per-node 4 --master first:29500" for n in (0, 1)]
+    assert "#SBATCH --nodes=2" in text
+    assert "#SBATCH --requeue" in text
+
+
+# -- what the numbers warn of ----------------------------------------------------------------------------------
+
+
+def line(start: float, end: float, points: int = 10) -> list[tuple[int, float]]:
+    return [(step, start + (end - start) * step / (points - 1)) for step in range(points)]
+
+
+WARNED: dict[str, tuple[dict[str, list[tuple[int, float]]], str]] = {
+    "collapse": (
+        {"eval_logps/chosen": line(-40, -90), "eval_rewards/margins": line(0, 5)},
+        "the chosen replies of the held-out pairs became less likely (log-probability -40.0 to -90.0) while",
+    ),
+    "collapse of the training pairs": (
+        {"logps/chosen": line(-40, -90, 60), "rewards/margins": line(0, 5, 60)},
+        "of the training pairs",
+    ),
+    "overfitting": ({"eval_loss": [(1, 0.5), (2, 0.4), (3, 0.6)]}, "eval_loss was lowest after step 2"),
+    "chance": ({"eval_rewards/accuracies": [(1, 0.5)]}, "no more than by chance"),
+    "not a number": ({"loss": [(1, math.nan)]}, "loss was no number"),
+}
+
+
+@pytest.mark.parametrize(("series", "words"), WARNED.values(), ids=list(WARNED))
+def test_numbers_that_somebody_should_look_at(series: dict[str, list[tuple[int, float]]], words: str) -> None:
+    """Format collapse shows in the chosen replies first."""
+    [warning] = warnings_of(series)
+    assert words in warning
+
+
+QUIET: dict[str, dict[str, list[tuple[int, float]]]] = {
+    "chosen replies become likelier": {"eval_logps/chosen": line(-90, -40), "eval_rewards/margins": line(0, 5)},
+    "they fall a little": {"eval_logps/chosen": line(-40, -44), "eval_rewards/margins": line(0, 5)},
+    "too few points of different pairs": {"logps/chosen": line(-40, -400, 6), "rewards/margins": line(0, 5, 6)},
+    "margins fall too": {"eval_logps/chosen": line(-40, -90), "eval_rewards/margins": line(5, 0)},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("series", QUIET.values(), ids=list(QUIET))
+def test_numbers_that_are_as_they_should_be(series: dict[str, list[tuple[int, float]]]) -> None:
+    """No warning without its reason."""
+    assert warnings_of(series) == []
+
+
+def test_numbers_and_drawings_are_written_from_what_the_trainer_logged(tmp_path: Path) -> None:
+    """After an interruption a step counts once; a number that is none does no harm, and is said."""
+    history = [{"step": n, "loss": 1 / n, "logps/chosen": -n, "epoch": 0.1} for n in (1, 2, 3)]
+    state = {"log_history": [*history, {"step": 3, "loss": 0.25}, {"step": 3, "eval_loss": 0.9}], "global_step": 3}
+    (tmp_path / "trainer_state.json").write_text(str(orjson.dumps(state), "utf-8").replace("0.9}", "-Infinity}"))
+    metrics = read_metrics(tmp_path, "dpo")
+    assert metrics.series["loss"] == [(1, 1.0), (2, 0.5), (3, 0.25)]
+    assert metrics.last["eval_loss"] == -math.inf
+    assert "eval_loss" not in metrics.best
+    assert ["eval_loss was no number" in each for each in metrics.warnings] == [True]
+    assert write_metrics(metrics, tmp_path) == ["metrics.json", "curves.svg", "curves.png"]
+    assert "log-probability of a reply" in (tmp_path / "curves.svg").read_text()
+    assert orjson.loads((tmp_path / "metrics.json").read_bytes())["last"]["eval_loss"] is None
+    (tmp_path / "trainer_state.json").unlink()
+    (tmp_path / "trainer_log.jsonl").write_text('{"current_steps": 1, "loss": NaN}\n{"current_steps": 2, "lo')
+    assert read_metrics(tmp_path, "dpo").warnings == [
+        "loss was no number at some step: the model is spoilt; a smaller learning_rate"
+    ]
+
+
+def test_hostile_names_stay_names_in_the_card(tmp_path: Path) -> None:
+    """Folders, values and notes of others make no markup, no heading and no front matter; nobody's path is told."""
+    evil = "# x\n---\nlicense: mit\n[a](http://b) <script> `|"
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Base\n")
+    config = {"model_name_or_path": str(base), "stage": "dpo", "finetuning_type": "full", "lr_scheduler_type": evil}
+    record = Record(
+        state="trained",
+        config=evil,
+        decides={},
+        config_hash="0",
+        requested="0",
+        resolved=config,
+        settings={},
+        data={"directory": f"/home/somebody/{evil.replace('/', '')}", "dataset": evil},
+        lengths={},
+        notes=[],
+        set_aside=[evil],
+        command=[],
+        environment={},
+        python="",
+        versions={evil: "1"},
+        gpus=[],
+        started="2026-01-01",
+    )
+    told = Provenance(base_model=str(base), stage="dpo", finetuning_type="full", splits=[evil], data=[str(base)])
+    text = card(CardFacts(tmp_path, record, config, told, read_metrics(tmp_path, "dpo"), [told]))
+    front, body = text.removeprefix("---\n").split("\n---\n", 1)
+    assert yaml.safe_load(front)["license"] == "apache-2.0"
+    assert "\n# x" not in body
+    assert "\n---" not in body
+    assert "somebody" not in body
+    assert str(tmp_path) not in text
+    outside = re.sub(r"(`+).*?\1", "", body)
+    assert "<script>" not in outside
+    assert "](http://b)" not in outside

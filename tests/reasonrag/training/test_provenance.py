@@ -1,0 +1,77 @@
+"""What a model's folder says about how it was trained, and what may not be asked of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from preference.candidates import Origin, QuestionRecord, question_key
+from reasonrag.errors import InputError
+from reasonrag.training.parity import Conditions
+from reasonrag.training.provenance import PROVENANCE, Asked, Provenance, questions_of, read_provenance
+
+ASKED = Asked.of(Conditions(renderer="r1", top_k=(3,), retriever=("bm25 x", None), max_steps=(7,)))
+NOW = {"renderer": "r1", "top_k": 3, "retriever": "bm25 x", "max_steps": 7}
+MODEL = Provenance(
+    base_model="Qwen/Qwen2.5-7B-Instruct",
+    stage="dpo",
+    finetuning_type="lora",
+    asked=ASKED,
+    data=["data/h"],
+    splits=["hotpotqa/dev", "hotpotqa/train"],
+    questions=[question_key("Who wrote Faust?")],
+)
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    MODEL.write(tmp_path)
+    assert read_provenance(tmp_path) == MODEL
+
+
+def test_a_folder_may_say_nothing(tmp_path: Path) -> None:
+    assert read_provenance(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema_version": "reasonrag.model/9"}', '{"base_model": 3}'])
+def test_a_damaged_file_is_no_silence(content: str, tmp_path: Path) -> None:
+    (tmp_path / PROVENANCE).write_text(content)
+    with pytest.raises(InputError, match=r"reasonrag\.json is damaged"):
+        read_provenance(tmp_path)
+
+
+def test_questions_are_recognised_however_they_are_spelled() -> None:
+    """As in the contamination gate: case, punctuation, articles and spaces do not count."""
+    assert MODEL.trained_on(["who wrote  faust", "Who wrote Emma?"]) == ["who wrote  faust"]
+
+
+def test_splits_that_are_not_for_training_are_named() -> None:
+    assert MODEL.evaluation_splits == ["hotpotqa/dev"]
+
+
+def test_a_model_that_is_asked_as_it_was_trained_has_no_objection() -> None:
+    assert ASKED.objections(**NOW) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("renderer", "r2"), ("top_k", 5), ("retriever", "dense y"), ("max_steps", 8)]
+)
+def test_every_difference_is_named(name: str, value: object) -> None:
+    [(named, sentence)] = ASKED.objections(**NOW | {name: value})  # type: ignore[arg-type]
+    assert named == name
+    assert str(value) in sentence
+
+
+def test_what_is_not_known_is_no_objection() -> None:
+    assert Asked(top_k=(None,)).objections(**NOW | {"top_k": 9}) == []  # type: ignore[arg-type]
+
+
+def test_the_questions_of_a_data_set_are_those_that_were_explored(tmp_path: Path) -> None:
+    origin = Origin(dataset="atlas", split="train")
+    asked = [
+        QuestionRecord(question_id=str(i), question=text, golden_answers=["x"], origin=origin)
+        for i, text in enumerate(["Who?", "What?"])
+    ]
+    (tmp_path / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in asked))
+    assert questions_of(tmp_path) == (sorted(map(question_key, ["Who?", "What?"])), ["atlas/train"])
+    assert questions_of(tmp_path / "nowhere") == ([], [])

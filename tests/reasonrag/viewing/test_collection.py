@@ -1,0 +1,797 @@
+"""What is shown of a run or a data set: where it is found, what became of steps, why pairs are what they are."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reasonrag as package
+from preference import Candidate, DropReason, FinalScore, PairingRules, PairSummary, RolloutRecord
+from preference.labelling import labelled_states, picked
+from preference.selection import DROP_REASONS, candidates_of, select
+from reasonrag.agent.prompting import load_prompts, render_prompt
+from reasonrag.data.corpus import Passage
+from reasonrag.errors import InputError
+from reasonrag.exploration.summary import RunSummary
+from reasonrag.viewing.branches import Fate, fates
+from reasonrag.viewing.collection import Collection, Explored, Tree, open_collection
+from reasonrag.viewing.explanations import OUTCOMES, came_to, reasons
+from reasonrag.viewing.overview import Overview
+from reasonrag.viewing.page import Listing
+from reasonrag.viewing.question_rows import question_row
+from reasonrag.viewing.question_view import QuestionView, question_view
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.trees import (
+    Fields,
+    ada,
+    answer,
+    asked,
+    evidence,
+    failure,
+    malformed,
+    query,
+    rollouts_of,
+    siblings,
+    tree,
+)
+
+RULES = PairingRules()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A run of the offline teacher, and the data set that was made of it."""
+
+    run: Path
+    data: Path
+    run_summary: RunSummary
+    pair_summary: PairSummary
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    home = tmp_path_factory.mktemp("made")
+    run, data = home / "runs" / "a", home / "data" / "a"
+    explored = package.generate(dataset="atlas", model="offline", limit=10, simulations=8, run=run)
+    return Made(run, data, explored, package.pairs(run, out=data))
+
+
+def run_of(folder: Path, *records: RolloutRecord, torn: bytes = b"") -> Path:
+    """A run directory with these lines; torn: what stands behind the last line break."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rollouts.jsonl").write_bytes(b"".join(each.to_line() for each in records) + torn)
+    return folder
+
+
+def scanned(path: Path, *trees: Path) -> list[Explored]:
+    return list(open_collection(path, trees).scan())
+
+
+def found(collection: Collection, question_id: str) -> Explored:
+    explored = collection.find(question_id)
+    assert explored is not None
+    return explored
+
+
+def view_of(path: Path, question_id: str, *trees: Path) -> QuestionView:
+    collection = open_collection(path, trees)
+    return question_view(found(collection, question_id), collection.rules)
+
+
+# -- sources ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["run", "data"])
+def test_a_question_is_the_same_however_it_is_looked_for(made: Made, which: str) -> None:
+    """By its place after a scan, or by its id without one: candidates, verdicts and trees."""
+    path: Path = getattr(made, which)
+    collection = open_collection(path)
+    every = list(collection.scan())
+    assert [each.number for each in every] == list(range(made.run_summary.done))
+    assert list(open_collection(path).ids()) == [each.question.question_id for each in every]
+    for each in every:
+        placed, looked_for = collection.at(each.number), found(open_collection(path), each.question.question_id)
+        assert [(one.pair.pair_id, one.dropped) for one in placed.candidates] == [
+            (one.pair.pair_id, one.dropped) for one in looked_for.candidates
+        ]
+        assert placed.trees == looked_for.trees
+        assert len(placed.trees) == 1
+
+
+def test_of_a_run_the_pairs_are_those_that_pairs_makes(made: Made) -> None:
+    """Candidate by candidate, with the same drop reason."""
+    of_run, of_data = (
+        {one.pair.pair_id: one.dropped for each in scanned(path) for one in each.candidates}
+        for path in (made.run, made.data)
+    )
+    assert of_run == of_data
+
+
+def test_a_run_that_is_being_written_is_seen_as_far_as_it_is(tmp_path: Path) -> None:
+    """Its last line may be cut off anywhere, and lines that come later are for who looks later."""
+    whole = [asked(each) for each in range(3)]
+    last = asked(3).to_line()
+    for cut in (1, 40, len(last) // 2, len(last) - 2):
+        run = run_of(tmp_path / f"cut{cut}", *whole, torn=last[:cut])
+        collection = open_collection(run)
+        assert [each.question.question_id for each in collection.scan()] == ["q0", "q1", "q2"]
+        assert collection.find("q3") is None
+        with (run / "rollouts.jsonl").open("ab") as file:
+            file.write(last[cut:])
+        assert collection.find("q3") is None
+        assert found(open_collection(run), "q3").trees
+
+
+def test_a_line_that_is_broken_is_refused_by_its_place(tmp_path: Path) -> None:
+    """It is no line that is being written: there is a line break behind it."""
+    run = run_of(tmp_path, asked(0), torn=b'{"schema_version": "reasonrag.rollouts/1", "question_id": 3}\n')
+    with pytest.raises(InputError, match="line 2"):
+        scanned(run)
+
+
+def test_a_question_that_failed_and_was_explored_later_has_its_tree(tmp_path: Path) -> None:
+    """In the list, in the numbers, and in the trees of a data set."""
+    run = run_of(tmp_path / "run", failure("q1", question="Who was number 1?"), asked(2), asked(1))
+    collection = open_collection(run)
+    assert [each.number for each in collection.scan()] == [0, 1, 0]
+    assert question_row(collection.at(0)).ends != "failed"
+    assert len(found(collection, "q1").candidates) == 1
+    numbers = package.stats(run)
+    assert (numbers.questions, numbers.failures_by_cause) == (2, {})
+    package.pairs(run, out=tmp_path / "data")
+    [view] = view_of(tmp_path / "data", "q1").trees
+    assert len(view.steps) == 3
+
+
+def test_a_question_that_failed_says_why(tmp_path: Path) -> None:
+    """It has a row, no tree to speak of, and no pair."""
+    run = run_of(tmp_path, failure("q2"), asked(1))
+    row = question_row(scanned(run)[0])
+    assert (row.ends, row.cause, row.candidates) == ("failed", "timeout", 0)
+    view = view_of(run, "q2")
+    assert view.error is not None
+    assert view.error.message == "no answer after 600 s"
+    assert package.stats(run).failures_by_cause == {"timeout": 1}
+
+
+def test_a_data_set_whose_run_was_moved_finds_its_trees_where_it_is_told(made: Made, tmp_path: Path) -> None:
+    """Without being told it warns, and shows the states that pairs are of with their steps."""
+    run = shutil.copytree(made.run, tmp_path / "elsewhere" / "run")
+    data = shutil.copytree(made.data, tmp_path / "data")
+    summary = json.loads((data / "summary.json").read_text())
+    (data / "summary.json").write_text(json.dumps(summary | {"sources": ["runs/gone"]}))
+    [question_id, *_] = [each.question.question_id for each in scanned(data) if each.candidates]
+    alone = view_of(data, question_id)
+    assert any("--trees" in warning for warning in open_collection(data).warnings)
+    assert alone.trees == []
+    assert all(state.steps and state.tree is None for state in alone.states)
+    told = view_of(data, question_id, run)
+    assert [each.source for each in told.trees] == [str(run)]
+    assert all(state.tree == 0 and not state.steps for state in told.states)
+    assert [(each.id, each.dropped) for each in told.pairs] == [(each.id, each.dropped) for each in alone.pairs]
+    assert package.show(str(data), question_id, trees=str(run)) == told
+
+
+def test_trees_that_are_not_there_are_refused(made: Made, tmp_path: Path) -> None:
+    """Whoever names a run wants it to be used."""
+    with pytest.raises(InputError, match=r"--trees .*nowhere holds no rollouts\.jsonl"):
+        open_collection(made.data, [tmp_path / "nowhere"])
+
+
+def test_a_question_of_two_runs_is_one_question_with_two_trees(tmp_path: Path) -> None:
+    """Each state is of its own tree, also where both runs asked the same prompt."""
+    runs = [run_of(tmp_path / f"run{seed}", ada(seed=seed), asked(seed)) for seed in (1, 2)]
+    package.pairs(runs, out=tmp_path / "data")
+    assert len(scanned(tmp_path / "data")) == 3
+    collection = open_collection(tmp_path / "data")
+    [explored] = [each for each in list(collection.scan()) if len(each.questions) > 1]
+    view = question_view(collection.at(explored.number), collection.rules)
+    assert [each.seed for each in view.trees] == [1, 2]
+    assert Counter(state.tree for state in view.states) == {0: 2, 1: 2}
+    for pair in view.pairs:
+        steps = view.trees[view.states[pair.state].tree or 0].steps
+        assert steps[pair.chosen].parent == steps[pair.rejected].parent
+
+
+def test_questions_of_two_runs_that_are_numbered_alike_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    """An id that names two questions shows neither, and says how both are seen."""
+    other = siblings(query("she", 0.9), query("he", 0.0), question_id="q1", question="Who else?", seed=8)
+    others = other, asked(3, seed=8)
+    runs = [
+        run_of(tmp_path / "one", asked(1), asked(2)),
+        run_of(tmp_path / "two", *others),
+    ]
+    package.pairs(runs, out=tmp_path / "data")
+    with pytest.raises(InputError, match=r"2 questions with the id 'q1', of several runs.*reasonrag view"):
+        package.show(tmp_path / "data", "q1")
+    for question_id in ("q2", "q3"):
+        assert package.show(tmp_path / "data", question_id).id == question_id
+    collection = open_collection(tmp_path / "data")
+    for each in list(collection.scan()):
+        view = question_view(collection.at(each.number), collection.rules)
+        assert_own(view, collection.at(each.number))
+
+
+@pytest.mark.parametrize("what", ["run", "data"])
+def test_a_question_that_is_asked_under_two_ids_keeps_its_trees_apart(tmp_path: Path, what: str) -> None:
+    """In one run: the prompts are the same, the trees are not, and either id shows it."""
+    text = "Who was number 1?"
+    steps = [query("nobody", 0.0), query("what", 0.2), query("who", 0.9)]
+    records = asked(1), siblings(*steps, question_id="again", question=text)
+    package.pairs(run_of(tmp_path / "run", *records), out=tmp_path / "data")
+    collection = open_collection(tmp_path / what)
+    views = [question_view(collection.at(each.number), RULES) for each in list(collection.scan())]
+    for view in views:
+        assert_own(view, collection.at(view.number))
+    assert sum(len(view.pairs) for view in views) == 1 + 3
+    for question_id in ("q1", "again"):
+        view = package.show(tmp_path / what, question_id)
+        assert len(view.trees) == (1 if what == "run" else 2)
+        assert_own(view, found(collection, question_id))
+
+
+def assert_own(view: QuestionView, explored: Explored) -> None:
+    """Every pair is of steps of its own tree, where these say what the candidate says."""
+    for pair, each in zip(view.pairs, explored.candidates, strict=True):
+        number = view.states[pair.state].tree
+        assert number is not None
+        record = explored.trees[number].record
+        assert record.question_id == each.state.question_id
+        steps = view.trees[number].steps
+        assert (steps[pair.chosen].response, steps[pair.rejected].response) == (
+            each.chosen.response,
+            each.rejected.response,
+        )
+
+
+def test_a_data_set_whose_rows_were_never_written_is_refused(made: Made, tmp_path: Path) -> None:
+    """Nobody knows what became of its pairs; the command that was stopped there is to be repeated."""
+    data = shutil.copytree(made.data, tmp_path / "data")
+    for file in ("dropped.jsonl", "RAG_ProGuide.json", "summary.json"):
+        (data / file).unlink()
+    with pytest.raises(InputError, match=r"neither RAG_ProGuide\.json nor dropped\.jsonl .* The same command again"):
+        open_collection(data)
+
+
+@pytest.mark.parametrize("file", ["dropped.jsonl", "RAG_ProGuide.json"])
+def test_a_file_that_was_cut_off_is_refused_by_its_name(made: Made, tmp_path: Path, file: str) -> None:
+    """Half of what became of the pairs would be shown as all of it."""
+    data = shutil.copytree(made.data, tmp_path / "data")
+    whole = (data / file).read_bytes()
+    (data / file).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=re.escape(str(data / file))):
+        open_collection(data)
+
+
+def test_an_imported_data_set_has_states_and_no_trees(made: Made, tmp_path: Path) -> None:
+    """Its labels are those of the file, and the reasons say so."""
+    package.import_published([str(made.data / "RAG_ProGuide.json")], out=tmp_path / "imported")
+    collection = open_collection(tmp_path / "imported")
+    views = [question_view(collection.at(each.number), collection.rules) for each in list(collection.scan())]
+    pairs = [pair for view in views for pair in view.pairs]
+    assert pairs
+    assert not any(view.trees for view in views)
+    assert {pair.label for pair in pairs} == {"imported"}
+    assert all("imported" in why.text for pair in pairs for why in pair.why if why.topic == "label")
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("tuning.json", "trials/base"),
+        ("predictions.jsonl", "compare"),
+        ("notes.txt", "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR"),
+        (None, "reasonrag generate"),
+    ],
+)
+def test_what_is_neither_run_nor_data_set_is_refused_with_what_to_do(
+    tmp_path: Path, file: str | None, says: str
+) -> None:
+    """Directories that other commands make are known by their files."""
+    if file:
+        (tmp_path / "some").mkdir()
+        (tmp_path / "some" / file).write_text("")
+    with pytest.raises(InputError, match=says):
+        open_collection(tmp_path / "some")
+
+
+def test_rollouts_alone_are_a_run(tmp_path: Path) -> None:
+    """A file that somebody sent, whatever its name."""
+    run = run_of(tmp_path, asked(1))
+    (run / "rollouts.jsonl").rename(run / "sent.jsonl")
+    assert [each.question.question_id for each in scanned(run / "sent.jsonl")] == ["q1"]
+
+
+@given(question_id=st.text(st.characters(exclude_categories=["Cs"]), max_size=1200), order=st.booleans())
+@settings(max_examples=40)
+def test_any_id_is_found_however_the_line_was_written(
+    tmp_path_factory: pytest.TempPathFactory, question_id: str, order: bool
+) -> None:
+    """A law: by other programs too, with other orders and escapes, and beside texts that look like an id."""
+    known = {"question_id": question_id, "question": 'Is "question_id":"other" an id?'}
+    line = json.dumps(asked(1).model_dump(mode="json") | known, sort_keys=order, ensure_ascii=order)
+    run = tmp_path_factory.mktemp("run")
+    (run / "rollouts.jsonl").write_bytes(f"{line}\n".encode())
+    collection = open_collection(run)
+    assert list(collection.ids()) == [question_id]
+    assert found(collection, question_id).question.question_id == question_id
+    assert question_id == "other" or collection.find("other") is None
+
+
+# -- branches --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "fate"),
+    [
+        (answer("Ada", 0.9), "answer"),
+        (malformed("nothing"), "failed"),
+        (query("Ada", 0.5, same_as=1), "repeated"),
+        (query("Ada", None), "unexplored"),
+        (query("Ada", 0.9, rollouts=rollouts_of(1.0, 3, 5)), "settled"),
+        (query("Ada", 0.9, rollouts=rollouts_of(0.0, 3, 5)), "settled"),
+        (query("Ada", 0.9, rollouts=rollouts_of(1.0, 3)), "mixed"),
+        (query("Ada", 0.9, rollouts=[*rollouts_of(1.0, 3), *rollouts_of(0.0, 3)]), "mixed"),
+    ],
+)
+def test_what_became_of_a_step(step: Fields, fate: Fate) -> None:
+    """One continuation settles nothing; two that agree do, right or wrong."""
+    assert fates(siblings(query("first", 0.1), step))[2] == fate
+
+
+def test_what_was_continued_below_counts_above() -> None:
+    """Also where it enters no mean of the step above."""
+    grown = tree([0, 1, 1], [query("a", None), query("b", 0.9, rollouts=rollouts_of(1.0, 3, 3)), query("c", None)])
+    assert fates(grown) == ["settled", "settled", "settled", "unexplored"]
+
+
+# -- reasons ---------------------------------------------------------------------------------------------------
+
+
+def recipe(reward: str | None = None, **fields: Any) -> Fields:
+    return {"recipe": {"name": "economy", "reward": reward, "alpha": 0.9, "margin_by_layer": True} | fields}
+
+
+def first_pair(record: RolloutRecord, rules: PairingRules = RULES) -> Candidate:
+    return select(labelled_states(record), rules)[0]
+
+
+def told(each: Candidate, record: RolloutRecord | None = None, rules: PairingRules = RULES, **known: Any) -> str:
+    found_trees = None if record is None else Tree("runs/a", record)
+    return "\n".join(f"{why.topic}: {why.text}" for why in reasons(each, found_trees, rules, **known))
+
+
+GOOD = query("good", 0.81, rollouts=rollouts_of(1.0, 2, 2), observations=2, expected_outcome=1.0)
+BAD = query("bad", 0.0, rollouts=rollouts_of(0.0, 3), observations=1, expected_outcome=0.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (recipe("spre"), "of 2 continuations through it 2 ended right"),
+        (recipe("spre"), "each answer counts 0.9 to the power of its steps"),
+        (recipe("spre", alpha=1.0), "2 ended right, which is 1.00 on average."),
+        (recipe("spre_even"), "2 ended right, which is 1.00 on average"),
+        (recipe("outcome"), "what follows it is weighted by how often the search went there"),
+        (recipe("judge-score"), "a judge's score of the path down to it"),
+        (recipe("judge-rank"), "its rank, by a judge"),
+        (recipe("spre+judge-score", judge_weight=0.3), "of two parts (0.7 and 0.3 of it). By what it led to unknown"),
+        (recipe("spre+judge-rank", judge_weight=0.5), "And unknown: its rank, by a judge"),
+    ],
+)
+def test_what_a_step_is_worth_is_told_by_the_rule_that_found_it(fields: Fields, says: str) -> None:
+    """With its numbers."""
+    record = siblings(GOOD, BAD, **fields)
+    text = told(first_pair(record), record)
+    assert "chosen: It is worth 0.81" in text
+    assert says in text
+
+
+@pytest.mark.parametrize("outcome", sorted(OUTCOMES))
+def test_an_answer_is_worth_what_its_outcome_says(outcome: str) -> None:
+    """Named in words, discounted by its steps."""
+    value = {"name": outcome, "value": 0.5}
+    record = siblings(answer("right", 0.45, f1=1.0, outcome=value), answer("wrong", 0.0), **recipe(outcome=outcome))
+    text = told(first_pair(record), record)
+    assert f"It is worth 0.45: the answer scores 0.50, {OUTCOMES[outcome]}" in text
+    assert "so it counts 0.9 for 1 step from the question: 0.50 x 0.9^1 = 0.45." in text
+
+
+def test_a_label_names_its_margin_and_how_it_was_divided() -> None:
+    """Deep pairs by the discount of their layer."""
+    record = tree([0, 1, 1], [query("a", 0.5), evidence("good", 0.729), evidence("bad", 0.0)], by_layer=True)
+    text = told(first_pair(record), record)
+    assert "The margin is (0.73 - 0.00) / 0.9^1 = 0.81, divided so that deep steps" in text
+
+
+@pytest.mark.parametrize(
+    ("pick", "says"),
+    [
+        ((1, 2), "A judge saw all steps of this state, and picked this one as better"),
+        ((2, 1), "By their continuations alone the margin would be -0.81"),
+        (None, "did not pick these two"),
+    ],
+)
+def test_a_judges_label_is_told_as_a_judges(pick: tuple[int, int] | None, says: str) -> None:
+    """And what continuations say beside it."""
+    [state] = labelled_states(siblings(GOOD, BAD))
+    [each] = candidates_of(picked(state, pick))
+    assert says in told(each)
+
+
+def test_luck_is_told_in_numbers() -> None:
+    """How many continuations stand behind either side, and the chance that results."""
+    each = first_pair(siblings(GOOD, BAD))
+    assert "worth 2.00 independent ones for the chosen step, 1.00 for the rejected one, as" in told(each)
+    assert f"truly better is {each.confidence:.2f}: both are Beta distributions" in told(each)
+
+
+DROPPED: dict[DropReason, str] = {
+    "contaminated": "evaluation split",
+    "malformed": "could not be read",
+    "unvalued": "nobody knows",
+    "same_content": "both say the same",
+    "not_picked": "the judge picked two other steps",
+    "ungrounded": "no passage read so far supports",
+    "small_margin": "the margin 0.0499 is below 0.0500",
+    "uncertain": "the confidence 0.60 is below 0.70",
+    "near_identical": "0.95 of their words, above 0.90",
+    "other_type": "two action types",
+    "too_long": "1,234 tokens, and 1,000 are allowed",
+    "duplicate": "says the same, with a margin at least as wide",
+    "contradicted": "says the opposite",
+    "not_extreme": "this state has 1 pair whose margin is 0.05 or wider",
+    "state_full": "this state has 2 pairs that are surer",
+    "question_full": "this question has 3 pairs that are surer",
+    "efficiency_only_cap": "at most 10% of the data set",
+    "style_only_cap": "at most 20% of the data set",
+    "unbalanced": "as many pairs as the rarest",
+}
+
+
+@pytest.mark.parametrize("reason", get_args(DropReason))
+def test_every_drop_reason_is_a_sentence_with_the_numbers_that_decided(reason: DropReason) -> None:
+    """And with its name, by which it is counted."""
+    rules = PairingRules(max_per_state=2, max_per_question=3, max_tokens=1000, max_style_only=0.2)
+    [state] = labelled_states(siblings(GOOD, BAD))
+    tokens = [step.model_copy(update={"tokens": 234}) for step in state.steps]
+    state = state.model_copy(update={"tokens": 1000, "steps": tokens})
+    [each] = candidates_of(state)
+    pair = each.pair.model_copy(update={"margin": 0.0499, "confidence": 0.6, "similarity": 0.95})
+    text = told(replace(each, pair=pair, dropped=reason), rules=rules)
+    assert f"verdict: Left out: {DROPPED[reason]}" in text or DROPPED[reason] in text
+    assert text.endswith(f"({reason}).")
+
+
+def test_two_that_are_worth_the_same_are_said_to_be() -> None:
+    """Where nothing is asked of margins, no margin is still none."""
+    rules = PairingRules(min_margin=0.0)
+    each = first_pair(siblings(query("one", 0.5), query("other", 0.5)), rules)
+    assert each.dropped == "small_margin"
+    assert "both are worth the same, a margin of 0 (small_margin)" in told(each, rules=rules)
+
+
+def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
+    """Its part, whether it was turned, and what was not looked at."""
+    each = first_pair(siblings(GOOD, BAD))
+    assert "it passes every filter (margin at least 0.05, confidence at least 0.70" in told(each)
+    assert "Kept for validation" in told(each, part="validation")
+    assert "exchanged on purpose" in told(each, part="train", flipped=True)
+    tagged = replace(each, pair=each.pair.model_copy(update={"tags": ["efficiency_only"]}))
+    assert "capped over the whole data set" in told(tagged, caps_known=False)
+    assert "capped" not in told(tagged)
+
+
+def test_steps_without_a_worth_say_why() -> None:
+    """Unreadable, never continued, or like another step."""
+    unread = told(first_pair(siblings(GOOD, malformed("no tag"))))
+    assert "Its reply could not be read as a step (no_tag)" in unread
+    assert "nobody knows what it is worth" in told(first_pair(siblings(GOOD, query("other", None))))
+    repeated = siblings(BAD, GOOD, query("also good", 0.81, same_as=2))
+    texts = [told(each, repeated) for each in select(labelled_states(repeated), RULES)]
+    assert any("says the same as step 2" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [
+        ([], "none ended"),
+        ([(1.0, None), (0.0, None)], "1 ended right, 1 ended wrong"),
+        ([(0.5, None), (0.0, "failed")], "1 ended partly right, 1 broke off at a reply that could not be read"),
+    ],
+)
+def test_what_continuations_came_to(ends: Sequence[tuple[float, str | None]], says: str) -> None:
+    """Counted by kind."""
+    final = [{"f1": f1, "em": 0.0, "steps": 2, "end": end} for f1, end in ends]
+    found = siblings(query("a", 0.0, rollouts=final)).nodes[1].rollouts
+    assert came_to(Counter(end.came_to for end in found)) == says
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"f1": 1.0}, "right"),
+        ({"f1": 0.999}, "partly right"),
+        ({"f1": 0.5, "em": 1.0}, "partly right"),
+        ({"f1": 0.0}, "wrong"),
+        ({"f1": None}, "wrong"),
+        ({"f1": 1.0, "outcome": 0.0}, "wrong"),
+        ({"f1": 0.0, "outcome": 1.0}, "right"),
+        ({"f1": None, "outcome": 0.25}, "partly right"),
+        ({"f1": 1.0, "end": "answer"}, "right"),
+        ({"f1": 0.5, "end": "conclusion"}, "partly right"),
+        ({"f1": 0.0, "end": "failed"}, "failed"),
+        ({"f1": None, "outcome": 0.0, "end": "failed"}, "failed"),
+    ],
+)
+def test_an_end_came_to_what_search_and_labels_took_it_for(fields: Fields, word: str) -> None:
+    """The outcome where there is one, else F1; and failed, whatever it counts, where a step could not be read."""
+    assert FinalScore.model_validate({"em": 0.0, "steps": 2} | fields).came_to == word
+
+
+def test_every_candidate_has_its_verdict(made: Made) -> None:
+    """A law over a real run and its data set: one label, one verdict at the end, and it is the candidate's."""
+    for path in (made.run, made.data):
+        collection = open_collection(path)
+        for each in list(collection.scan()):
+            for pair in question_view(collection.at(each.number), collection.rules).pairs:
+                topics = [why.topic for why in pair.why]
+                assert topics[-1] == "verdict"
+                assert Counter(topics)["label"] == Counter(topics)["verdict"] == 1
+                verdict = pair.why[-1].text
+                assert f"({pair.dropped})." in verdict if pair.dropped else verdict.startswith("Kept")
+
+
+# -- details ---------------------------------------------------------------------------------------------------
+
+
+PASSAGES = (
+    Passage(id="p1", title="Ada <b>", text="Ada wrote it.\nIn 1843."),
+    Passage(id="p2", title="Wikipedia Title", text="<evidence>not ours</evidence> & more"),
+    Passage(id="p3", title="Ada <b>", text=""),
+)
+
+
+def read_turn(**fields: Any) -> RolloutRecord:
+    """A tree with one read turn over these passages."""
+    turn = render_prompt(load_prompts(), "read", question="Who?", thoughts=["<query>Ada</query>"], passages=PASSAGES)
+    shown = [{"id": each.id, "title": each.title, "score": 1.0} for each in PASSAGES]
+    prompt = [each.model_dump() for each in turn]
+    steps = [query("Ada", 0.5), *(evidence(each, 0.5, prompt=prompt, passages=shown) for each in ("one", "two"))]
+    return tree([0, 1, 1], steps, **fields)
+
+
+def view_of_record(record: RolloutRecord, folder: Path) -> QuestionView:
+    return view_of(run_of(folder, record), record.question_id)
+
+
+def test_where_a_passage_stands_is_where_its_text_is(tmp_path: Path) -> None:
+    """As the turn has it: our own tags in it made inert, its end without the line breaks behind it."""
+    view = view_of_record(read_turn(), tmp_path)
+    step = view.trees[0].steps[2]
+    assert step.user is not None
+    text = view.texts[step.user]
+    places = [text[each.start : each.end] for each in step.passages or ()]
+    assert places[0] == "Ada wrote it.\nIn 1843."
+    assert places[1].endswith("& more")
+    assert "not ours" in places[1]
+    assert places[2] == ""
+
+
+def test_of_a_real_run_every_passage_is_found_in_its_turn(made: Made) -> None:
+    """None of them reaches into the next."""
+    collection = open_collection(made.run)
+    seen = 0
+    for each in list(collection.scan())[:4]:
+        view = question_view(collection.at(each.number), RULES)
+        for step in view.trees[0].steps:
+            for passage in step.passages or ():
+                assert step.user is not None
+                assert passage.start is not None
+                text = view.texts[step.user]
+                assert text[: passage.start].endswith(f"Wikipedia Title: {passage.title}\n")
+                assert "Wikipedia Title: " not in text[passage.start : passage.end]
+                assert text[passage.end :].startswith(("\n\nWikipedia Title: ", "\n\n</reference>"))
+                seen += 1
+    assert seen
+
+
+@pytest.mark.parametrize(
+    ("gold", "marks"),
+    [
+        (None, [None, None, None]),
+        ([], [False, False, False]),
+        (["p2"], [False, True, False]),
+        (["Ada <b>"], [True, False, True]),
+        (["p2", "p3"], [False, True, True]),
+    ],
+)
+def test_gold_passages_are_known_by_id_or_by_title(
+    tmp_path: Path, gold: list[str] | None, marks: list[bool | None]
+) -> None:
+    """As the question file names them; where it names none, nobody knows."""
+    step = view_of_record(read_turn(gold_passages=gold), tmp_path).trees[0].steps[2]
+    assert [each.gold for each in step.passages or ()] == marks
+
+
+def test_a_prompt_that_siblings_share_stands_once(made: Made) -> None:
+    """And the view is the same after a journey as JSON."""
+    for each in scanned(made.run)[:3]:
+        view = package.show(made.run, each.question.question_id)
+        assert len(set(view.texts)) == len(view.texts)
+        by_parent: dict[int | None, set[int | None]] = {}
+        for step in view.trees[0].steps[1:]:
+            by_parent.setdefault(step.parent, set()).add(step.user)
+        assert all(len(users) == 1 for users in by_parent.values())
+        assert QuestionView.model_validate_json(view.model_dump_json()) == view
+
+
+def test_what_was_really_sent_is_there_where_it_differs(tmp_path: Path) -> None:
+    """Of a repaired step: the turns of the repair, each a text of the view."""
+    turns = [{"role": "user", "content": "once more"}]
+    view = view_of_record(siblings(query("a", 0.5, repaired=True, sampled_with=turns), query("b", 0.1)), tmp_path)
+    [one, other] = view.trees[0].steps[1:]
+    assert [view.texts[each] for each in one.sampled_with or ()] == ["once more"]
+    assert other.sampled_with is None
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------
+
+
+def assert_agrees(numbers: Overview, summary: PairSummary) -> None:
+    """What both count, they count alike."""
+    assert numbers.pairs == summary.pairs
+    assert numbers.candidates == summary.candidates
+    assert numbers.questions == summary.questions
+    assert numbers.questions_with_a_pair == summary.questions_with_a_pair
+    assert numbers.dropped == {reason: count for reason, count in summary.dropped.items() if count}
+    assert numbers.pairs_by_tag == summary.pairs_by_tag
+    assert numbers.pairs_by_label == summary.pairs_by_label
+    layers = {layer: sum(counts.values()) for layer, counts in numbers.pairs_by_layer.items()}
+    assert layers == {layer: count for layer, count in summary.pairs_by_layer.items() if count}
+    assert numbers.mean_margin == pytest.approx(summary.mean_margin)
+    assert numbers.mean_confidence == pytest.approx(summary.mean_confidence)
+
+
+def test_the_numbers_of_a_run_and_its_data_set_are_those_of_their_summaries(made: Made) -> None:
+    """Counted from the files, not copied: a run that is not finished has no summary."""
+    of_run, of_data = package.stats(str(made.run)), package.stats(made.data)
+    assert_agrees(of_run, made.pair_summary)
+    assert_agrees(of_data, made.pair_summary)
+    run, facts = made.run_summary, of_run.trees
+    assert facts is not None
+    assert (facts.steps + run.done, facts.continuations, facts.repair_turns) == (
+        run.nodes,
+        run.continuations,
+        run.repair_turns,
+    )
+    assert (facts.mean_f1, facts.mean_em, facts.mean_outcome) == (run.mean_f1, run.mean_em, run.mean_outcome)
+    assert facts.diversity_by_layer == run.diversity_by_layer
+    assert (facts.degenerate, facts.parse_failures_by_cause) == (run.degenerate, run.parse_failures_by_cause)
+    assert sum(sum(each.values()) for each in facts.ends_by_steps.values()) == run.continuations
+    assert of_run.usage is not None
+    assert (of_run.usage.calls, of_run.usage.prompt_tokens) == (run.calls, run.prompt_tokens)
+    assert of_run.usage == of_data.usage
+    assert of_data.trees is None
+    for name in ("margin", "confidence", "calls"):
+        assert of_run.histograms[name] == of_data.histograms[name]
+    assert sum(of_run.histograms["margin"].counts) == of_run.pairs
+    assert sum(of_run.histograms["chosen"].counts) == of_run.pairs
+    assert sum(of_run.histograms["calls"].counts) == of_run.questions
+
+
+def too_alike() -> list[RolloutRecord]:
+    """Questions with more pairs of two tags than a data set may have."""
+    surely = {"observations": 9, "f1": 1.0, "rollouts": rollouts_of(1.0, *[1] * 9)}
+    longer = query("who", 0.4, observations=9, rollouts=rollouts_of(1.0, *[8] * 9))
+    worded = answer("it was Ada Lovelace", 0.4, observations=9, f1=0.5, rollouts=rollouts_of(0.5, *[1] * 9))
+    best = answer("Ada Lovelace", 0.9, **surely)
+    return [
+        *(siblings(best, longer, question_id=f"e{i}", question=f"Who wrote {i}?") for i in range(3)),
+        *(siblings(best, worded, question_id=f"s{i}", question=f"Who said {i}?") for i in range(3)),
+        *(asked(i) for i in range(12)),
+    ]
+
+
+def test_a_line_that_is_cut_off_changes_no_cap(tmp_path: Path) -> None:
+    """What a run is writing at this moment neither hides those before it nor counts."""
+    records = too_alike()
+    runs = [
+        run_of(tmp_path / "whole", *records),
+        run_of(tmp_path / "torn", *records, torn=asked(99).to_line()[:200]),
+    ]
+    whole, torn = (open_collection(each) for each in runs)
+    assert len(list(whole.scan())) == len(list(torn.scan())) == len(records)
+    assert whole.capped
+    assert torn.capped == whole.capped
+    numbers, others = (package.stats(each) for each in runs)
+    assert numbers.model_copy(update={"path": ""}) == others.model_copy(update={"path": ""})
+
+
+def test_a_run_knows_which_pairs_its_data_set_would_have_too_many_of(tmp_path: Path) -> None:
+    """Caps of tags are over the whole: the same pairs are dropped, and a question says so once all was seen."""
+    records = too_alike()
+    run, data = run_of(tmp_path / "run", *records), tmp_path / "data"
+    summary = package.pairs(run, out=data)
+    assert (summary.dropped["efficiency_only_cap"], summary.dropped["style_only_cap"]) == (2, 2)
+    assert_agrees(package.stats(run), summary)
+    assert_agrees(package.stats(data), summary)
+    of_run, of_data = open_collection(run), open_collection(data)
+    for each in list(of_run.scan()):
+        verdicts = [one.dropped for one in of_run.at(each.number).candidates]
+        assert verdicts == [one.dropped for one in found(of_data, each.question.question_id).candidates]
+    alone = package.show(run, "e2")
+    assert "whether this one stays was not looked at" in alone.pairs[0].why[-1].text
+
+
+def test_a_row_of_the_list_counts_its_question(made: Made) -> None:
+    """What is kept and what is dropped are all candidates; steps and scores only where trees are at hand."""
+    of_run, of_data = ([question_row(each) for each in scanned(path)] for path in (made.run, made.data))
+    for one, other in zip(of_run, of_data, strict=True):
+        assert len(one.kept) + sum(one.dropped.values()) == one.candidates
+        assert set(one.dropped) <= set(DROP_REASONS)
+        assert (one.id, one.ends, one.kept, one.dropped, one.calls) == (
+            *(other.id, other.ends, other.kept, other.dropped, other.calls),
+        )
+        assert one.steps is not None
+        assert other.steps is None
+    assert Counter(each.ends for each in of_run)["mixed"] == made.run_summary.questions_mixed
+    assert sum((each.steps or 0) + 1 for each in of_run) == made.run_summary.nodes
+
+
+# -- the page's file -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "rollouts.jsonl", "view", "view.html.gz"])
+def test_a_page_replaces_nothing_that_is_none(tmp_path: Path, reasonrag: Reasonrag, name: str) -> None:
+    """A slip of the hand must not cost a run: what is there stays as it is."""
+    run = run_of(tmp_path / "run", asked(1))
+    out = run / name
+    before = out.read_bytes() if out.exists() else b"mine"
+    out.write_bytes(before)
+    names = sorted(run.iterdir())
+    done = reasonrag("view", run, "--out", out)
+    assert done.status == 2
+    assert f"{out} must end in .html" in done.err
+    assert out.read_bytes() == before
+    assert sorted(run.iterdir()) == names
+
+
+def listing_of(page: Path) -> Listing:
+    """The list that a page holds."""
+    [packed] = re.findall(rb'<script[^>]* id="list-data"[^>]*>([^<]*)</script>', page.read_bytes())
+    return Listing.model_validate_json(gzip.decompress(base64.b64decode(packed)))
+
+
+def test_a_page_that_cannot_hold_every_tree_says_how_many_it_holds(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """It keeps to its size, lists every question, and the same seed draws the same sample."""
+    noise = Random(0)  # does not pack well
+    replies = [[query(f"{noise.randbytes(60_000).hex()}", worth) for worth in (0.9, 0.0)] for _ in range(8)]
+    run = run_of(
+        tmp_path / "run",
+        *(siblings(*each, question_id=f"q{i}", question=f"Who {i}?") for i, each in enumerate(replies)),
+    )
+    pages = [tmp_path / f"{name}.html" for name in ("first", "again", "other")]
+    for page, seed in zip(pages, (0, 0, 1), strict=True):
+        assert reasonrag("view", run, "--out", page, "--max-mb", 1, "--seed", seed).status == 0
+        assert page.stat().st_size <= 10**6
+    first, again, other = (listing_of(page) for page in pages)
+    assert first.held is not None
+    assert 0 < len(first.held) < len(first.rows) == 8
+    assert f"It holds the trees of {len(first.held)} of the 8 questions, drawn with seed 0." in first.about
+    assert any("--serve" in text for text in first.about)
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    assert again.held == first.held != other.held

@@ -1,0 +1,290 @@
+"""`reasonrag show` and `stats`: what a person sees in a terminal, and what a program is given."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+import reasonrag as package
+from preference import RolloutRecord
+from reasonrag.viewing.overview import Overview
+from reasonrag.viewing.question_view import QuestionView
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.trees import ada, answer, asked, evidence, failure, malformed, query, rollouts_of, siblings, tree
+
+HOSTILE = (
+    "\x1b[2J\x1b]0;owned\x07[bold red]loud[/bold red] [/] [link=file:///etc/passwd]x[/link] :skull: "
+    "\u202edrow\u2066 NUL\x00 back\x08\x08 \x9b31m cr\rover zero\u200bwidth <script>alert(1)</script>"
+)
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+WIDTH = 80
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the offline teacher."""
+    run = tmp_path_factory.mktemp("runs") / "a"
+    package.generate(dataset="atlas", model="offline", limit=8, simulations=8, run=run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def richest(run: Path) -> QuestionView:
+    """Its question with most kept pairs."""
+    lines = (run / "rollouts.jsonl").read_bytes().splitlines()
+    views = [package.show(run, json.loads(line)["question_id"]) for line in lines]
+    return max(views, key=lambda view: sum(pair.dropped is None for pair in view.pairs))
+
+
+def written(folder: Path, *records: RolloutRecord) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "rollouts.jsonl").write_bytes(b"".join(each.to_line() for each in records))
+    return folder
+
+
+def hostile_run(folder: Path) -> Path:
+    """Everything that a model, a passage, a question file or another program may have said is hostile."""
+    prompt = [{"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE}]
+    passages = [{"id": HOSTILE, "title": HOSTILE, "score": 1.0}]
+    usual = {"prompt": prompt, "visits": 3, "outcome": {"name": HOSTILE, "value": 0.5}, "rewards": {HOSTILE: 0.5}}
+    sent = {"sampled_with": prompt, "sampled_by": HOSTILE, "sampled_temperature": 0.5}
+    unread = {"parse_error": {"cause": HOSTILE, "detail": HOSTILE}}
+    steps = [
+        query(HOSTILE, 0.9, **usual, **sent),
+        query("a", 0.1, **usual),
+        malformed(HOSTILE, **usual | unread),
+        evidence(HOSTILE, 0.9, passages=passages, **usual),
+        answer(HOSTILE, 0.9, **usual, f1=1.0),
+    ]
+    recipe = {"name": HOSTILE, "reward": HOSTILE, "outcome": HOSTILE, "alpha": 0.9, "margin_by_layer": False}
+    named = {"question": HOSTILE, "golden_answers": [HOSTILE], "dataset": HOSTILE, "split": HOSTILE, "recipe": recipe}
+    about = named | {"rubric": [HOSTILE], "gold_passages": [HOSTILE]}
+    failed = failure(HOSTILE + "!", **named).model_dump(mode="json")
+    failed["error"] = {"cause": HOSTILE, "message": HOSTILE}
+    records = tree([0, 0, 0, 1, 2], steps, question_id=HOSTILE, **about), RolloutRecord.model_validate(failed)
+    return written(folder, *records)
+
+
+def assert_harmless(text: str) -> None:
+    """Nothing that moves a cursor, hides or turns a line; colours are the drawing's own."""
+    left = COLOUR.sub("", text)
+    assert {unicodedata.category(each) for each in left if each != "\n"}.isdisjoint({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+# -- show ------------------------------------------------------------------------------------------------------
+
+
+def test_show_draws_every_step_once_with_its_worth(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
+    """On a line of 80 columns each, also in a pipe; the question and its golden answers stand above."""
+    done = reasonrag("show", run, richest.id)
+    assert done.status == 0
+    drawing = done.out.partition("pairs: ")[0]
+    steps = richest.trees[0].steps[1:]
+    assert Counter(map(int, re.findall(r"[├└]╴#(\d+) ", drawing))) == Counter(step.id for step in steps)
+    for step in steps:
+        assert f"#{step.id} {step.type} {'?' if step.reward is None else f'{step.reward:.2f}'}" in drawing
+    assert all(cell_len(line) <= WIDTH for line in drawing.splitlines())
+    assert f"golden answers: {', '.join(richest.golden_answers)}" in drawing
+    assert " ".join(richest.question.split()) in " ".join(drawing.split())
+
+
+def test_show_marks_the_steps_of_kept_pairs_and_says_why(
+    reasonrag: Reasonrag, run: Path, richest: QuestionView
+) -> None:
+    """With signs, not by colour alone; the others are counted by drop reason."""
+    drawing, _, below = reasonrag("show", run, richest.id).out.partition("pairs: ")
+    kept = [pair for pair in richest.pairs if pair.dropped is None]
+    assert below.startswith(f"{len(kept)} kept of {len(richest.pairs)} candidates")
+    for pair in kept:
+        assert re.search(rf"#{pair.chosen} [^:]*\+\d", drawing)
+        assert re.search(rf"#{pair.rejected} [^:]*-\d", drawing)
+        assert f"{pair.id}  layer {richest.states[pair.state].layer}  margin {pair.margin:.2f}" in below
+    assert below.count("because ") == len(kept)
+    for reason, count in Counter(pair.dropped for pair in richest.pairs if pair.dropped).items():
+        assert f"{reason} {count:,}" in " ".join(below.split())
+
+
+def test_show_names_what_became_of_branches_and_what_could_not_be_read(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """Settled, repeated, unexplored; F1 at answers; the cause at replies that did not parse."""
+    steps = [
+        query("settled", 0.9, rollouts=rollouts_of(1.0, 3, 3), visits=2),
+        query("Settled!", 0.9, same_as=1),
+        query("unexplored", None),
+        malformed("no tag at all"),
+        answer("Ada", 0.45, f1=0.5),
+    ]
+    out = reasonrag("show", written(tmp_path / "run", siblings(*steps)), "q1").out
+    assert "#1 query 0.90 n2 +1 settled: settled" in out
+    assert "#2 query 0.90 repeats #1: Settled!" in out
+    assert "#3 query ? unexplored: unexplored" in out
+    assert "#4 unreadable (no_tag) 0.00: no tag at all" in out
+    assert "#5 answer 0.45 F1 0.50 -1: Ada" in out
+
+
+def test_show_gives_one_object_as_json(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
+    """What the Python call returns."""
+    done = reasonrag("show", run, richest.id, "--json")
+    assert QuestionView.model_validate_json(done.out) == richest == package.show(str(run), richest.id)
+
+
+def test_show_of_a_step_is_whole(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """Prompt, what was really sent, passages with gold ones marked, reply, and its pairs, kept or dropped."""
+    sent = [{"role": "user", "content": "Say another one."}]
+    shown = [{"id": "p1", "title": "Ada Lovelace", "score": 2.0}, {"id": "p2", "title": "Bob", "score": 1.0}]
+    steps = [
+        query("who", 0.5),
+        evidence("She was.", 0.9, passages=shown, sampled_with=sent, draws=3),
+        evidence("Bob", 0.1, passages=shown),
+    ]
+    run = written(tmp_path / "run", tree([0, 1, 1], steps, gold_passages=["Ada Lovelace"]))
+    out = reasonrag("show", run, "q1", "--step", 2).out
+    for part in (
+        *("Think, then ask or answer.", "Previous Thoughts: those of 1", "Say another one.", "drawn: 3 times"),
+        *("1. Ada Lovelace [p1]  score 2  GOLD", "2. Bob [p2]  score 1\n", "So <evidence>She was.</evidence>"),
+    ):
+        assert part in out
+    [pair] = package.show(run, "q1").pairs
+    assert f"{pair.id}  chosen over #3" in out
+    assert out.rstrip().endswith("kept")
+
+
+def test_show_of_a_pair_has_both_sides_and_every_reason(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
+    """By its id, or by how that begins."""
+    pair = next(each for each in richest.pairs if each.dropped)
+    done = reasonrag("show", run, richest.id, "--pair", pair.id)
+    said = " ".join(done.out.split())
+    for why in pair.why:
+        assert " ".join(f"{why.topic}: {why.text}".split()) in said
+    assert f"chosen #{pair.chosen}" in said
+    assert f"rejected #{pair.rejected}" in said
+    assert reasonrag("show", run, richest.id, "--pair", pair.id[:12]).out == done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("q11",), "did you mean 'q1'? choose from q1, q10"),
+        (("nothing like it",), "run has 3 questions, none has the id 'nothing like it': choose from q1, q10, q2"),
+        ((), "say which question to show: "),
+        (("q2", "--step", 9), "question q2 has no step 9; its steps are 1 to 2"),
+        (("q2", "--step", 0), "its steps are 1 to 2"),
+        (("q2", "--pair", "ffff"), "question q2 has no pair 'ffff'; of the kept ones choose from "),
+        (("q2", "--pair", ""), "question q2 has no pair ''"),
+        (("q2", "--step", 1, "--json"), "--step, --pair and --json exclude each other"),
+    ],
+)
+def test_show_refuses_what_is_not_there_and_says_what_is(
+    reasonrag: Reasonrag, tmp_path: Path, arguments: tuple[object, ...], says: str
+) -> None:
+    """Exit status 2, nothing on stdout."""
+    run = written(tmp_path / "run", asked(1), asked(2), asked(10))
+    done = reasonrag("show", run, *arguments)
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err
+
+
+def test_show_of_a_question_that_failed_says_why(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """There is no tree to draw."""
+    done = reasonrag("show", written(tmp_path / "run", failure("q2")), "q2")
+    assert done.status == 0
+    assert "timeout: no answer after 600 s" in done.out
+    assert "0 kept of 0 candidates" in done.out
+
+
+def test_show_without_trees_draws_the_states_that_pairs_are_of(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """And says what is missing, and where it could be given."""
+    package.pairs(written(tmp_path / "run", ada()), out=tmp_path / "data")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    out = reasonrag("show", tmp_path / "data", "q1").out
+    assert "not all of its trees are at hand" in out
+    assert re.search(r"state \w{16}, layer 1\n├╴#5 evidence 0.73 \+1: Born in London\.", out)
+    assert "#2 answer 0.90" in out
+    told = reasonrag("show", tmp_path / "data", "q1", "--trees", tmp_path / "moved")
+    assert "at hand" not in told.out
+    assert reasonrag("show", tmp_path / "data", "q1", "--trees", tmp_path / "run").status == 2
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_hostile_text_stays_text(
+    reasonrag: Reasonrag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, colours: bool
+) -> None:
+    """Escape sequences, marks of direction and rich's markup, in every field, in every view, also with colours."""
+    monkeypatch.setenv("COLUMNS", "400")
+    if colours:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    run = hostile_run(tmp_path / "run")
+    [pair, *_] = package.show(run, HOSTILE).pairs
+    several = [(), *(("--step", each) for each in range(1, 6)), ("--pair", pair.id)]
+    for arguments in several:
+        done = reasonrag("show", run, HOSTILE, *arguments)
+        assert done.status == 0, done.err
+        assert_harmless(done.out)
+        assert "[bold red]loud[/bold red]" in COLOUR.sub("", done.out)
+    for name in (HOSTILE + "!", HOSTILE + "?"):
+        done = reasonrag("show", run, name)
+        assert_harmless(done.out + done.err)
+    done = reasonrag("stats", run)
+    assert done.status == 0, done.err
+    assert_harmless(done.out if colours else done.out + done.err)  # progress moves the cursor where there is one
+    assert "[bold red]loud[/bold red]" in COLOUR.sub("", done.out)
+
+
+# -- stats -----------------------------------------------------------------------------------------------------
+
+
+def words(tables: str) -> str:
+    """What tables say, without their lines."""
+    return " ".join(re.sub(r"[│┃]", " ", tables).split())
+
+
+def test_stats_says_the_numbers(reasonrag: Reasonrag, run: Path) -> None:
+    """Tables and histograms of 80 columns; what is counted is what the Python call returns."""
+    numbers = package.stats(str(run))
+    done = reasonrag("stats", run)
+    said = words(done.out)
+    assert f"questions {numbers.questions:,}: " in said
+    assert f"{numbers.pairs:,} of {numbers.candidates:,} candidates" in said
+    assert ", ".join(f"{reason} {count:,}" for reason, count in numbers.dropped.items()) in said
+    for title in ("pairs by layer", "continuations by their steps", "reward of steps", "margin of pairs", "█"):
+        assert title in said
+    body = done.out.partition("one question: ")[0].partition("\n")[2]  # without the path, which may be long
+    assert all(cell_len(line) <= WIDTH for line in body.splitlines())
+
+
+def test_stats_gives_one_object_as_json(reasonrag: Reasonrag, run: Path) -> None:
+    """What the Python call returns, also of a data set."""
+    assert Overview.model_validate_json(reasonrag("stats", run, "--json").out) == package.stats(run)
+
+
+def test_stats_says_what_money_bought(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """A question and a pair, in dollars and replies; nothing where it is not known."""
+    paid = [asked(each, usage={"calls": 10, "requests": 4, "cost_usd": 0.5}) for each in range(4)]
+    out = words(reasonrag("stats", written(tmp_path / "paid", *paid)).out)
+    assert "$2.00; $0.5000 a question; $0.5000 a pair" in out
+    assert "40 in 16 requests; 10.0 a question, 10.0 a pair" in out
+    assert "dollars a question" in out
+    assert "not known" in reasonrag("stats", written(tmp_path / "free", asked(1))).out
+
+
+def test_stats_of_a_run_without_pairs_or_trees_is_no_error(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """Nothing to divide by, nothing to draw."""
+    empty = reasonrag("stats", written(tmp_path / "empty"))
+    assert (empty.status, "0 of 0 candidates" in empty.out) == (0, True)
+    failed = reasonrag("stats", written(tmp_path / "failed", failure()))
+    assert "timeout 1" in failed.out
+    assert reasonrag("stats", tmp_path / "nowhere").status == 2
+
+
+def test_stats_tells_how_far_it_is(run: Path) -> None:
+    """In shares of the file that rise to all of it."""
+    shares: list[float] = []
+    package.stats(run, watch=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert 0 < shares[0] < 1

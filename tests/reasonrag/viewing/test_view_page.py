@@ -1,0 +1,635 @@
+"""The page of a run in a real browser: what a reader does there, and what hostile text does not."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+import pytest
+from playwright.sync_api import Page, expect
+
+import reasonrag
+from preference import RolloutRecord
+from reasonrag.errors import InputError
+from reasonrag.viewing.collection import open_collection
+from reasonrag.viewing.page import read_all
+from reasonrag.viewing.question_rows import QuestionRow
+from reasonrag.viewing.question_view import QuestionView, question_view
+from tests.helpers.hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_mishaps, make
+from tests.helpers.pages import NARROW, WIDE, Visit, barriers, did_run, keep, overflow
+from tests.helpers.slow_run import Slow, slowly_served
+from tests.helpers.trees import answer, query, siblings
+
+QUESTIONS, MANY, LARGE_MB, LONG_REPLY = 8, 5_000, 3, 19_000
+TREE = ".frame svg.tree"
+HIDDEN = "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe]"
+"""What turns text around, or is there without being seen; joiners are spelling."""
+
+
+# -- what is looked at -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run with mixed questions, to which a failed one and replies that nobody could read were added."""
+    place = tmp_path_factory.mktemp("view")
+    with contextlib.chdir(place):
+        reasonrag.generate(dataset="atlas", limit=QUESTIONS, run="run", max_calls_per_question=24)
+        add_mishaps(place / "run" / "rollouts.jsonl")
+        reasonrag.pairs("run", out="pairs")
+    return place / "run"
+
+
+@pytest.fixture(scope="module")
+def page_of_run(run: Path) -> Path:
+    return reasonrag.view(run)
+
+
+@pytest.fixture(scope="module")
+def page_of_pairs(run: Path) -> Path:
+    return reasonrag.view(run.with_name("pairs"))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+    return make(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture(scope="module")
+def served(run: Path) -> Iterator[str]:
+    with serving(run) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def serving(path: Path) -> Iterator[str]:
+    """The address of `reasonrag view --serve`, a command of its own."""
+    command = [sys.executable, "-m", "reasonrag", "view", str(path), "--serve", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        said = server.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/\S*", said)
+        assert found, said
+        try:
+            yield found.group()
+        finally:
+            server.terminate()
+
+
+def rows_of(path: Path) -> list[QuestionRow]:
+    return read_all(open_collection(path), watch=lambda _: None)[0]
+
+
+def view_of(path: Path, question_id: str) -> QuestionView:
+    collection = open_collection(path)
+    found = collection.find(question_id)
+    assert found
+    return question_view(found, collection.rules)
+
+
+def address(page: str | Path, *parts: object) -> str:
+    """Of a view in a page: `q`, a question, and `tree`, `step` or `pair`."""
+    base = page.resolve().as_uri() if isinstance(page, Path) else page
+    return f"{base}#/{'/'.join(quote(str(part), safe='') for part in parts)}"
+
+
+def wait_for_list(page: Page, questions: int) -> None:
+    expect(page.locator("#found")).to_have_text(f"{questions:,} questions")
+
+
+def shown(page: Page) -> list[str]:
+    """The questions of the list, in order."""
+    return page.locator("#questions .asked").all_inner_texts()
+
+
+def step_in(page: Page, number: int) -> Any:
+    return page.locator(f".node[data-step='{number}']")
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_opens_from_a_file_and_lists_its_questions(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """The list is whole, the overview has charts, a click leads to the tree, and nothing was asked of anybody."""
+    page = visit(page_of_run)
+    reads_on(page, run)
+
+
+def test_a_run_opens_from_its_own_server_just_the_same(visit: Visit, run: Path) -> None:
+    with serving(run) as server:
+        page = visit(server)
+        reads_on(page, run)
+
+
+def reads_on(page: Page, run: Path) -> None:
+    wait_for_list(page, QUESTIONS)
+    rows = rows_of(run)
+    assert shown(page) == [row.question for row in rows]
+    assert page.locator("main figure svg").count() > 3
+    keep(page, f"{run.name}-overview")
+    row = next(row for row in rows if row.kept)
+    page.get_by_role("link", name=row.question).click()
+    page.locator(TREE).wait_for()
+    assert page.locator(".node").count() == (row.steps or 0) + 1
+    assert page.locator("main h2").inner_text() == row.question
+
+
+def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """What the list shows is what the rows say, filter by filter, and clearing them brings all back."""
+    page = visit(page_of_run)
+    wait_for_list(page, QUESTIONS)
+    rows = rows_of(run)
+    reason = next(reason for row in rows for reason in row.dropped)
+
+    def words(row: QuestionRow) -> set[str]:
+        return set(re.findall(r"\w+", row.question))
+
+    cases: list[tuple[str, Callable[[], object], Callable[[QuestionRow], object]]] = [
+        ("text", lambda: page.fill("#filter-text", "BORN traecel"), lambda row: {"born", "Traecel"} <= words(row)),
+        ("golden", lambda: page.fill("#filter-text", rows[1].golden_answers[0]), lambda row: row is rows[1]),
+        ("id", lambda: page.fill("#filter-text", rows[3].id), lambda row: row is rows[3]),
+        ("ends", lambda: page.select_option("#filter-ends", "mixed"), lambda row: row.ends == "mixed"),
+        ("failed", lambda: page.select_option("#filter-ends", "failed"), lambda row: row.ends == "failed"),
+        ("dropped", lambda: page.select_option("#filter-dropped", reason), lambda row: reason in row.dropped),
+        ("unreadable", lambda: page.check("#filter-unreadable"), lambda row: row.unreadable),
+        ("doubtful", lambda: page.check("#filter-doubtful"), lambda row: any(p.doubtful for p in row.kept)),
+        (
+            "margin",
+            lambda: page.fill("#filter-margin", "0.3"),
+            lambda row: any((p.margin or 0) >= 0.3 for p in row.kept),
+        ),
+        *(
+            (
+                name,
+                lambda name=name: page.select_option("#filter-type", name),
+                lambda row, name=name: name in {p.type for p in row.kept},
+            )
+            for name in sorted({p.type for row in rows for p in row.kept if p.type})
+        ),
+        ("nothing", lambda: page.fill("#filter-text", "no such words"), lambda _: False),
+    ]
+    for name, act, passes in cases:
+        act()
+        expected = [row.question for row in rows if passes(row)]
+        expect(page.locator("#questions a")).to_have_count(len(expected))
+        assert shown(page) == expected, name
+        page.click("#clear")
+        wait_for_list(page, QUESTIONS)
+
+
+def test_a_reader_clicks_a_step_reads_its_prompt_and_goes_on_to_the_pair(
+    visit: Visit, page_of_run: Path, run: Path
+) -> None:
+    """From the tree to what the model was shown and said, to both sides of the pair and why it was labelled so, and
+    back by the browser's own button."""
+    row = next(row for row in rows_of(run) if row.kept)
+    view = view_of(run, row.id)
+    pair = next(pair for pair in view.pairs if pair.dropped is None)
+    chosen, rejected = (view.trees[0].steps[each] for each in (pair.chosen, pair.rejected))
+    page = visit(address(page_of_run, "q", row.id))
+    step_in(page, chosen.id).click()
+    detail = page.locator("#detail")
+    detail.get_by_role("heading", name=f"Step {chosen.id}").wait_for()
+    assert {view.texts[chosen.user or 0], chosen.response} <= set(detail.locator("pre").all_inner_texts())
+    keep(page, "view-step")
+    detail.locator(f"a[href*='{pair.id}']").first.click()
+    detail.get_by_role("heading", name="Pair").wait_for()
+    assert detail.locator(".side.chosen pre").inner_text() == chosen.response
+    assert detail.locator(".side.rejected pre").inner_text() == rejected.response
+    said = detail.inner_text()
+    assert all(reason.text in said for reason in pair.why)
+    keep(page, "view-pair")
+    page.go_back()
+    detail.get_by_role("heading", name=f"Step {chosen.id}").wait_for()
+    page.go_back()
+    detail.wait_for(state="hidden")
+    assert page.locator(TREE).is_visible()
+
+
+def test_gold_passages_are_marked_among_those_a_step_was_shown(visit: Visit, page_of_run: Path, run: Path) -> None:
+    view = view_of(run, ATTACKED)
+    step = next(step for step in view.trees[0].steps if any(each.gold for each in step.passages or ()))
+    page = visit(address(page_of_run, "q", ATTACKED, "step", 0, step.id))
+    passages = page.locator("#detail .passages > li")
+    passages.first.wait_for()
+    gold = [bool(each.gold) for each in step.passages or ()]
+    assert ["gold" in text for text in passages.locator("summary").all_inner_texts()] == gold
+
+
+def test_keys_alone_lead_to_a_step_and_to_a_pair(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """Tab into the list, arrows along it, Enter; into the tree, arrows, Enter; from the step on to its pair."""
+    row = next(row for row in rows_of(run) if row.kept)
+    view = view_of(run, row.id)
+    pair = next(pair for pair in view.pairs if pair.dropped is None and view.trees[0].steps[pair.chosen].parent == 0)
+    page = visit(page_of_run)
+    wait_for_list(page, QUESTIONS)
+
+    def focused(what: str) -> Any:
+        return page.evaluate(f"document.activeElement?.{what}")
+
+    def tab_until(script: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate(script):
+                return
+        raise AssertionError(f"60 tabs do not lead to {script}; focus is on {focused('outerHTML')}")
+
+    tab_until("document.activeElement.matches('#questions a')")
+    for _ in range(row.number):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.locator(TREE).wait_for()
+    tab_until("document.activeElement.matches('.node')")
+    page.keyboard.press("ArrowRight")
+    for _ in range(20):
+        if focused("dataset.step") == str(pair.chosen):
+            break
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=f"Step {pair.chosen}:").wait_for()
+    tab_until("document.activeElement.matches('#detail a[href*=pair]')")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Pair of steps").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#detail").wait_for(state="hidden")
+
+
+def test_an_address_leads_straight_to_what_it_names(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """What a colleague sends: the same pair, the same step; and words where there is nothing of that name."""
+    row = next(row for row in rows_of(run) if row.kept)
+    pair = next(pair for pair in view_of(run, row.id).pairs if pair.dropped is None)
+    page = visit(address(page_of_run, "q", row.id, "pair", pair.id))
+    page.get_by_role("heading", name="Pair of steps").wait_for()
+    page.goto(address(page_of_run, "q", row.id, "step", 0, pair.rejected))
+    page.get_by_role("heading", name=f"Step {pair.rejected}:").wait_for()
+    page.goto(address(page_of_run, "q", FAILED))
+    page.get_by_text("the endpoint said no").wait_for()
+    page.goto(address(page_of_run, "q", "nobody"))
+    page.get_by_text("There is no question nobody here").wait_for()
+
+
+def test_a_data_set_opens_with_the_trees_it_was_made_of(visit: Visit, page_of_pairs: Path, run: Path) -> None:
+    row = next(row for row in rows_of(run) if row.kept)
+    page = visit(page_of_pairs)
+    wait_for_list(page, QUESTIONS)
+    page.get_by_role("link", name=row.question).click()
+    page.locator(TREE).wait_for()
+    page.locator(".pair-table a").first.click()
+    page.get_by_text("Kept, ").first.wait_for()
+
+
+def test_why_questions_failed_is_drawn(visit: Visit, page_of_run: Path) -> None:
+    """By cause, in the overview."""
+    page = visit(page_of_run)
+    wait_for_list(page, QUESTIONS)
+    drawn = page.locator("main figure", has=page.get_by_role("heading", name="Failed questions"))
+    expect(drawn.locator("svg text", has_text="refused")).to_have_count(1)
+
+
+SEVERAL = "several"
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of two runs that number different questions alike, whose replies are long and share nothing; and a
+    question with two pairs."""
+    place = tmp_path_factory.mktemp("grown")
+    noise = Random(0)
+    replies = [
+        "".join(f"{noise.choice(letters)} " for _ in range(LONG_REPLY // 2)) for letters in ("abcdefg", "tuvwxyz")
+    ]
+    steps = [query(reply, worth) for reply, worth in zip(replies, (0.9, 0.0), strict=True)]
+    records = [siblings(*steps, question_id="q1", question=f"Who was it, {name}?") for name in ("one", "other")]
+    for record in records:
+        folder = place / record.question.rpartition(" ")[2].rstrip("?")
+        folder.mkdir()
+        (folder / "rollouts.jsonl").write_bytes(record.to_line())
+    several = query("who", 0.9), query("what", 0.0), answer("Ada", 0.8), answer("Bob", 0.1)
+    with (folder / "rollouts.jsonl").open("ab") as file:
+        file.write(siblings(*several, question_id=SEVERAL, question="Who of several?").to_line())
+    reasonrag.pairs([place / "one", place / "other"], out=place / "pairs")
+    return reasonrag.view(place / "pairs")
+
+
+def test_the_page_can_be_used_without_a_pointer_from_any_place(visit: Visit, grown: Path) -> None:
+    """The way past the list keeps what is shown; Escape gives the keyboard back to the step it was at; n and p go from
+    pair to pair."""
+    kept = [pair.id for pair in view_of(grown.parent, SEVERAL).pairs if pair.dropped is None]
+    assert len(kept) > 1
+    home = address(grown, "q", SEVERAL)
+    page = visit(home)
+    page.locator(TREE).wait_for()
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#stage")).to_be_focused()
+    assert page.locator("main h2").inner_text() == "Who of several?"
+    assert page.url == home
+    page.keyboard.press("t")
+    page.keyboard.press("ArrowRight")
+    number = page.evaluate("document.activeElement.dataset.step")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=f"Step {number}:").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#detail").wait_for(state="hidden")
+    page.wait_for_url(re.compile("/tree/0$"))
+    expect(page.locator(f".node[data-step='{number}']")).to_be_focused()
+    seen = []
+    for key in ("n", "n", "p"):
+        before = page.url
+        page.keyboard.press(key)
+        page.wait_for_url(lambda url, before=before: url != before)
+        page.get_by_role("heading", name="Pair of steps").wait_for()
+        seen.append(page.url.rpartition("/pair/")[2])
+    assert seen[0] == seen[2] != seen[1]
+    assert set(seen) <= set(kept)
+
+
+def test_questions_with_one_id_open_each_its_own(visit: Visit, grown: Path) -> None:
+    """By a click, and by the address that is then sent to a colleague."""
+    page = visit(grown)
+    wait_for_list(page, 3)
+    for place, question in enumerate(shown(page)):
+        page.locator("#questions a").nth(place).click()
+        expect(page.locator("main h2")).to_have_text(question)
+        page.locator(".pair-table a").first.click()
+        page.get_by_role("heading", name="Pair of steps").wait_for()
+        sent = page.url
+        page.goto(address(grown))
+        page.locator("main figure svg").first.wait_for()
+        page.goto(sent)
+        page.get_by_role("heading", name="Pair of steps").wait_for()
+        assert page.locator("main h2").inner_text() == question
+
+
+def test_two_long_replies_that_share_nothing_are_shown_whole(visit: Visit, grown: Path) -> None:
+    """What they differ in cannot be found out in time, so that each is marked as a whole; the page does not hang."""
+    page = visit(grown)
+    page.get_by_role("link", name="Who was it, one?").click()
+    page.locator(".pair-table a").first.click()
+    said = page.locator("#detail .side pre")
+    said.first.wait_for()
+    assert [len(text) >= LONG_REPLY for text in said.all_text_contents()] == [True, True]
+
+
+def more_of_the_list(page: Page) -> None:
+    """Waits until the page was told several times how far the reading has come."""
+    for _ in range(3):
+        with page.expect_response("**/api/list*"):
+            pass
+
+
+def test_a_link_into_a_run_that_is_still_being_read_leads_there(visit: Visit, run: Path) -> None:
+    """Once its question was read, without a click; it is asked for once, however long its answer and
+    the others take."""
+    collection = Slow(run / "rollouts.jsonl")
+    rows = rows_of(run)
+    row = next(row for row in rows[1:-1] if row.kept)
+    with slowly_served(collection, len(rows)) as server:
+        page = visit(address(server, "q", row.id))
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.get_by_text("Still reading").wait_for()
+        collection.allowed.release(row.number)
+        expect(page.locator("#questions a")).to_have_count(row.number)
+        assert page.get_by_text("Still reading").is_visible()
+        collection.answering.clear()
+        with page.expect_request("**/api/question/*"):
+            collection.allowed.release()
+        more_of_the_list(page)
+        collection.answering.set()
+        page.locator(TREE).wait_for()
+        assert page.locator("main h2").inner_text() == row.question
+        more_of_the_list(page)
+        collection.allowed.release(len(rows) - row.number)
+        wait_for_list(page, len(rows))
+        assert page.locator(TREE).is_visible()
+        again = any(pair.tags for pair in view_of(run, row.id).pairs)  # caps are known at the end
+        assert sum("/api/question/" in each for each in asked) == 1 + again
+
+
+def test_the_list_marks_the_question_that_is_shown(visit: Visit, run: Path) -> None:
+    """Also for those who turn back before another one was there."""
+    collection = Slow(run / "rollouts.jsonl")
+    collection.allowed.release(QUESTIONS + 1)
+    with slowly_served(collection, QUESTIONS) as server:
+        page = visit(server)
+        wait_for_list(page, QUESTIONS)
+        first, second = (page.locator("#questions a").nth(each) for each in (1, 2))
+        first.click()
+        page.locator(TREE).wait_for()
+        collection.answering.clear()
+        second.click()
+        expect(second).to_have_attribute("aria-current", "page")
+        page.go_back()
+        page.locator(TREE).wait_for()
+        expect(first).to_have_attribute("aria-current", "page")
+        with page.expect_response("**/api/question/*"):
+            collection.answering.set()
+        expect(page.locator("main h2")).to_have_text(shown(page)[1])
+        assert page.locator("#questions [aria-current]").count() == 1
+
+
+# -- looks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")], ids=["light", "dark", "narrow"]
+)
+def test_every_view_can_be_read_by_everybody(
+    visit: Visit, page_of_run: Path, run: Path, size: tuple[int, int], scheme: str
+) -> None:
+    """WCAG 2.1 A and AA as far as axe-core can tell, and no line that leaves a telephone's screen."""
+    row = next(row for row in rows_of(run) if row.kept)
+    pair = next(pair for pair in view_of(run, row.id).pairs if pair.dropped is None)
+    views: dict[str, tuple[tuple[object, ...], str]] = {
+        "overview": ((), "main figure svg"),
+        "tree": (("q", row.id), TREE),
+        "step": (("q", row.id, "step", 0, pair.chosen), "#detail pre"),
+        "pair": (("q", row.id, "pair", pair.id), "#detail .side"),
+    }
+    page = visit(page_of_run, size=size, scheme=scheme)
+    wait_for_list(page, QUESTIONS)
+    found = []
+    for name, (parts, there) in views.items():
+        page.goto(address(page_of_run, *parts))
+        page.locator(there).first.wait_for()
+        keep(page, f"view-{name}-{scheme}-{size[0]}")
+        found += [f"{name}: {each}" for each in [*barriers(page), *too_wide(page)]]
+    assert not found, "\n".join(found)
+
+
+# -- hostile text ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["run", "data set", "run, served"])
+def test_hostile_text_does_nothing_and_is_shown_as_text(visit: Visit, hostile: Hostile, what: str) -> None:
+    """In every view of what holds it in every field: nothing ran, nothing was asked for, no element came of it, tags
+    can be read, and what is invisible or turns text around is named."""
+    source = hostile.data_set if what == "data set" else hostile.run
+    with contextlib.ExitStack() as stack:
+        home = stack.enter_context(serving(source)) if "served" in what else reasonrag.view(source)
+        page = visit(home, size=NARROW if what == "data set" else WIDE)
+        wait_for_list(page, QUESTIONS)
+        look_around(page, home, source, hostile, what)
+
+
+def look_around(page: Page, home: str | Path, source: Path, hostile: Hostile, what: str) -> None:
+    """Every kind of view, every pair of a question, and every step of the run's file."""
+    view = view_of(source, hostile.attacked)
+    steps = view.trees[0].steps if what == "run" else view.trees[0].steps[:3]
+    places: dict[str, tuple[object, ...]] = {
+        "overview": (),
+        "failed": ("q", hostile.failed),
+        "long": ("q", hostile.long),
+        "long-step": ("q", hostile.long, "step", 0, 1),
+        "tree": ("q", hostile.attacked),
+        **{f"step-{step.id}": ("q", hostile.attacked, "step", 0, step.id) for step in steps},
+        **{f"pair-{i}": ("q", hostile.attacked, "pair", pair.id) for i, pair in enumerate(view.pairs)},
+    }
+    found: dict[str, list[str]] = {}
+    for name, parts in places.items():
+        page.goto(address(home, *parts))
+        expect(page.locator("[role=status].note")).to_have_count(0)
+        if len(parts) > 2:
+            page.locator("#detail h3").wait_for()
+        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+        for each in [*did_run(page), *not_text(page), *too_wide(page)]:
+            found.setdefault(each, []).append(name)
+        if name in ("overview", "failed", "long", "long-step", "tree", "step-2", "pair-0"):
+            keep(page, f"hostile-{what}-{name}")
+    assert not found, "\n".join(f"{each}: in {', '.join(where)}" for each, where in found.items())
+
+
+def too_wide(page: Page) -> list[str]:
+    wider = overflow(page)
+    return [f"{wider} pixels wider than the window"] if wider > 0 else []
+
+
+def not_text(page: Page) -> list[str]:
+    """What of the attacks cannot be read as it is, and hidden characters in texts, names and titles."""
+    said, hidden = page.evaluate(
+        """hidden => {
+          const bare = new RegExp(hidden, 'u');
+          const places = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT, each =>
+            each.parentElement.closest('script, style') ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+          const texts = [document.title];
+          while (places.nextNode()) texts.push(places.currentNode.data);
+          for (const each of document.querySelectorAll('[title], [aria-label], [placeholder], [alt]'))
+            for (const name of ['title', 'aria-label', 'placeholder', 'alt']) texts.push(each.getAttribute(name) ?? '');
+          return [texts.join('\\n'), texts.filter(each => bare.test(each)).map(each => {
+            const at = each.search(bare);
+            return `U+${each.codePointAt(at).toString(16)} in ${each.slice(Math.max(0, at - 60), at)}`;
+          })];
+        }""",
+        HIDDEN,
+    )
+    missing = [] if MARK in said else ["nothing of the attacked texts is shown"]
+    if MARK in page.locator("main, #detail").first.inner_text():
+        missing += [f"cannot be read: {each}" for each in ATTACKS[:3] if each not in said]
+    return [*missing, *hidden[:5]]
+
+
+def test_half_a_surrogate_pair_is_refused_with_its_line(run: Path, tmp_path: Path) -> None:
+    """No text has one, so the reader of JSON takes none: it says where, before anything is shown."""
+    first, *_ = (run / "rollouts.jsonl").read_text("utf-8").splitlines()
+    (tmp_path / "rollouts.jsonl").write_text(first.replace("Where", "\\ud800 where", 1) + "\n", "utf-8")
+    with pytest.raises(InputError, match=r"rollouts.jsonl, line 1 is not JSON"):
+        reasonrag.view(tmp_path)
+
+
+# -- size ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of 5,000 questions with the smallest trees that give a pair, of which a part has room in it."""
+    place = tmp_path_factory.mktemp("large")
+    ends = [{"f1": f1, "em": f1, "steps": 1, "end": "answer"} for f1 in (1.0, 0.0)]
+    root = {"id": 0, "parent_id": None, "children_ids": [1, 2], "layer": None, "visits": 2, "rollouts": ends}
+    prompt = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "Question: Which?"}]
+    steps = [
+        {
+            "id": number,
+            "parent_id": 0,
+            "children_ids": [],
+            "layer": 0,
+            "action": "think",
+            "prompt": prompt,
+            "response": f"So the answer is <answer>{word}</answer>",
+            "action_type": "answer",
+            "content": word,
+            "terminal": True,
+            "f1": end["f1"],
+            "em": end["em"],
+            "visits": 1,
+            "reward": end["f1"],
+            "observations": 4.0,
+            "rollouts": [end],
+        }
+        for number, word, end in zip((1, 2), ("this", "that"), ends, strict=True)
+    ]
+    record = RolloutRecord.model_validate(
+        {
+            "question_id": "q",
+            "question": "Which?",
+            "golden_answers": ["this"],
+            "dataset": "toy",
+            "split": "train",
+            "config_hash": "0",
+            "seed": 0,
+            "usage": {"calls": 2, "requests": 1},
+            "nodes": [root, *steps],
+            "recipe": {"name": "paper", "reward": "spre", "alpha": 0.9, "margin_by_layer": True},
+        }
+    ).model_dump(mode="json")
+    with (place / "rollouts.jsonl").open("wb") as file:
+        for number in range(MANY):
+            file.write(
+                orjson.dumps(record | {"question_id": f"q{number}", "question": f"Which of {number:,}?"}) + b"\n"
+            )
+    return reasonrag.view(place, max_mb=LARGE_MB)
+
+
+def test_thousands_of_questions_can_be_searched_and_scrolled(visit: Visit, large: Path) -> None:
+    """All are in the list, words find one of them, its end is reached by key and by scrolling, and its order is one."""
+    page = visit(large)
+    wait_for_list(page, MANY)
+    page.fill("#filter-text", "q4321")
+    expect(page.locator("#questions a")).to_have_count(1)
+    assert shown(page) == ["Which of 4,321?"]
+    page.click("#clear")
+    wait_for_list(page, MANY)
+    page.locator("#questions a").first.focus()
+    page.keyboard.press("End")
+    expect(page.locator("#questions a:focus")).to_have_attribute("data-place", str(MANY - 1))
+    for top in (4_000, 3_400):
+        page.locator("#list-frame").evaluate("(frame, top) => frame.scrollTo(0, top)", top)
+        page.wait_for_function("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    places = page.locator("#questions a").evaluate_all("all => all.map(each => Number(each.dataset.place))")
+    assert places == sorted(places), "Tab goes through the list in another order than the eye"
+    page.locator("#list-frame").evaluate("frame => frame.scrollTo(0, frame.scrollHeight)")
+    expect(page.locator(f"#questions [data-place='{MANY - 1}']")).to_be_in_viewport()
+
+
+def test_a_page_that_has_no_room_for_all_trees_says_so(visit: Visit, large: Path) -> None:
+    """It keeps to its limit, lists all questions, those first whose trees it has, and names the way to the others."""
+    assert large.stat().st_size <= LARGE_MB * 10**6
+    page = visit(large)
+    wait_for_list(page, MANY)
+    page.locator("#questions a").first.click()
+    page.locator(TREE).wait_for()
+    assert page.locator(".pair-table tbody tr").count() == 1
+    page.locator("#questions a").first.focus()
+    page.keyboard.press("End")
+    expect(page.locator("#questions a:focus")).to_contain_text("tree not in this page")
+    page.keyboard.press("Enter")
+    page.get_by_text("The page had no room for the tree of this question").wait_for()
+    page.get_by_text("reasonrag view --serve").wait_for()
