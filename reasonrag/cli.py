@@ -37,6 +37,7 @@ from reasonrag.options import (
     with_flags_of,
 )
 from reasonrag.options import arguments as arguments_of_this
+from reasonrag.publishing.settings import PublishSettings
 from reasonrag.redaction import redact
 from reasonrag.settings import (
     AuditSettings,
@@ -46,7 +47,6 @@ from reasonrag.settings import (
     IndexSettings,
     PairingSettings,
     PairsSettings,
-    PublishSettings,
     ReviewSettings,
     ServeSettings,
     TuneSettings,

@@ -26,8 +26,9 @@ from reasonrag.publishing.hub import Upload, check_access, check_name, upload
 from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publications import Sent, published_files, told
 from reasonrag.publishing.publish_model import ModelPublication, publish_model
+from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import CARD, STAGED, StagedFile, stage, staging, trees_of
-from reasonrag.settings import PublishSettings, resolve
+from reasonrag.settings import resolve
 
 _MEGABYTE = 1 << 20
 

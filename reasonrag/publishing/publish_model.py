@@ -24,10 +24,10 @@ from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFold
 from reasonrag.publishing.hub import Kind, Upload, check_access, check_name, upload
 from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.publications import Sent, published_files, told
+from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import CARD, STAGED, staging
 from reasonrag.redaction import keys_in, secrets
 from reasonrag.rendering import code
-from reasonrag.settings import PublishSettings
 from reasonrag.training.provenance import PROVENANCE, Provenance, find_provenance, read_provenance
 
 _WEIGHTS = re.compile(
