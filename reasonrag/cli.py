@@ -41,7 +41,6 @@ from reasonrag.publishing.settings import PublishSettings
 from reasonrag.redaction import redact
 from reasonrag.settings import (
     AuditSettings,
-    CalibrateSettings,
     GenerateSettings,
     ImportSettings,
     IndexSettings,
@@ -49,8 +48,8 @@ from reasonrag.settings import (
     PairsSettings,
     ReviewSettings,
     ServeSettings,
-    TuneSettings,
 )
+from reasonrag.studies.settings import CalibrateSettings, TuneSettings
 from reasonrag.terminal import shown
 from reasonrag.training.commands import train
 from reasonrag.training.doctor_commands import doctor

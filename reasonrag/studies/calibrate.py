@@ -68,7 +68,8 @@ from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.settings import CalibrateSettings, GenerateSettings, resolve
+from reasonrag.settings import GenerateSettings, resolve
+from reasonrag.studies.settings import CalibrateSettings
 
 PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9

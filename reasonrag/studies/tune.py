@@ -39,8 +39,9 @@ from reasonrag.llm.endpoint import shown_url
 from reasonrag.llm.journal import open_journal
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.settings import SETTINGS_FILE, GenerateSettings, TuneSettings, resolve
+from reasonrag.settings import SETTINGS_FILE, GenerateSettings, resolve
 from reasonrag.studies.pareto import Measured, QuestionYield, Standing, frontier, interval, suggest
+from reasonrag.studies.settings import TuneSettings
 
 BASE = "base"
 FIRST_WORDS = "# reasonrag tune suggests"
