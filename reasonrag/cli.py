@@ -16,6 +16,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from reasonrag import __version__
+from reasonrag.curation.settings import AuditSettings, ImportSettings, PairingSettings, PairsSettings, ReviewSettings
 from reasonrag.errors import InputError, Interrupted, ReasonragError, UploadStopped
 from reasonrag.evaluation.commands import ask, compare, evaluate
 from reasonrag.options import (
@@ -39,16 +40,7 @@ from reasonrag.options import (
 from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.redaction import redact
-from reasonrag.settings import (
-    AuditSettings,
-    GenerateSettings,
-    ImportSettings,
-    IndexSettings,
-    PairingSettings,
-    PairsSettings,
-    ReviewSettings,
-    ServeSettings,
-)
+from reasonrag.settings import GenerateSettings, IndexSettings, ServeSettings
 from reasonrag.studies.settings import CalibrateSettings, TuneSettings
 from reasonrag.terminal import shown
 from reasonrag.training.commands import train

@@ -41,6 +41,7 @@ from preference.published.trees import PassageText, TreeRules, is_tree, read_tre
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.curation.audit.row_checks import ERRORS
 from reasonrag.curation.pairs import pairs
+from reasonrag.curation.settings import ImportSettings
 from reasonrag.curation.tokens import RuleOfThumb
 from reasonrag.data.compressed import is_on_the_hub, plain_corpus
 from reasonrag.data.corpus import Passage
@@ -50,7 +51,7 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.generate import config_hash
 from reasonrag.exploration.run_directory import CONFIG, FAILURES, ROLLOUTS, only_writer
 from reasonrag.exploration.summary import versions
-from reasonrag.settings import ImportSettings, resolve
+from reasonrag.settings import resolve
 
 REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
 UNKNOWN = "unknown"

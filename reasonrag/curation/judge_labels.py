@@ -27,6 +27,7 @@ from reasonrag.agent.from_settings import Policy, check_prices, open_model, owne
 from reasonrag.agent.model_calls import Asker, Judgement
 from reasonrag.agent.parsing import parse_pick
 from reasonrag.agent.prompting import Prompts, load_prompts, render_pick
+from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError, ModelError
 from reasonrag.exploration.run_directory import FAILURES, JOURNAL, only_writer
 from reasonrag.exploration.session import Watcher
@@ -36,7 +37,7 @@ from reasonrag.llm.failures import FailureLog
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import dollars
-from reasonrag.settings import GenerateSettings, PairsSettings
+from reasonrag.settings import GenerateSettings
 
 JUDGING = "judging"
 """Folder of the journal and of the failures, below the data set."""

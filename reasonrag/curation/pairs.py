@@ -33,6 +33,7 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, allowed_names, write_audit
 from reasonrag.curation.contamination import Gate, gate
 from reasonrag.curation.judge_labels import Judging, describe_judging, label_by_judge
+from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.tokens import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
 from reasonrag.errors import InputError
@@ -40,7 +41,7 @@ from reasonrag.exploration.run_directory import CONFIG, ROLLOUTS
 from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.summary import versions
 from reasonrag.llm.chat import ChatModel
-from reasonrag.settings import PairsSettings, resolve
+from reasonrag.settings import resolve
 
 
 def pairs(

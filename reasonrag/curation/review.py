@@ -38,9 +38,10 @@ from preference.reviewing import (
     standing,
 )
 from reasonrag import __version__
+from reasonrag.curation.settings import ReviewSettings
 from reasonrag.errors import InputError, StorageError
 from reasonrag.files import append_durably
-from reasonrag.settings import ReviewSettings, resolve
+from reasonrag.settings import resolve
 from reasonrag.terminal import on_one_line
 
 REVIEW, REPORT = "review", "report.json"

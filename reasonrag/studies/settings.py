@@ -7,7 +7,9 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from mcts.search import STRIDE
-from reasonrag.settings import _RULES, PairingSettings, Settings, list_of_places, one_or_several
+from preference import PairingRules
+from reasonrag.curation.settings import PairingSettings
+from reasonrag.settings import Settings, list_of_places, one_or_several
 
 
 class TuneSettings(PairingSettings):
@@ -38,7 +40,7 @@ class CalibrateSettings(Settings):
     k: int = Field(default=16, ge=1, lt=STRIDE, description="Fresh continuations of each of their steps")
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the choice of pairs")
     min_confidence: float = Field(
-        default=_RULES.min_confidence, ge=0, le=1, description="Smallest confidence of the pairs to choose from"
+        default=PairingRules().min_confidence, ge=0, le=1, description="Smallest confidence of the pairs to choose from"
     )
     model: str | None = Field(
         default=None,

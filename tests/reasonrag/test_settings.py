@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from preference import ExportOptions, PairingRules
+from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
-from reasonrag.settings import MAX_STEPS, GenerateSettings, PairsSettings, resolve
+from reasonrag.settings import MAX_STEPS, GenerateSettings, resolve
 
 
 def settings_of(

@@ -35,10 +35,11 @@ from reasonrag.curation.audit.report import (
 from reasonrag.curation.audit.row_checks import CHECK_NAMES, CHECKS, ERRORS, CheckName, RowFacts, RowReader
 from reasonrag.curation.audit.rows import read_rows, row_files
 from reasonrag.curation.audit.statistics import Columns
+from reasonrag.curation.settings import AuditSettings
 from reasonrag.curation.tokens import Counter, token_counter
 from reasonrag.errors import InputError, choices
 from reasonrag.redaction import hidden, secrets
-from reasonrag.settings import AuditSettings, resolve
+from reasonrag.settings import resolve
 
 _NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in SPLITS}
 """Of our files in dataset_info.json, which of a published data set names no files."""

@@ -12,6 +12,7 @@ import pytest
 
 import reasonrag as package
 from preference import RolloutRecord, read_rollouts
+from reasonrag.curation.settings import PairsSettings
 from reasonrag.data import atlas
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.degeneracy import OUTCOMES_STOP_FROM, PAGE, SIGNS, STOPS_FROM, Look, SignCounts, look_at
@@ -19,7 +20,7 @@ from reasonrag.exploration.session import SilentWatcher
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted import Script, ScriptedModel
-from reasonrag.settings import GenerateSettings, IndexSettings, PairsSettings
+from reasonrag.settings import GenerateSettings, IndexSettings
 from reasonrag.training.settings import DoctorSettings, TrainSettings
 from tests.helpers.command_line import Reasonrag
 
