@@ -19,6 +19,7 @@ from reasonrag import __version__
 from reasonrag.curation.settings import AuditSettings, ImportSettings, PairingSettings, PairsSettings, ReviewSettings
 from reasonrag.errors import InputError, Interrupted, ReasonragError, UploadStopped
 from reasonrag.evaluation.commands import ask, compare, evaluate
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.options import (
     AGENT,
     BAD_INPUT,
@@ -40,7 +41,7 @@ from reasonrag.options import (
 from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.redaction import redact
-from reasonrag.settings import GenerateSettings, IndexSettings, ServeSettings
+from reasonrag.settings import IndexSettings, ServeSettings
 from reasonrag.studies.settings import CalibrateSettings, TuneSettings
 from reasonrag.terminal import shown
 from reasonrag.training.commands import train

@@ -25,7 +25,7 @@ from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
 from reasonrag.data.questions import Question, criteria, has_golden_answers
 from reasonrag.errors import InputError, OutcomeError
-from reasonrag.settings import GenerateSettings
+from reasonrag.exploration.settings import GenerateSettings
 
 OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1"})
 """Outcomes that golden answers decide."""

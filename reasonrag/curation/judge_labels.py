@@ -31,13 +31,13 @@ from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError, ModelError
 from reasonrag.exploration.run_directory import FAILURES, JOURNAL, only_writer
 from reasonrag.exploration.session import Watcher
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
 from reasonrag.llm.failures import FailureLog
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import dollars
-from reasonrag.settings import GenerateSettings
 
 JUDGING = "judging"
 """Folder of the journal and of the failures, below the data set."""

@@ -25,11 +25,12 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.exploration.generate import explore, find_policies, generate, most_calls, resolve_recipe
 from reasonrag.exploration.run_directory import ROLLOUTS
 from reasonrag.exploration.session import SilentWatcher, Watcher
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
 from reasonrag.llm.prices import PRICES_AS_OF, Price
-from reasonrag.settings import GenerateSettings, resolve
+from reasonrag.settings import resolve
 
 REHEARSED_QUESTIONS = 20
 REPLY_TOKENS = (40, 100)

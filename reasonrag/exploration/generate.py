@@ -39,6 +39,7 @@ from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted,
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.run_directory import JOURNAL, TRIALS, TUNING, RunDirectory
 from reasonrag.exploration.session import Session, SilentWatcher, Watcher
+from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run, versions
 from reasonrag.llm.budget import Caps, Ledger, Tokens
@@ -51,7 +52,7 @@ from reasonrag.llm.offline import STUDENT, OfflineTeacher
 from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.settings import JUDGE_WEIGHT, MAX_STEPS, GenerateSettings, RewardName, resolve
+from reasonrag.settings import MAX_STEPS, resolve
 
 
 def generate(

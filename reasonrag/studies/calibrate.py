@@ -57,6 +57,7 @@ from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.exploration.generate import make_agent, open_value_model, value_model_name, value_policy
 from reasonrag.exploration.run_directory import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer, read_config
 from reasonrag.exploration.session import SilentWatcher, Watcher
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import versions
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
@@ -68,7 +69,7 @@ from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.settings import GenerateSettings, resolve
+from reasonrag.settings import resolve
 from reasonrag.studies.settings import CalibrateSettings
 
 PLACE, REPORT = "calibration", "report.json"

@@ -10,7 +10,8 @@ import pytest
 from preference import ExportOptions, PairingRules
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
-from reasonrag.settings import MAX_STEPS, GenerateSettings, resolve
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.settings import MAX_STEPS, resolve
 
 
 def settings_of(

@@ -24,11 +24,11 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.generate import resolve_recipe
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest, Completion, FinishReason, Sampling
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
-from reasonrag.settings import GenerateSettings
 from tests.helpers.command_line import Reasonrag
 
 PROMPTS = load_prompts()

@@ -17,10 +17,10 @@ from mcts import RECIPES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from reasonrag.errors import InputError, ModelError
 from reasonrag.exploration.run_directory import only_writer
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price
-from reasonrag.settings import GenerateSettings
 from reasonrag.studies.tune import VARIED, TrialReport, Tuning, trials_of
 from tests.helpers.command_line import Done, Reasonrag
 
