@@ -26,11 +26,12 @@ from preference import PairingRules, RolloutRecord, candidates
 from preference.labelling import TOLERANCE
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.settings import MAX_STEPS
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.prices import PRICES
-from reasonrag.settings import INDEX_HOME, MAX_STEPS
+from reasonrag.settings import INDEX_HOME
 
 TOP_K = 3
 SKILLS = (Skill("good .6"), Skill("guesses", good=0.85, early=0.3, luck=0.4))

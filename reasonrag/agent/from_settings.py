@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.atlas import SPLITS, write_world
 from reasonrag.data.questions import (
     ATLAS,
@@ -28,7 +29,6 @@ from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import PRICES_AS_OF, Price, find_price
 from reasonrag.retrieval.from_settings import is_remote
-from reasonrag.settings import AgentSettings
 
 
 @dataclass(frozen=True)

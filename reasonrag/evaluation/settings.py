@@ -7,8 +7,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from reasonrag.agent.settings import MAX_STEPS, AgentSettings
 from reasonrag.errors import choices
-from reasonrag.settings import MAX_STEPS, AgentSettings, Settings, one_or_several
+from reasonrag.settings import Settings, one_or_several
 
 BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1"]
 RESAMPLES, CONFIDENCE = 2000, 0.95

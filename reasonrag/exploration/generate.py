@@ -31,6 +31,7 @@ from reasonrag.agent.from_settings import (
 )
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, find_rule, function_or_name
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
+from reasonrag.agent.settings import MAX_STEPS
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import (
     QuestionSource,
@@ -52,7 +53,7 @@ from reasonrag.llm.offline import STUDENT, OfflineTeacher
 from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.settings import MAX_STEPS, resolve
+from reasonrag.settings import resolve
 
 
 def generate(

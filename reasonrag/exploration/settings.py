@@ -9,7 +9,8 @@ from pydantic import Field, field_validator
 
 from mcts import RecipeName
 from preference import OutcomeName
-from reasonrag.settings import AgentSettings, one_or_several
+from reasonrag.agent.settings import AgentSettings
+from reasonrag.settings import one_or_several
 
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 

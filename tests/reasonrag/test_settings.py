@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from preference import ExportOptions, PairingRules
+from reasonrag.agent.settings import MAX_STEPS
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.settings import MAX_STEPS, resolve
+from reasonrag.settings import resolve
 
 
 def settings_of(
