@@ -51,7 +51,7 @@ from reporting import ROOT, publish, table
 
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.faiss_index import STREAMED
-from reasonrag.settings import IndexType
+from reasonrag.retrieval.settings import IndexType
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

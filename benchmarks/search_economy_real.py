@@ -31,7 +31,7 @@ from reasonrag.data.questions import Question, open_questions
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.prices import PRICES
-from reasonrag.settings import INDEX_HOME
+from reasonrag.retrieval.settings import INDEX_HOME
 
 TOP_K = 3
 SKILLS = (Skill("good .6"), Skill("guesses", good=0.85, early=0.3, luck=0.4))

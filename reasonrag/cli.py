@@ -41,7 +41,7 @@ from reasonrag.options import (
 from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.redaction import redact
-from reasonrag.settings import IndexSettings, ServeSettings
+from reasonrag.retrieval.settings import IndexSettings, ServeSettings
 from reasonrag.studies.settings import CalibrateSettings, TuneSettings
 from reasonrag.terminal import shown
 from reasonrag.training.commands import train

@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from mcts import RecipeName
-from reasonrag.settings import MAX_TOP_K, TOP_K, SearchSettings, one_or_several
+from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K, SearchSettings
+from reasonrag.settings import one_or_several
 
 
 class AgentSettings(SearchSettings):

@@ -35,7 +35,7 @@ from reasonrag.retrieval.dense.manifest import (
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
-from reasonrag.settings import IndexKind, IndexType, SearchSettings
+from reasonrag.retrieval.settings import IndexKind, IndexType, SearchSettings
 
 KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
 

@@ -32,7 +32,8 @@ from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
-from reasonrag.settings import LOOPBACK, IndexSettings, ServeSettings, resolve
+from reasonrag.retrieval.settings import IndexSettings, ServeSettings
+from reasonrag.settings import LOOPBACK, resolve
 
 LOOPBACKS = (LOOPBACK, "::1", "localhost")
 

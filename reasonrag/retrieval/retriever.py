@@ -16,7 +16,7 @@ from typing import Protocol
 from reasonrag.data.corpus import Corpus, Passage
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.ranking import Ranked, Ranking
-from reasonrag.settings import MAX_TOP_K
+from reasonrag.retrieval.settings import MAX_TOP_K
 
 TOKEN_VARIABLE = "REASONRAG_RETRIEVER_TOKEN"  # noqa: S105 - its name, not its value
 """Where the token of a retrieval server is taken from; never a flag, which others could read."""

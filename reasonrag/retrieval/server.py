@@ -39,7 +39,8 @@ from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
-from reasonrag.settings import LOOPBACK, MAX_TOP_K, MAX_WAITING, TOP_K
+from reasonrag.retrieval.settings import MAX_TOP_K, MAX_WAITING, TOP_K
+from reasonrag.settings import LOOPBACK
 from reasonrag.web import listening
 
 RETRY_AFTER_S = 1

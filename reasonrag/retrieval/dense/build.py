@@ -36,7 +36,7 @@ from reasonrag.retrieval.dense.manifest import (
     write_manifest,
 )
 from reasonrag.retrieval.dense.vector_store import ENCODED, PIECE, VECTORS, StoredVectors, VectorRows, VectorWriter
-from reasonrag.settings import IndexType, Precision
+from reasonrag.retrieval.settings import IndexType, Precision
 
 BUILD = "build.json"
 ADOPTION_SAMPLE = 32

@@ -15,7 +15,7 @@ from reasonrag.retrieval.dense.index import SPARE, stored_vectors
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.dense.vector_store import VectorRows, digest_of
 from reasonrag.retrieval.ranking import best
-from reasonrag.settings import IndexType
+from reasonrag.retrieval.settings import IndexType
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError
-from reasonrag.settings import Library, Pooling, Precision
+from reasonrag.retrieval.settings import Library, Pooling, Precision
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
 Backend = Library | Literal["hashing"]

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.build_progress import stretches
 from reasonrag.retrieval.dense.vector_store import VectorRows
-from reasonrag.settings import IndexType
+from reasonrag.retrieval.settings import IndexType
 
 FLASHRAG_NAMES: dict[IndexType, str] = {
     "flat": "Flat", "sq8": "SQ8", "sqfp16": "SQfp16", "hnsw": "HNSW", "ivf-sq": "IVF-SQ", "ivf-pq": "IVF-PQ",

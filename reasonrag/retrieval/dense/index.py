@@ -22,7 +22,7 @@ from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_n
 from reasonrag.retrieval.dense.manifest import DenseManifest, FaissFile
 from reasonrag.retrieval.dense.vector_store import StoredVectors, VectorRows
 from reasonrag.retrieval.ranking import Ranked, best
-from reasonrag.settings import IndexType
+from reasonrag.retrieval.settings import IndexType
 
 SPARE = 32
 """Candidates beyond those asked for: matrix products differ in their last digits from one batch to the next, and what

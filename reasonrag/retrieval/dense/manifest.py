@@ -20,7 +20,7 @@ from preference.export.exporting import replacing
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.faiss_index import IndexPlan, file_digest
-from reasonrag.settings import IndexType, Precision
+from reasonrag.retrieval.settings import IndexType, Precision
 
 MANIFEST = "manifest.json"
 OFFSETS = "offsets.npy"

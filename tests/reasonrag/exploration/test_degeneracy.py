@@ -21,7 +21,7 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted import Script, ScriptedModel
-from reasonrag.settings import IndexSettings
+from reasonrag.retrieval.settings import IndexSettings
 from reasonrag.training.settings import DoctorSettings, TrainSettings
 from tests.helpers.command_line import Reasonrag
 

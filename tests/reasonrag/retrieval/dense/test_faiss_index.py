@@ -18,7 +18,7 @@ from reasonrag.retrieval.dense.faiss_index import (
     open_neighbours,
     plan_index,
 )
-from reasonrag.settings import IndexType
+from reasonrag.retrieval.settings import IndexType
 
 faiss = pytest.importorskip("faiss", reason="the index extra is not installed")
 TYPES: tuple[IndexType, ...] = ("flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq")

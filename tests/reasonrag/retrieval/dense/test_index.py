@@ -30,7 +30,7 @@ from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.ranking import Ranked
 from reasonrag.retrieval.retriever import BATCH, IndexRetriever
-from reasonrag.settings import IndexType
+from reasonrag.retrieval.settings import IndexType
 
 faiss = pytest.importorskip("faiss", reason="the index extra is not installed")
 HASHING = EncoderChoice(model="hashing-64")
