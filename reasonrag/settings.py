@@ -23,7 +23,6 @@ COMMANDS = (
     *("train", "evaluate", "compare", "ask", "doctor", "show", "view"),
 )
 """Commands with a table in the settings file."""
-LOOPBACK = "127.0.0.1"
 
 
 class Settings(BaseModel):

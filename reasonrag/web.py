@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-
-from aiohttp import web
+from typing import TYPE_CHECKING
 
 from reasonrag.errors import InputError
-from reasonrag.settings import LOOPBACK
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+LOOPBACK = "127.0.0.1"
+
 
 SHUTDOWN_S = 0.1
 """Open requests get so long to end; a hanging one never would."""
@@ -20,6 +24,8 @@ async def listening(
 ) -> AsyncIterator[str]:
     """The running service's address, as `http://host:port`. Port 0 takes a free one. A handler whose client goes away
     is cancelled. Raises InputError where it cannot listen."""
+    from aiohttp import web
+
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=shutdown_s)
     await runner.setup()
     try:

@@ -33,7 +33,8 @@ from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.retrieval.settings import IndexSettings, ServeSettings
-from reasonrag.settings import LOOPBACK, resolve
+from reasonrag.settings import resolve
+from reasonrag.web import LOOPBACK
 
 LOOPBACKS = (LOOPBACK, "::1", "localhost")
 

@@ -40,8 +40,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
 from reasonrag.retrieval.settings import MAX_TOP_K, MAX_WAITING, TOP_K
-from reasonrag.settings import LOOPBACK
-from reasonrag.web import listening
+from reasonrag.web import LOOPBACK, listening
 
 RETRY_AFTER_S = 1
 """When to come back after a 503: most searches take less, and clients wait longer from time to time by themselves."""

@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from reasonrag.settings import LOOPBACK, Settings, list_of_places, one_or_several
+from reasonrag.settings import Settings, list_of_places, one_or_several
+from reasonrag.web import LOOPBACK
 
 INDEX_HOME = Path("indexes")
 MAX_TOP_K = 1000

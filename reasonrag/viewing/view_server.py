@@ -19,13 +19,12 @@ from aiohttp import web
 from preference.labelled_runs import no_search_for_cycles
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact
-from reasonrag.settings import LOOPBACK
 from reasonrag.viewing.collection import Collection
 from reasonrag.viewing.overview import Counts
 from reasonrag.viewing.page import Listing, about_page, served_page
 from reasonrag.viewing.question_rows import QuestionRow, capped_row
 from reasonrag.viewing.question_view import question_view
-from reasonrag.web import listening
+from reasonrag.web import LOOPBACK, listening
 
 _OWN_NAMES = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?", re.IGNORECASE)
 _FOUND, _BAD, _MISSING, _FORBIDDEN, _BROKEN = 200, 400, 404, 403, 500

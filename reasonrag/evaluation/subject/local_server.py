@@ -28,9 +28,9 @@ from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.evaluation.subject import watchdog
 from reasonrag.llm.servers.model_folder import ModelFolder, open_model
 from reasonrag.redaction import redact
-from reasonrag.settings import LOOPBACK
 from reasonrag.terminal import shown
 from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE, find_python
+from reasonrag.web import LOOPBACK
 
 START_S = 1800.0
 """For a model to be loaded: a 7B from a slow network disk takes minutes, and vLLM compiles after that."""

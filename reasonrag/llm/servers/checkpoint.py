@@ -48,8 +48,7 @@ from reasonrag.llm.servers.openai_api import (
     model_list,
     read_chat,
 )
-from reasonrag.settings import LOOPBACK
-from reasonrag.web import listening
+from reasonrag.web import LOOPBACK, listening
 
 if TYPE_CHECKING:
     from reasonrag.llm.servers.decoder import Decoder, Row
