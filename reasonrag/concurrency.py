@@ -5,18 +5,12 @@ a coroutine run to its end wherever the caller is.
 from __future__ import annotations
 
 import asyncio
-import heapq
-import math
 import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from reasonrag.errors import RunStopped
-from reasonrag.llm.rate_limits import Pace
 
 T = TypeVar("T")
 
@@ -32,123 +26,6 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
         stop = next((each for each in failures.exceptions if isinstance(each, RunStopped)), None)
         raise stop or failures.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-@dataclass(slots=True)
-class Turn:
-    """One request's turn at an endpoint. What became of it is told to its pace before the turn ends."""
-
-    pace: Pace
-    lane: int
-    """Position of the pace among those of the dispatcher."""
-    tokens: float
-    sent_at: float
-    over: bool = False
-
-    def succeeded(self, tokens: float, *, now: float) -> None:
-        self.over = True
-        self.pace.succeeded(expected_tokens=self.tokens, tokens=tokens, now=now)
-
-    def refused(self, retry_after: float | None, *, now: float) -> None:
-        self.over = True
-        self.pace.refused(sent_at=self.sent_at, retry_after=retry_after, now=now)
-
-    def failed(self, retry_after: float | None = None, *, now: float) -> None:
-        self.over = True
-        self.pace.failed(sent_at=self.sent_at, retry_after=retry_after, now=now)
-
-    def answered(self) -> None:
-        self.over = True
-        self.pace.answered()
-
-    def withdrawn(self) -> None:
-        self.over = True
-        self.pace.withdrawn(sent_at=self.sent_at)
-
-
-class Dispatcher:
-    """Lets waiting requests go, the smallest priority first and equal ones in order of asking, as soon as some pace
-    allows; among several paces the least loaded one.
-
-    most: requests in flight over all paces.
-    """
-
-    def __init__(self, paces: Sequence[Pace], *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.paces = paces
-        self.clock = clock
-        self.in_flight = 0
-        self.waiting_for = ""
-        """Why nothing goes at the moment, if something would; `waiting_until` is infinite while an answer decides."""
-        self.waiting_until = 0.0
-        self._most = most
-        self._asked = 0
-        self._waiting: list[tuple[int, int, float, int | None, asyncio.Future[Turn]]] = []
-        self._alarm: asyncio.TimerHandle | None = None
-        self._stopped: RunStopped | None = None
-
-    @asynccontextmanager
-    async def turn(self, priority: int, *, tokens: float = 0.0, avoid: int | None = None) -> AsyncIterator[Turn]:
-        """Wait for a turn, if possible not in the lane to avoid. Raises RunStopped if no more turns are given."""
-        turn = await self._wait(priority, tokens, avoid)
-        try:
-            yield turn
-        finally:
-            if not turn.over:
-                turn.withdrawn()
-            self.in_flight -= 1
-            self._dispatch()
-
-    async def _wait(self, priority: int, tokens: float, avoid: int | None) -> Turn:
-        if self._stopped:
-            raise self._stopped
-        granted: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (priority, self._asked, tokens, avoid, granted))
-        self._asked += 1
-        self._dispatch()
-        try:
-            return await granted
-        except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled() and not granted.exception():
-                granted.result().withdrawn()  # the turn was given in the moment of cancelling
-                self.in_flight -= 1
-            self._dispatch()
-            raise
-
-    def _dispatch(self) -> None:
-        """Give turns until nobody waits or no pace allows one."""
-        self.waiting_for = ""
-        while self._waiting and self.in_flight < self._most:
-            if self._waiting[0][-1].done():  # cancelled while it waited
-                heapq.heappop(self._waiting)
-                continue
-            now, avoid = self.clock(), self._waiting[0][-2]
-            (seconds, why), _, _, lane = min(
-                (pace.wait(now), lane == avoid, pace.load, lane) for lane, pace in enumerate(self.paces)
-            )
-            if seconds > 0:
-                self._sleep(seconds, why, now)
-                return
-            _, _, tokens, _, granted = heapq.heappop(self._waiting)
-            self.paces[lane].sent(tokens, now)
-            self.in_flight += 1
-            granted.set_result(Turn(self.paces[lane], lane, tokens, now))
-
-    def _sleep(self, seconds: float, why: str, now: float) -> None:
-        """Look again after some seconds, or when a request ends."""
-        self.waiting_for, self.waiting_until = why, now + seconds
-        if math.isinf(seconds):
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_later(seconds, self._dispatch)
-
-    def stop(self, reason: RunStopped) -> None:
-        """Give no more turns; those who wait are told why."""
-        self._stopped = self._stopped or reason
-        for *_, granted in self._waiting:
-            if not granted.done():
-                granted.set_exception(self._stopped)
-        self._waiting.clear()
 
 
 def run_to_end(coroutine: Awaitable[T]) -> T:

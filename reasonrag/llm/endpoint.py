@@ -21,9 +21,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from preference import Message
 from preference.export.sanitize import plain_text
-from reasonrag.concurrency import Dispatcher, Turn
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling, estimate_tokens
+from reasonrag.llm.dispatch import Dispatcher, Turn
 from reasonrag.llm.http_client import (
     BadAnswerError,
     Connection,

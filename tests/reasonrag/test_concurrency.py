@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reasonrag.concurrency import Dispatcher, Turn, together
+from reasonrag.concurrency import together
 from reasonrag.errors import CapReached, Interrupted, RunStopped
+from reasonrag.llm.dispatch import Dispatcher, Turn
 from reasonrag.llm.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate
 
 
