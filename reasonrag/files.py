@@ -10,6 +10,25 @@ from pathlib import Path
 
 from reasonrag.errors import InputError
 
+CONFIG, ROLLOUTS, FAILURES, SUMMARY = "config.json", "rollouts.jsonl", "failures.jsonl", "summary.json"
+JOURNAL = "journal.jsonl"
+TUNING, TRIALS = "tuning.json", "trials"
+"""What a directory of `tune` has instead of rollouts."""
+
+
+@contextmanager
+def only_writer(directory: Path) -> Iterator[None]:
+    """The right to write below a directory, which is made. Raises OSError, and InputError where somebody has it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{directory} is being written by another reasonrag; wait for it or choose another --run"
+            ) from error
+        yield
+
 
 def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = True) -> None:
     """Write all of `content` at the end of an unbuffered file and sync it; or leave the file ending at `end`.

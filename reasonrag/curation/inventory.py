@@ -23,7 +23,7 @@ from preference.export.json_stream import MalformedFileError, read_items
 from preference.records import Usage
 from reasonrag.curation.contamination import CONTAMINATION
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_directory import ROLLOUTS
+from reasonrag.files import ROLLOUTS
 from reasonrag.redaction import line_holds_key, secrets
 
 _AGAIN = "Make it again: reasonrag pairs {0} --out {0}"

@@ -29,9 +29,9 @@ from reasonrag.agent.parsing import parse_pick
 from reasonrag.agent.prompting import Prompts, load_prompts, render_pick
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError, ModelError
-from reasonrag.exploration.run_directory import FAILURES, JOURNAL, only_writer
 from reasonrag.exploration.session import Watcher
 from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
 from reasonrag.llm.failures import FailureLog

@@ -22,7 +22,7 @@ from preference.export.exporting import SUMMARY
 from reasonrag.data.datasets import download_questions
 from reasonrag.data.questions import ATLAS, HUB_SPLITS, QuestionSource
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_directory import CONFIG
+from reasonrag.files import CONFIG
 
 HUB: Final = "hub"
 """What `--eval` takes in place of a file for the evaluation splits of FlashRAG's collection."""

@@ -35,9 +35,10 @@ from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.evaluation.subject.evaluated_model import Subject, find_subject, open_subject, policy_of
 from reasonrag.evaluation.subject.lineage import Lineage
 from reasonrag.exploration.generate import config_hash
-from reasonrag.exploration.run_directory import FAILURES, JOURNAL, ROLLOUTS, has_answers, keep_config, only_writer
+from reasonrag.exploration.run_directory import has_answers, keep_config
 from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.summary import versions
+from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.failures import FailureLog

@@ -38,11 +38,12 @@ from reasonrag.data.questions import (
 )
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
 from reasonrag.exploration.explorer import RunIdentity
-from reasonrag.exploration.run_directory import JOURNAL, TRIALS, TUNING, RunDirectory
+from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.session import Session, SilentWatcher, Watcher
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run, versions
+from reasonrag.files import JOURNAL, TRIALS, TUNING
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE, EndpointModel

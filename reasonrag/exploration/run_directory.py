@@ -11,10 +11,9 @@ Decides what a changed configuration is and how a torn line is mended. Does not 
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -24,13 +23,8 @@ from preference import MalformedRolloutsError, RolloutRecord
 from preference.export.exporting import INDENTED, replacing
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError, StorageError
-from reasonrag.files import append_durably
+from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, SUMMARY, append_durably, only_writer
 from reasonrag.redaction import redact
-
-CONFIG, ROLLOUTS, FAILURES, SUMMARY = "config.json", "rollouts.jsonl", "failures.jsonl", "summary.json"
-JOURNAL = "journal.jsonl"
-TUNING, TRIALS = "tuning.json", "trials"
-"""What a directory of `tune` has instead of rollouts."""
 
 
 class RunDirectory:
@@ -155,20 +149,6 @@ class RunDirectory:
     @staticmethod
     def _end_of(file: BinaryIO) -> int:
         return file.seek(0, os.SEEK_END)
-
-
-@contextmanager
-def only_writer(directory: Path) -> Iterator[None]:
-    """The right to write below a directory, which is made. Raises OSError, and InputError where somebody has it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{directory} is being written by another reasonrag; wait for it or choose another --run"
-            ) from error
-        yield
 
 
 def has_answers(directory: Path) -> bool:

@@ -20,7 +20,7 @@ from reasonrag.curation.audit.report import AUDIT
 from reasonrag.curation.blockers import check, objections
 from reasonrag.curation.inventory import Inventory, secrets_in, take_inventory
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_directory import ROLLOUTS
+from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import CardFacts, card
 from reasonrag.publishing.hub import Upload, check_access, check_name, upload
 from reasonrag.publishing.licences import UNKNOWN, licence_of

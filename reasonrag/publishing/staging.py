@@ -38,7 +38,8 @@ from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
 from reasonrag.curation.contamination import CONTAMINATION
 from reasonrag.curation.inventory import Inventory
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_directory import CONFIG, ROLLOUTS, read_config
+from reasonrag.exploration.run_directory import read_config
+from reasonrag.files import CONFIG, ROLLOUTS
 from reasonrag.redaction import hidden, hidden_in, secrets
 
 CARD = "README.md"

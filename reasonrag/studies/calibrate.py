@@ -55,10 +55,11 @@ from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.exploration.generate import make_agent, open_value_model, value_model_name, value_policy
-from reasonrag.exploration.run_directory import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer, read_config
+from reasonrag.exploration.run_directory import read_config
 from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import versions
+from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE

@@ -30,10 +30,10 @@ from reasonrag.agent.outcomes import find_rule
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices
 from reasonrag.exploration.generate import explore, find_policies, max_steps, most_calls, resolve_recipe, value_flags
-from reasonrag.exploration.run_directory import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason, versions
+from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import shown_url

@@ -32,7 +32,7 @@ from preference.selection import Kept, beyond_shares, candidates_of, select
 from reasonrag.curation.pairs import is_data_set
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_directory import CONFIG, ROLLOUTS, TUNING
+from reasonrag.files import CONFIG, ROLLOUTS, TUNING
 
 Line = TypeVar("Line", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20

@@ -13,7 +13,7 @@ from preference.export.formats import SplitName, pairs_files
 from preference.export.json_stream import Item
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_directory import ROLLOUTS
+from reasonrag.files import ROLLOUTS
 
 _FOR_VALIDATION = ("validation", "valid", "val", "dev", "test", "eval")
 _ROW = frozenset({"instruction", "input", "chosen", "rejected"})

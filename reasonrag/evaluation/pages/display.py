@@ -16,7 +16,7 @@ from reasonrag.evaluation.pages.page import HEADINGS, NAMES, PAGE, cost_rows, in
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, Group, Report
 from reasonrag.exploration.display import print_table
-from reasonrag.exploration.run_directory import FAILURES
+from reasonrag.files import FAILURES
 from reasonrag.llm.prices import dollars
 from reasonrag.terminal import on_one_line
 

@@ -20,7 +20,7 @@ from preference.export.exporting import DATASET_INFO_FILE, QUESTIONS, SUMMARY, P
 from preference.export.formats import FORMATS, FormatName, dataset_name
 from reasonrag.curation.inventory import kept_in_evaluation, sha256_of
 from reasonrag.errors import InputError, choices
-from reasonrag.exploration.run_directory import ROLLOUTS
+from reasonrag.files import ROLLOUTS
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
 FORMAT_OF_STAGE: Final[dict[str, FormatName]] = {"dpo": "proguide", "kto": "kto", "sft": "sft", "rm": "reward"}

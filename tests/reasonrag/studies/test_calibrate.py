@@ -23,7 +23,7 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.atlas import write_world
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import CapReached, InputError, ModelError
-from reasonrag.exploration.run_directory import only_writer
+from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted import ScriptedModel

@@ -16,8 +16,8 @@ import reasonrag as package
 from mcts import RECIPES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from reasonrag.errors import InputError, ModelError
-from reasonrag.exploration.run_directory import only_writer
 from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price
