@@ -19,8 +19,8 @@ from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.statistics import Values
-from reasonrag.exploration.run_directory import changed_keys, read_config
 from reasonrag.files import CONFIG
+from reasonrag.run_config import changed_keys, read_config
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
 from reasonrag.curation.contamination import CONTAMINATION
 from reasonrag.curation.inventory import Inventory
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_directory import read_config
 from reasonrag.files import CONFIG, ROLLOUTS
 from reasonrag.redaction import hidden, hidden_in, secrets
+from reasonrag.run_config import read_config
 
 CARD = "README.md"
 STAGED = "publish"

@@ -55,7 +55,6 @@ from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.exploration.generate import make_agent, open_value_model, value_model_name, value_policy
-from reasonrag.exploration.run_directory import read_config
 from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import versions
@@ -70,6 +69,7 @@ from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run_config import read_config
 from reasonrag.settings import resolve
 from reasonrag.studies.settings import CalibrateSettings
 

@@ -28,8 +28,8 @@ from preference.export.exporting import INDENTED, replacing
 from preference.records import first_error
 from reasonrag.agent.prompting import Prompts
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_directory import changed_keys
 from reasonrag.files import only_writer
+from reasonrag.run_config import changed_keys
 
 TRAINING, TRAIN_YAML, TRAIN_LOG, PROMPTS = "training.json", "train.yaml", "train.log", "prompts"
 SCHEMA: Final = "reasonrag.training/1"

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from preference import QuestionError, RolloutRecord, Usage, read_rollouts
 from preference.records import RecipeRef
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_directory import RunDirectory, changed_keys
+from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, SUMMARY
+from reasonrag.run_config import changed_keys
 from tests.helpers.command_line import Reasonrag
 
 CONFIGURATION: dict[str, Any] = {"config_hash": "c0", "decides_answers": {"seed": 0, "model": "m"}, "operational": {}}
