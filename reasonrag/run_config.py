@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,9 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("decides_answers"), dict):
         raise InputError(f"{path} is not a configuration of reasonrag. Choose another --run")
     return config
+
+
+def config_hash(decides_answers: dict[str, Any]) -> str:
+    """Names everything that decides answers, in 16 hexadecimal digits."""
+    canonical = orjson.dumps(decides_answers, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(canonical).hexdigest()[:16]

@@ -6,14 +6,11 @@ is. What a tree is, how a session goes, how files look and how an endpoint is as
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from mcts import RECIPES, Recipe, SearchConfig
 from mcts.recipes import JudgeKind
@@ -54,6 +51,7 @@ from reasonrag.llm.offline import STUDENT, OfflineTeacher
 from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run_config import config_hash
 from reasonrag.settings import resolve
 
 
@@ -423,12 +421,6 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
 def most_calls(search: SearchConfig) -> int:
     """Replies that one question's whole budget pays for; without a budget a reply and a judgement per simulation."""
     return search.max_calls or 2 * search.simulations
-
-
-def config_hash(decides_answers: dict[str, Any]) -> str:
-    """Names everything that decides answers, in 16 hexadecimal digits."""
-    canonical = orjson.dumps(decides_answers, option=orjson.OPT_SORT_KEYS)
-    return hashlib.sha256(canonical).hexdigest()[:16]
 
 
 def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Path | None) -> dict[str, Any]:
