@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from reasonrag.exploration.summary import versions
+from reasonrag.run_config import versions
 
 ROOT = Path(__file__).parents[1]
 RESAMPLES, CONFIDENCE = 400, 0.9

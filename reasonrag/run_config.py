@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +80,9 @@ def config_hash(decides_answers: dict[str, Any]) -> str:
     """Names everything that decides answers, in 16 hexadecimal digits."""
     canonical = orjson.dumps(decides_answers, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """What the results were made with."""
+    packages = ("reasonrag", "openai", "bm25s", "pydantic")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}

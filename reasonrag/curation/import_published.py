@@ -48,9 +48,8 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.item_files import read_items
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
-from reasonrag.exploration.summary import versions
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer
-from reasonrag.run_config import config_hash
+from reasonrag.run_config import config_hash, versions
 from reasonrag.settings import resolve
 
 REPORT, REJECTED = "import.json", "rejected_rows.jsonl"

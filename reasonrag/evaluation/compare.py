@@ -44,8 +44,8 @@ from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, drawing, p
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.statistics import Values, differences, significance
-from reasonrag.exploration.summary import versions
 from reasonrag.redaction import hidden_in, secrets
+from reasonrag.run_config import versions
 from reasonrag.settings import resolve
 
 OF_PARTS = ("em", "f1", "cover_em")

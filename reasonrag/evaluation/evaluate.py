@@ -35,7 +35,6 @@ from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.evaluation.subject.evaluated_model import Subject, find_subject, open_subject, policy_of
 from reasonrag.evaluation.subject.lineage import Lineage
 from reasonrag.exploration.session import SilentWatcher, Watcher
-from reasonrag.exploration.summary import versions
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
@@ -44,7 +43,7 @@ from reasonrag.llm.journal import Journal, JournaledModel, open_journal
 from reasonrag.llm.models import Models
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import config_hash, has_answers, keep_config
+from reasonrag.run_config import config_hash, has_answers, keep_config, versions
 from reasonrag.settings import resolve
 
 BEFORE_SEARCHING = ("renderer", "top_k", "max_steps")

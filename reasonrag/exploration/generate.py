@@ -39,7 +39,7 @@ from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.session import Session, SilentWatcher, Watcher
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.exploration.shared_costs import Bill, BilledModel
-from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run, versions
+from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, TRIALS, TUNING
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, Sampling
@@ -51,7 +51,7 @@ from reasonrag.llm.offline import STUDENT, OfflineTeacher
 from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import config_hash
+from reasonrag.run_config import config_hash, versions
 from reasonrag.settings import resolve
 
 

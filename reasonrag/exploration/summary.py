@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from collections import Counter
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -14,6 +12,7 @@ from preference import FinalScore, RolloutRecord, read_rollouts
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
 from reasonrag.exploration.degeneracy import SignCounts, look_at
+from reasonrag.run_config import versions
 
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
 """Causes under which judgements that could not be read are counted, by kind."""
@@ -91,12 +90,6 @@ class RunSummary(SessionNumbers):
     """Of the answers in rollouts.jsonl."""
     warnings: list[str]
     versions: dict[str, str]
-
-
-def versions() -> dict[str, str]:
-    """What the results were made with."""
-    packages = ("reasonrag", "openai", "bm25s", "pydantic")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:

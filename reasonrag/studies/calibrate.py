@@ -57,7 +57,6 @@ from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.exploration.generate import make_agent, open_value_model, value_model_name, value_policy
 from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.exploration.summary import versions
 from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
@@ -69,7 +68,7 @@ from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import read_config
+from reasonrag.run_config import read_config, versions
 from reasonrag.settings import resolve
 from reasonrag.studies.settings import CalibrateSettings
 

@@ -32,7 +32,7 @@ from reasonrag.errors import InputError, choices
 from reasonrag.exploration.generate import explore, find_policies, max_steps, most_calls, resolve_recipe, value_flags
 from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.exploration.summary import StopReason, versions
+from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
@@ -40,6 +40,7 @@ from reasonrag.llm.endpoint import shown_url
 from reasonrag.llm.journal import open_journal
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run_config import versions
 from reasonrag.settings import SETTINGS_FILE, resolve
 from reasonrag.studies.pareto import Measured, QuestionYield, Standing, frontier, interval, suggest
 from reasonrag.studies.settings import TuneSettings
