@@ -33,7 +33,7 @@ import typer
 from main_job import simulated_endpoint
 from reporting import ROOT, publish, table
 
-from reasonrag.exploration.session import SessionTally, SilentWatcher
+from reasonrag.progress import SessionTally, SilentWatcher
 
 T = TypeVar("T")
 

@@ -29,7 +29,6 @@ from reasonrag.agent.parsing import parse_pick
 from reasonrag.agent.prompting import Prompts, load_prompts, render_pick
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError, ModelError
-from reasonrag.exploration.session import Watcher
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps, Ledger
@@ -38,6 +37,7 @@ from reasonrag.llm.failures import FailureLog
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import dollars
+from reasonrag.progress import Watcher
 
 JUDGING = "judging"
 """Folder of the journal and of the failures, below the data set."""

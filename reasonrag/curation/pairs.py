@@ -37,9 +37,9 @@ from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.tokens import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
 from reasonrag.errors import InputError
-from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.files import CONFIG, ROLLOUTS
 from reasonrag.llm.chat import ChatModel
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
 

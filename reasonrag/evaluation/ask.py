@@ -23,9 +23,9 @@ from reasonrag.evaluation.report import Asked
 from reasonrag.evaluation.settings import AskSettings
 from reasonrag.evaluation.subject.evaluated_model import find_subject, open_subject, policy_of
 from reasonrag.evaluation.subject.lineage import Lineage
-from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.settings import resolve

@@ -34,13 +34,13 @@ from reasonrag.evaluation.session import Outcome, Sitting
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.evaluation.subject.evaluated_model import Subject, find_subject, open_subject, policy_of
 from reasonrag.evaluation.subject.lineage import Lineage
-from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.failures import FailureLog
 from reasonrag.llm.journal import Journal, JournaledModel, open_journal
 from reasonrag.llm.models import Models
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import config_hash, has_answers, keep_config, versions

@@ -22,11 +22,11 @@ from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.metrics import failed, predicted
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import UNREADABLE
-from reasonrag.exploration.session import TICK_S, SessionTally, Watcher
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
 from reasonrag.llm.failures import FailureLog
 from reasonrag.llm.models import Models
+from reasonrag.progress import TICK_S, SessionTally, Watcher
 from reasonrag.redaction import redact
 
 INTERNAL = "internal"

@@ -23,13 +23,13 @@ from reasonrag.agent.outcomes import OutcomeFunction, find_rule, function_or_nam
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.exploration.generate import explore, find_policies, generate, most_calls, resolve_recipe
-from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
 from reasonrag.llm.prices import PRICES_AS_OF, Price
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.settings import resolve
 
 REHEARSED_QUESTIONS = 20

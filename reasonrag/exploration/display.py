@@ -20,10 +20,10 @@ from preference.statistics import Bin, Share, SignAgreement
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.curation.judge_labels import Judging
 from reasonrag.exploration.cost_estimate import Estimate, Range
-from reasonrag.exploration.session import SessionTally
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS, TUNING
 from reasonrag.llm.prices import dollars
+from reasonrag.progress import SessionTally
 from reasonrag.settings import SETTINGS_FILE
 from reasonrag.studies.calibrate import Calibration, Revaluation
 from reasonrag.studies.tune import REDEFINES_RIGHT, TrialReport, Tuning

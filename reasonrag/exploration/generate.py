@@ -36,7 +36,7 @@ from reasonrag.data.questions import (
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.run_directory import RunDirectory
-from reasonrag.exploration.session import Session, SilentWatcher, Watcher
+from reasonrag.exploration.session import Session
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
@@ -49,6 +49,7 @@ from reasonrag.llm.models import Models
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
 from reasonrag.llm.prices import SELF_HOSTED, find_price
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import config_hash, versions

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Protocol
 
 from preference import QuestionError, RolloutRecord
 from reasonrag.agent.agent import Agent
@@ -28,71 +27,7 @@ from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.llm.endpoint import CallFailure
 from reasonrag.llm.models import Models
-
-TICK_S = 0.5
-"""How often a watcher is told how things stand, even if nothing happened."""
-
-
-@dataclass
-class SessionTally:
-    """Counts of the session so far.
-
-    questions, failed_questions: ended in this session, and how many of them without a tree. calls, tokens: delivered
-    by the models. cached_calls: answered by the journal. cost: dollars spent on the run, earlier sessions included;
-    projected_cost: what the whole run will have cost at this rate. waiting_for: why nothing is sent; empty while
-    requests go.
-    """
-
-    questions: int = 0
-    failed_questions: int = 0
-    failed_calls: int = 0
-    calls: int = 0
-    cached_calls: int = 0
-    tokens: int = 0
-    in_flight: int = 0
-    seconds: float = 0.0
-    cost: float | None = None
-    projected_cost: float | None = None
-    waiting_for: str = ""
-
-
-class Watcher(Protocol):
-    """Someone who follows a run while it goes on."""
-
-    def say(self, message: str) -> None:
-        """A line worth reading now."""
-        ...
-
-    def warn(self, message: str) -> None:
-        """The trees look as if they teach nothing: what a person would want to look into now."""
-        ...
-
-    def started(self, *, total: int, done: int) -> None: ...
-
-    def advanced(self, tally: SessionTally) -> None:
-        """Called when a question ended, when an attempt failed, and every half second."""
-        ...
-
-    def ended(self) -> None: ...
-
-
-class SilentWatcher:
-    """Watches and says nothing: the default of the Python call."""
-
-    def say(self, message: str) -> None:
-        """Nothing is shown."""
-
-    def warn(self, message: str) -> None:
-        """Nothing is shown."""
-
-    def started(self, *, total: int, done: int) -> None:
-        """Nothing is shown."""
-
-    def advanced(self, tally: SessionTally) -> None:
-        """Nothing is shown."""
-
-    def ended(self) -> None:
-        """Nothing is shown."""
+from reasonrag.progress import TICK_S, SessionTally, Watcher
 
 
 @dataclass

@@ -55,7 +55,6 @@ from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.exploration.generate import make_agent, open_value_model, value_model_name, value_policy
-from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Caps, Ledger, Tokens
@@ -66,6 +65,7 @@ from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.models import Models
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import read_config, versions

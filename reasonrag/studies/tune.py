@@ -30,7 +30,6 @@ from reasonrag.agent.outcomes import find_rule
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices
 from reasonrag.exploration.generate import explore, find_policies, max_steps, most_calls, resolve_recipe, value_flags
-from reasonrag.exploration.session import SilentWatcher, Watcher
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
@@ -38,6 +37,7 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import shown_url
 from reasonrag.llm.journal import open_journal
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions

@@ -15,9 +15,9 @@ from preference.candidates import question_key
 from reasonrag.errors import CapReached, InputError
 from reasonrag.evaluation.ask import Answer, TakenStep
 from reasonrag.evaluation.pages.display import show_answer, show_step
-from reasonrag.exploration.session import SilentWatcher
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.provenance import Asked, Provenance
 from tests.helpers.command_line import CORPUS, Reasonrag

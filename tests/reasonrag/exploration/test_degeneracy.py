@@ -16,11 +16,11 @@ from reasonrag.curation.settings import PairsSettings
 from reasonrag.data import atlas
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.degeneracy import OUTCOMES_STOP_FROM, PAGE, SIGNS, STOPS_FROM, Look, SignCounts, look_at
-from reasonrag.exploration.session import SilentWatcher
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted import Script, ScriptedModel
+from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.settings import IndexSettings
 from reasonrag.training.settings import DoctorSettings, TrainSettings
 from tests.helpers.command_line import Reasonrag

@@ -23,11 +23,11 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
 from reasonrag.exploration.degeneracy import look_at
 from reasonrag.exploration.explorer import Explorer, RunIdentity
-from reasonrag.exploration.session import SilentWatcher
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import Price, find_price
 from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION, Reasonrag
 
