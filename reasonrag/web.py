@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from reasonrag.errors import InputError
@@ -40,3 +43,21 @@ async def listening(
         yield f"http://{shown_host}:{bound_port}"
     finally:
         await runner.cleanup()
+
+
+CONNECT_S = 15.0
+"""To a connection; a host that is switched off says nothing at all."""
+LONGEST_RETRY_AFTER_S = 3600.0
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that an endpoint asks to wait, as a number or as a date; None if it does not say."""
+    asked, in_ms = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
+    try:
+        seconds = float(in_ms) / 1000 if in_ms else float(asked)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError):
+            return None
+    return min(max(0.0, seconds), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None

@@ -34,10 +34,10 @@ from reasonrag.llm.http_client import (
     may_pass,
     named_parameter,
     reason_of,
-    retry_after,
 )
 from reasonrag.llm.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.redaction import redact, secrets
+from reasonrag.web import retry_after
 
 if TYPE_CHECKING:
     from openai import APIStatusError

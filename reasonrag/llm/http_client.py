@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,14 +23,12 @@ import orjson
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Completion, FinishReason
 from reasonrag.redaction import redact
+from reasonrag.web import CONNECT_S
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from openai import APIError
 
-CONNECT_S = 15.0
-"""To a connection; a host that is switched off says nothing at all."""
-LONGEST_RETRY_AFTER_S = 3600.0
 _BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
 """Finish reasons by which servers say that this is not the whole reply; other unknown ones count as `stop`."""
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
@@ -264,19 +260,6 @@ def locks_out(error: Exception) -> bool:
         return False
     shut = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
     return error.status_code in shut or error.code == "insufficient_quota"
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that an endpoint asks to wait, as a number or as a date; None if it does not say."""
-    asked, in_ms = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
-    try:
-        seconds = float(in_ms) / 1000 if in_ms else float(asked)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError):
-            return None
-    return min(max(0.0, seconds), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None
 
 
 def named_parameter(error: APIError, known: Sequence[str]) -> str | None:

@@ -36,9 +36,9 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from preference.export.sanitize import plain_text
 from reasonrag.data.corpus import Passage, parse_passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
-from reasonrag.llm.http_client import CONNECT_S, retry_after
 from reasonrag.redaction import HIDDEN, redact
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, LatestResults, check_query
+from reasonrag.web import CONNECT_S, retry_after
 
 TIMEOUT_S = 60.0
 """For the answer to one request. A server that takes longer, with a large index and no accelerator, is given more."""

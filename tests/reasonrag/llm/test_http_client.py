@@ -24,7 +24,6 @@ from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Completion
 from reasonrag.llm.http_client import (
-    LONGEST_RETRY_AFTER_S,
     BadAnswerError,
     Connection,
     cause_of,
@@ -34,9 +33,9 @@ from reasonrag.llm.http_client import (
     may_pass,
     named_parameter,
     reason_of,
-    retry_after,
 )
 from reasonrag.redaction import redact
+from reasonrag.web import LONGEST_RETRY_AFTER_S, retry_after
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ASKED = Request("POST", "http://model.test/v1/chat/completions")
