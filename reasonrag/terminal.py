@@ -43,3 +43,8 @@ def _shown(character: str) -> str:
     if code < 0x20:  # noqa: PLR2004 - the controls of ASCII, each of which has a picture
         return chr(0x2400 + code)
     return "␡" if character == "\x7f" else f"⟨U+{code:04X}⟩"
+
+
+def dollars(amount: float) -> str:
+    """An amount as a person reads it; small ones with four decimals."""
+    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"

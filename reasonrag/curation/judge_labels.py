@@ -36,8 +36,8 @@ from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
 from reasonrag.llm.failures import FailureLog
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.models import Models
-from reasonrag.llm.prices import dollars
 from reasonrag.progress import Watcher
+from reasonrag.terminal import dollars
 
 JUDGING = "judging"
 """Folder of the journal and of the failures, below the data set."""

@@ -22,12 +22,11 @@ from reasonrag.curation.judge_labels import Judging
 from reasonrag.exploration.cost_estimate import Estimate, Range
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS, TUNING
-from reasonrag.llm.prices import dollars
 from reasonrag.progress import SessionTally
 from reasonrag.settings import SETTINGS_FILE
 from reasonrag.studies.calibrate import Calibration, Revaluation
 from reasonrag.studies.tune import REDEFINES_RIGHT, TrialReport, Tuning
-from reasonrag.terminal import on_one_line, shown
+from reasonrag.terminal import dollars, on_one_line, shown
 
 BAR_WIDTH = 30
 PLAIN_LINE_EVERY_S = 10.0

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from reasonrag.errors import CapReached
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.prices import Price, dollars
+from reasonrag.llm.prices import Price
+from reasonrag.terminal import dollars
 
 TEMPLATE_TOKENS = 16
 """What a chat template adds to a prompt."""

@@ -64,8 +64,3 @@ def find_price(model: str, *, tokens_in: float | None = None, tokens_out: float 
     if tokens_in is not None:
         listed = replace(listed, tokens_in=tokens_in, cached_in=tokens_in)
     return listed if tokens_out is None else replace(listed, tokens_out=tokens_out)
-
-
-def dollars(amount: float) -> str:
-    """An amount as a person reads it; small ones with four decimals."""
-    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"

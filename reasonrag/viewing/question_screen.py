@@ -23,8 +23,7 @@ from preference.records import CameTo
 from preference.selection import DROP_REASONS
 from reasonrag.curation.review_screen import marked
 from reasonrag.errors import InputError, choices
-from reasonrag.llm.prices import dollars
-from reasonrag.terminal import on_one_line, shown
+from reasonrag.terminal import dollars, on_one_line, shown
 from reasonrag.viewing.explanations import came_to, number
 from reasonrag.viewing.question_view import EndView, PairView, PassageView, QuestionView, StateView, StepView, TreeView
 

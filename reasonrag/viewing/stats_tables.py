@@ -18,8 +18,7 @@ from rich.table import Table
 from preference import Usage
 from reasonrag.curation.audit.report import Histogram
 from reasonrag.exploration.display import print_table
-from reasonrag.llm.prices import dollars
-from reasonrag.terminal import on_one_line
+from reasonrag.terminal import dollars, on_one_line
 from reasonrag.viewing.overview import Overview, TreeFacts
 
 _MOST_ROWS = 10

@@ -17,8 +17,7 @@ from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, Group, Report
 from reasonrag.exploration.display import print_table
 from reasonrag.files import FAILURES
-from reasonrag.llm.prices import dollars
-from reasonrag.terminal import on_one_line
+from reasonrag.terminal import dollars, on_one_line
 
 
 def show_evaluation(report: Report) -> None:

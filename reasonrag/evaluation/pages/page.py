@@ -13,9 +13,9 @@ from preference.export.exporting import replacing
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import Group, Metric, Report
-from reasonrag.llm.prices import dollars
 from reasonrag.redaction import hidden, secrets
 from reasonrag.rendering import environment
+from reasonrag.terminal import dollars
 
 PAGE = "report.md"
 EXAMPLES = 3
