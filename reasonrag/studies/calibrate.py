@@ -54,7 +54,7 @@ from reasonrag.concurrency import run_to_end, together
 from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
-from reasonrag.exploration.generate import make_agent, open_value_model, value_model_name, value_policy
+from reasonrag.exploration.from_settings import make_agent, open_value_model, value_model_name, value_policy
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Caps, Ledger, Tokens

@@ -29,7 +29,8 @@ from reasonrag.agent.from_settings import check_prices, find_data, open_model, o
 from reasonrag.agent.outcomes import find_rule
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices
-from reasonrag.exploration.generate import explore, find_policies, max_steps, most_calls, resolve_recipe, value_flags
+from reasonrag.exploration.from_settings import find_policies, max_steps, most_calls, resolve_recipe, value_flags
+from reasonrag.exploration.generate import explore
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer

@@ -23,7 +23,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
-from reasonrag.exploration.generate import resolve_recipe
+from reasonrag.exploration.from_settings import resolve_recipe
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest, Completion, FinishReason, Sampling
 from reasonrag.llm.offline import reply

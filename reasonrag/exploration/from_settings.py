@@ -1,0 +1,172 @@
+"""The agent, the policies and the recipe that settings ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcts import RECIPES, Recipe, SearchConfig
+from mcts.recipes import JudgeKind
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.from_settings import (
+    Policy,
+    model_name,
+    teacher_policy,
+)
+from reasonrag.agent.prompting import Prompts
+from reasonrag.agent.settings import MAX_STEPS
+from reasonrag.errors import InputError
+from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
+from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE, EndpointModel
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.offline import STUDENT, OfflineTeacher
+from reasonrag.llm.prices import SELF_HOSTED, find_price
+from reasonrag.retrieval.retriever import Retriever
+
+
+def make_agent(
+    settings: GenerateSettings, model: ChatModel, sampling: Sampling, retriever: Retriever, prompts: Prompts
+) -> Agent:
+    """The agent that the settings describe, with some model."""
+    return Agent(
+        model=model,
+        retriever=retriever,
+        prompts=prompts,
+        sampling=sampling,
+        top_k=settings.top_k,
+        max_steps=max_steps(settings),
+        seed=settings.seed,
+    )
+
+
+def max_steps(settings: GenerateSettings) -> int:
+    return settings.max_steps or MAX_STEPS[settings.recipe]
+
+
+def find_policies(
+    settings: GenerateSettings, chat_model: ChatModel | None = None, value_chat_model: ChatModel | None = None
+) -> tuple[Policy, Policy | None]:
+    """Who proposes, and who continues where that is somebody else. Raises InputError where that makes no sense."""
+    name = chat_model.name if chat_model else model_name(settings)
+    teacher = teacher_policy(settings, name)
+    if settings.value_model is None and value_chat_model is None:
+        for flag in value_flags(settings):
+            raise InputError(f"{flag} is of a value model, and there is none: give --value-model, or leave it out")
+        return teacher, None
+    if RECIPES[settings.recipe].search.valuation == "score":
+        raise InputError(
+            f"recipe {settings.recipe} continues nothing: leave out --value-model, or choose another --recipe"
+        )
+    value_name = value_chat_model.name if value_chat_model else value_model_name(settings)
+    if value_name == name:
+        raise InputError(f"--value-model {value_name} is the teacher, who continues by default; leave it out")
+    return teacher, value_policy(settings, value_name)
+
+
+def value_flags(settings: GenerateSettings) -> list[str]:
+    """What was set of a value model, whether as a flag or elsewhere, as flags."""
+    names = (name for name in GenerateSettings.model_fields if name.startswith("value_"))
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(settings, name) not in (None, [])]
+
+
+def value_policy(settings: GenerateSettings, name: str) -> Policy:
+    """Sampled as the teacher, its own temperature apart. It costs nothing if it is in no table and served at an address
+    of its own."""
+    sampling = teacher_policy(settings, name).sampling
+    if settings.value_temperature is not None:
+        sampling = sampling.model_copy(update={"temperature": settings.value_temperature})
+    price = find_price(name, tokens_in=settings.value_price_in, tokens_out=settings.value_price_out)
+    by_hand = settings.value_price_in is not None or settings.value_price_out is not None
+    return Policy(name, SELF_HOSTED if price is None and settings.value_base_url and not by_hand else price, sampling)
+
+
+def value_model_name(settings: GenerateSettings) -> str:
+    """The name its answers go by: the offline teacher is not called the same in both roles."""
+    in_process = settings.value_model in (OFFLINE, STUDENT) and not settings.value_base_url
+    return STUDENT if in_process else settings.value_model or ""
+
+
+def open_value_model(
+    settings: GenerateSettings, *, flags: str = "--value-", key_variable: str | None = None
+) -> ChatModel:
+    """Who continues, at an address of its own or at the teacher's; the teacher's key and the rate limits given by hand
+    are for the teacher's address only.
+
+    flags: how the flags begin that messages name. key_variable: whose key it is sent, where that is decided already.
+    """
+    name = value_model_name(settings)
+    if name == STUDENT and not settings.value_base_url:
+        return OfflineTeacher(name=name)
+    own = bool(settings.value_base_url)
+    return EndpointModel(
+        name,
+        base_urls=settings.value_base_url or settings.base_url,
+        concurrency=settings.concurrency,
+        rpm=None if own else settings.rpm,
+        tpm=None if own else settings.tpm,
+        timeout=settings.timeout,
+        flags=flags,
+        key_variable=key_variable or (VALUE_KEY_VARIABLE if own else KEY_VARIABLE),
+    )
+
+
+def resolve_recipe(settings: GenerateSettings) -> Recipe:
+    """The named recipe with the rewards, widths and budgets that were set explicitly. Raises InputError for rewards
+    that it cannot have."""
+    named = RECIPES[settings.recipe]
+    recipe = _with_rewards(named.model_copy(update={"outcome": settings.outcome or named.outcome}), settings)
+    if settings.exploration is not None and recipe.search.selection == "mixed":
+        raise InputError(f"--exploration is c of UCT, which recipe {recipe.name} does not use; leave it out")
+    overrides = {
+        "siblings": settings.siblings,
+        "continuations": settings.continuations,
+        "simulations": settings.simulations,
+        "max_calls": settings.max_calls_per_question,
+        "alpha": settings.alpha,
+        "exploration": settings.exploration,
+    }
+    changed = {name: value for name, value in overrides.items() if value is not None}
+    search = recipe.search.model_copy(update=changed)
+    return recipe.model_copy(update={"search": search})
+
+
+_JUDGES: dict[RewardName, JudgeKind] = {
+    "judge-score": "score",
+    "judge-rank": "rank",
+    "spre+judge-score": "score",
+    "spre+judge-rank": "rank",
+}
+
+
+def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
+    """The recipe with the rewards that were chosen. A judge's do not fall with the length of the path, so that margins
+    between them are not scaled."""
+    name = settings.reward
+    judge = _JUDGES.get(name) if name else None
+    from_continuations = name is not None and name.startswith("spre")
+    if from_continuations and recipe.search.valuation != "continuation":
+        raise InputError(
+            f"--reward {name} is a mean over continuations, and recipe {recipe.name} samples none; "
+            "choose --reward outcome, judge-score or judge-rank, or --recipe economy or paper"
+        )
+    if settings.judge_weight is not None and not (judge and from_continuations):
+        raise InputError("--judge-weight goes with --reward spre+judge-score or spre+judge-rank")
+    changed: dict[str, Any] = {"reward": "outcome"} if name == "outcome" else {}
+    if judge:
+        weight = (settings.judge_weight or JUDGE_WEIGHT) if from_continuations else 1.0
+        changed |= {"judge": judge, "judge_weight": weight}
+        changed |= {"margin_by_layer": recipe.margin_by_layer and from_continuations}
+    recipe = recipe.model_copy(update=changed)
+    if settings.judge_gold is None:
+        return recipe
+    if settings.judge_gold and not recipe.judged:
+        raise InputError(
+            "--judge-gold needs a judge: choose --reward judge-score, judge-rank, spre+judge-score or spre+judge-rank, "
+            "or --outcome judge or rubric"
+        )
+    return recipe.model_copy(update={"judge_sees_gold": settings.judge_gold})
+
+
+def most_calls(search: SearchConfig) -> int:
+    """Replies that one question's whole budget pays for; without a budget a reply and a judgement per simulation."""
+    return search.max_calls or 2 * search.simulations
