@@ -14,18 +14,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from pathlib import Path
 from typing import Any, Protocol
 
-from mcts import RECIPES
 from mcts.recipes import JUDGED_OUTCOMES
 from preference import Message
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
-from reasonrag.data.questions import Question, criteria, has_golden_answers
+from reasonrag.data.questions import Question, has_golden_answers
 from reasonrag.errors import InputError, OutcomeError
-from reasonrag.exploration.settings import GenerateSettings
 
 OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1"})
 """Outcomes that golden answers decide."""
@@ -194,28 +191,6 @@ class OutcomeRule:
         return AnswerJudge(self.rubric_of(question), gold, sample) if self.judged else None
 
 
-def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = None) -> OutcomeRule:
-    """How the settings have answers valued. Raises InputError for what does not go together or cannot be read."""
-    name = settings.outcome or RECIPES[settings.recipe].outcome
-    if settings.rubric is not None and (function or name != "rubric"):
-        raise InputError(f"--rubric {settings.rubric} goes with --outcome rubric; add that, or leave it out")
-    if function is not None:
-        return OutcomeRule(_name_of(function), function=function)
-    return OutcomeRule(name, () if settings.rubric is None else _read_rubric(settings.rubric))
-
-
-def _read_rubric(path: Path) -> tuple[str, ...]:
-    try:
-        found = criteria(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read the rubric {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"the rubric {path} is not UTF-8 text: {error}") from error
-    if not found:
-        raise InputError(f"the rubric {path} is empty; write what an answer must do, a criterion a line")
-    return found
-
-
 def _name_of(function: OutcomeFunction) -> str:
     """The name under which a function's outcomes are recorded: it must tell this outcome from others."""
     name = getattr(function, "__name__", "")
@@ -224,11 +199,3 @@ def _name_of(function: OutcomeFunction) -> str:
     if name in OF_GOLDEN_ANSWERS | JUDGED_OUTCOMES:
         raise InputError(f"outcome={name} is a function with the name of an outcome of reasonrag; rename it")
     return name
-
-
-def function_or_name(flags: dict[str, Any]) -> tuple[OutcomeFunction | None, dict[str, Any]]:
-    """A function given as `outcome`, and the other flags; None where it is a name, or not given."""
-    given = flags.get("outcome")
-    if not callable(given):
-        return None, flags
-    return given, {name: value for name, value in flags.items() if name != "outcome"}

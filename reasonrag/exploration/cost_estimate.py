@@ -19,10 +19,10 @@ from pydantic import BaseModel
 
 from preference import RolloutRecord, Usage, read_rollouts
 from reasonrag.agent.from_settings import Policy, find_data
-from reasonrag.agent.outcomes import OutcomeFunction, find_rule, function_or_name
+from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.exploration.from_settings import find_policies, most_calls, resolve_recipe
+from reasonrag.exploration.from_settings import find_policies, find_rule, function_or_name, most_calls, resolve_recipe
 from reasonrag.exploration.generate import explore, generate
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from mcts import RECIPES, Recipe, SearchConfig
@@ -12,8 +13,10 @@ from reasonrag.agent.from_settings import (
     model_name,
     teacher_policy,
 )
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, _name_of
 from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.settings import MAX_STEPS
+from reasonrag.data.questions import criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.llm.chat import ChatModel, Sampling
@@ -170,3 +173,33 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
 def most_calls(search: SearchConfig) -> int:
     """Replies that one question's whole budget pays for; without a budget a reply and a judgement per simulation."""
     return search.max_calls or 2 * search.simulations
+
+
+def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = None) -> OutcomeRule:
+    """How the settings have answers valued. Raises InputError for what does not go together or cannot be read."""
+    name = settings.outcome or RECIPES[settings.recipe].outcome
+    if settings.rubric is not None and (function or name != "rubric"):
+        raise InputError(f"--rubric {settings.rubric} goes with --outcome rubric; add that, or leave it out")
+    if function is not None:
+        return OutcomeRule(_name_of(function), function=function)
+    return OutcomeRule(name, () if settings.rubric is None else _read_rubric(settings.rubric))
+
+
+def _read_rubric(path: Path) -> tuple[str, ...]:
+    try:
+        found = criteria(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read the rubric {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the rubric {path} is not UTF-8 text: {error}") from error
+    if not found:
+        raise InputError(f"the rubric {path} is empty; write what an answer must do, a criterion a line")
+    return found
+
+
+def function_or_name(flags: dict[str, Any]) -> tuple[OutcomeFunction | None, dict[str, Any]]:
+    """A function given as `outcome`, and the other flags; None where it is a name, or not given."""
+    given = flags.get("outcome")
+    if not callable(given):
+        return None, flags
+    return given, {name: value for name, value in flags.items() if name != "outcome"}

@@ -21,7 +21,7 @@ from reasonrag.agent.from_settings import (
     shown_sampling,
     shown_urls,
 )
-from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, find_rule, function_or_name
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import (
@@ -29,7 +29,15 @@ from reasonrag.data.questions import (
 )
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
 from reasonrag.exploration.explorer import RunIdentity
-from reasonrag.exploration.from_settings import find_policies, make_agent, max_steps, open_value_model, resolve_recipe
+from reasonrag.exploration.from_settings import (
+    find_policies,
+    find_rule,
+    function_or_name,
+    make_agent,
+    max_steps,
+    open_value_model,
+    resolve_recipe,
+)
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.session import Session
 from reasonrag.exploration.settings import GenerateSettings

@@ -26,10 +26,16 @@ from mcts.recipes import JUDGED_OUTCOMES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.exporting import replacing
 from reasonrag.agent.from_settings import check_prices, find_data, open_model, owned
-from reasonrag.agent.outcomes import find_rule
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices
-from reasonrag.exploration.from_settings import find_policies, max_steps, most_calls, resolve_recipe, value_flags
+from reasonrag.exploration.from_settings import (
+    find_policies,
+    find_rule,
+    max_steps,
+    most_calls,
+    resolve_recipe,
+    value_flags,
+)
 from reasonrag.exploration.generate import explore
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
