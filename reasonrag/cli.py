@@ -167,8 +167,9 @@ def generate(
     if dry_run:
         _estimate(flags, pilot=pilot, as_json=as_json)
         return
-    from reasonrag.exploration.display import TerminalWatcher, show_run
+    from reasonrag.exploration.display import show_run
     from reasonrag.exploration.generate import generate as generate_run
+    from reasonrag.terminal import TerminalWatcher
 
     with interrupts():
         summary = generate_run(watcher=TerminalWatcher(), **flags)
@@ -181,7 +182,8 @@ def generate(
 
 def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
     from reasonrag.exploration.cost_estimate import NothingMeasured, estimate
-    from reasonrag.exploration.display import TerminalWatcher, show_estimate
+    from reasonrag.exploration.display import show_estimate
+    from reasonrag.terminal import TerminalWatcher
 
     flags.pop("replay")
     with interrupts():
@@ -272,7 +274,8 @@ def pairs(
     from reasonrag.curation.audit.display import show_verdict
     from reasonrag.curation.pairs import pairs as make_pairs
     from reasonrag.curation.pairs import plan_judging
-    from reasonrag.exploration.display import TerminalWatcher, show_pairs
+    from reasonrag.exploration.display import show_pairs
+    from reasonrag.terminal import TerminalWatcher
 
     runs = flags.pop("runs")
     if dry_run:
@@ -413,8 +416,9 @@ def calibrate(
 ) -> None:
     """Check how far the labels of a run can be trusted; with --revalue by fresh continuations."""
     flags = {name: value for name, value in locals().items() if name != "as_json"}
-    from reasonrag.exploration.display import TerminalWatcher, show_calibration
+    from reasonrag.exploration.display import show_calibration
     from reasonrag.studies.calibrate import calibrate as calibrate_run
+    from reasonrag.terminal import TerminalWatcher
 
     with interrupts(), caps():
         found = calibrate_run(watcher=TerminalWatcher(), **flags)
@@ -437,8 +441,9 @@ def tune(
     **flags: Any,
 ) -> None:
     """Try configurations on some questions, and say which one gives the most pairs for its cost."""
-    from reasonrag.exploration.display import TerminalWatcher, show_tuning
+    from reasonrag.exploration.display import show_tuning
     from reasonrag.studies.tune import tune as try_configurations
+    from reasonrag.terminal import TerminalWatcher
 
     with interrupts():
         found = try_configurations(watcher=TerminalWatcher(), run=run, pilot=pilot, vary=vary, **flags)

@@ -6,7 +6,18 @@ text goes to rich as `Text`, or escaped.
 
 from __future__ import annotations
 
+import sys
+import time
 import unicodedata
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from preference.statistics import Share
+from reasonrag.progress import SessionTally
 
 _KEPT = "\n\u200c\u200d"
 """Line breaks, and the two joiners that Persian, Hindi and emoji need."""
@@ -48,3 +59,119 @@ def _shown(character: str) -> str:
 def dollars(amount: float) -> str:
     """An amount as a person reads it; small ones with four decimals."""
     return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
+
+
+PLAIN_LINE_EVERY_S = 10.0
+"""How often progress is written where there is no terminal to redraw."""
+
+
+class TerminalWatcher:
+    """Progress of a run on stderr: a live bar in a terminal, a plain line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._bar: Progress | None = None
+        self._total = 0
+        self._done_before = 0
+        self._last_line = time.monotonic()
+
+    def say(self, message: str) -> None:
+        self._console.print(escape(shown(message)), soft_wrap=True)
+
+    def warn(self, message: str) -> None:
+        self.say(f"warning: {message}")
+
+    def started(self, *, total: int, done: int) -> None:
+        self._total, self._done_before = total, done
+        if done == total:
+            self.say(f"all {total:,} questions are done; nothing to ask")
+        elif done:
+            self.say(f"{done:,} of {total:,} questions are done; going on with the rest")
+        if self._console.is_terminal and done < total:
+            self._bar = Progress(
+                TextColumn("questions"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rates]}"),
+                TimeElapsedColumn(),
+                console=self._console,
+            )
+            self._bar.add_task("questions", total=total, completed=done, rates="")
+            self._bar.start()
+
+    def advanced(self, tally: SessionTally) -> None:
+        completed = self._done_before + tally.questions
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=completed, rates=standing(tally))
+        elif time.monotonic() - self._last_line >= PLAIN_LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            owed = self._total - completed
+            self.say(f"{completed - tally.failed_questions:,} done, {owed:,} owed, {standing(tally)}")
+
+    def ended(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def questions_text(count: int) -> str:
+    return "1 question" if count == 1 else f"{count:,} questions"
+
+
+def ties_text(count: int) -> str:
+    return "1 tie" if count == 1 else f"{count:,} ties"
+
+
+def share_with_interval(share: Share) -> str:
+    if share.share is None or share.low is None or share.high is None:
+        return "- of 0"
+    return f"{share.share:.2f} [{share.low:.2f}, {share.high:.2f}] of {share.of:,}"
+
+
+def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
+    table = Table(title=escape(shown(title).replace("\n", " ")), title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, escape(shown(value)))
+    Console(highlight=False).print(table)
+
+
+def warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        print(f"warning: {on_one_line(warning)}", file=sys.stderr)
+
+
+def standing(tally: SessionTally) -> str:
+    """How a session goes, in one line."""
+    rate = tally.calls / tally.seconds if tally.seconds else 0.0
+    parts = [f"{tally.failed_questions:,} failed", f"{tally.in_flight:,} in flight", f"{rate:,.1f} calls/s"]
+    answered = tally.calls + tally.cached_calls
+    if tally.cached_calls:
+        parts.append(f"{100 * tally.cached_calls / answered:.0f} % cached")
+    parts.append(f"{tally.tokens:,} tokens")
+    if tally.cost:
+        projected = f" (about {dollars_or_unknown(tally.projected_cost)} in all)" if tally.projected_cost else ""
+        parts.append(f"{dollars_or_unknown(tally.cost)}{projected}")
+    if tally.failed_calls:
+        parts.append(f"{tally.failed_calls:,} failed attempts")
+    if tally.waiting_for:
+        parts.append(tally.waiting_for)
+    return ", ".join(parts)
+
+
+def dollars_or_unknown(amount: float | None) -> str:
+    return "not known" if amount is None else dollars(amount)
+
+
+def counts_text(counts: dict[str, int]) -> str:
+    """`a 3, b 1` for those that are not 0; a dash if none are."""
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "-"
+
+
+def shares_text(shares: dict[str, float], what: str) -> str:
+    """`layer 0 0.62, 1 0.80`; a dash if there are none."""
+    return f"{what} " + ", ".join(f"{name} {value:.2f}" for name, value in shares.items()) if shares else "-"
+
+
+def share_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -9,8 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from reasonrag.curation.import_published import Counted, ImportReport
-from reasonrag.exploration.display import print_table
-from reasonrag.terminal import on_one_line, shown
+from reasonrag.terminal import on_one_line, print_table, shown
 
 
 class TerminalImport:

@@ -30,8 +30,7 @@ from preference.export.formats import PAIRS_FILE
 from preference.reviewing import Contents, Remark, ReviewerReport, ReviewersAgreement, ReviewPair, ReviewReport
 from preference.statistics import Bin, Kappa, Share, SignAgreement
 from reasonrag.curation.review import REPORT, REVIEW, Keys
-from reasonrag.exploration.display import print_table
-from reasonrag.terminal import on_one_line, shown
+from reasonrag.terminal import on_one_line, print_table, shown
 
 WIDEST = 100
 """Columns; longer lines are hard to read."""

@@ -94,7 +94,7 @@ def evaluate(
     flags = {name: value for name, value in locals().items() if name != "as_json"}
     from reasonrag.evaluation.evaluate import evaluate as evaluate_run
     from reasonrag.evaluation.pages.display import show_evaluation
-    from reasonrag.exploration.display import TerminalWatcher
+    from reasonrag.terminal import TerminalWatcher
 
     with interrupts(), caps():
         report = evaluate_run(watcher=TerminalWatcher(), **flags)
@@ -145,7 +145,7 @@ def ask(
     flags = {name: value for name, value in locals().items() if name not in ("as_json", "question")}
     from reasonrag.evaluation.ask import ask as ask_once
     from reasonrag.evaluation.pages.display import show_answer, show_step
-    from reasonrag.exploration.display import TerminalWatcher
+    from reasonrag.terminal import TerminalWatcher
 
     told: dict[str, Any] = {} if as_json else {"told": show_step}
     try:

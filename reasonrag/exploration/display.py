@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import sys
-import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from preference import GoldAgreement, PairSummary
@@ -22,63 +18,22 @@ from reasonrag.curation.judge_labels import Judging
 from reasonrag.exploration.cost_estimate import Estimate, Range
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS, TUNING
-from reasonrag.progress import SessionTally
 from reasonrag.settings import SETTINGS_FILE
 from reasonrag.studies.calibrate import Calibration, Revaluation
 from reasonrag.studies.tune import REDEFINES_RIGHT, TrialReport, Tuning
-from reasonrag.terminal import dollars, on_one_line, shown
+from reasonrag.terminal import (
+    counts_text,
+    dollars_or_unknown,
+    print_table,
+    questions_text,
+    share_text,
+    share_with_interval,
+    shares_text,
+    ties_text,
+    warn,
+)
 
 BAR_WIDTH = 30
-PLAIN_LINE_EVERY_S = 10.0
-"""How often progress is written where there is no terminal to redraw."""
-
-
-class TerminalWatcher:
-    """Progress of a run on stderr: a live bar in a terminal, a plain line now and then elsewhere."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._bar: Progress | None = None
-        self._total = 0
-        self._done_before = 0
-        self._last_line = time.monotonic()
-
-    def say(self, message: str) -> None:
-        self._console.print(escape(shown(message)), soft_wrap=True)
-
-    def warn(self, message: str) -> None:
-        self.say(f"warning: {message}")
-
-    def started(self, *, total: int, done: int) -> None:
-        self._total, self._done_before = total, done
-        if done == total:
-            self.say(f"all {total:,} questions are done; nothing to ask")
-        elif done:
-            self.say(f"{done:,} of {total:,} questions are done; going on with the rest")
-        if self._console.is_terminal and done < total:
-            self._bar = Progress(
-                TextColumn("questions"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rates]}"),
-                TimeElapsedColumn(),
-                console=self._console,
-            )
-            self._bar.add_task("questions", total=total, completed=done, rates="")
-            self._bar.start()
-
-    def advanced(self, tally: SessionTally) -> None:
-        completed = self._done_before + tally.questions
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=completed, rates=_standing(tally))
-        elif time.monotonic() - self._last_line >= PLAIN_LINE_EVERY_S:
-            self._last_line = time.monotonic()
-            owed = self._total - completed
-            self.say(f"{completed - tally.failed_questions:,} done, {owed:,} owed, {_standing(tally)}")
-
-    def ended(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
 
 def show_run(summary: RunSummary) -> None:
@@ -86,18 +41,18 @@ def show_run(summary: RunSummary) -> None:
     run, attempts = Path(summary.run), f"{summary.session_failed_calls:,}"
     rows = [
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} asked for"),
-        ("failed because of", _counts(summary.failures_by_cause)),
+        ("failed because of", counts_text(summary.failures_by_cause)),
         ("steps in trees", f"{summary.nodes:,}"),
         ("continuations", f"{summary.continuations:,}"),
-        ("mean F1 / EM", f"{_share(summary.mean_f1)} / {_share(summary.mean_em)}"),
+        ("mean F1 / EM", f"{share_text(summary.mean_f1)} / {share_text(summary.mean_em)}"),
         *_outcome(summary),
         ("mixed outcomes", f"{summary.questions_mixed:,} questions"),
-        ("distinct siblings", _shares(summary.diversity_by_layer, "layer")),
-        ("degenerate", _counts(summary.degenerate)),
-        ("unreadable replies", _counts(summary.parse_failures_by_cause)),
+        ("distinct siblings", shares_text(summary.diversity_by_layer, "layer")),
+        ("degenerate", counts_text(summary.degenerate)),
+        ("unreadable replies", counts_text(summary.parse_failures_by_cause)),
         ("calls", f"{summary.calls:,} replies in {summary.requests:,} requests{_from_journal(summary)}"),
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out"),
-        ("cost of the run", _dollars(summary.cost_usd)),
+        ("cost of the run", dollars_or_unknown(summary.cost_usd)),
         (
             "this session",
             f"{summary.session_questions:,} questions in {summary.session_seconds:.1f} s, {attempts} failed attempts",
@@ -106,7 +61,7 @@ def show_run(summary: RunSummary) -> None:
     values = f"  values of {summary.value_model}" if summary.value_model else ""
     title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}{values}"
     print_table(title, rows)
-    _warn(summary.warnings)
+    warn(summary.warnings)
     print(f"wrote {run / ROLLOUTS}")
     if summary.failed:
         print(f"why questions failed: {run / FAILURES}; the same command tries them again")
@@ -119,7 +74,7 @@ def show_run(summary: RunSummary) -> None:
 def _outcome(summary: RunSummary) -> list[tuple[str, str]]:
     """A row of its own where golden answers do not say what an answer is worth."""
     by_gold = summary.outcome in OF_GOLDEN_ANSWERS
-    return [] if by_gold else [(f"mean {summary.outcome} outcome", _share(summary.mean_outcome))]
+    return [] if by_gold else [(f"mean {summary.outcome} outcome", share_text(summary.mean_outcome))]
 
 
 def _from_journal(summary: RunSummary) -> str:
@@ -140,10 +95,12 @@ def show_estimate(estimate: Estimate) -> None:
     ]
     print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
     if estimate.measured_by == "pilot":
-        print(f"measured on {_questions(estimate.measured_questions)} of this run, mean and two standard errors")
-        print(f"the pilot has cost {_dollars(estimate.spent_dollars)}; the run goes on from there")
+        print(f"measured on {questions_text(estimate.measured_questions)} of this run, mean and two standard errors")
+        print(f"the pilot has cost {dollars_or_unknown(estimate.spent_dollars)}; the run goes on from there")
         if estimate.failed:
-            print(f"{_questions(estimate.failed)} failed and count for nothing here; the same command tries them again")
+            print(
+                f"{questions_text(estimate.failed)} failed and count for nothing here; the same command tries them again"
+            )
         if estimate.stopped:
             print(f"the pilot stopped early, so this is measured on fewer than was asked: {estimate.stopped.message}")
     else:
@@ -158,10 +115,6 @@ def show_estimate(estimate: Estimate) -> None:
         )
 
 
-def _questions(count: int) -> str:
-    return "1 question" if count == 1 else f"{count:,} questions"
-
-
 def _range(values: Range) -> str:
     return f"{values.low:,.0f} to {values.high:,.0f}"
 
@@ -170,7 +123,11 @@ def _costs_by_model(estimate: Estimate) -> list[tuple[str, str]]:
     """A row for each where there are several with a price."""
     known = [(name, dollars) for name, dollars in estimate.dollars_by_model.items() if dollars]
     several = len(estimate.dollars_by_model) > 1
-    return [(f"of {name}", f"{_dollars(each.low)} to {_dollars(each.high)}") for name, each in known if several]
+    return [
+        (f"of {name}", f"{dollars_or_unknown(each.low)} to {dollars_or_unknown(each.high)}")
+        for name, each in known
+        if several
+    ]
 
 
 def _price_range(estimate: Estimate) -> str:
@@ -180,7 +137,7 @@ def _price_range(estimate: Estimate) -> str:
         return (
             f"no price of {unknown} in the table of {estimate.prices_as_of}; give {flags}price-in and {flags}price-out"
         )
-    return f"{_dollars(estimate.dollars.low)} to {_dollars(estimate.dollars.high)}"
+    return f"{dollars_or_unknown(estimate.dollars.low)} to {dollars_or_unknown(estimate.dollars.high)}"
 
 
 def show_pairs(summary: PairSummary) -> None:
@@ -188,23 +145,23 @@ def show_pairs(summary: PairSummary) -> None:
     effective = summary.effective
     rows = [
         ("questions with a pair", f"{summary.questions_with_a_pair:,} of {summary.questions:,}"),
-        ("without one because", _counts(summary.without_a_pair)),
+        ("without one because", counts_text(summary.without_a_pair)),
         ("pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"),
-        ("of them for validation", f"{summary.validation_pairs:,} of {_questions(summary.validation_questions)}"),
+        ("of them for validation", f"{summary.validation_pairs:,} of {questions_text(summary.validation_questions)}"),
         *([("sides exchanged", f"{summary.flipped:,}")] if summary.flipped else []),
         *_judging_rows(summary.judging),
         ("worth at least", _effective(effective)),
-        ("mean confidence", _share(summary.mean_confidence)),
-        ("by chosen action", _counts(summary.pairs_by_action_type)),
-        ("by layer", _counts(summary.pairs_by_layer)),
+        ("mean confidence", share_text(summary.mean_confidence)),
+        ("by chosen action", counts_text(summary.pairs_by_action_type)),
+        ("by layer", counts_text(summary.pairs_by_layer)),
         ("same type on both sides", f"{summary.same_type_pairs:,}"),
-        ("tagged", _counts(summary.pairs_by_tag)),
+        ("tagged", counts_text(summary.pairs_by_tag)),
         *_gold_row(summary.gold_agreement),
-        ("dropped", _counts(summary.dropped)),
+        ("dropped", counts_text(summary.dropped)),
         ("looked for in", _looked_for_in(summary.contamination)),
     ]
     print_table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
-    _warn(summary.warnings)
+    warn(summary.warnings)
     out = Path(summary.out)
     for name, count in summary.files.items():
         print(f"wrote {out / name} ({count:,} rows)")
@@ -220,10 +177,10 @@ def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
     lost = f", {found.given_up:,} given up (the same command asks again)" if found.given_up else ""
     return [
         (f"judged by {found.model}", f"{found.states:,} states: {said}{lost}"),
-        ("agrees with the values", _share_with_interval(found.agrees_with_values)),
+        ("agrees with the values", share_with_interval(found.agrees_with_values)),
         (
             "cost of judging",
-            f"{_dollars(found.cost_usd)}, {found.calls:,} replies, {found.session_calls:,} now",
+            f"{dollars_or_unknown(found.cost_usd)}, {found.calls:,} replies, {found.session_calls:,} now",
         ),
     ]
 
@@ -235,7 +192,7 @@ def _looked_for_in(contamination: dict[str, Any]) -> str:
         return "no evaluation split"
     asked, found = sum(each["questions"] for each in checked), contamination["questions"]
     splits = "1 evaluation split" if len(checked) == 1 else f"{len(checked):,} evaluation splits"
-    return f"{splits} with {_questions(asked)}: {found:,} found, {contamination['dropped']:,} left out"
+    return f"{splits} with {questions_text(asked)}: {found:,} found, {contamination['dropped']:,} left out"
 
 
 def _effective(effective: EffectiveSize) -> str:
@@ -257,11 +214,7 @@ def _gold_row(agreement: dict[str, GoldAgreement]) -> list[tuple[str, str]]:
 def _agreement(each: GoldAgreement) -> str:
     decided = each.right + each.wrong
     share = f"{each.right / decided:.2f}" if decided else "-"
-    return f"{share} ({each.right:,} of {decided:,}, {_ties(each.ties)})"
-
-
-def _ties(count: int) -> str:
-    return "1 tie" if count == 1 else f"{count:,} ties"
+    return f"{share} ({each.right:,} of {decided:,}, {ties_text(each.ties)})"
 
 
 def show_calibration(found: Calibration) -> None:
@@ -289,21 +242,21 @@ def show_calibration(found: Calibration) -> None:
 def _show_revaluation(fresh: Revaluation) -> None:
     rows = [
         ("pairs", f"{fresh.pairs:,} of {fresh.exportable:,}, {fresh.unvalued:,} could not be valued"),
-        ("given up because of", _counts(fresh.failures_by_cause)),
+        ("given up because of", counts_text(fresh.failures_by_cause)),
         ("label confirmed", _confirmed_of(fresh.confirmed)),
         *((f"  {name}", _confirmed_of(each)) for name, each in fresh.confirmed_by_action_type.items()),
         *((f"  layer {layer}", _confirmed_of(each)) for layer, each in fresh.confirmed_by_layer.items()),
-        ("margin, label", _share(fresh.mean_margin)),
-        ("margin, fresh", _share(fresh.mean_fresh_margin)),
+        ("margin, label", share_text(fresh.mean_margin)),
+        ("margin, fresh", share_text(fresh.mean_fresh_margin)),
         ("calls", f"{fresh.calls:,} replies, {fresh.session_calls:,} of them asked for now"),
-        ("cost", _dollars(fresh.cost_usd)),
+        ("cost", dollars_or_unknown(fresh.cost_usd)),
     ]
     print_table(f"{fresh.k:,} fresh continuations a step  by {fresh.model}", rows)
     if other := fresh.disagreement:
         disagree = {"all pairs": other.disagree} | other.disagree_by_action_type
         print(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
         for name, share in disagree.items():
-            print(f"{name:<10}  {_share_with_interval(share)}")
+            print(f"{name:<10}  {share_with_interval(share)}")
     print("confidence claimed, share confirmed")
     for each in fresh.reliability:
         if each.mean_confidence is None:  # no pair is in it
@@ -317,13 +270,7 @@ def _show_revaluation(fresh: Revaluation) -> None:
 
 def _confirmed_of(found: Bin | SignAgreement) -> str:
     """`0.90 [0.80, 0.95] of 40, 2 ties`."""
-    return _share_with_interval(found.confirmed) + (f", {_ties(found.ties)}" if found.ties else "")
-
-
-def _share_with_interval(share: Share) -> str:
-    if share.share is None or share.low is None or share.high is None:
-        return "- of 0"
-    return f"{share.share:.2f} [{share.low:.2f}, {share.high:.2f}] of {share.of:,}"
+    return share_with_interval(found.confirmed) + (f", {ties_text(found.ties)}" if found.ties else "")
 
 
 def _short_share(share: Share) -> str:
@@ -352,12 +299,12 @@ def show_tuning(tuning: Tuning) -> None:
     print("-: not compared, alpha decides what is right. ..: stopped")
     print(_suggestion(tuning))
     saved = max(0, tuning.calls_apart - tuning.calls_delivered)
-    cost = f" for {_dollars(tuning.cost_delivered)}" if money else ""
+    cost = f" for {dollars_or_unknown(tuning.cost_delivered)}" if money else ""
     print(f"{tuning.calls_delivered:,} replies were given{cost}; that trials share them saved {saved:,}")
     for trial in tuning.trials:
         if trial.failed:
-            print(f"{trial.name}: {trial.failed:,} questions failed: {_counts(trial.failures_by_cause)}")
-    _warn(tuning.warnings)
+            print(f"{trial.name}: {trial.failed:,} questions failed: {counts_text(trial.failures_by_cause)}")
+    warn(tuning.warnings)
     run = Path(tuning.run)
     print(f"wrote {run / TUNING}")
     if tuning.suggests_a_change:
@@ -401,53 +348,3 @@ def _suggestion(tuning: Tuning) -> str:
         return "suggested: the base, your own settings; nothing is cheaper by more than noise and not worse"
     change = found.intervals["cost_change"]
     return f"suggested: {found.name}; a right pair costs {change.low:+.0%} to {change.high:+.0%} against the base"
-
-
-def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    table = Table(title=escape(shown(title).replace("\n", " ")), title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(name, escape(shown(value)))
-    Console(highlight=False).print(table)
-
-
-def _warn(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        print(f"warning: {on_one_line(warning)}", file=sys.stderr)
-
-
-def _standing(tally: SessionTally) -> str:
-    """How a session goes, in one line."""
-    rate = tally.calls / tally.seconds if tally.seconds else 0.0
-    parts = [f"{tally.failed_questions:,} failed", f"{tally.in_flight:,} in flight", f"{rate:,.1f} calls/s"]
-    answered = tally.calls + tally.cached_calls
-    if tally.cached_calls:
-        parts.append(f"{100 * tally.cached_calls / answered:.0f} % cached")
-    parts.append(f"{tally.tokens:,} tokens")
-    if tally.cost:
-        projected = f" (about {_dollars(tally.projected_cost)} in all)" if tally.projected_cost else ""
-        parts.append(f"{_dollars(tally.cost)}{projected}")
-    if tally.failed_calls:
-        parts.append(f"{tally.failed_calls:,} failed attempts")
-    if tally.waiting_for:
-        parts.append(tally.waiting_for)
-    return ", ".join(parts)
-
-
-def _dollars(amount: float | None) -> str:
-    return "not known" if amount is None else dollars(amount)
-
-
-def _counts(counts: dict[str, int]) -> str:
-    """`a 3, b 1` for those that are not 0; a dash if none are."""
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "-"
-
-
-def _shares(shares: dict[str, float], what: str) -> str:
-    """`layer 0 0.62, 1 0.80`; a dash if there are none."""
-    return f"{what} " + ", ".join(f"{name} {value:.2f}" for name, value in shares.items()) if shares else "-"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from reasonrag.exploration.display import print_table
 from reasonrag.publishing.publish import Publication
 from reasonrag.publishing.publish_model import ModelPublication
 from reasonrag.publishing.staging import CARD
 from reasonrag.redaction import redact
+from reasonrag.terminal import print_table
 
 
 def say(message: str) -> None:

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from reasonrag.exploration.display import print_table
 from reasonrag.retrieval.dense.build_progress import SaidBuild, duration
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, FaissFile, IndexManifest
 from reasonrag.retrieval.index import IndexCheck
 from reasonrag.retrieval.recall import RecallReport
+from reasonrag.terminal import print_table
 
 
 class TerminalBuild:

@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from reasonrag.exploration.display import print_table
 from reasonrag.redaction import redact
-from reasonrag.terminal import on_one_line
+from reasonrag.terminal import on_one_line, print_table
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.merge import Merged
 from reasonrag.training.metrics import CURVES, METRICS

@@ -17,8 +17,7 @@ from rich.table import Table
 
 from preference import Usage
 from reasonrag.curation.audit.report import Histogram
-from reasonrag.exploration.display import print_table
-from reasonrag.terminal import dollars, on_one_line
+from reasonrag.terminal import dollars, on_one_line, print_table
 from reasonrag.viewing.overview import Overview, TreeFacts
 
 _MOST_ROWS = 10

@@ -12,8 +12,7 @@ from rich.table import Table
 from reasonrag.curation.audit.audit import read_audit
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.curation.audit.report import AUDIT_PAGE, AuditReport, CheckResult, Estimate, Quantiles
-from reasonrag.exploration.display import print_table
-from reasonrag.terminal import on_one_line
+from reasonrag.terminal import on_one_line, print_table
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
 

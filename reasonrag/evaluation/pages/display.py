@@ -15,9 +15,8 @@ from reasonrag.evaluation.ask import Answer, TakenStep
 from reasonrag.evaluation.pages.page import HEADINGS, NAMES, PAGE, cost_rows, interval, number, percent, training
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, Group, Report
-from reasonrag.exploration.display import print_table
 from reasonrag.files import FAILURES
-from reasonrag.terminal import dollars, on_one_line
+from reasonrag.terminal import dollars, on_one_line, print_table
 
 
 def show_evaluation(report: Report) -> None:
