@@ -416,8 +416,8 @@ def calibrate(
 ) -> None:
     """Check how far the labels of a run can be trusted; with --revalue by fresh continuations."""
     flags = {name: value for name, value in locals().items() if name != "as_json"}
-    from reasonrag.exploration.display import show_calibration
     from reasonrag.studies.calibrate import calibrate as calibrate_run
+    from reasonrag.studies.display import show_calibration
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts(), caps():
@@ -441,7 +441,7 @@ def tune(
     **flags: Any,
 ) -> None:
     """Try configurations on some questions, and say which one gives the most pairs for its cost."""
-    from reasonrag.exploration.display import show_tuning
+    from reasonrag.studies.display import show_tuning
     from reasonrag.studies.tune import tune as try_configurations
     from reasonrag.terminal import TerminalWatcher
 

@@ -1,0 +1,160 @@
+"""What `calibrate` and `tune` show."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from preference.statistics import Bin, Share, SignAgreement
+from reasonrag.files import FAILURES, TUNING
+from reasonrag.settings import SETTINGS_FILE
+from reasonrag.studies.calibrate import Calibration, Revaluation
+from reasonrag.studies.tune import REDEFINES_RIGHT, TrialReport, Tuning
+from reasonrag.terminal import (
+    counts_text,
+    dollars_or_unknown,
+    print_table,
+    share_text,
+    share_with_interval,
+    ties_text,
+    warn,
+)
+
+BAR_WIDTH = 30
+
+
+def show_calibration(found: Calibration) -> None:
+    """How reward rules agree, then what fresh continuations say."""
+    types = sorted(found.rules_by_action_type)
+    table = Table(title="do two rules order siblings alike? share, siblings both order", title_justify="left")
+    for heading in ("rules", "all", *types):
+        table.add_column(heading)
+    for row, whole in enumerate(found.rules):
+        by_type = [_short_share(found.rules_by_action_type[each][row].alike) for each in types]
+        table.add_row(escape(f"{whole.one}, {whole.other}"), _short_share(whole.alike), *by_type)
+    Console(highlight=False).print(table)
+    if found.revaluation:
+        _show_revaluation(found.revaluation)
+    if found.value_model and not (found.revaluation and found.revaluation.disagreement):
+        command = shlex.join(["reasonrag", "calibrate", found.run, "--revalue", "40", "--model", found.teacher])
+        print(f"how often {found.value_model} and the teacher disagree on which step is better, by action type:")
+        print(command)
+    if found.gave_up:
+        why = Path(found.report).parent / FAILURES
+        print(f"why steps were given up: {why}; the same command tries them again")
+    print(f"wrote {found.report}")
+
+
+def _show_revaluation(fresh: Revaluation) -> None:
+    rows = [
+        ("pairs", f"{fresh.pairs:,} of {fresh.exportable:,}, {fresh.unvalued:,} could not be valued"),
+        ("given up because of", counts_text(fresh.failures_by_cause)),
+        ("label confirmed", _confirmed_of(fresh.confirmed)),
+        *((f"  {name}", _confirmed_of(each)) for name, each in fresh.confirmed_by_action_type.items()),
+        *((f"  layer {layer}", _confirmed_of(each)) for layer, each in fresh.confirmed_by_layer.items()),
+        ("margin, label", share_text(fresh.mean_margin)),
+        ("margin, fresh", share_text(fresh.mean_fresh_margin)),
+        ("calls", f"{fresh.calls:,} replies, {fresh.session_calls:,} of them asked for now"),
+        ("cost", dollars_or_unknown(fresh.cost_usd)),
+    ]
+    print_table(f"{fresh.k:,} fresh continuations a step  by {fresh.model}", rows)
+    if other := fresh.disagreement:
+        disagree = {"all pairs": other.disagree} | other.disagree_by_action_type
+        print(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
+        for name, share in disagree.items():
+            print(f"{name:<10}  {share_with_interval(share)}")
+    print("confidence claimed, share confirmed")
+    for each in fresh.reliability:
+        if each.mean_confidence is None:  # no pair is in it
+            continue
+        part = each.confirmed.share or 0.0
+        bar = "#" * round(BAR_WIDTH * part) + "." * (BAR_WIDTH - round(BAR_WIDTH * part))
+        print(
+            f"{each.low:.1f} to {each.high:.1f}  {bar if each.confirmed.of else ' ' * BAR_WIDTH}  {_confirmed_of(each)}"
+        )
+
+
+def _confirmed_of(found: Bin | SignAgreement) -> str:
+    """`0.90 [0.80, 0.95] of 40, 2 ties`."""
+    return share_with_interval(found.confirmed) + (f", {ties_text(found.ties)}" if found.ties else "")
+
+
+def _short_share(share: Share) -> str:
+    return "-" if share.share is None else f"{share.share:.3f}, {share.of:,}"
+
+
+def show_tuning(tuning: Tuning) -> None:
+    """A row per trial, what is suggested, and where everything is."""
+    money = tuning.unit == "dollars"
+    teacher = f"recipe {tuning.recipe}  teacher {tuning.model}  {tuning.questions:,} questions"
+    title = escape(f"{tuning.dataset}/{tuning.split}  {teacher}")
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("trial", overflow="fold")
+    for name in ("replies", "share", "pairs", "sure", "right", "new", "cost", "from", "to"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for trial in tuning.trials:
+        table.add_row(*map(escape, _trial_row(trial, money=money)))
+    Console(highlight=False).print(table)
+    unit = "dollars per 1,000 right pairs" if money else "replies per right pair"
+    print("replies, pairs: per question. share: of the questions that have a pair")
+    print("sure: mean confidence of the pairs. right: pairs per question times confidence")
+    print("new: share of the draws that said something new")
+    print(f"cost: {unit}; from, to: 95 % of a bootstrap over {tuning.questions:,} questions")
+    print("*: no other is better in everything. worse: than the base in sure or share, by more than noise")
+    print("-: not compared, alpha decides what is right. ..: stopped")
+    print(_suggestion(tuning))
+    saved = max(0, tuning.calls_apart - tuning.calls_delivered)
+    cost = f" for {dollars_or_unknown(tuning.cost_delivered)}" if money else ""
+    print(f"{tuning.calls_delivered:,} replies were given{cost}; that trials share them saved {saved:,}")
+    for trial in tuning.trials:
+        if trial.failed:
+            print(f"{trial.name}: {trial.failed:,} questions failed: {counts_text(trial.failures_by_cause)}")
+    warn(tuning.warnings)
+    run = Path(tuning.run)
+    print(f"wrote {run / TUNING}")
+    if tuning.suggests_a_change:
+        print(f"wrote {run / SETTINGS_FILE}: copy its table into your own, or explore with\n{tuning.command}")
+    if tuning.stopped:
+        tried = sum(trial.complete for trial in tuning.trials)
+        print(f"stopped after {tried:,} of {tuning.planned:,} trials: {tuning.stopped.message}")
+
+
+def _trial_row(trial: TrialReport, *, money: bool) -> list[str]:
+    def cost(value: float | None) -> str:
+        return "-" if value is None else f"{1000 * value:,.2f}" if money else f"{value:,.1f}"
+
+    mark = "" if trial.complete else ".."
+    if trial.on_frontier:
+        mark = "*"
+    elif trial.worse_than_base:
+        mark = "worse"
+    elif REDEFINES_RIGHT in trial.changed:
+        mark = "-"
+    ends = trial.intervals.get("cost_per_right_pair")
+    return [
+        trial.name,
+        f"{trial.calls:,.0f}",
+        f"{trial.questions_with_a_pair:.0%}",
+        f"{trial.pairs:.1f}",
+        "-" if trial.confidence is None else f"{trial.confidence:.2f}",
+        f"{trial.right_pairs:.1f}",
+        "-" if trial.distinct_steps is None else f"{trial.distinct_steps:.0%}",
+        cost(trial.cost_per_right_pair),
+        *([cost(ends.low), cost(ends.high)] if ends else ["", ""]),
+        mark,
+    ]
+
+
+def _suggestion(tuning: Tuning) -> str:
+    found = next((trial for trial in tuning.trials if trial.name == tuning.suggested), None)
+    if found is None:
+        return "nothing is suggested: the base did not come to its end, or made no pair and nothing is surely cheaper"
+    if not found.changed:
+        return "suggested: the base, your own settings; nothing is cheaper by more than noise and not worse"
+    change = found.intervals["cost_change"]
+    return f"suggested: {found.name}; a right pair costs {change.low:+.0%} to {change.high:+.0%} against the base"
