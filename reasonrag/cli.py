@@ -272,9 +272,9 @@ def pairs(
     """
     flags = {name.rstrip("_"): value for name, value in locals().items() if name not in ("as_json", "dry_run")}
     from reasonrag.curation.audit.display import show_verdict
+    from reasonrag.curation.display import show_pairs
     from reasonrag.curation.pairs import pairs as make_pairs
     from reasonrag.curation.pairs import plan_judging
-    from reasonrag.exploration.display import show_pairs
     from reasonrag.terminal import TerminalWatcher
 
     runs = flags.pop("runs")

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from preference import GoldAgreement, PairSummary
-from preference.export.exporting import CANDIDATES, DROPPED, EffectiveSize
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
-from reasonrag.curation.judge_labels import Judging
 from reasonrag.exploration.cost_estimate import Estimate, Range
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
@@ -18,9 +14,7 @@ from reasonrag.terminal import (
     print_table,
     questions_text,
     share_text,
-    share_with_interval,
     shares_text,
-    ties_text,
     warn,
 )
 
@@ -127,80 +121,3 @@ def _price_range(estimate: Estimate) -> str:
             f"no price of {unknown} in the table of {estimate.prices_as_of}; give {flags}price-in and {flags}price-out"
         )
     return f"{dollars_or_unknown(estimate.dollars.low)} to {dollars_or_unknown(estimate.dollars.high)}"
-
-
-def show_pairs(summary: PairSummary) -> None:
-    """The summary of `pairs`, then what was written."""
-    effective = summary.effective
-    rows = [
-        ("questions with a pair", f"{summary.questions_with_a_pair:,} of {summary.questions:,}"),
-        ("without one because", counts_text(summary.without_a_pair)),
-        ("pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"),
-        ("of them for validation", f"{summary.validation_pairs:,} of {questions_text(summary.validation_questions)}"),
-        *([("sides exchanged", f"{summary.flipped:,}")] if summary.flipped else []),
-        *_judging_rows(summary.judging),
-        ("worth at least", _effective(effective)),
-        ("mean confidence", share_text(summary.mean_confidence)),
-        ("by chosen action", counts_text(summary.pairs_by_action_type)),
-        ("by layer", counts_text(summary.pairs_by_layer)),
-        ("same type on both sides", f"{summary.same_type_pairs:,}"),
-        ("tagged", counts_text(summary.pairs_by_tag)),
-        *_gold_row(summary.gold_agreement),
-        ("dropped", counts_text(summary.dropped)),
-        ("looked for in", _looked_for_in(summary.contamination)),
-    ]
-    print_table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
-    warn(summary.warnings)
-    out = Path(summary.out)
-    for name, count in summary.files.items():
-        print(f"wrote {out / name} ({count:,} rows)")
-    print(f"every candidate: {out / CANDIDATES}; why one was dropped: {out / DROPPED}")
-
-
-def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a judge said; nothing where none was asked."""
-    if not judging:
-        return []
-    found = Judging.model_validate(judging)
-    said = f"{found.picked:,} picks, {found.none:,} times none, {found.unreadable:,} unreadable"
-    lost = f", {found.given_up:,} given up (the same command asks again)" if found.given_up else ""
-    return [
-        (f"judged by {found.model}", f"{found.states:,} states: {said}{lost}"),
-        ("agrees with the values", share_with_interval(found.agrees_with_values)),
-        (
-            "cost of judging",
-            f"{dollars_or_unknown(found.cost_usd)}, {found.calls:,} replies, {found.session_calls:,} now",
-        ),
-    ]
-
-
-def _looked_for_in(contamination: dict[str, Any]) -> str:
-    """The evaluation splits that the questions were compared with, and how many stand in one."""
-    checked = contamination.get("checked") or []
-    if not checked:
-        return "no evaluation split"
-    asked, found = sum(each["questions"] for each in checked), contamination["questions"]
-    splits = "1 evaluation split" if len(checked) == 1 else f"{len(checked):,} evaluation splits"
-    return f"{splits} with {questions_text(asked)}: {found:,} found, {contamination['dropped']:,} left out"
-
-
-def _effective(effective: EffectiveSize) -> str:
-    """Pairs that would be independent if all of a state, or of a question, said the same."""
-    if effective.by_state is None or effective.by_question is None:
-        return "-"
-    return (
-        f"{effective.by_state:,.0f} if pairs of a state say the same ({effective.states:,} states), "
-        f"{effective.by_question:,.0f} if those of a question do"
-    )
-
-
-def _gold_row(agreement: dict[str, GoldAgreement]) -> list[tuple[str, str]]:
-    """How often gold passages agree with the chosen side, ties left out; no row where none are known."""
-    shown = [f"{name} {_agreement(each)}" for name, each in agreement.items()]
-    return [("agree with gold passages", ", ".join(shown))] if shown else []
-
-
-def _agreement(each: GoldAgreement) -> str:
-    decided = each.right + each.wrong
-    share = f"{each.right / decided:.2f}" if decided else "-"
-    return f"{share} ({each.right:,} of {decided:,}, {ties_text(each.ties)})"
