@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from preference.candidates import PairRecord, StateRecord, read_lines
-from preference.export.exporting import CANDIDATES, QUESTIONS, replacing
+from preference.export.exporting import CANDIDATES, QUESTIONS
+from preference.export.files import replacing
 from preference.records import RolloutRecord, read_rollouts
 
 

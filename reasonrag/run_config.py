@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from preference.export.exporting import INDENTED, replacing
+from preference.export.files import INDENTED, replacing
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS
 

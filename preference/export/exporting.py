@@ -8,10 +8,9 @@ rules by which pairs are chosen.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +21,7 @@ from pydantic import BaseModel
 
 from preference.candidates import Ends, QuestionRecord, StateRecord, is_training_split, question_key, read_lines
 from preference.certainty import independent_cases
+from preference.export.files import INDENTED, replacing
 from preference.export.formats import (
     ACTION_TYPE_NAMES,
     FORMATS,
@@ -40,8 +40,6 @@ CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped
 DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
 VALIDATION_SHARE = 0.05
 """Of the questions that have a pair; ours."""
-INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-"""How JSON is written that people read."""
 
 
 class GoldAgreement(BaseModel):
@@ -426,20 +424,6 @@ class _Writers:
     def digests(self) -> dict[str, str]:
         """SHA-256 by file; complete after `finish`."""
         return {name: file.hexdigest() for name, file in self._hashed.items()}
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when the block ends well, and leaves no trace otherwise."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # -- what is counted -------------------------------------------------------------------------------------------

@@ -24,15 +24,8 @@ from pydantic import BaseModel
 
 from preference import NO_FILTERS, ActionType, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
-from preference.export.exporting import (
-    CANDIDATES,
-    DATASET_INFO_FILE,
-    INDENTED,
-    QUESTIONS,
-    SUMMARY,
-    PairSummary,
-    replacing,
-)
+from preference.export.exporting import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
+from preference.export.files import INDENTED, replacing
 from preference.export.formats import PAIRS_FILE
 from preference.export.json_stream import Item
 from preference.published.common import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable

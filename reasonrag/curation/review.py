@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, Self
 import orjson
 from pydantic import ValidationError
 
-from preference.export.exporting import replacing
+from preference.export.files import replacing
 from preference.export.formats import pairs_files
 from preference.export.json_stream import MalformedFileError
 from preference.records import first_error

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from preference.export.exporting import replacing
+from preference.export.files import replacing
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)

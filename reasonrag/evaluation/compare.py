@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from preference.export.exporting import INDENTED, replacing
+from preference.export.files import INDENTED, replacing
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparison import (
     COMPARISON,

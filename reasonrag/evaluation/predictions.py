@@ -13,7 +13,7 @@ from typing import Final, Literal
 import orjson
 from pydantic import Field, ValidationError
 
-from preference.export.exporting import replacing
+from preference.export.files import replacing
 from preference.records import PassageRef, QuestionError, Record, first_error
 from reasonrag.errors import InputError
 

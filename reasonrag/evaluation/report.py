@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import Field, ValidationError
 
-from preference.export.exporting import INDENTED, replacing
+from preference.export.files import INDENTED, replacing
 from preference.records import Record, first_error
 from reasonrag.errors import InputError
 

@@ -81,9 +81,7 @@ def show_estimate(estimate: Estimate) -> None:
         print(f"measured on {questions_text(estimate.measured_questions)} of this run, mean and two standard errors")
         print(f"the pilot has cost {dollars_or_unknown(estimate.spent_dollars)}; the run goes on from there")
         if estimate.failed:
-            print(
-                f"{questions_text(estimate.failed)} failed and count for nothing here; the same command tries them again"
-            )
+            print(f"{questions_text(estimate.failed)} failed and do not count here; the same command retries them")
         if estimate.stopped:
             print(f"the pilot stopped early, so this is measured on fewer than was asked: {estimate.stopped.message}")
     else:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Self
 import orjson
 
 from preference import MalformedRolloutsError, RolloutRecord
-from preference.export.exporting import INDENTED, replacing
+from preference.export.files import INDENTED, replacing
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError, StorageError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, SUMMARY, append_durably, only_writer

@@ -17,7 +17,7 @@ from typing import Literal
 
 import orjson
 
-from preference.export.exporting import INDENTED
+from preference.export.files import INDENTED
 from reasonrag.curation.blockers import Objection, check
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model, read_json

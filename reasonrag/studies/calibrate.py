@@ -31,7 +31,7 @@ from preference import (
     read_rollouts,
 )
 from preference.certainty import CONFIDENCE_LEVEL
-from preference.export.exporting import INDENTED, replacing
+from preference.export.files import INDENTED, replacing
 from preference.records import TornLineError
 from preference.statistics import (
     Bin,

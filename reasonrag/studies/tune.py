@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from mcts import SearchConfig
 from mcts.recipes import JUDGED_OUTCOMES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
-from preference.export.exporting import replacing
+from preference.export.files import replacing
 from reasonrag.agent.from_settings import check_prices, find_data, open_model, owned
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices

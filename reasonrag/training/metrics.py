@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.exporting import replacing
+from preference.export.files import replacing
 from reasonrag.drawing import drawing_style
 
 METRICS, CURVES = "metrics.json", "curves"

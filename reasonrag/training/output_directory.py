@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from preference.export.exporting import INDENTED, replacing
+from preference.export.files import INDENTED, replacing
 from preference.records import first_error
 from reasonrag.agent.prompting import Prompts
 from reasonrag.errors import InputError

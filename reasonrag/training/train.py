@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.exporting import replacing
+from preference.export.files import replacing
 from reasonrag.agent.prompting import renderer_hash
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact, secrets

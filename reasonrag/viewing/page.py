@@ -20,7 +20,7 @@ import orjson
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from preference.export.exporting import replacing
+from preference.export.files import replacing
 from preference.labelled_runs import no_search_for_cycles
 from preference.selection import lot
 from reasonrag import __version__

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from preference.export.exporting import replacing
+from preference.export.files import replacing
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.faiss_index import IndexPlan, file_digest

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 
-from preference.export.exporting import replacing
+from preference.export.files import replacing
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, check_for_keys
