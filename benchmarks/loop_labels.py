@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from preference.candidates import PairRecord, StateRecord, read_lines
-from preference.export.exporting import CANDIDATES, QUESTIONS
 from preference.export.files import replacing
+from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.records import RolloutRecord, read_rollouts
 
 

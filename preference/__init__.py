@@ -15,7 +15,8 @@ from preference.candidates import (
     StepRecord,
 )
 from preference.confidence import confidence
-from preference.export.exporting import ExportOptions, Facts, GoldAgreement, PairSummary, export_pairs
+from preference.export.exporting import export_pairs
+from preference.export.summary import ExportOptions, Facts, GoldAgreement, PairSummary
 from preference.records import (
     SCHEMA_VERSION,
     ActionType,

@@ -30,8 +30,8 @@ from preference.candidates import (
     parse_line,
     question_key,
 )
-from preference.export.exporting import CANDIDATES, QUESTIONS
 from preference.export.files import replacing
+from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.labelling import TokenCounter, labelled_states
 from preference.records import MalformedRolloutsError, RolloutRecord, parse_rollout, read_rollouts
 

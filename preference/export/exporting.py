@@ -8,22 +8,18 @@ rules by which pairs are chosen.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 import orjson
-from pydantic import BaseModel
 
-from preference.candidates import Ends, QuestionRecord, StateRecord, is_training_split, question_key, read_lines
-from preference.certainty import independent_cases
+from preference.candidates import QuestionRecord, StateRecord, question_key, read_lines
 from preference.export.files import INDENTED, replacing
 from preference.export.formats import (
-    ACTION_TYPE_NAMES,
     FORMATS,
     FormatName,
     Row,
@@ -33,97 +29,18 @@ from preference.export.formats import (
     sft_rows,
 )
 from preference.export.parquet import ParquetRows
-from preference.records import Usage
-from preference.selection import DROP_REASONS, Candidate, DropReason, Kept, PairingRules, beyond_shares, lot, select
-
-CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"
-DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
-VALIDATION_SHARE = 0.05
-"""Of the questions that have a pair; ours."""
-
-
-class GoldAgreement(BaseModel):
-    """How often the chosen step of a pair has more gold passages than the rejected one, fewer, or as many."""
-
-    right: int
-    wrong: int
-    ties: int
-
-
-class EffectiveSize(BaseModel):
-    """How many independent pairs the data set is worth at least, if pairs of one cluster said the same (Kish)."""
-
-    states: int
-    questions: int
-    by_state: float | None
-    """(sum n)**2 / sum n**2 over states with n pairs each; null without pairs."""
-    by_question: float | None
-
-
-class PairSummary(BaseModel):
-    """What an export wrote and what it left out; the content of its `summary.json`."""
-
-    out: str = ""
-    sources: list[str] = []
-    questions: int = 0
-    failed_questions: int = 0
-    questions_with_a_pair: int = 0
-    without_a_pair: dict[str, int] = {}
-    """Questions whose tree gave none, by reason: `all_right` and `all_wrong`, where every continuation came to the
-    same; `dropped`, where outcomes differed or are not known."""
-    states: int = 0
-    candidates: int = 0
-    pairs: int = 0
-    validation_pairs: int = 0
-    """Among the pairs, those in the validation files."""
-    validation_questions: int = 0
-    flipped: int = 0
-    pairs_by_label: dict[str, int] = {}
-    pairs_by_action_type: dict[str, int] = {}
-    pairs_by_layer: dict[str, int] = {}
-    pairs_by_tag: dict[str, int] = {}
-    mean_confidence: float | None = None
-    """Of the pairs that have one: the share that is expected to be right (`preference.confidence`)."""
-    mean_margin: float | None = None
-    same_type_pairs: int = 0
-    effective: EffectiveSize = EffectiveSize(states=0, questions=0, by_state=None, by_question=None)
-    gold_agreement: dict[str, GoldAgreement] = {}
-    """By action type, queries and evidence; only where gold passages are known."""
-    dropped: dict[str, int] = {}
-    files: dict[str, int] = {}
-    """Rows by file."""
-    sha256: dict[str, str] = {}
-    """By file, so that a row that was changed afterwards is noticed before it is published."""
-    recipes: list[str] = []
-    splits: list[str] = []
-    teachers: list[str] = []
-    renderers: list[str] = []
-    """Of the pairs; `unknown` where the rollouts do not say."""
-    token_counter: str | None = None
-    usage: Usage | None = None
-    """What the answers in all trees cost; null where that is not known."""
-    rules: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    judging: dict[str, Any] = {}
-    """What a judge said, and cost, where labels are a judge's."""
-    contamination: dict[str, Any] = {}
-    versions: dict[str, str] = {}
-    warnings: list[str] = []
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """What is written of the pairs that were chosen.
-
-    formats: beside RAG_ProGuide, which is always written. validation: share of the questions with a pair that go to
-    validation files; of several questions one at least, and not all. flip: share of the training pairs whose sides are
-    exchanged. seed: of both choices.
-    """
-
-    formats: tuple[FormatName, ...] = ("proguide",)
-    validation: float = VALIDATION_SHARE
-    flip: float = 0.0
-    seed: int = 0
+from preference.export.summary import (
+    CANDIDATES,
+    DATASET_INFO_FILE,
+    DROPPED,
+    QUESTIONS,
+    SUMMARY,
+    ExportOptions,
+    Facts,
+    PairSummary,
+    Tally,
+)
+from preference.selection import Candidate, DropReason, Kept, PairingRules, beyond_shares, lot, select
 
 
 class Inspector(Protocol):
@@ -144,20 +61,6 @@ class _Unconcerned:
         """Nothing to object to."""
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the summary says that the candidates do not. contaminated: keys of questions that an evaluation split has,
-    and that are to be left out."""
-
-    sources: tuple[str, ...] = ()
-    judging: dict[str, Any] = field(default_factory=dict)
-    token_counter: str | None = None
-    contaminated: Collection[str] = frozenset()
-    contamination: dict[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
-
-
 def export_pairs(
     source: Path,
     out: Path,
@@ -175,7 +78,7 @@ def export_pairs(
     out.mkdir(parents=True, exist_ok=True)
     earlier = _files_of_formats(out)
     plan = _decide(source / CANDIDATES, rules, options, facts)
-    tally = _Tally()
+    tally = Tally()
     inspector = inspector or _Unconcerned()
     with ExitStack() as files:
         # the last one opened takes its place first, the summary last
@@ -427,153 +330,3 @@ class _Writers:
 
 
 # -- what is counted -------------------------------------------------------------------------------------------
-
-
-class _Tally:
-    """Counts what passes through on its way to the files."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.types: Counter[str] = Counter()
-        self.labels: Counter[str] = Counter()
-        self.layers: Counter[int] = Counter()
-        self.tags: Counter[str] = Counter()
-        self.gold: Counter[tuple[str, str]] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.ends: dict[str, set[Ends]] = {}
-        self.confidence = self.margin = 0.0
-        self.squares: Counter[str] = Counter()
-        self.with_a_pair: set[str] = set()
-        self.failed: set[str] = set()
-        self.done: set[str] = set()
-        self.usage: Usage | None = Usage(cost_usd=0.0)
-        self.seen: dict[str, set[str]] = {"recipes": set(), "splits": set(), "teachers": set(), "renderers": set()}
-
-    def add(self, chosen: Sequence[Candidate], rows: Sequence[Row], split: SplitName) -> None:
-        """The candidates of a question, and the rows they became."""
-        self.counts["candidates"] += len(chosen)
-        self.counts["states"] += len({each.state.state_id for each in chosen})
-        by_state: Counter[str] = Counter()
-        for each in chosen:
-            if each.dropped is not None:
-                self.dropped[each.dropped] += 1
-                continue
-            by_state[each.state.state_id] += 1
-            self._count(each)
-        self.counts["flipped"] += sum(row["flipped"] for row in rows)
-        if rows:
-            self.with_a_pair.add(question_key(chosen[0].state.question))
-            self.counts["states_with_pairs"] += len(by_state)
-            self.squares["state"] += sum(n * n for n in by_state.values())
-            self.squares["question"] += len(rows) ** 2
-        if split == "validation":
-            self.counts["validation_pairs"] += len(rows)
-            self.counts["validation_questions"] += 1
-
-    def _count(self, each: Candidate) -> None:
-        self.counts["pairs"] += 1
-        self.counts["same_type_pairs"] += each.pair.same_type
-        self.labels[str(each.pair.label)] += 1
-        action_type = ACTION_TYPE_NAMES[each.chosen.action_type]
-        self.types[action_type] += 1
-        self.gold[action_type, each.gold] += 1
-        self.layers[each.layer] += 1
-        if each.confidence is not None:
-            self.counts["sure_of"] += 1
-            self.confidence += each.confidence
-        if each.pair.margin is not None:
-            self.counts["with_margin"] += 1
-            self.margin += each.pair.margin
-        self.tags.update(each.tags)
-        self.seen["renderers"].add(each.state.origin.renderer or "unknown")
-
-    def add_question(self, question: QuestionRecord) -> None:
-        key, origin = question_key(question.question), question.origin
-        if question.usage is None:
-            self.usage = None
-        elif self.usage is not None:
-            self.usage += question.usage
-        if question.error is not None:
-            self.failed.add(key)
-            return
-        self.seen["splits"].add(f"{origin.dataset}/{origin.split}")
-        self.seen["recipes"].add(origin.recipe or "unknown")
-        self.seen["teachers"].add(origin.teacher or "unknown")
-        self.done.add(key)
-        self.ends.setdefault(key, set()).add(question.ends)
-
-    def summary(self, rules: PairingRules, options: ExportOptions, facts: Facts) -> PairSummary:
-        counts, failed = self.counts, self.failed - self.done
-        return PairSummary(
-            sources=list(facts.sources),
-            questions=len(self.done | self.failed),
-            failed_questions=len(failed),
-            questions_with_a_pair=len(self.with_a_pair),
-            without_a_pair=self._without_a_pair(),
-            states=counts["states"],
-            candidates=counts["candidates"],
-            pairs=counts["pairs"],
-            validation_pairs=counts["validation_pairs"],
-            validation_questions=counts["validation_questions"],
-            flipped=counts["flipped"],
-            same_type_pairs=counts["same_type_pairs"],
-            pairs_by_label=dict(sorted(self.labels.items())),
-            pairs_by_action_type=dict(sorted(self.types.items())),
-            pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
-            pairs_by_tag=dict(sorted(self.tags.items())),
-            mean_confidence=self.confidence / counts["sure_of"] if counts["sure_of"] else None,
-            mean_margin=self.margin / counts["with_margin"] if counts["with_margin"] else None,
-            effective=self._effective(),
-            gold_agreement=self._gold_agreement(),
-            dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
-            **{name: sorted(values) for name, values in self.seen.items()},
-            token_counter=facts.token_counter,
-            usage=self.usage,
-            rules=asdict(rules),
-            options=asdict(options),
-            judging=facts.judging,
-            contamination=facts.contamination,
-            versions=facts.versions,
-            warnings=[*self._warnings(options), *facts.warnings],
-        )
-
-    def _without_a_pair(self) -> dict[str, int]:
-        """Why questions gave none; of one that several runs explored, what all its trees came to."""
-        why: Counter[str] = Counter()
-        for key in self.ends.keys() - self.with_a_pair:
-            [end, *others] = self.ends[key]
-            why[end if not others and end in ("all_right", "all_wrong") else "dropped"] += 1
-        return dict(sorted(why.items()))
-
-    def _effective(self) -> EffectiveSize:
-        pairs = self.counts["pairs"]
-        return EffectiveSize(
-            states=self.counts["states_with_pairs"],
-            questions=len(self.with_a_pair),
-            by_state=independent_cases(pairs, self.squares["state"]),
-            by_question=independent_cases(pairs, self.squares["question"]),
-        )
-
-    def _gold_agreement(self) -> dict[str, GoldAgreement]:
-        checked = sorted({action_type for action_type, verdict in self.gold if verdict != "unknown"})
-        return {
-            each: GoldAgreement(
-                right=self.gold[each, "right"], wrong=self.gold[each, "wrong"], ties=self.gold[each, "tie"]
-            )
-            for each in checked
-        }
-
-    def _warnings(self, options: ExportOptions) -> list[str]:
-        found = [
-            f"made of {each} questions: keep these pairs out of training, or never evaluate on that split"
-            for each in sorted(self.seen["splits"])
-            if not is_training_split(each)
-        ]
-        if self.counts["pairs"] and options.validation and not self.counts["validation_pairs"]:
-            found.append(
-                "all pairs are of one question, so there is none for validation: a training has to do without "
-                "eval_dataset and its other settings of evaluation"
-            )
-        if not self.counts["pairs"]:
-            found.append("no pair was made: see what the candidates were dropped for, or explore more questions")
-        return found

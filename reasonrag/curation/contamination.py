@@ -16,8 +16,8 @@ import orjson
 from pydantic import BaseModel
 
 from preference.candidates import Origin, QuestionRecord, is_training_split, question_key, read_lines
-from preference.export.exporting import QUESTIONS
 from preference.export.files import replacing
+from preference.export.summary import QUESTIONS
 from reasonrag.curation.near_duplicates import RULES, HeldQuestions, Rule
 from reasonrag.data.eval_splits import ALL, EvalSplit, EvalSplits, Unchecked
 from reasonrag.errors import InputError, choices

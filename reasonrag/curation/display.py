@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from preference import GoldAgreement, PairSummary
-from preference.export.exporting import CANDIDATES, DROPPED, EffectiveSize
+from preference.export.summary import CANDIDATES, DROPPED, EffectiveSize
 from reasonrag.curation.import_published import Counted, ImportReport
 from reasonrag.curation.judge_labels import Judging
 from reasonrag.terminal import (

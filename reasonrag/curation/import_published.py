@@ -24,10 +24,10 @@ from pydantic import BaseModel
 
 from preference import NO_FILTERS, ActionType, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
-from preference.export.exporting import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.export.files import INDENTED, replacing
 from preference.export.formats import PAIRS_FILE
 from preference.export.json_stream import Item
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.published.common import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
 from preference.published.rows import RowReader, RowRules, is_row
 from preference.published.trees import PassageText, TreeRules, is_tree, read_tree, recipe_of, refused_record

@@ -17,9 +17,9 @@ import orjson
 from pydantic import ValidationError
 
 from preference.candidates import Origin
-from preference.export.exporting import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
 from preference.export.json_stream import MalformedFileError, read_items
+from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.records import Usage
 from reasonrag.curation.contamination import CONTAMINATION
 from reasonrag.errors import InputError

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 
 from preference import Message, StateRecord, StepRecord
 from preference.candidates import read_lines
-from preference.export.exporting import CANDIDATES
 from preference.export.files import replacing
+from preference.export.summary import CANDIDATES
 from preference.labelling import TOLERANCE, distinct_steps, picked
 from preference.statistics import Share, share_of
 from reasonrag.agent.from_settings import Policy, check_prices, open_model, owned, teacher_policy

@@ -25,7 +25,7 @@ from preference import (
     RolloutRecord,
     export_pairs,
 )
-from preference.export.exporting import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, Facts
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, Facts
 from preference.labelled_runs import label_file, merge_candidates, recount
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts

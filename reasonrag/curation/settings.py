@@ -9,8 +9,8 @@ from pydantic import Field, field_validator
 
 from mcts import RECIPES
 from preference import ExportOptions, PairingRules
-from preference.export.exporting import VALIDATION_SHARE
 from preference.export.formats import FormatName
+from preference.export.summary import VALIDATION_SHARE
 from preference.published.trees import TreeRecipe
 from reasonrag.settings import Settings, list_of_places, one_or_several
 

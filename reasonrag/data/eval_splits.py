@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from preference.candidates import is_training_split
-from preference.export.exporting import SUMMARY
+from preference.export.summary import SUMMARY
 from reasonrag.data.datasets import download_questions
 from reasonrag.data.questions import ATLAS, HUB_SPLITS, QuestionSource
 from reasonrag.errors import InputError

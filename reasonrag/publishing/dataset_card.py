@@ -17,7 +17,7 @@ from typing import Any
 
 from preference import ExportOptions, PairingRules
 from preference.candidates import Origin
-from preference.export.exporting import SUMMARY, PairSummary
+from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.curation.blockers import Objection, checks_of
 from reasonrag.curation.inventory import Inventory, RunFacts
 from reasonrag.errors import InputError

@@ -22,11 +22,11 @@ from typing import Any, BinaryIO, cast
 
 import orjson
 
-from preference.export.exporting import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.export.files import INDENTED
 from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName, dataset_name
 from preference.export.json_stream import read_items
 from preference.export.parquet import ParquetRows, schema_of
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
 from reasonrag.curation.contamination import CONTAMINATION
 from reasonrag.curation.inventory import Inventory

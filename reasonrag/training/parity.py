@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from preference.candidates import MalformedCandidatesError, Origin, QuestionRecord, read_lines
-from preference.export.exporting import QUESTIONS
 from preference.export.formats import PAIRS_FILE
+from preference.export.summary import QUESTIONS
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.errors import InputError
 

@@ -15,8 +15,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from preference.candidates import QuestionRecord, is_training_split, question_key, read_lines
-from preference.export.exporting import QUESTIONS
 from preference.export.files import INDENTED, replacing
+from preference.export.summary import QUESTIONS
 from preference.records import first_error
 from reasonrag.errors import InputError
 from reasonrag.training.parity import Conditions

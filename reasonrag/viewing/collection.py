@@ -24,8 +24,8 @@ from pydantic import ValidationError
 from preference import Candidate, DropReason, PairingRules, RolloutRecord, StateRecord
 from preference.best_path import question_record
 from preference.candidates import MalformedCandidatesError, QuestionRecord, parse_line, question_key
-from preference.export.exporting import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
+from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.labelling import labelled_states
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
 from preference.selection import Kept, beyond_shares, candidates_of, select

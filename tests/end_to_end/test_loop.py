@@ -17,7 +17,7 @@ from loop_student import WORDS, make_tokenizer
 from loop_world import Size, asked_of, passage, things, write_world
 
 from preference.candidates import StateRecord, read_lines
-from preference.export.exporting import CANDIDATES
+from preference.export.summary import CANDIDATES
 from preference.labelling import labelled_states
 from preference.records import RolloutRecord, read_rollouts
 from reasonrag import generate, pairs

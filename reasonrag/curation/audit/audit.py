@@ -18,9 +18,9 @@ import numpy as np
 import orjson
 
 from preference.candidates import is_training_split
-from preference.export.exporting import DATASET_INFO_FILE
 from preference.export.files import replacing
 from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
+from preference.export.summary import DATASET_INFO_FILE
 from reasonrag.curation.audit import statistics
 from reasonrag.curation.audit.cutoffs import CONTEXT, CUTOFFS, TRAINERS_DEFAULT, advised_cutoff, cutoff, kept
 from reasonrag.curation.audit.report import (

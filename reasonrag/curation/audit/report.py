@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel
 
-from preference.export.exporting import EffectiveSize
+from preference.export.summary import EffectiveSize
 from reasonrag.curation.audit.cutoffs import Cutoff
 from reasonrag.curation.audit.row_checks import CHECKS, CheckName, Severity
 from reasonrag.errors import ReasonragError

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from preference.certainty import Z, independent_cases, wilson
-from preference.export.exporting import EffectiveSize
+from preference.export.summary import EffectiveSize
 from reasonrag.curation.audit.report import Estimate, Example, Histogram, LengthGap, Lengths, Quantiles
 from reasonrag.curation.audit.row_checks import BIAS, TYPE_NAMES, CheckName, RowFacts
 

@@ -16,8 +16,8 @@ import orjson
 from pydantic import ValidationError
 
 from preference.candidates import MalformedCandidatesError, QuestionRecord, question_key, read_lines
-from preference.export.exporting import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.export.formats import FORMATS, FormatName, dataset_name
+from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.inventory import kept_in_evaluation, sha256_of
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from preference import ExportOptions, Message, PairingRules, export_pairs
 from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, pair_key, state_key
-from preference.export.exporting import Facts
+from preference.export.summary import Facts
 from preference.records import QuestionError, Usage
 from reasonrag.curation.blockers import Objection
 from reasonrag.curation.inventory import take_inventory

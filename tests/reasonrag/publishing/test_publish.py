@@ -22,7 +22,8 @@ import pytest
 import yaml
 
 from preference.candidates import StateRecord, read_lines
-from preference.export.exporting import CANDIDATES, ExportOptions, export_pairs
+from preference.export.exporting import export_pairs
+from preference.export.summary import CANDIDATES, ExportOptions
 from preference.selection import PairingRules
 from reasonrag.curation.inventory import take_inventory
 from reasonrag.curation.pairs import pairs
