@@ -8,16 +8,14 @@ do not say and no flag tells: teacher, data set, golden answers of pairs.
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import orjson
 from pydantic import BaseModel
@@ -29,16 +27,15 @@ from preference.export.formats import PAIRS_FILE
 from preference.export.json_stream import Item
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.published.common import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
-from preference.published.rows import RowReader, RowRules, is_row
-from preference.published.trees import PassageText, TreeRules, is_tree, read_tree, recipe_of, refused_record
+from preference.published.rows import RowReader, RowRules
+from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.curation.audit.row_checks import ERRORS
+from reasonrag.curation.import_sources import FoundSources, Kind, Say, Source, _kind_of_all, find_sources
 from reasonrag.curation.pairs import pairs
 from reasonrag.curation.settings import ImportSettings
 from reasonrag.curation.tokens import RuleOfThumb
-from reasonrag.data.compressed import is_on_the_hub, plain_corpus
 from reasonrag.data.corpus import Passage
-from reasonrag.data.item_files import read_items
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer
@@ -49,13 +46,7 @@ REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
 UNKNOWN = "unknown"
 _WRITTEN = (ROLLOUTS, FAILURES, CONFIG, CANDIDATES, QUESTIONS, PAIRS_FILE, DATASET_INFO_FILE, SUMMARY, REPORT, REJECTED)
 """Files that would be replaced, by an import or by what comes after it."""
-Kind = Literal["trees", "pairs"]
-Say = Callable[[str], None]
-_OF_THE_PIPELINE = re.compile(r"(reward|final|intermediate)_([0-9]+)\.json")
-_PREFERENCE = ("reward", "final", "intermediate")
-"""Of files of one number in one folder: they hold the same trees, the first with most in them."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
-_TOLD_EVERY_S = 10.0
 
 
 class Counted(BaseModel):
@@ -65,15 +56,6 @@ class Counted(BaseModel):
     meaning: str
     examples: list[str]
     """The first places."""
-
-
-class Source(BaseModel):
-    """A file that was read. name: as it was given, or found below a folder that was given."""
-
-    name: str
-    sha256: str
-    bytes: int
-    items: int = 0
 
 
 class ImportReport(BaseModel):
@@ -124,7 +106,7 @@ def import_published(
     settings = resolve(ImportSettings, "import", flags)
     given = [sources] if isinstance(sources, str | Path) else list(sources)
     with tempfile.TemporaryDirectory(prefix="reasonrag-import-") as scratch:
-        found = _find(given, Path(scratch), say)
+        found = find_sources(given, Path(scratch), say)
         kind = _kind_of_all(found.files)
         _check_place(settings.out, kind, found, settings.questions)
         known = _known_questions(settings)
@@ -137,127 +119,6 @@ def import_published(
 
 
 # -- what is read ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _File:
-    """path: where it is, unpacked or fetched."""
-
-    source: Source
-    path: Path
-
-    def items(self, say: Say) -> Iterator[tuple[Item, str]]:
-        """Each with a name for it. say: told now and then how far this is."""
-        told = time.monotonic()
-        for item in read_items(self.path):
-            self.source.items += 1
-            if time.monotonic() - told > _TOLD_EVERY_S:
-                told = time.monotonic()
-                say(f"read {self.source.items:,} of {self.source.name}")
-            yield item, f"{Path(self.source.name).name}:{item.number}"
-
-
-@dataclass(frozen=True)
-class _Found:
-    files: list[_File]
-    passed_over: list[str]
-    say: Say
-
-    def items(self) -> Iterator[tuple[Item, str, str]]:
-        """All items: each with a name for it, and the SHA-256 of its file."""
-        for file in self.files:
-            for item, where in file.items(self.say):
-                yield item, where, file.source.sha256
-
-
-def _find(given: Sequence[str | Path], scratch: Path, say: Say) -> _Found:
-    if not given:
-        raise InputError("give at least one file or folder to import")
-    files: list[_File] = []
-    passed_over: list[str] = []
-    for each in given:
-        source = Path(each)
-        if is_on_the_hub(source):
-            files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
-        elif source.is_dir():
-            chosen, others = _of_the_pipeline(source)
-            files.extend(_file(str(path), path) for path in chosen)
-            passed_over.extend(map(str, others))
-        elif source.is_file():
-            files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
-        else:
-            raise InputError(f"there is no {each} to import")
-    once: dict[str, _File] = {}
-    for file in files:
-        if file.source.sha256 in once:
-            passed_over.append(file.source.name)
-        once.setdefault(file.source.sha256, file)
-    return _Found(list(once.values()), passed_over, say)
-
-
-def _file(name: str, path: Path) -> _File:
-    try:
-        with path.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-            return _File(Source(name=name, sha256=digest, bytes=content.tell()), path)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _of_the_pipeline(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The files of trees below a folder, those to read and those that hold the same."""
-    found: dict[tuple[str, int], dict[str, Path]] = {}
-    for path in folder.rglob("*.json"):
-        if match := _OF_THE_PIPELINE.fullmatch(path.name):
-            found.setdefault((str(path.parent), int(match[2])), {})[match[1]] = path
-    if not found:
-        if (folder / ROLLOUTS).exists() or (folder / CANDIDATES).exists():
-            raise InputError(f"{folder} is of reasonrag itself and needs no import: reasonrag pairs {folder} --out DIR")
-        raise InputError(
-            f"{folder} holds no trees of the published pipeline (chunk_*/final_*.json, intermediate_*.json or "
-            "reward_*.json); to import another file name it"
-        )
-    chosen: list[Path] = []
-    others: list[Path] = []
-    for place in sorted(found, key=lambda place: (_natural(place[0]), place[1])):
-        first, *rest = (found[place][name] for name in _PREFERENCE if name in found[place])
-        chosen.append(first)
-        others.extend(rest)
-    return chosen, others
-
-
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Order in which chunk_10 comes after chunk_9."""
-    return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in re.split(r"([0-9]+)", name)]
-
-
-def _kind_of_all(files: Sequence[_File]) -> Kind:
-    kinds = {file.source.name: _kind_of(file) for file in files}
-    if len(set(kinds.values())) > 1:
-        trees = next(name for name, kind in kinds.items() if kind == "trees")
-        rows = next(name for name, kind in kinds.items() if kind == "pairs")
-        raise InputError(f"{trees} holds trees and {rows} pairs; import them one after the other, each with its --out")
-    return next(iter(kinds.values()))
-
-
-def _kind_of(file: _File) -> Kind:
-    """What the first object that is recognised shows."""
-    keys: list[str] = []
-    item: Item | None = None
-    for item in read_items(file.path):
-        if is_row(item.value):
-            return "pairs"
-        if is_tree(item.value):
-            return "trees"
-        if isinstance(item.value, dict):
-            keys = keys or [str(key)[:40] for key in list(item.value)[:8]]
-    if item is None:
-        raise InputError(f"{file.source.name} is empty; it should hold trees or pairs, as a JSON list or as JSON lines")
-    raise InputError(
-        f"{file.source.name} holds neither trees (objects with question, golden_answers and output of "
-        "intermediate_node_*) nor pairs (with chosen and rejected); its first object has "
-        f"{', '.join(keys) or 'nothing'}"
-    )
 
 
 def _known_questions(settings: ImportSettings) -> dict[str, KnownQuestion]:
@@ -278,7 +139,7 @@ def _known_questions(settings: ImportSettings) -> dict[str, KnownQuestion]:
 # -- where it goes ---------------------------------------------------------------------------------------------
 
 
-def _check_place(out: Path, kind: Kind, found: _Found, known: Sequence[Path]) -> None:
+def _check_place(out: Path, kind: Kind, found: FoundSources, known: Sequence[Path]) -> None:
     """Raises InputError where something else is there; an earlier import of the kind is replaced, but never a file that
     is being read."""
     if out.exists() and not out.is_dir():
@@ -310,7 +171,7 @@ def _own_place(out: Path) -> Iterator[None]:
         raise
 
 
-def _report(kind: Kind, found: _Found, settings: ImportSettings, findings: Findings, **more: Any) -> ImportReport:
+def _report(kind: Kind, found: FoundSources, settings: ImportSettings, findings: Findings, **more: Any) -> ImportReport:
     return ImportReport(
         kind=kind,
         out=str(settings.out),
@@ -336,7 +197,7 @@ def _counted(found: dict[str, Finding], meanings: dict[str, str]) -> dict[str, C
     }
 
 
-def _nothing_usable(what: str, found: _Found, findings: Findings) -> InputError:
+def _nothing_usable(what: str, found: FoundSources, findings: Findings) -> InputError:
     reasons = "; ".join(f"{each.count:,}: {REFUSALS[name]}" for name, each in findings.refusals.items())
     return InputError(f"no {what} in {', '.join(file.source.name for file in found.files)} can be used. {reasons}")
 
@@ -429,7 +290,7 @@ class _Trees:
                 target.write(self._lines.read(length))
 
 
-def _import_trees(found: _Found, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
+def _import_trees(found: FoundSources, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
     rules = TreeRules(
         recipe=settings.recipe,
         alpha=settings.discount,
@@ -479,7 +340,7 @@ def _import_trees(found: _Found, settings: ImportSettings, known: dict[str, Know
 
 
 def _config(
-    found: _Found, settings: ImportSettings, rules: TreeRules, known: dict[str, KnownQuestion]
+    found: FoundSources, settings: ImportSettings, rules: TreeRules, known: dict[str, KnownQuestion]
 ) -> dict[str, Any]:
     """What a run directory's config.json says of trees that somebody else explored."""
     hashes = [file.source.sha256 for file in found.files]
@@ -549,7 +410,7 @@ def _next_for_pairs(out: Path) -> list[str]:
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
-def _import_pairs(found: _Found, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
+def _import_pairs(found: FoundSources, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
     _check_flags_of_trees(settings)
     findings = Findings()
     rules = RowRules(

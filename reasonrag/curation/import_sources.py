@@ -1,0 +1,159 @@
+"""Which published files were given: trees or pairs, in which order, and what each is."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
+
+from preference.export.json_stream import Item
+from preference.export.summary import CANDIDATES
+from preference.published.rows import is_row
+from preference.published.trees import is_tree
+from reasonrag.data.compressed import is_on_the_hub, plain_corpus
+from reasonrag.data.item_files import read_items
+from reasonrag.errors import InputError
+from reasonrag.files import ROLLOUTS
+
+Kind = Literal["trees", "pairs"]
+Say = Callable[[str], None]
+_OF_THE_PIPELINE = re.compile(r"(reward|final|intermediate)_([0-9]+)\.json")
+PREFERENCE = ("reward", "final", "intermediate")
+"""Of files of one number in one folder: they hold the same trees, the first with most in them."""
+TOLD_EVERY_S = 10.0
+
+
+class Source(BaseModel):
+    """A file that was read. name: as it was given, or found below a folder that was given."""
+
+    name: str
+    sha256: str
+    bytes: int
+    items: int = 0
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """path: where it is, unpacked or fetched."""
+
+    source: Source
+    path: Path
+
+    def items(self, say: Say) -> Iterator[tuple[Item, str]]:
+        """Each with a name for it. say: told now and then how far this is."""
+        told = time.monotonic()
+        for item in read_items(self.path):
+            self.source.items += 1
+            if time.monotonic() - told > TOLD_EVERY_S:
+                told = time.monotonic()
+                say(f"read {self.source.items:,} of {self.source.name}")
+            yield item, f"{Path(self.source.name).name}:{item.number}"
+
+
+@dataclass(frozen=True)
+class FoundSources:
+    files: list[SourceFile]
+    passed_over: list[str]
+    say: Say
+
+    def items(self) -> Iterator[tuple[Item, str, str]]:
+        """All items: each with a name for it, and the SHA-256 of its file."""
+        for file in self.files:
+            for item, where in file.items(self.say):
+                yield item, where, file.source.sha256
+
+
+def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> FoundSources:
+    if not given:
+        raise InputError("give at least one file or folder to import")
+    files: list[SourceFile] = []
+    passed_over: list[str] = []
+    for each in given:
+        source = Path(each)
+        if is_on_the_hub(source):
+            files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
+        elif source.is_dir():
+            chosen, others = _of_the_pipeline(source)
+            files.extend(_file(str(path), path) for path in chosen)
+            passed_over.extend(map(str, others))
+        elif source.is_file():
+            files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
+        else:
+            raise InputError(f"there is no {each} to import")
+    once: dict[str, SourceFile] = {}
+    for file in files:
+        if file.source.sha256 in once:
+            passed_over.append(file.source.name)
+        once.setdefault(file.source.sha256, file)
+    return FoundSources(list(once.values()), passed_over, say)
+
+
+def _file(name: str, path: Path) -> SourceFile:
+    try:
+        with path.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+            return SourceFile(Source(name=name, sha256=digest, bytes=content.tell()), path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _of_the_pipeline(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files of trees below a folder, those to read and those that hold the same."""
+    found: dict[tuple[str, int], dict[str, Path]] = {}
+    for path in folder.rglob("*.json"):
+        if match := _OF_THE_PIPELINE.fullmatch(path.name):
+            found.setdefault((str(path.parent), int(match[2])), {})[match[1]] = path
+    if not found:
+        if (folder / ROLLOUTS).exists() or (folder / CANDIDATES).exists():
+            raise InputError(f"{folder} is of reasonrag itself and needs no import: reasonrag pairs {folder} --out DIR")
+        raise InputError(
+            f"{folder} holds no trees of the published pipeline (chunk_*/final_*.json, intermediate_*.json or "
+            "reward_*.json); to import another file name it"
+        )
+    chosen: list[Path] = []
+    others: list[Path] = []
+    for place in sorted(found, key=lambda place: (natural_order(place[0]), place[1])):
+        first, *rest = (found[place][name] for name in PREFERENCE if name in found[place])
+        chosen.append(first)
+        others.extend(rest)
+    return chosen, others
+
+
+def natural_order(name: str) -> list[tuple[bool, int, str]]:
+    """Order in which chunk_10 comes after chunk_9."""
+    return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in re.split(r"([0-9]+)", name)]
+
+
+def _kind_of_all(files: Sequence[SourceFile]) -> Kind:
+    kinds = {file.source.name: _kind_of(file) for file in files}
+    if len(set(kinds.values())) > 1:
+        trees = next(name for name, kind in kinds.items() if kind == "trees")
+        rows = next(name for name, kind in kinds.items() if kind == "pairs")
+        raise InputError(f"{trees} holds trees and {rows} pairs; import them one after the other, each with its --out")
+    return next(iter(kinds.values()))
+
+
+def _kind_of(file: SourceFile) -> Kind:
+    """What the first object that is recognised shows."""
+    keys: list[str] = []
+    item: Item | None = None
+    for item in read_items(file.path):
+        if is_row(item.value):
+            return "pairs"
+        if is_tree(item.value):
+            return "trees"
+        if isinstance(item.value, dict):
+            keys = keys or [str(key)[:40] for key in list(item.value)[:8]]
+    if item is None:
+        raise InputError(f"{file.source.name} is empty; it should hold trees or pairs, as a JSON list or as JSON lines")
+    raise InputError(
+        f"{file.source.name} holds neither trees (objects with question, golden_answers and output of "
+        "intermediate_node_*) nor pairs (with chosen and rejected); its first object has "
+        f"{', '.join(keys) or 'nothing'}"
+    )
