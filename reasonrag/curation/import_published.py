@@ -30,7 +30,7 @@ from preference.published.common import REFUSALS, REPAIRS, Finding, Findings, Kn
 from preference.published.rows import RowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
-from reasonrag.curation.audit.row_checks import ERRORS
+from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.import_sources import FoundSources, Kind, Say, Source, _kind_of_all, find_sources
 from reasonrag.curation.pairs import pairs
 from reasonrag.curation.settings import ImportSettings

@@ -22,6 +22,7 @@ from preference.export.files import replacing
 from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
 from preference.export.summary import DATASET_INFO_FILE
 from reasonrag.curation.audit import statistics
+from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import CONTEXT, CUTOFFS, TRAINERS_DEFAULT, advised_cutoff, cutoff, kept
 from reasonrag.curation.audit.report import (
     AUDIT,
@@ -33,7 +34,7 @@ from reasonrag.curation.audit.report import (
     Example,
     TokenCounterName,
 )
-from reasonrag.curation.audit.row_checks import CHECK_NAMES, CHECKS, ERRORS, CheckName, RowFacts, RowReader
+from reasonrag.curation.audit.row_checks import RowFacts, RowReader
 from reasonrag.curation.audit.rows import read_rows, row_files
 from reasonrag.curation.audit.statistics import Columns
 from reasonrag.curation.settings import AuditSettings

@@ -7,8 +7,8 @@ from typing import Final, Literal
 from pydantic import BaseModel
 
 from preference.export.summary import EffectiveSize
+from reasonrag.curation.audit.catalogue import CHECKS, CheckName, Severity
 from reasonrag.curation.audit.cutoffs import Cutoff
-from reasonrag.curation.audit.row_checks import CHECKS, CheckName, Severity
 from reasonrag.errors import ReasonragError
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"

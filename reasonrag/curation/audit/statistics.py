@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from preference.certainty import Z, independent_cases, wilson
 from preference.export.summary import EffectiveSize
+from reasonrag.curation.audit.catalogue import BIAS, TYPE_NAMES, CheckName
 from reasonrag.curation.audit.report import Estimate, Example, Histogram, LengthGap, Lengths, Quantiles
-from reasonrag.curation.audit.row_checks import BIAS, TYPE_NAMES, CheckName, RowFacts
+from reasonrag.curation.audit.row_checks import RowFacts
 
 Column: TypeAlias = NDArray[Any]
 BINS = 40

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasonrag.curation.audit.audit import Audit, audit
+from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS
 from reasonrag.curation.audit.page import page
 from reasonrag.curation.audit.report import AuditReport
-from reasonrag.curation.audit.row_checks import CHECK_NAMES, CHECKS
 from reasonrag.curation.audit.rows import read_rows, row_files
 from reasonrag.curation.tokens import RuleOfThumb
 from reasonrag.errors import InputError

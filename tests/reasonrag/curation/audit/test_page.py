@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from reasonrag.curation.audit.audit import Audit
+from reasonrag.curation.audit.catalogue import CHECK_NAMES
 from reasonrag.curation.audit.page import page
 from reasonrag.curation.audit.report import AuditReport
-from reasonrag.curation.audit.row_checks import CHECK_NAMES
 from reasonrag.curation.tokens import RuleOfThumb
 from tests.reasonrag.curation.audit.test_audit import GOOD, row
 
