@@ -31,7 +31,7 @@ import typer
 from reporting import ROOT, publish, table
 
 from preference.export.formats import FORMATS, dataset_info
-from reasonrag.curation.audit.audit import read_audit
+from reasonrag.curation.audit.report import read_audit
 from reasonrag.training.doctor.memory import GB, Training, plan
 from reasonrag.training.hardware import Stock, ask_driver
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config

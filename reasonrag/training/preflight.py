@@ -17,9 +17,9 @@ import numpy as np
 import orjson
 
 from reasonrag.agent.prompting import Prompts, renderer_hash
-from reasonrag.curation.audit.audit import audit, read_audit
+from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.cutoffs import advised_cutoff, cutoff
-from reasonrag.curation.audit.report import AUDIT, AuditReport
+from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
 from reasonrag.curation.blockers import Objection, of_evaluation
 from reasonrag.curation.tokens import token_counter
 from reasonrag.errors import InputError

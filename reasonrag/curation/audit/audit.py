@@ -25,7 +25,6 @@ from reasonrag.curation.audit import statistics
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import CONTEXT, CUTOFFS, TRAINERS_DEFAULT, advised_cutoff, cutoff, kept
 from reasonrag.curation.audit.report import (
-    AUDIT,
     AUDIT_PAGE,
     EXAMPLES,
     AuditFailed,
@@ -351,14 +350,3 @@ def _described(path: Path) -> bool:
 
 def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), "reasonrag": version("reasonrag")}
-
-
-def read_audit(directory: Path) -> AuditReport:
-    """The report that stands in a data set. Raises InputError where there is none, or one of another version."""
-    path = directory / AUDIT
-    try:
-        return AuditReport.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"there is no {path}; make it with: reasonrag audit {directory}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is no report of this version; make it anew: reasonrag audit {directory}") from error

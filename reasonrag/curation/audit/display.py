@@ -9,9 +9,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reasonrag.curation.audit.audit import read_audit
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
-from reasonrag.curation.audit.report import AUDIT_PAGE, AuditReport, CheckResult, Estimate, Quantiles
+from reasonrag.curation.audit.report import (
+    AUDIT_PAGE,
+    AuditReport,
+    CheckResult,
+    Estimate,
+    Quantiles,
+    in_order,
+    read_audit,
+)
 from reasonrag.terminal import on_one_line, print_table
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
@@ -38,12 +45,6 @@ def show_verdict(out: Path) -> None:
     if report.rows:
         place = shlex.quote(str(out))
         print(f"next: reasonrag review {place}, then reasonrag publish {place} --repo ORG/NAME")
-
-
-def in_order(report: AuditReport) -> list[CheckResult]:
-    """Errors, then what was allowed, warnings, the rest; in each those that found something first."""
-    order = ("error", "allowed", "warning", "info", "passed", "not checked")
-    return sorted(report.checks, key=lambda each: order.index(each.verdict))
 
 
 def _numbers(report: AuditReport) -> list[tuple[str, str]]:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from reasonrag.curation.audit.catalogue import TYPE_NAMES
-from reasonrag.curation.audit.display import in_order
-from reasonrag.curation.audit.report import AuditReport, Histogram
+from reasonrag.curation.audit.report import AuditReport, Histogram, in_order
 from reasonrag.drawing import drawing_style
 from reasonrag.html_text import html_templates
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel
@@ -9,7 +10,7 @@ from pydantic import BaseModel
 from preference.export.summary import EffectiveSize
 from reasonrag.curation.audit.catalogue import CHECKS, CheckName, Severity
 from reasonrag.curation.audit.cutoffs import Cutoff
-from reasonrag.errors import ReasonragError
+from reasonrag.errors import InputError, ReasonragError
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 AUDIT_SCHEMA: Final = "reasonrag.audit/1"
@@ -207,3 +208,20 @@ def _rows(count: int) -> str:
 
 def _why(check: CheckResult) -> str:
     return f" ({', '.join(name for name in list(check.details)[:3])})" if check.details else ""
+
+
+def read_audit(directory: Path) -> AuditReport:
+    """The report that stands in a data set. Raises InputError where there is none, or one of another version."""
+    path = directory / AUDIT
+    try:
+        return AuditReport.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"there is no {path}; make it with: reasonrag audit {directory}") from error
+    except ValueError as error:
+        raise InputError(f"{path} is no report of this version; make it anew: reasonrag audit {directory}") from error
+
+
+def in_order(report: AuditReport) -> list[CheckResult]:
+    """Errors, then what was allowed, warnings, the rest; in each those that found something first."""
+    order = ("error", "allowed", "warning", "info", "passed", "not checked")
+    return sorted(report.checks, key=lambda each: order.index(each.verdict))

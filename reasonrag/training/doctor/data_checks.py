@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reasonrag.agent.prompting import Prompts
-from reasonrag.curation.audit.audit import read_audit
-from reasonrag.curation.audit.report import AUDIT
+from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, IndexManifest, read_manifest
 from reasonrag.training import preflight
