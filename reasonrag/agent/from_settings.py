@@ -13,15 +13,8 @@ from typing import Any
 
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.atlas import SPLITS, write_world
-from reasonrag.data.questions import (
-    ATLAS,
-    DATASETS,
-    Check,
-    QuestionSource,
-    data_sets,
-    find_questions,
-    open_questions,
-)
+from reasonrag.data.datasets import ATLAS, DATASETS, data_sets, find_questions
+from reasonrag.data.questions import Check, QuestionSource, open_questions
 from reasonrag.errors import InputError, choices
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint import EndpointModel, shown_url

@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reasonrag.data.questions import HUB_SPLITS, Check, QuestionSource, has_golden_answers, open_questions
+from reasonrag.data.questions import Check, QuestionSource, has_golden_answers, open_questions
 from reasonrag.errors import InputError, choices
 
 REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
+HUB_SPLITS: dict[str, tuple[str, ...]] = {
+    "2wikimultihopqa": ("train", "dev"),
+    "bamboogle": ("test",),
+    "hotpotqa": ("train", "dev"),
+    "musique": ("train", "dev"),
+    "nq": ("train", "dev", "test"),
+    "popqa": ("test",),
+    "triviaqa": ("train", "dev", "test"),
+}
+"""Data sets and splits of FlashRAG's collection that reasonrag names."""
+
+ATLAS = "atlas"
+DATASETS = (ATLAS, *sorted(HUB_SPLITS))
 
 
 def download_questions(
@@ -38,3 +51,36 @@ def download_questions(
             "Check the network, or give --data-dir DIR with <dataset>/<split>.jsonl"
         ) from error
     return open_questions(Path(file), dataset=dataset, split=split, revision=commit, check=check)
+
+
+def find_questions(
+    dataset: str, split: str, data_dir: Path | None, *, check: Check = has_golden_answers
+) -> QuestionSource:
+    """The questions of a named data set, from `data_dir` or else from the Hub.
+
+    Raises InputError for names that do not exist, saying which do.
+    """
+    if data_dir is None:
+        from reasonrag.data.datasets import download_questions
+
+        return download_questions(dataset, split, check=check)
+    folder = data_dir / dataset
+    if not folder.is_dir():
+        raise InputError(f"{data_dir} has no data set {dataset!r}; {choices(dataset, data_sets(data_dir))}")
+    path = folder / f"{split}.jsonl"
+    if not path.is_file():
+        splits = [each.stem for each in folder.glob("*.jsonl") if each.stem != "corpus"]
+        if not splits:
+            raise InputError(f"{folder} holds no questions; put them at {path}")
+        raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
+    return open_questions(path, dataset=dataset, split=split, check=check)
+
+
+def data_sets(data_dir: Path) -> list[str]:
+    """Names of the data sets in a directory. Raises InputError if there are none."""
+    if not data_dir.is_dir():
+        raise InputError(f"there is no data directory {data_dir}")
+    present = sorted(each.name for each in data_dir.iterdir() if (each / "corpus.jsonl").exists())
+    if not present:
+        raise InputError(f"{data_dir} holds no data set; put them at <dataset>/<split>.jsonl and corpus.jsonl")
+    return present

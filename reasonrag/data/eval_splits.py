@@ -19,8 +19,8 @@ from pydantic import BaseModel, ValidationError
 
 from preference.candidates import is_training_split
 from preference.export.summary import SUMMARY
-from reasonrag.data.datasets import download_questions
-from reasonrag.data.questions import ATLAS, HUB_SPLITS, QuestionSource
+from reasonrag.data.datasets import ATLAS, HUB_SPLITS, download_questions
+from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.data.datasets import REPOSITORY, download_questions
-from reasonrag.data.questions import HUB_SPLITS
+from reasonrag.data.datasets import HUB_SPLITS, REPOSITORY, download_questions
 from reasonrag.errors import InputError
 from tests.helpers.hub_server import environment_for, running_hub
 

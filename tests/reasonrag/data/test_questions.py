@@ -10,15 +10,8 @@ import orjson
 import pytest
 
 from reasonrag.data.corpus import Passage
-from reasonrag.data.questions import (
-    DATASETS,
-    HUB_SPLITS,
-    GoldPassages,
-    Question,
-    find_questions,
-    open_questions,
-    parse_question,
-)
+from reasonrag.data.datasets import DATASETS, HUB_SPLITS, find_questions
+from reasonrag.data.questions import GoldPassages, Question, open_questions, parse_question
 from reasonrag.errors import InputError
 
 
