@@ -7,139 +7,39 @@ below the run, so that the same calibration asks nothing twice. `preference.stat
 
 from __future__ import annotations
 
-import hashlib
-import heapq
-import statistics
-from collections.abc import Iterable, Iterator
-from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from mcts import shortest_path_reward
-from mcts.search import STRIDE
 from preference import (
-    Candidate,
     MalformedRolloutsError,
     PairingRules,
-    RolloutNode,
     RolloutRecord,
     candidates,
     read_rollouts,
 )
-from preference.certainty import CONFIDENCE_LEVEL
 from preference.export.files import INDENTED, replacing
 from preference.records import TornLineError
 from preference.statistics import (
-    Bin,
-    Revalued,
     RuleAgreement,
     RuleTally,
-    Share,
-    SignAgreement,
-    reliability,
-    share_of,
-    sign_agreement,
-    sign_agreement_by,
 )
-from reasonrag.agent.agent import Agent, AgentStep, State
-from reasonrag.agent.from_settings import Policy, check_prices, open_model, owned, shown_urls, teacher_policy
-from reasonrag.agent.model_calls import Spending
-from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, AnswerValuer, OutcomeFunction, OutcomeRule, outcome_of, valued
-from reasonrag.agent.prompting import Prompts, load_prompts
-from reasonrag.concurrency import run_to_end, together
-from reasonrag.data.compressed import is_on_the_hub
-from reasonrag.data.questions import Question
-from reasonrag.errors import InputError, ModelError, RetrievalError
-from reasonrag.exploration.from_settings import make_agent, open_value_model, value_model_name, value_policy
-from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, only_writer
-from reasonrag.llm.budget import Caps, Ledger, Tokens
+from reasonrag.agent.from_settings import shown_urls
+from reasonrag.agent.outcomes import OutcomeFunction
+from reasonrag.concurrency import run_to_end
+from reasonrag.errors import InputError
+from reasonrag.files import ROLLOUTS, only_writer
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
-from reasonrag.llm.failures import FailureLog
-from reasonrag.llm.journal import JournaledModel, open_journal
-from reasonrag.llm.models import Models
-from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import read_config, versions
+from reasonrag.run_config import versions
 from reasonrag.settings import resolve
+from reasonrag.studies.revaluation import PLACE, REPORT, Injected, PairSample, Revaluation, Revaluer, made_with
 from reasonrag.studies.settings import CalibrateSettings
-
-PLACE, REPORT = "calibration", "report.json"
-FRESH = 10**9
-"""Fresh continuations are numbered from here on, further by STRIDE for each step above them: as in a search, so that no
-two have a draw in common, but beyond every search. So are fresh judgements of an answer, one after the other."""
-
-
-class RevaluedPair(BaseModel):
-    """One pair of the sample: its label, and the means of the fresh continuations."""
-
-    question_id: str
-    chosen_id: int
-    rejected_id: int
-    action_type: str
-    layer: int
-    confidence: float
-    margin: float
-    fresh_margin: float | None
-    """Divided by alpha**layer where the label's is; null where a side has no fresh continuation that counts."""
-    chosen_fresh: float | None
-    rejected_fresh: float | None
-    """Mean discounted outcome."""
-
-
-class Disagreement(BaseModel):
-    """How often two policies disagree on which step is better: the one that continued in the run, and another one."""
-
-    label_model: str
-    fresh_model: str
-    disagree: Share
-    """Of the pairs that are no tie to the other one."""
-    disagree_by_action_type: dict[str, Share]
-
-
-class Revaluation(BaseModel):
-    """What fresh continuations say of a sample of pairs."""
-
-    model: str
-    """Who continued."""
-    k: int
-    seed: int
-    min_confidence: float
-    exportable: int
-    """Pairs that `pairs` would export at this `min_confidence`, of which the sample was drawn."""
-    pairs: int
-    unvalued: int
-    """Pairs of the sample with a side that has no fresh continuation that counts."""
-    failures_by_cause: dict[str, int]
-    """Steps whose continuations were given up, by cause; their pairs are unvalued."""
-    failed_attempts: int
-    """Of requests, most of them repeated with success."""
-    confidence_level: float
-    """Of the intervals (Wilson)."""
-    confirmed: SignAgreement
-    confirmed_by_action_type: dict[str, SignAgreement]
-    confirmed_by_layer: dict[str, SignAgreement]
-    disagreement: Disagreement | None
-    """Null where the model that continued in the run continues again."""
-    mean_margin: float | None
-    mean_fresh_margin: float | None
-    """Smaller by the winner's curse: the label was chosen for its margin, the fresh one was not."""
-    reliability: list[Bin]
-    calls: int
-    """Replies of this model to all calibrations of the run so far; the journal has them."""
-    session_calls: int
-    """Those that were asked for now."""
-    cost_usd: float | None
-    """Of all of them."""
-    sample: list[RevaluedPair]
 
 
 class Calibration(BaseModel):
@@ -184,25 +84,15 @@ def calibrate(
     KeyboardInterrupt where Ctrl-C did. The same call then goes on.
     """
     settings = resolve(CalibrateSettings, "calibrate", flags)
-    asked = _Asked(chat_model, retriever, outcome, watcher or SilentWatcher())
+    asked = Injected(chat_model, retriever, outcome, watcher or SilentWatcher())
     return run_to_end(_calibrate(Path(run), settings, asked))
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Whom to ask, where a caller has said, and who is told."""
-
-    chat_model: ChatModel | None
-    retriever: Retriever | None
-    function: OutcomeFunction | None
-    watcher: Watcher
-
-
-async def _calibrate(run: Path, settings: CalibrateSettings, asked: _Asked) -> Calibration:
+async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) -> Calibration:
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
-    made = _made_with(run)
-    tally, sample = RuleTally(), _Sample(settings.revalue, settings.seed)
+    made = made_with(run)
+    tally, sample = RuleTally(), PairSample(settings.revalue, settings.seed)
     rules = PairingRules(min_confidence=settings.min_confidence)
     questions = 0
     for rollout in _trees(run / ROLLOUTS):
@@ -228,7 +118,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: _Asked) -> C
         except OSError as error:
             raise InputError(f"cannot write {run / PLACE}: {error.strerror}") from error
         revaluation = (
-            await _Revaluer(run, made, settings, asked).revalue(sample)
+            await Revaluer(run, made, settings, asked).revalue(sample)
             if settings.revalue
             else _earlier_revaluation(run / PLACE / REPORT, made.config_hash, asked.watcher)
         )
@@ -258,60 +148,6 @@ def _earlier_revaluation(report: Path, config_hash: str, watcher: Watcher) -> Re
 # -- how the run was made --------------------------------------------------------------------------------------
 
 
-class _ValueModel(BaseModel):
-    name: str
-
-
-class _Recipe(BaseModel):
-    outcome: str = "f1"
-    judge_sees_gold: bool | None = None
-    """Null of imported trees: there was no judge."""
-
-
-class _DecidesAnswers(BaseModel):
-    model: str
-    retriever: str
-    prompts: str
-    recipe: _Recipe = _Recipe()
-    value_model: _ValueModel | None = None
-
-    @property
-    def student(self) -> str | None:
-        return self.value_model.name if self.value_model else None
-
-
-class _Operational(BaseModel):
-    settings: dict[str, Any] | None = None
-    imported: list[Any] | None = None
-    corpus: str | None = None
-    base_url: list[str] = []
-    value_base_url: list[str] = []
-
-
-class _MadeWith(BaseModel):
-    """What a calibration reads of the run's config.json."""
-
-    config_hash: str
-    decides_answers: _DecidesAnswers
-    operational: _Operational = _Operational()
-
-
-def _made_with(run: Path) -> _MadeWith:
-    try:
-        config = read_config(run / CONFIG)
-        if "imported" in config["decides_answers"]:
-            unknown = dict.fromkeys(("model", "retriever", "prompts"), "unknown")
-            config = config | {"decides_answers": unknown | config["decides_answers"]}
-        return _MadeWith.model_validate(config)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"{run / CONFIG} is not a configuration of reasonrag: {field}: {first['msg']}. "
-            "Give a run directory of reasonrag generate"
-        ) from error
-
-
 def _trees(rollouts: Path) -> Iterator[RolloutRecord]:
     try:
         yield from (rollout for rollout in read_rollouts(rollouts) if rollout.error is None)
@@ -321,456 +157,7 @@ def _trees(rollouts: Path) -> Iterator[RolloutRecord]:
         raise InputError(str(error)) from error
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A pair of the sample, and the tree it stands in."""
-
-    rollout: RolloutRecord
-    candidate: Candidate
-
-    @property
-    def chosen(self) -> RolloutNode:
-        return self.rollout.nodes[self.candidate.chosen.id]
-
-    @property
-    def rejected(self) -> RolloutNode:
-        return self.rollout.nodes[self.candidate.rejected.id]
-
-
-class _Sample:
-    """Those of the pairs that pass by whose lots are smallest; only they are held in memory.
-
-    A lot depends on the seed and on the pair, not on the others: a larger sample holds all of a smaller one, and the
-    order of the file says nothing.
-    """
-
-    def __init__(self, size: int, seed: int) -> None:
-        self.seen = 0
-        self._size = size
-        self._seed = seed
-        self._held: list[tuple[int, int, _Pair]] = []
-        """A heap of the lots, negated so that the largest is on top; `seen` tells equal ones apart."""
-
-    @property
-    def pairs(self) -> list[_Pair]:
-        """By their lots."""
-        return [each for _, _, each in sorted(self._held, key=lambda held: (-held[0], held[1]))]
-
-    def add(self, rollout: RolloutRecord, passing: Iterable[Candidate]) -> None:
-        for each in passing:
-            self.seen += 1
-            pair = _Pair(rollout, each)
-            held = (-self._lot(pair), self.seen, pair)
-            if len(self._held) < self._size:
-                heapq.heappush(self._held, held)
-            elif self._held and held > self._held[0]:
-                heapq.heapreplace(self._held, held)
-
-    def _lot(self, pair: _Pair) -> int:
-        named = orjson.dumps([self._seed, pair.rollout.question_id, pair.chosen.id, pair.rejected.id])
-        return int.from_bytes(hashlib.sha256(named).digest())
-
-
 # -- who continues ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Continuing:
-    """The model that continues, as the run's settings and the flags say. recorded_as: in the journal; None: the run's
-    teacher. key_variable: whose key another model than the teacher is sent."""
-
-    settings: GenerateSettings
-    policy: Policy
-    corpus: Path | None
-    recorded_as: str | None
-    key_variable: str = KEY_VARIABLE
-
-    def open(self) -> ChatModel:
-        if self.recorded_as is None:
-            return open_model(self.settings)
-        return open_value_model(self.settings, flags="--", key_variable=self.key_variable)
-
-
-def _who_continues(run: Path, made: _MadeWith, given: CalibrateSettings, chat_model: ChatModel | None) -> _Continuing:
-    """Who continued in the run, unless another model is given."""
-    saved, corpus = _saved_settings(run, made, given)
-    teacher, student = made.decides_answers.model, made.decides_answers.student
-    wanted = chat_model.name if chat_model else given.model or student or teacher
-    prices = {"price_in": given.price_in, "price_out": given.price_out}
-    if wanted == teacher:
-        own = {"base_url": given.base_url, **prices}
-        settings = saved.model_copy(update={"model": wanted} | _given(own))
-        return _Continuing(settings, teacher_policy(settings, wanted), corpus, None)
-    own = {"value_base_url": given.base_url, **{f"value_{name}": price for name, price in prices.items()}}
-    settings = saved.model_copy(update={"value_model": wanted} | (_given(own) if wanted == student else own))
-    name = wanted if chat_model else value_model_name(settings)
-    policy = value_policy(settings, name)
-    if policy.price is SELF_HOSTED and (given.base_url or wanted != student):
-        policy = replace(policy, price=None)  # only at the address it had in the run is it known to be free
-    key_variable = VALUE_KEY_VARIABLE if wanted == student and saved.value_base_url else KEY_VARIABLE
-    return _Continuing(settings, policy, corpus, name, key_variable)
-
-
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    """Without those that were left out; a price of 0 is one."""
-    return {name: value for name, value in flags.items() if value is not None and value != []}
-
-
-def _saved_settings(run: Path, made: _MadeWith, given: CalibrateSettings) -> tuple[GenerateSettings, Path | None]:
-    """How the run was made, files that have moved apart; and the corpus."""
-    operational = made.operational
-    older = InputError(
-        f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
-        "Run the same generate command again: it adds them and asks nothing"
-    )
-    if operational.imported is not None:
-        raise InputError(f"{run} was imported: what its steps were made with is not there to continue them")
-    if operational.settings is None:
-        raise older
-    try:
-        saved = GenerateSettings.model_validate(operational.settings | {"run": run})
-    except ValidationError as error:
-        raise older from error
-    corpus = Path(operational.corpus) if operational.corpus else None
-    changed: dict[str, Any] = {"concurrency": given.concurrency}
-    if not saved.base_url and made.decides_answers.model != OFFLINE:
-        changed["base_url"] = operational.base_url  # the one OPENAI_BASE_URL gave
-    if not saved.value_base_url:
-        changed["value_base_url"] = operational.value_base_url
-    if given.prompts:
-        changed["prompts"] = given.prompts
-    if given.corpus or given.index:
-        corpus = given.corpus
-        changed |= {"corpus": given.corpus, "index": given.index}
-        if is_remote(saved):
-            changed["retriever"] = None
-    elif corpus and not (corpus.exists() or is_on_the_hub(corpus) or is_remote(saved)):
-        raise InputError(f"the corpus of the run, {corpus}, is not there any more: give --corpus or --index")
-    return saved.model_copy(update=changed), corpus
-
-
 # -- both sides once more --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Side:
-    """A step to be valued again.
-
-    state: what the step leads to; None for an answer. answer: one that a judge has
-        valued and will judge again; the value of others is known. steps: edges from the root down to the step.
-    """
-
-    rollout: RolloutRecord
-    node: RolloutNode
-    state: State | None
-    answer: AgentStep | None
-    steps: int
-
-
-_Sides = dict[tuple[str, int], _Side]
-_Values = dict[tuple[str, int], float | None]
-
-
-@dataclass(frozen=True)
-class _Revaluer:
-    """What a revaluation needs to know; see `calibrate`."""
-
-    run: Path
-    made: _MadeWith
-    settings: CalibrateSettings
-    caller: _Asked
-
-    async def revalue(self, sample: _Sample) -> Revaluation:
-        """Both sides of the pairs, from the journal or from the model, which is opened only if it has to be asked."""
-        continuing = _who_continues(self.run, self.made, self.settings, self.caller.chat_model)
-        rule = self._find_rule(continuing)
-        policy, caps = continuing.policy, Caps(self.settings.max_cost, self.settings.max_calls)
-        if caps.cost is not None:
-            check_prices(policy, None)
-        prompts = self._load_prompts(continuing, rule)
-        async with AsyncExitStack() as opened:
-            retriever = await self._open_retriever(continuing, opened)
-            journal = await opened.enter_async_context(open_journal(self.run / PLACE / JOURNAL))
-            spent = journal.delivered_by.get(continuing.recorded_as, Tokens())
-            ledger = Ledger(policy.price, caps, spent=spent)
-
-            def behind(model: ChatModel | None) -> JournaledModel:
-                return JournaledModel(
-                    model, journal, name=policy.name, ledger=ledger, recorded_as=continuing.recorded_as
-                )
-
-            agent = make_agent(continuing.settings, behind(None), policy.sampling, retriever, prompts)
-            sides = await _sides_of(agent, sample.pairs, judged=rule.judged)
-            failures = opened.enter_context(FailureLog(self.run / PLACE / FAILURES))
-            fresh = _FreshOutcomes(rule, gold=bool(self.made.decides_answers.recipe.judge_sees_gold))
-            again = _Again(agent, self.settings.k, failures, fresh)
-            values, owed = await again.recorded(sides)
-            if owed:
-                model = self.caller.chat_model or await owned(opened, continuing.open())
-                self.caller.watcher.say(again.plan(owed, policy.name))
-                values |= await again.asked(Models(behind(model)), owed, self.caller.watcher)
-        return _summary(
-            [_revalued(each, values) for each in sample.pairs],
-            again,
-            label_model=self.made.decides_answers.student or self.made.decides_answers.model,
-            model=policy.name,
-            k=self.settings.k,
-            seed=self.settings.seed,
-            min_confidence=self.settings.min_confidence,
-            exportable=sample.seen,
-            calls=ledger.spent.calls,
-            session_calls=ledger.spent.calls - spent.calls,
-            cost_usd=ledger.cost,
-        )
-
-    async def _open_retriever(self, continuing: _Continuing, opened: AsyncExitStack) -> Retriever:
-        """The run's. Raises InputError where it is another one now."""
-        recorded = self.made.decides_answers.retriever
-        retriever = self.caller.retriever or await open_retriever(
-            continuing.settings, continuing.corpus, opened, say=self.caller.watcher.say
-        )
-        if retriever.identity != recorded:
-            raise InputError(
-                f"{self.run} was made with the index {recorded}, this one is {retriever.identity}: "
-                "give the run's by --index, or its corpus by --corpus"
-            )
-        return retriever
-
-    def _find_rule(self, continuing: _Continuing) -> OutcomeRule:
-        """How answers are valued: as in the run. Raises InputError where that cannot be done again."""
-        name, function = self.made.decides_answers.recipe.outcome, self.caller.function
-        rule = OutcomeRule(name, function=function)
-        if rule.judged and continuing.recorded_as is not None:
-            teacher = self.made.decides_answers.model
-            raise InputError(
-                f"the answers of {self.run} were judged by its teacher, {teacher}, and calibrate asks one model only: "
-                f"give --model {teacher}, which then continues and judges"
-            )
-        known = rule.judged or name in OF_GOLDEN_ANSWERS
-        if known != (function is None) or (function and getattr(function, "__name__", "") != name):
-            how = "leave out outcome" if known else f"call reasonrag.calibrate({str(self.run)!r}, outcome={name}, ..)"
-            raise InputError(f"the outcome of {self.run} is {'' if known else 'the function '}{name}: {how}")
-        return rule
-
-    def _load_prompts(self, continuing: _Continuing, rule: OutcomeRule) -> Prompts:
-        """The run's. Raises InputError where they are others now."""
-        prompts = load_prompts(continuing.settings.prompts)
-        if prompts.hash_with(*rule.prompts) != self.made.decides_answers.prompts:
-            raise InputError(f"{self.run} was made with other prompts: give the directory they are in by --prompts")
-        return prompts
-
-
-async def _sides_of(agent: Agent, pairs: Iterable[_Pair], *, judged: bool) -> _Sides:
-    """Every step of the pairs once, its state rebuilt. Raises InputError where the index finds other passages.
-
-    judged: whether a judge values answers.
-    """
-    sides: _Sides = {}
-    for pair in pairs:
-        for node in (pair.chosen, pair.rejected):
-            if (key := (pair.rollout.question_id, node.id)) not in sides:
-                sides[key] = await _side(agent, pair.rollout, node, judged=judged)
-    return sides
-
-
-async def _side(agent: Agent, rollout: RolloutRecord, node: RolloutNode, *, judged: bool) -> _Side:
-    """A step, as it was taken: the replies on its path are the thoughts, its queries are searched again."""
-    path = [node]
-    while path[-1].parent_id:
-        path.append(rollout.nodes[path[-1].parent_id])
-    question = Question(
-        id=rollout.question_id,
-        question=rollout.question,
-        golden_answers=rollout.golden_answers,
-        metadata={"rubric": rollout.rubric},
-    )
-    state = agent.start(question)
-    for each in reversed(path):
-        step = AgentStep(
-            state=state,
-            prompt=tuple(each.prompt or ()),
-            response=each.response or "",
-            action_type=each.action_type,
-            content=each.content,
-            terminal=each.terminal,
-        )
-        if each.terminal:  # it is the last one
-            asked = judged and each.action_type == "answer"
-            return _Side(rollout, node, None, step if asked else None, steps=len(path))
-        state = await agent.next_state(step)
-        _check_passages(agent.retriever, rollout, each, state)
-    return _Side(rollout, node, state, None, steps=len(path))
-
-
-def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: RolloutNode, state: State) -> None:
-    """Whether what was read after a query is what is found now."""
-    read = next((rollout.nodes[each].passages for each in query.children_ids), None)
-    found = [passage.id for passage in state.passages]
-    if read is not None and found != (recorded := [passage.id for passage in read]):
-        raise InputError(
-            f"question {rollout.question_id}, node {query.id}: the index {retriever.identity} finds {found}, the run "
-            f"had read {recorded}. Give the index that the run was made with: --index, or --corpus"
-        )
-
-
-class _Again:
-    """Fresh continuations of steps, from the journal or from a model."""
-
-    def __init__(self, agent: Agent, k: int, failures: FailureLog, outcomes: _FreshOutcomes) -> None:
-        self.failures = failures
-        self._agent = agent
-        self._k = k
-        self._outcomes = outcomes
-
-    def plan(self, owed: _Sides, model: str) -> str:
-        """What is about to be asked. A continuation takes a reply a step, and one for its judgement where there is one;
-        and one more where it has to be repaired."""
-        steps = sum(max(1, self._agent.max_steps - side.steps) for side in owed.values() if side.state)
-        steps += len(owed) if self._outcomes.judged else 0
-        return (
-            f"{len(owed):,} steps x {self._k:,} continuations by {model}: at most {2 * steps * self._k:,} replies, "
-            "less what the journal has"
-        )
-
-    async def recorded(self, sides: _Sides) -> tuple[_Values, _Sides]:
-        """What the journal knows; and the sides that somebody has to be asked about."""
-        values: _Values = {}
-        for key, side in sides.items():
-            try:
-                values[key] = await self._mean(self._agent, side)
-            except (ModelError, RetrievalError):  # not recorded, or to be met again when it is asked
-                continue
-        return values, {key: side for key, side in sides.items() if key not in values}
-
-    async def asked(self, models: Models, sides: _Sides, watcher: Watcher) -> _Values:
-        """Of every side; None where it was given up. Raises RunStopped, KeyboardInterrupt when that is Ctrl-C."""
-        models.begin(on_failure=self.failures.attempt, say=watcher.say)
-        await models.check()
-        ended: list[_Side] = []
-
-        async def value(position: int, side: _Side) -> float | None:
-            own = replace(self._agent, model=models.teacher, priority=position, spending=Spending())
-            try:
-                return await self._mean(own, side)
-            except (ModelError, RetrievalError) as error:
-                where = {"question_id": side.rollout.question_id, "node_id": side.node.id}
-                self.failures.give_up("step", error, **where)
-                return None
-            finally:
-                ended.append(side)
-
-        found = await models.carry_out(
-            *(value(position, side) for position, side in enumerate(sides.values())),
-            say=watcher.say,
-            how_far=lambda: f"{len(ended):,} of {len(sides):,} steps",
-        )
-        return dict(zip(sides, found, strict=True))
-
-    async def _mean(self, agent: Agent, side: _Side) -> float | None:
-        """Mean discounted outcome over the continuations that are plain samples all along, as in the labels; of an
-        answer over its judgements."""
-        ends = await self._ends(agent, side)
-        rewards = [
-            shortest_path_reward(outcome, steps=steps, alpha=side.rollout.recipe.alpha)
-            for outcome, steps in ends
-            if outcome is not None
-        ]
-        return statistics.mean(rewards) if rewards else None
-
-    async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
-        """Outcome and steps from the root of each end; None for a judgement that could not be read."""
-        if side.answer is not None:
-            return [(each, side.steps) for each in await self._outcomes.again(agent, side.answer, self._k)]
-        if side.state is None:
-            return [(side.node.outcome.value if side.node.outcome else 0.0, side.steps)]
-        first = FRESH + STRIDE * side.steps
-        paths = await agent.continue_from(side.state, range(first, first + self._k))
-        plain = [path for path in paths if all(step.plain for step in path)]
-        outcomes = await together(*(self._outcomes.of(agent, path[-1]) for path in plain))
-        return [(outcome, side.steps + len(path)) for outcome, path in zip(outcomes, plain, strict=True)]
-
-
-class _FreshOutcomes:
-    """What answers are worth, where somebody is asked for it by draws that the run has not used.
-
-    One valuer for each question and draw, whichever step is valued: two steps can come to the same answer.
-    """
-
-    def __init__(self, rule: OutcomeRule, *, gold: bool) -> None:
-        self._rule = rule
-        self._gold = gold
-        self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
-
-    @property
-    def judged(self) -> bool:
-        return self._rule.judged
-
-    async def of(self, agent: Agent, end: AgentStep, draw: int = 0) -> float | None:
-        """Of a path's last step."""
-        question = end.state.question
-        if (question.id, draw) not in self._valuers:
-            valuer = self._rule.valuer(question, gold=self._gold, sample=FRESH + draw)
-            self._valuers[question.id, draw] = valuer
-        return outcome_of(await valued(end, self._valuers[question.id, draw], agent), self._rule.name)
-
-    async def again(self, agent: Agent, answer: AgentStep, times: int) -> list[float | None]:
-        """Of one answer, so many times."""
-        return await together(*(self.of(agent, answer, draw) for draw in range(times)))
-
-
-def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
-    candidate = pair.candidate
-    chosen, rejected = (values[pair.rollout.question_id, node.id] for node in (pair.chosen, pair.rejected))
-    scale = pair.rollout.recipe.alpha**candidate.layer if pair.rollout.recipe.margin_by_layer else 1.0
-    return RevaluedPair(
-        question_id=pair.rollout.question_id,
-        chosen_id=pair.chosen.id,
-        rejected_id=pair.rejected.id,
-        action_type=str(pair.chosen.action_type),
-        layer=candidate.layer,
-        confidence=candidate.confidence or 0.0,
-        margin=candidate.margin,
-        fresh_margin=None if chosen is None or rejected is None else (chosen - rejected) / scale,
-        chosen_fresh=chosen,
-        rejected_fresh=rejected,
-    )
-
-
-def _summary(sample: list[RevaluedPair], again: _Again, *, label_model: str, model: str, **known: Any) -> Revaluation:
-    """known: the other fields that neither the pairs nor the failures tell."""
-    decided = [
-        Revalued(each.action_type, each.layer, each.confidence, each.margin, each.fresh_margin)
-        for each in sample
-        if each.fresh_margin is not None
-    ]
-    return Revaluation(
-        **known,
-        model=model,
-        disagreement=None if model == label_model else _disagreement(decided, label_model, model),
-        pairs=len(sample),
-        unvalued=len(sample) - len(decided),
-        failures_by_cause=dict(again.failures.given_up.most_common()),
-        failed_attempts=again.failures.attempts,
-        confidence_level=CONFIDENCE_LEVEL,
-        confirmed=sign_agreement(decided),
-        confirmed_by_action_type=sign_agreement_by(decided, lambda each: each.action_type),
-        confirmed_by_layer=sign_agreement_by(decided, lambda each: str(each.layer)),
-        mean_margin=statistics.mean(each.margin for each in decided) if decided else None,
-        mean_fresh_margin=statistics.mean(each.fresh_margin for each in decided) if decided else None,
-        reliability=reliability(decided),
-        sample=sample,
-    )
-
-
-def _disagreement(pairs: list[Revalued], label_model: str, fresh_model: str) -> Disagreement:
-    def disagree(among: Iterable[Revalued]) -> Share:
-        decided = [each for each in among if not each.tied]
-        return share_of(sum(not each.confirmed for each in decided), len(decided))
-
-    types = sorted({each.action_type for each in pairs})
-    return Disagreement(
-        label_model=label_model,
-        fresh_model=fresh_model,
-        disagree=disagree(pairs),
-        disagree_by_action_type={name: disagree(each for each in pairs if each.action_type == name) for name in types},
-    )

@@ -12,7 +12,8 @@ from rich.table import Table
 from preference.statistics import Bin, Share, SignAgreement
 from reasonrag.files import FAILURES, TUNING
 from reasonrag.settings import SETTINGS_FILE
-from reasonrag.studies.calibrate import Calibration, Revaluation
+from reasonrag.studies.calibrate import Calibration
+from reasonrag.studies.revaluation import Revaluation
 from reasonrag.studies.tune import REDEFINES_RIGHT, TrialReport, Tuning
 from reasonrag.terminal import (
     counts_text,
