@@ -17,17 +17,9 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
-from reasonrag.retrieval.remote import (
-    ATTEMPTS,
-    LOST_AFTER,
-    MAX_ANSWER_BYTES,
-    MAX_BATCH,
-    MAX_IN_FLIGHT,
-    TOKEN_VARIABLE,
-    RemoteRetriever,
-    open_remote,
-)
+from reasonrag.retrieval.remote import LOST_AFTER, MAX_IN_FLIGHT, TOKEN_VARIABLE, RemoteRetriever, open_remote
 from reasonrag.retrieval.retriever import SEARCHES_KEPT, Retriever
+from reasonrag.retrieval.search_r1 import ATTEMPTS, MAX_ANSWER_BYTES, MAX_BATCH
 from reasonrag.retrieval.server import ServeLimits, serving
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
