@@ -17,13 +17,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from preference.certainty import CONFIDENCE_LEVEL
 from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
 from preference.records import Record
 from preference.sampling import StratifiedSample
 from preference.selection import lot
 from preference.statistics import (
+    CONFIDENCE_LEVEL,
     Bin,
     Kappa,
     Share,

@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from preference.candidates import Ends, QuestionRecord, is_training_split, question_key
-from preference.certainty import independent_cases
 from preference.export.formats import (
     ACTION_TYPE_NAMES,
     FormatName,
@@ -19,6 +18,7 @@ from preference.export.formats import (
 )
 from preference.records import Usage
 from preference.selection import DROP_REASONS, Candidate, PairingRules
+from preference.statistics import independent_cases
 
 CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"
 DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"

@@ -21,8 +21,8 @@ from preference import (
     RolloutNode,
     RolloutRecord,
 )
-from preference.certainty import CONFIDENCE_LEVEL
 from preference.statistics import (
+    CONFIDENCE_LEVEL,
     Bin,
     Revalued,
     Share,

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from preference.certainty import Z, independent_cases, wilson
 from preference.export.summary import EffectiveSize
+from preference.statistics import Z, independent_cases, wilson
 from reasonrag.curation.audit.catalogue import BIAS, TYPE_NAMES, CheckName
 from reasonrag.curation.audit.report import Estimate, Example, Histogram, LengthGap, Lengths, Quantiles
 from reasonrag.curation.audit.row_checks import RowFacts
