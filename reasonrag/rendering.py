@@ -6,7 +6,9 @@ Decides what is escaped. Knows no page; `jinja` makes every value of a template 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 if TYPE_CHECKING:
     import jinja2
@@ -61,3 +63,35 @@ def environment() -> jinja2.Environment:
     )
     found.filters |= {"code": code, "line": verbatim_line}
     return found
+
+
+def html_templates() -> Environment:
+    """The package's templates, for pages."""
+    return Environment(
+        loader=PackageLoader("reasonrag"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def drawing_style(
+    *, ink: str, line: str, size: float, grid: str = "y", without: tuple[str, ...] = ("top", "right")
+) -> dict[str, Any]:
+    """Settings for `matplotlib.rc_context`. ink: colour of letters and axes; line: of the grid. size: of letters, in
+    points. grid: the axis whose values have lines. without: sides that have no frame."""
+    return {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "reasonrag",
+        "font.family": "sans-serif",
+        "font.size": size,
+        "text.parse_math": False,
+        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink),
+        **{f"axes.spines.{side}": False for side in without},
+        "axes.grid": True,
+        "axes.grid.axis": grid,
+        "axes.axisbelow": True,
+        "grid.color": line,
+        "legend.frameon": False,
+    }

@@ -17,7 +17,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import replacing
-from reasonrag.drawing import drawing_style
+from reasonrag.rendering import drawing_style
 
 METRICS, CURVES = "metrics.json", "curves"
 STATE, RESULTS, LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"

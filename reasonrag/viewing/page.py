@@ -24,7 +24,7 @@ from preference.export.files import replacing
 from preference.labelled_runs import no_search_for_cycles
 from preference.selection import lot
 from reasonrag import __version__
-from reasonrag.html_text import html_templates
+from reasonrag.rendering import html_templates
 from reasonrag.terminal import on_one_line
 from reasonrag.viewing.collection import Collection
 from reasonrag.viewing.overview import Overview, read_all

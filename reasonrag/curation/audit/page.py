@@ -17,8 +17,7 @@ from markupsafe import Markup
 
 from reasonrag.curation.audit.catalogue import TYPE_NAMES
 from reasonrag.curation.audit.report import AuditReport, Histogram, in_order
-from reasonrag.drawing import drawing_style
-from reasonrag.html_text import html_templates
+from reasonrag.rendering import drawing_style, html_templates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,12 +12,11 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from reasonrag.drawing import drawing_style
 from reasonrag.evaluation.comparison import Comparison, Delta, Example, ExampleAnswer, Pair, Part
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.pages.page import NAMES
 from reasonrag.redaction import hidden, secrets
-from reasonrag.rendering import code, escaped
+from reasonrag.rendering import code, drawing_style, escaped
 from reasonrag.terminal import on_one_line
 
 if TYPE_CHECKING:
