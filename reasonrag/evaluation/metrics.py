@@ -14,9 +14,9 @@ from preference import cover_em, exact_match, f1_score
 from preference.records import PassageRef, QuestionError
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.attempts import Attempt, AttemptStep
-from reasonrag.evaluation.bootstrap import mean_interval
 from reasonrag.evaluation.predictions import PredictedStep, Prediction
 from reasonrag.evaluation.report import Group, Latency, Metric
+from reasonrag.evaluation.statistics import mean_interval
 from reasonrag.llm.budget import Tokens
 
 RIGHT_FROM = 0.5
