@@ -11,16 +11,21 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from preference.export.formats import FORMATS, SPLITS
 from reasonrag.errors import InputError, ReasonragError, UploadStopped
 from reasonrag.publishing.staging import TREES
 from reasonrag.redaction import redact
+
+if TYPE_CHECKING:
+    from reasonrag.publishing.hub import Upload
 
 _BLOCK = 1 << 20
 _OF_THE_HUB = ".gitattributes"
@@ -263,3 +268,48 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         enable_progress_bars()
+
+
+class PublishedFile(BaseModel):
+    """A file of the repository on the Hub."""
+
+    path: str
+    bytes: int
+
+
+class Sent(BaseModel):
+    """What was published, or would be."""
+
+    repo: str
+    dry_run: bool
+    folder: str
+    """Where the files lie here."""
+    files: list[PublishedFile]
+    licence: str
+    set_aside: list[str]
+    """Objections that `--allow` and `--allow-eval` set aside."""
+    warnings: list[str]
+    url: str | None = None
+    private: bool | None = None
+    """Who can see it now; null where nothing was sent."""
+    commit: str | None = None
+    sent: list[str] = []
+    unchanged: list[str] = []
+    removed: list[str] = []
+    """Files of an earlier version that this one does not have."""
+
+
+def published_files(folder: Path, paths: Iterable[str]) -> list[PublishedFile]:
+    return [PublishedFile(path=each, bytes=(folder / each).stat().st_size) for each in paths]
+
+
+def told(done: Upload, *, dry_run: bool) -> dict[str, Any]:
+    """The fields that say what happened on the Hub."""
+    return {
+        "url": done.url or None,
+        "private": None if dry_run else done.private,
+        "commit": done.commit,
+        "sent": done.sent,
+        "unchanged": done.unchanged,
+        "removed": done.removed,
+    }

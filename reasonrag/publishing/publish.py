@@ -22,9 +22,8 @@ from reasonrag.curation.inventory import Inventory, secrets_in, take_inventory
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import CardFacts, card
-from reasonrag.publishing.hub import Upload, check_access, check_name, upload
+from reasonrag.publishing.hub import Sent, Upload, check_access, check_name, published_files, told, upload
 from reasonrag.publishing.licences import UNKNOWN, licence_of
-from reasonrag.publishing.publications import Sent, published_files, told
 from reasonrag.publishing.publish_model import ModelPublication, publish_model
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import CARD, STAGED, StagedFile, stage, staging, trees_of

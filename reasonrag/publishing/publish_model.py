@@ -21,9 +21,8 @@ from preference.export.files import INDENTED
 from reasonrag.curation.blockers import Objection, check
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model, read_json
-from reasonrag.publishing.hub import Kind, Upload, check_access, check_name, upload
+from reasonrag.publishing.hub import Kind, Sent, Upload, check_access, check_name, published_files, told, upload
 from reasonrag.publishing.licences import UNKNOWN
-from reasonrag.publishing.publications import Sent, published_files, told
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import CARD, STAGED, staging
 from reasonrag.redaction import keys_in, secrets
