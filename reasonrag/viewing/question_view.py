@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import BaseModel
 
 from preference import (
     Candidate,
     DropReason,
+    FinalScore,
     GoldVerdict,
     LabelName,
     Message,
@@ -29,7 +31,6 @@ from preference.candidates import Ends, Tag
 from preference.export.formats import SplitName
 from preference.records import CameTo, FailedContinuation, FinalScore, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent.prompting import inert
-from reasonrag.viewing.branches import Fate, fates
 from reasonrag.viewing.collection import Explored, Tree
 from reasonrag.viewing.explanations import Reason, cautions, reasons
 
@@ -377,3 +378,39 @@ def _pair(
         cautions=cautions(each),
         why=reasons(each, tree, rules, part=part, flipped=flipped, caps_known=caps_known),
     )
+
+
+Fate = Literal["answer", "failed", "repeated", "unexplored", "settled", "mixed"]
+"""answer, failed: the path ends with this step. repeated: it says the same as an earlier sibling and shares that one's
+estimate, so the search went on there only. unexplored: no continuation below it was ever sampled. settled: at least two
+came to the same outcome and none to another, so there is nothing more to find out. mixed: the others, where outcomes
+differ or one continuation alone is known."""
+
+
+def fates(record: RolloutRecord) -> list[Fate]:
+    """Of every node by id; the root's is that of its state."""
+    below = _ends_below(record)
+    return [_fate(node, below[node.id]) for node in record.nodes]
+
+
+def _fate(node: RolloutNode, ends: list[FinalScore]) -> Fate:
+    if node.parse_error is not None:
+        return "failed"
+    if node.terminal:
+        return "answer"
+    if node.same_as is not None:
+        return "repeated"
+    if not ends:
+        return "unexplored"
+    return "settled" if len(ends) > 1 and len({end.quality for end in ends}) == 1 else "mixed"
+
+
+def _ends_below(record: RolloutRecord) -> list[list[FinalScore]]:
+    """All ends of continuations through each node, those included that count for no mean above them."""
+    found: list[Counter[FinalScore]] = [Counter(node.rollouts) for node in record.nodes]
+    for node in reversed(record.nodes):  # children have higher ids than their parents
+        children = Counter[FinalScore]()
+        for child in node.children_ids:
+            children += found[child]
+        found[node.id] |= children
+    return [list(each.elements()) for each in found]

@@ -26,13 +26,12 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
-from reasonrag.viewing.branches import Fate, fates
 from reasonrag.viewing.collection import Collection, Explored, Tree, open_collection
 from reasonrag.viewing.explanations import OUTCOMES, came_to, reasons
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.page import Listing
 from reasonrag.viewing.question_rows import question_row
-from reasonrag.viewing.question_view import QuestionView, question_view
+from reasonrag.viewing.question_view import Fate, QuestionView, fates, question_view
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.trees import (
     Fields,
