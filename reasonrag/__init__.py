@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from reasonrag.studies.tune import tune
     from reasonrag.training.doctor.doctor import doctor
     from reasonrag.training.train import train
-    from reasonrag.viewing.showing import show, stats
-    from reasonrag.viewing.view import view
+    from reasonrag.viewing.view import show, stats, view
 
 
 _CALLS = {

@@ -78,7 +78,7 @@ def show(
     if sum((step is not None, pair is not None, as_json)) > 1:
         raise InputError("--step, --pair and --json exclude each other: --json gives all steps and pairs anyway")
     from reasonrag.viewing.question_screen import show_pair, show_question, show_step
-    from reasonrag.viewing.showing import show as find
+    from reasonrag.viewing.view import show as find
 
     found = find(run, question_id, trees=trees)
     if as_json:
@@ -97,8 +97,8 @@ def stats(
 ) -> None:
     """Say in numbers what a run or a data set holds: outcomes, pairs, drop reasons, diversity, cost, distributions."""
     from reasonrag.viewing.display import reading
-    from reasonrag.viewing.showing import stats as count
     from reasonrag.viewing.stats_tables import show_stats
+    from reasonrag.viewing.view import stats as count
 
     with reading(path) as watch:
         found = count(path, watch=watch)

@@ -6,15 +6,18 @@ Decides where the page goes. What is in it is the matter of `page`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, choices
 from reasonrag.settings import resolve
-from reasonrag.viewing.collection import open_collection
+from reasonrag.viewing.collection import Collection, open_collection
+from reasonrag.viewing.overview import Overview, read_all
 from reasonrag.viewing.page import write_page
-from reasonrag.viewing.settings import ViewSettings
+from reasonrag.viewing.question_view import QuestionView, question_view
+from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 VIEW_PAGE = "view.html"
 
@@ -48,3 +51,56 @@ async def serve_view(path: Path, settings: ViewSettings, *, say: Callable[[str],
     async with viewing(open_collection(path, settings.trees), port=settings.port) as address:
         say(address)
         await asyncio.Event().wait()
+
+
+_EXAMPLES = 5
+_ALIKE = 0.5
+"""How alike an id is at least that may have been meant, in [0, 1] (difflib)."""
+
+
+def show(run: str | Path, question_id: str | None, **flags: Any) -> QuestionView:
+    """Everything about one question: its trees step by step, its pairs, and why each is what it is.
+
+    run: a run directory, or a data set. flags: settings of `reasonrag.viewing.settings.ShowSettings`. Of a run the
+    pairs are those that the default filters would keep; filters about the whole data set are not applied.
+
+    Raises InputError where the question is not there.
+    """
+    settings = resolve(ShowSettings, "show", flags)
+    collection = open_collection(Path(run), settings.trees)
+    explored = None if question_id is None else collection.find(question_id)
+    if explored is None:
+        raise InputError(_not_there(collection, question_id))
+    return question_view(explored, collection.rules, caps_known=collection.kind == "data set")
+
+
+def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> Overview:
+    """What a run or a data set holds, in numbers.
+
+    Of a run the pairs are those that `reasonrag pairs` makes with its default filters, apart from its search for the
+    questions in evaluation splits. watch: is told the share of the work that is done.
+
+    Raises InputError where there is neither, or a line cannot be read.
+    """
+    _, counts = read_all(open_collection(Path(path)), watch=watch or (lambda _: None))
+    return counts.overview()
+
+
+def _not_there(collection: Collection, question_id: str | None) -> str:
+    known = list(dict.fromkeys(collection.ids()))
+    where = f"{collection.path} has {len(known):,} question{'' if len(known) == 1 else 's'}"
+    if not known:
+        return f"{where}; nothing can be shown of it yet"
+    if question_id is None:
+        return f"say which question to show: {where}, for instance {', '.join(known[:_EXAMPLES])}"
+    return f"{where}, none has the id {question_id!r}: {choices(question_id, _close(question_id, known))}{_more(known)}"
+
+
+def _close(wrong: str, known: Iterable[str]) -> list[str]:
+    """Ids that may have been meant; where none is alike the first ones."""
+    several = list(known)
+    return difflib.get_close_matches(wrong, several, n=_EXAMPLES, cutoff=_ALIKE) or several[:_EXAMPLES]
+
+
+def _more(known: list[str]) -> str:
+    return ", .." if len(known) > _EXAMPLES else ""
