@@ -1,4 +1,4 @@
-"""Bytes that are on disk, or are not there at all; and folders that are built by one process at a time."""
+"""Bytes that are on disk or not there at all, folders with one writer, and what the files of a run are called."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""Text of others in Markdown: nothing in it is markup, a link or HTML, and nothing in it breaks a table.
+"""How text and numbers become pages, cards and drawings: templates in which the text of others is inert, one style.
 
-Decides what is escaped. Knows no page; `jinja` makes every value of a template harmless.
+Decides what is escaped in Markdown and HTML, and how drawings look: letters stay text, nothing in a label is read as
+mathematics, the same numbers give the same bytes. Knows no page and no drawing.
 """
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 if TYPE_CHECKING:
     import jinja2
@@ -48,7 +47,7 @@ def code(value: object) -> Verbatim:
     return Verbatim(f"{fence}{space}{text}{space}{fence}" if text else "(empty)")
 
 
-def environment() -> jinja2.Environment:
+def markdown_templates() -> jinja2.Environment:
     """Templates of the package that make Markdown: every value is escaped as it is printed, unless it is `Verbatim`."""
     import jinja2
 
@@ -65,12 +64,14 @@ def environment() -> jinja2.Environment:
     return found
 
 
-def html_templates() -> Environment:
+def html_templates() -> jinja2.Environment:
     """The package's templates, for pages."""
-    return Environment(
-        loader=PackageLoader("reasonrag"),
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("reasonrag"),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -1,7 +1,7 @@
-"""Text of others as a terminal may be given it: nothing in it can move the cursor, turn a line round or hide.
+"""What a terminal is given: text of others made harmless, tables, progress, and how numbers read.
 
-Decides which characters are shown as what they are called. Knows nothing of layout; markup is not its matter either:
-text goes to rich as `Text`, or escaped.
+Decides which characters are shown as what they are called, so that nothing moves the cursor, turns a line round or
+hides; and how shares, counts and dollars are written. Knows no command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a service of ours listens, and how it ends. Knows no service."""
+"""What our servers and clients share: where a service listens, how it ends, and how Retry-After is read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""FlashRAG's collection of question sets on the Hugging Face Hub.
+"""Which data sets have a name, and where their questions are: a directory, FlashRAG's collection on the Hub, or atlas.
 
 Files are fetched at a resolved commit, which is recorded with the run, into the Hub client's own cache; after that they
-are read like any local question file. Needs the `hub` extra.
+are read like any local question file. The Hub needs the `hub` extra.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from reasonrag.errors import InputError
 from reasonrag.publishing.licences import KNOWN, UNKNOWN, Licence, languages_of, licence_of
 from reasonrag.publishing.staging import StagedFile, Tree, configs_of, hub_dataset_info, warnings_of, without_addresses
 from reasonrag.redaction import hidden, secrets
-from reasonrag.rendering import Verbatim, code, environment
+from reasonrag.rendering import Verbatim, code, markdown_templates
 
 _TEMPLATE = "dataset_card.md.j2"
 _SIZES = (
@@ -54,7 +54,7 @@ class CardFacts:
 
 def card(facts: CardFacts) -> str:
     """README.md: front matter and text."""
-    templates = environment()
+    templates = markdown_templates()
     templates.filters |= {"count": _count, "share": _share}
     text = templates.get_template(_TEMPLATE).render(_values(facts))
     return f"---\n{front_matter(facts)}\n---\n\n{hidden(text, secrets())}"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -23,9 +23,6 @@ from preference.export.formats import FORMATS, SPLITS
 from reasonrag.errors import InputError, ReasonragError, UploadStopped
 from reasonrag.publishing.staging import TREES
 from reasonrag.redaction import redact
-
-if TYPE_CHECKING:
-    from reasonrag.publishing.hub import Upload
 
 _BLOCK = 1 << 20
 _OF_THE_HUB = ".gitattributes"

@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from reasonrag.redaction import hidden, secrets
-from reasonrag.rendering import Verbatim, environment, one_line
+from reasonrag.rendering import Verbatim, markdown_templates, one_line
 from reasonrag.training.metrics import CURVES, Metrics
 from reasonrag.training.output_directory import Record
 from reasonrag.training.provenance import Provenance
@@ -71,7 +71,7 @@ class CardFacts:
 
 def card(facts: CardFacts) -> str:
     """Front matter and text."""
-    templates = environment()
+    templates = markdown_templates()
     templates.filters["text"] = lambda value: Verbatim(json.dumps(one_line(value)))
     text = templates.get_template(_TEMPLATE).render(_values(facts))
     return f"---\n{_front_matter(facts)}---\n\n{hidden(text, secrets())}"

@@ -29,7 +29,7 @@ from preference import (
 )
 from preference.candidates import Ends, Tag
 from preference.export.formats import SplitName
-from preference.records import CameTo, FailedContinuation, FinalScore, Outcome, RecipeRef, UnreadableJudgement
+from preference.records import CameTo, FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent.prompting import inert
 from reasonrag.viewing.collection import Explored, Tree
 from reasonrag.viewing.explanations import Reason, cautions, reasons

@@ -14,7 +14,7 @@ from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import Group, Metric, Report
 from reasonrag.redaction import hidden, secrets
-from reasonrag.rendering import environment
+from reasonrag.rendering import markdown_templates
 from reasonrag.terminal import dollars
 
 PAGE = "report.md"
@@ -57,7 +57,7 @@ def write_page(folder: Path, report: Report, predictions: Sequence[Prediction]) 
 
 
 def page(report: Report, predictions: Sequence[Prediction]) -> str:
-    templates = environment()
+    templates = markdown_templates()
     templates.filters["count"] = lambda value: f"{value:,}"
     causes = ", ".join(f"{cause} {count:,}" for cause, count in report.failures_by_cause.items())
     text = templates.get_template("evaluation.md.j2").render(

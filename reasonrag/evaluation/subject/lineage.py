@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from preference.candidates import MalformedCandidatesError
-from preference.export import exporting, formats
+from preference.export import formats, summary
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.evaluation.report import Asked, Check, TrainedModel
@@ -150,10 +150,10 @@ def _read(folder: Path) -> Provenance:
         raise InputError(f"--trained-on {folder}: there is no such folder; give a model's, or that of its data set")
     if (own := read_provenance(folder)) is not None:
         return own
-    if not any((folder / each).is_file() for each in (exporting.QUESTIONS, formats.PAIRS_FILE)):
+    if not any((folder / each).is_file() for each in (summary.QUESTIONS, formats.PAIRS_FILE)):
         raise InputError(
             f"--trained-on {folder}: it has no {PROVENANCE}, which reasonrag train writes, and neither "
-            f"{exporting.QUESTIONS} nor {formats.PAIRS_FILE}, which reasonrag pairs writes"
+            f"{summary.QUESTIONS} nor {formats.PAIRS_FILE}, which reasonrag pairs writes"
         )
     conditions = check_renderer(folder)
     try:
