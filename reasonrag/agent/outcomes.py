@@ -191,7 +191,7 @@ class OutcomeRule:
         return AnswerJudge(self.rubric_of(question), gold, sample) if self.judged else None
 
 
-def _name_of(function: OutcomeFunction) -> str:
+def name_of_function(function: OutcomeFunction) -> str:
     """The name under which a function's outcomes are recorded: it must tell this outcome from others."""
     name = getattr(function, "__name__", "")
     if not name.isidentifier():

@@ -31,7 +31,7 @@ from preference.published.rows import RowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.curation.audit.catalogue import ERRORS
-from reasonrag.curation.import_sources import FoundSources, Kind, Say, Source, _kind_of_all, find_sources
+from reasonrag.curation.import_sources import FoundSources, Kind, Say, Source, find_sources, kind_of_all
 from reasonrag.curation.pairs import pairs
 from reasonrag.curation.settings import ImportSettings
 from reasonrag.curation.tokens import RuleOfThumb
@@ -107,7 +107,7 @@ def import_published(
     given = [sources] if isinstance(sources, str | Path) else list(sources)
     with tempfile.TemporaryDirectory(prefix="reasonrag-import-") as scratch:
         found = find_sources(given, Path(scratch), say)
-        kind = _kind_of_all(found.files)
+        kind = kind_of_all(found.files)
         _check_place(settings.out, kind, found, settings.questions)
         known = _known_questions(settings)
         try:

@@ -130,7 +130,7 @@ def natural_order(name: str) -> list[tuple[bool, int, str]]:
     return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in re.split(r"([0-9]+)", name)]
 
 
-def _kind_of_all(files: Sequence[SourceFile]) -> Kind:
+def kind_of_all(files: Sequence[SourceFile]) -> Kind:
     kinds = {file.source.name: _kind_of(file) for file in files}
     if len(set(kinds.values())) > 1:
         trees = next(name for name, kind in kinds.items() if kind == "trees")

@@ -13,7 +13,7 @@ from reasonrag.agent.from_settings import (
     model_name,
     teacher_policy,
 )
-from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, _name_of
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
 from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.settings import MAX_STEPS
 from reasonrag.data.questions import criteria
@@ -181,7 +181,7 @@ def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = Non
     if settings.rubric is not None and (function or name != "rubric"):
         raise InputError(f"--rubric {settings.rubric} goes with --outcome rubric; add that, or leave it out")
     if function is not None:
-        return OutcomeRule(_name_of(function), function=function)
+        return OutcomeRule(name_of_function(function), function=function)
     return OutcomeRule(name, () if settings.rubric is None else _read_rubric(settings.rubric))
 
 
