@@ -36,7 +36,7 @@ from reasonrag.llm.endpoint import EndpointModel
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "tests" / "llamafactory_reading.py"
+SCRIPT = ROOT / "tests" / "helpers" / "llamafactory_reading.py"
 CONFIGS = sorted((ROOT / "train_configs").glob("*.yaml"))
 DPO = ROOT / "train_configs" / "qwen2.5-7b-dpo-full.yaml"
 TRAININGS = [each for each in CONFIGS if not each.stem.endswith("-export")]

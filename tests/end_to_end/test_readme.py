@@ -132,7 +132,7 @@ TRAINS = re.compile(r"reasonrag (train|doctor|evaluate|compare) ")
 def test_what_the_readme_trains_is_trained_and_measured(train_python: Path) -> None:
     """From the demo's pairs to a comparison, by the commands as written, with a tiny model."""
     there = str(train_python)
-    run([there, str(ROOT / "tests" / "tiny_qwen.py"), "models/tiny-qwen2"])
+    run([there, str(ROOT / "tests" / "helpers" / "tiny_qwen.py"), "models/tiny-qwen2"])
     for line in commands():
         if line in demo_commands() or TRAINS.match(line):
             run(reasonrag(line), REASONRAG_TRAIN_PYTHON=there, HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")

@@ -146,6 +146,6 @@ def make_world(factory: pytest.TempPathFactory, python: Path | None) -> World:
             finally:
                 os.chdir(made)
         if python and not (world.tiny / "model.safetensors").exists():
-            script = ROOT / "tests" / "tiny_qwen.py"
+            script = ROOT / "tests" / "helpers" / "tiny_qwen.py"
             subprocess.run([str(python), str(script), str(world.tiny)], check=True, capture_output=True)
     return world

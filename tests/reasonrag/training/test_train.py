@@ -291,7 +291,7 @@ def test_the_other_stages_train_from_their_formats(judged: dict[str, Judged], wo
             for name, config in configs.items()
         }
         (world.place / "job.json").write_bytes(orjson.dumps({"train": flags}))
-        script = ROOT / "tests" / "llamafactory_reading.py"
+        script = ROOT / "tests" / "helpers" / "llamafactory_reading.py"
         done = subprocess.run(
             [str(world.python), str(script), "job.json", "done.json"],
             cwd=world.place,

@@ -58,7 +58,7 @@ def made(train_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     home = tmp_path_factory.mktemp("models")
     (home / "prompts.json").write_text(json.dumps(PROMPTS))
     environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    script = [ROOT / "tests" / "served_models.py", home, home / "prompts.json", home / "replies.json"]
+    script = [ROOT / "tests" / "helpers" / "served_models.py", home, home / "prompts.json", home / "replies.json"]
     command = [train_python, *map(str, script), "student"]
     with (
         (home / "said.txt").open("w") as said,
