@@ -4,6 +4,7 @@ Rollout records in, preference pairs out: scoring of answers, candidates, labels
 their statistics. Knows nothing of language models, retrieval or how a tree came to be.
 """
 
+from preference.answer_scores import cover_em, exact_match, f1_score, normalize_answer
 from preference.candidates import (
     GoldVerdict,
     LabelName,
@@ -15,8 +16,9 @@ from preference.candidates import (
     StepRecord,
 )
 from preference.confidence import confidence
-from preference.export.exporting import export_pairs
+from preference.export.export_pairs import export_pairs
 from preference.export.summary import ExportOptions, Facts, GoldAgreement, PairSummary
+from preference.filters import NO_FILTERS, Candidate, DropReason, PairingRules, candidates
 from preference.records import (
     SCHEMA_VERSION,
     ActionType,
@@ -33,8 +35,6 @@ from preference.records import (
     Usage,
     read_rollouts,
 )
-from preference.scoring import cover_em, exact_match, f1_score, normalize_answer
-from preference.selection import NO_FILTERS, Candidate, DropReason, PairingRules, candidates
 from preference.similarity import NEARLY_THE_SAME, say_the_same, similarity
 
 __all__ = [

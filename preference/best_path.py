@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from preference.answer_scores import cover_em
 from preference.candidates import Ends, Origin, PathStep, QuestionRecord
 from preference.labelling import origin_of
 from preference.records import RolloutNode, RolloutRecord
-from preference.scoring import cover_em
 
 
 def question_record(rollout: RolloutRecord, beyond: Origin | None = None) -> QuestionRecord:

@@ -15,8 +15,8 @@ from typing import Final, Literal, TypeAlias, TypeVar
 import orjson
 from pydantic import Field, ValidationError
 
+from preference.answer_scores import normalize_answer
 from preference.records import ActionType, AgentAction, Message, QuestionError, Record, Usage, first_error
-from preference.scoring import normalize_answer
 
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
 QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"

@@ -1,7 +1,7 @@
 """Which of two sibling steps is better, and how sure that is: the states of a finished tree with every pair.
 
 Decides what a state is, what siblings are worth to each other and how alike they are. Nothing is left out here; what
-makes a pair good enough is decided in `selection`. Source of the basic rule (siblings, difference of rewards): the pair
+makes a pair good enough is decided in `filters`. Source of the basic rule (siblings, difference of rewards): the pair
 builder of ReasonRAG, arXiv 2505.14069; states by what was seen, confidence and tags are ours.
 """
 
@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Protocol
 
+from preference.answer_scores import normalize_answer
 from preference.candidates import (
     GoldVerdict,
     Origin,
@@ -26,7 +27,6 @@ from preference.candidates import (
 )
 from preference.confidence import confidence
 from preference.records import ActionType, Message, RolloutNode, RolloutRecord
-from preference.scoring import normalize_answer
 from preference.similarity import folded, jaccard, words_of
 
 TOLERANCE = 1e-9
@@ -205,7 +205,7 @@ class _Step:
 
     @cached_property
     def covers(self) -> bool:
-        """Whether an answer holds a golden one, as `scoring.cover_em`, for answers normalised once."""
+        """Whether an answer holds a golden one, as `answer_scores.cover_em`, for answers normalised once."""
         padded = f" {normalize_answer(self.said)} "
         return any(f" {gold} " in padded for each in self.rollout.golden_answers if (gold := normalize_answer(each)))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+from preference.answer_scores import normalize_answer
 from preference.records import ActionType
-from preference.scoring import normalize_answer
 
 NEARLY_THE_SAME = 0.9
 """Similarity from which two queries or pieces of evidence say the same, if their telling words agree as well."""

@@ -15,9 +15,9 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from preference.filters import candidates_of
 from preference.labelling import TOLERANCE, labelled_states
 from preference.records import RolloutNode, RolloutRecord
-from preference.selection import candidates_of
 
 GOLD = "gold"
 """Gold passages among the rules: how many a query finds for the first time, or evidence reports."""

@@ -1,6 +1,6 @@
 """Rows: what a trainer is given of a pair, or of a path, in every format; and LLaMA-Factory's description of them.
 
-Knows formats only. Which pairs there are is decided in `selection`, how files are written in `exporting`. Sources:
+Knows formats only. Which pairs there are is decided in `filters`, how files are written in `export_pairs`. Sources:
 RAG_ProGuide's ten fields; LLaMA-Factory's data/README (alpaca and sharegpt ranking, KTO); TRL's conversational
 preference format.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from preference.candidates import QuestionRecord, is_two_turns
+from preference.filters import Candidate
 from preference.records import ActionType, Message
-from preference.selection import Candidate
 
 FormatName = Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "trl", "parquet"]
 SplitName = Literal["train", "validation"]

@@ -16,8 +16,8 @@ from preference.export.formats import (
     Row,
     SplitName,
 )
+from preference.filters import DROP_REASONS, Candidate, PairingRules
 from preference.records import Usage
-from preference.selection import DROP_REASONS, Candidate, PairingRules
 from preference.statistics import independent_cases
 
 CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from preference.answer_scores import cover_em
 from preference.candidates import (
     Origin,
     PairRecord,
@@ -25,7 +26,7 @@ from preference.candidates import (
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import plain_text
 from preference.labelling import TokenCounter
-from preference.published.common import (
+from preference.published.repairs import (
     Findings,
     KnownQuestion,
     Notes,
@@ -47,7 +48,6 @@ from preference.published.common import (
     whole_number,
 )
 from preference.records import ActionType, AgentAction
-from preference.scoring import cover_em
 from preference.similarity import folded, similarity
 
 LABEL = "imported"

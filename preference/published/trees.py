@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from mcts import RECIPES, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
+from preference.answer_scores import exact_match, f1_score, normalized_f1
 from preference.candidates import question_key
 from preference.export.sanitize import plain_text
-from preference.published.common import (
+from preference.published.repairs import (
     Findings,
     KnownQuestion,
     Notes,
@@ -49,7 +50,6 @@ from preference.records import (
     RolloutRecord,
     Usage,
 )
-from preference.scoring import exact_match, f1_score, normalized_f1
 
 TreeRecipe = Literal["released", "paper"]
 FILE_REWARD = "file"
@@ -111,7 +111,7 @@ def is_tree(item: object) -> bool:
 
 
 def builder_f1(answer: str, golds: Iterable[str]) -> float:
-    """Token F1 in [0, 1] as the published builder has it: articles count, unlike in `scoring.f1_score`."""
+    """Token F1 in [0, 1] as the published builder has it: articles count, unlike in `answer_scores.f1_score`."""
     said = _normalized(answer)
     return max((normalized_f1(said, _normalized(gold)) for gold in golds), default=0.0)
 

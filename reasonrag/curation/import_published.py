@@ -26,7 +26,7 @@ from preference.export.files import INDENTED, replacing
 from preference.export.formats import PAIRS_FILE
 from preference.export.json_stream import Item
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
-from preference.published.common import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
+from preference.published.repairs import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
 from preference.published.rows import RowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence

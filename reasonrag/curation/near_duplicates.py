@@ -22,8 +22,8 @@ from typing import Literal
 
 import Stemmer
 
+from preference.answer_scores import normalize_answer
 from preference.candidates import question_key
-from preference.scoring import normalize_answer
 
 Rule = Literal["question", "near_duplicate", "answer_and_entities"]
 """question: equal after SQuAD normalisation (`preference.candidates.question_key`).

@@ -1,8 +1,8 @@
 """`reasonrag review`: a person says of blind pairs which side is better; what they say is kept at once, and counted.
 
 Decides what a key does, how judgements are kept (`DIR/review/<reviewer>.jsonl`, appended, never rewritten) and who a
-reviewer may be. What is drawn and what it comes to is decided in `preference.reviewing`; how it looks, and where keys
-come from, in `review_display`.
+reviewer may be. What is drawn and what it comes to is decided in `preference.review_statistics`; how it looks, and
+where keys come from, in `review_screen`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from preference.export.files import replacing
 from preference.export.formats import pairs_files
 from preference.export.json_stream import MalformedFileError
 from preference.records import first_error
-from preference.reviewing import (
+from preference.review_statistics import (
     Contents,
     JudgementRecord,
     ReviewPair,

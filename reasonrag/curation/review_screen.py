@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from preference.export.formats import PAIRS_FILE
-from preference.reviewing import Contents, Remark, ReviewerReport, ReviewersAgreement, ReviewPair, ReviewReport
+from preference.review_statistics import Contents, Remark, ReviewerReport, ReviewersAgreement, ReviewPair, ReviewReport
 from preference.statistics import Bin, Kappa, Share, SignAgreement
 from reasonrag.curation.review import REPORT, REVIEW, Keys
 from reasonrag.terminal import on_one_line, print_table, shown

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from preference.scoring import normalize_answer
+from preference.answer_scores import normalize_answer
 from reasonrag.concurrency import run_to_end, together
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question

@@ -26,9 +26,9 @@ from preference.best_path import question_record
 from preference.candidates import MalformedCandidatesError, QuestionRecord, parse_line, question_key
 from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
+from preference.filters import Kept, beyond_shares, candidates_of, select
 from preference.labelling import labelled_states
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
-from preference.selection import Kept, beyond_shares, candidates_of, select
 from reasonrag.curation.pairs import is_data_set
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 from preference import Candidate, DropReason, Usage
 from preference.candidates import QuestionRecord
+from preference.filters import DROP_REASONS
 from preference.labelled_runs import no_search_for_cycles
-from preference.selection import DROP_REASONS
 from reasonrag.curation.audit.report import Histogram
 from reasonrag.curation.audit.statistics import histogram, whole_edges
 from reasonrag.exploration.summary import RunCounts, mean

@@ -21,8 +21,8 @@ from markupsafe import Markup
 from pydantic import BaseModel
 
 from preference.export.files import replacing
+from preference.filters import lot
 from preference.labelled_runs import no_search_for_cycles
-from preference.selection import lot
 from reasonrag import __version__
 from reasonrag.rendering import html_templates
 from reasonrag.terminal import on_one_line

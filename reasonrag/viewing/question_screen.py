@@ -19,8 +19,8 @@ from rich.panel import Panel
 from rich.text import Text
 from rich.tree import Tree
 
+from preference.filters import DROP_REASONS
 from preference.records import CameTo
-from preference.selection import DROP_REASONS
 from reasonrag.curation.review_screen import marked
 from reasonrag.errors import InputError, choices
 from reasonrag.terminal import dollars, on_one_line, shown

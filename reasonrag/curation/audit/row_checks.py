@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from preference.answer_scores import normalize_answer
 from preference.candidates import question_key
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import PLACEHOLDER
 from preference.published.rows import LABEL as IMPORTED
 from preference.records import ActionType, AgentAction, Message
-from preference.scoring import normalize_answer
 from preference.similarity import NEARLY_THE_SAME, similarity
 from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from preference import NO_FILTERS, ExportOptions, PairingRules, RolloutRecord, export_pairs
 from preference.candidates import question_key
 from preference.labelled_runs import write_candidates
-from preference.published.common import (
+from preference.published.repairs import (
     REFUSALS,
     REPAIRS,
     Findings,

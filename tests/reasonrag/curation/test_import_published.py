@@ -12,7 +12,7 @@ import pytest
 
 import reasonrag as library
 from preference import read_rollouts
-from preference.published.common import REFUSALS, REPAIRS
+from preference.published.repairs import REFUSALS, REPAIRS
 from tests.helpers.command_line import Reasonrag
 
 Json = dict[str, Any]

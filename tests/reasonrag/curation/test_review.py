@@ -24,7 +24,7 @@ import pytest
 from rich.text import Text
 
 import reasonrag as package
-from preference.reviewing import ReviewPair, read_pairs
+from preference.review_statistics import ReviewPair, read_pairs
 from reasonrag.curation.review import reviewer_name
 from reasonrag.curation.review_screen import MOST_WORDS, folded, marked, seen_in
 from reasonrag.errors import InputError

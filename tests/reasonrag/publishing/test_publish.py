@@ -22,9 +22,9 @@ import pytest
 import yaml
 
 from preference.candidates import StateRecord, read_lines
-from preference.export.exporting import export_pairs
+from preference.export.export_pairs import export_pairs
 from preference.export.summary import CANDIDATES, ExportOptions
-from preference.selection import PairingRules
+from preference.filters import PairingRules
 from reasonrag.curation.inventory import take_inventory
 from reasonrag.curation.pairs import pairs
 from reasonrag.exploration.generate import generate

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import reasonrag as package
 from preference import Candidate, DropReason, FinalScore, PairingRules, PairSummary, RolloutRecord
+from preference.filters import DROP_REASONS, candidates_of, select
 from preference.labelling import labelled_states, picked
-from preference.selection import DROP_REASONS, candidates_of, select
 from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError

@@ -11,8 +11,8 @@ import pytest
 
 import reasonrag as package
 from preference import Candidate, PairingRules, RolloutRecord
+from preference.filters import candidates_of, select
 from preference.labelling import labelled_states
-from preference.selection import candidates_of, select
 from reasonrag.viewing.collection import Tree, open_collection
 from reasonrag.viewing.explanations import cautions, reasons
 from reasonrag.viewing.question_rows import question_row

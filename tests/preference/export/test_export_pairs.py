@@ -27,7 +27,7 @@ from preference import (
 )
 from preference.candidates import question_key
 from preference.export.formats import Row, SplitName
-from preference.selection import DROP_REASONS
+from preference.filters import DROP_REASONS
 from tests.helpers.trees import (
     BORN,
     READ,

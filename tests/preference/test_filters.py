@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ActionType, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
 from preference.candidates import Tag
+from preference.filters import DROP_REASONS, DropReason, Kept, beyond_shares, candidates_of, lot, select
 from preference.labelling import labelled_states
-from preference.selection import DROP_REASONS, DropReason, Kept, beyond_shares, candidates_of, lot, select
 from tests.helpers.trees import (
     Fields,
     Pair,

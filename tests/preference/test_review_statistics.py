@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from preference.reviewing import (
+from preference.review_statistics import (
     Contents,
     JudgementRecord,
     ReviewPair,

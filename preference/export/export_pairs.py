@@ -40,7 +40,7 @@ from preference.export.summary import (
     PairSummary,
     Tally,
 )
-from preference.selection import Candidate, DropReason, Kept, PairingRules, beyond_shares, lot, select
+from preference.filters import Candidate, DropReason, Kept, PairingRules, beyond_shares, lot, select
 
 
 class Inspector(Protocol):

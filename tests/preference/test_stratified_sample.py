@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference.sampling import StratifiedSample
+from preference.stratified_sample import StratifiedSample
 
 STRATA = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 60), min_size=1)
 

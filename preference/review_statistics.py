@@ -19,9 +19,8 @@ from pydantic import BaseModel
 
 from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
+from preference.filters import lot
 from preference.records import Record
-from preference.sampling import StratifiedSample
-from preference.selection import lot
 from preference.statistics import (
     CONFIDENCE_LEVEL,
     Bin,
@@ -34,6 +33,7 @@ from preference.statistics import (
     sign_agreement,
     sign_agreement_by,
 )
+from preference.stratified_sample import StratifiedSample
 
 REVIEW_SCHEMA: Final = "reasonrag.review/1"
 REPORT_SCHEMA: Final = "reasonrag.review_report/1"

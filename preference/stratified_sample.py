@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 
-from preference.selection import lot
+from preference.filters import lot
 
 
 class StratifiedSample:
