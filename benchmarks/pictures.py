@@ -20,7 +20,7 @@ from playwright.sync_api import sync_playwright
 
 import reasonrag
 from preference import Candidate
-from reasonrag.viewing.collection import Explored, open_collection
+from reasonrag.viewing.collection import ExploredQuestion, open_collection
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
@@ -65,20 +65,20 @@ def main() -> None:
             browser.close()
 
 
-def _kept(explored: Explored) -> list[Candidate]:
+def _kept(explored: ExploredQuestion) -> list[Candidate]:
     return [each for each in explored.candidates if each.dropped is None]
 
 
-def _calls(explored: Explored) -> int:
+def _calls(explored: ExploredQuestion) -> int:
     return explored.question.usage.calls if explored.question.usage else 0
 
 
-def _place(explored: Explored) -> str:
+def _place(explored: ExploredQuestion) -> str:
     """Of a question in the page."""
     return f"#/q/{quote(explored.question.question_id, safe='')}"
 
 
-def _widest(explored: Explored) -> Candidate:
+def _widest(explored: ExploredQuestion) -> Candidate:
     """Of its pairs of two queries the one with the widest margin."""
     return max((each for each in _kept(explored) if each.types == ("query", "query")), key=lambda each: each.margin)
 

@@ -34,18 +34,18 @@ from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, TUNING
 
-Line = TypeVar("Line", StateRecord, QuestionRecord)
+LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
 _LONGEST_VALUE = 1 << 10
 _AGAIN = "Make the data set again of its runs: reasonrag pairs RUN --out DIR"
 _DECODER = json.JSONDecoder()
 ID = "question_id"
-Place: TypeAlias = tuple[int, int]
+LineSpan: TypeAlias = tuple[int, int]
 """Where a line begins in its file, and its length, in bytes."""
 
 
 @dataclass(frozen=True)
-class Tree:
+class ExploredTree:
     """What a run explored for one question. source: the run's directory, as it was given."""
 
     source: str
@@ -53,7 +53,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Explored:
+class ExploredQuestion:
     """All there is of one question. number: its place in the list, from 0 on. first_pair: place of its first pair among
     those of the whole run that the rules of single questions let pass."""
 
@@ -61,7 +61,7 @@ class Explored:
     questions: Sequence[QuestionRecord]
     """One for each tree; at least one."""
     candidates: Sequence[Candidate]
-    trees: Sequence[Tree] = ()
+    trees: Sequence[ExploredTree] = ()
     first_pair: int = 0
     parts: Mapping[str, SplitName] = field(default_factory=dict)
     """Of the rows of a data set, by pair."""
@@ -99,16 +99,16 @@ class Collection(Protocol):
         """Share of the file that was read."""
         ...
 
-    def scan(self) -> Iterator[Explored]:
+    def scan(self) -> Iterator[ExploredQuestion]:
         """Every question, trees of data sets left out. One number may come twice: a question that failed and was
         explored later. Raises InputError where a line cannot be read."""
         ...
 
-    def at(self, number: int) -> Explored:
+    def at(self, number: int) -> ExploredQuestion:
         """One question with its trees, once it was scanned; for any thread."""
         ...
 
-    def find(self, question_id: str) -> Explored | None:
+    def find(self, question_id: str) -> ExploredQuestion | None:
         """One question by its id, without a scan before; None where it is not here."""
         ...
 
@@ -126,10 +126,10 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
         if not _rollouts_of(run).is_file():
             raise InputError(f"--trees {run} holds no {ROLLOUTS}; give the directory of the run, as generate made it")
     if is_data_set(path):
-        return DataSet(path, trees)
+        return DataSetCollection(path, trees)
     rollouts = _rollouts_of(path)
     if rollouts.is_file() and rollouts.name.endswith(".jsonl"):
-        return Run(rollouts)
+        return RunCollection(rollouts)
     if (path / TUNING).is_file():
         raise InputError(f"{path} holds trials of tune; look at one of them, for instance {path}/trials/base")
     if (path / "predictions.jsonl").is_file():
@@ -147,7 +147,7 @@ def _rollouts_of(path: Path) -> Path:
 # -- a run -----------------------------------------------------------------------------------------------------
 
 
-class Run:
+class RunCollection:
     """The trees of one rollouts file, and the pairs they would give."""
 
     kind: Literal["run"] = "run"
@@ -158,15 +158,15 @@ class Run:
         self.capped: dict[int, DropReason] = {}
         self.warnings: list[str] = []
         self.teachers = _teacher_of(rollouts.with_name(CONFIG))
-        self._lines = _Lines(rollouts)
-        self._places: list[tuple[Place, int]] = []
+        self._lines = _LineFile(rollouts)
+        self._places: list[tuple[LineSpan, int]] = []
         """Of each question its line, and the place of its first pair."""
 
     @property
     def scanned(self) -> float:
         return self._lines.share(sum(self._places[-1][0]) if self._places else 0)
 
-    def scan(self) -> Iterator[Explored]:
+    def scan(self) -> Iterator[ExploredQuestion]:
         kept, numbers = Kept(), dict[str, int]()
         self._places.clear()
         for place, line, where in self._lines.all():
@@ -182,7 +182,7 @@ class Run:
             yield explored
         self.capped = beyond_shares(kept, self.rules)
 
-    def at(self, number: int) -> Explored:
+    def at(self, number: int) -> ExploredQuestion:
         place, first_pair = self._places[number]
         record = _rollout(self._lines.at(place), f"{self._lines.path}, byte {place[0]:,}")
         if record is None:
@@ -190,7 +190,7 @@ class Run:
         explored = self._explored(number, record, first_pair)
         return replace(explored, candidates=_with_caps(explored.candidates, first_pair, self.capped))
 
-    def find(self, question_id: str) -> Explored | None:
+    def find(self, question_id: str) -> ExploredQuestion | None:
         """One question, by the rules of single questions, without a look at the others; None where it is not here."""
         found = None
         for _, line, where in self._lines.all():
@@ -202,10 +202,10 @@ class Run:
         found = (_field(line, ID) for _, line, _ in self._lines.all())
         return (each for each in found if isinstance(each, str))
 
-    def _explored(self, number: int, record: RolloutRecord, first_pair: int) -> Explored:
+    def _explored(self, number: int, record: RolloutRecord, first_pair: int) -> ExploredQuestion:
         chosen = [] if record.error else select(labelled_states(record), self.rules)
-        tree = Tree(str(self.path), record)
-        return Explored(number, [question_record(record)], chosen, [tree], first_pair)
+        tree = ExploredTree(str(self.path), record)
+        return ExploredQuestion(number, [question_record(record)], chosen, [tree], first_pair)
 
 
 def _teacher_of(config: Path) -> set[str]:
@@ -229,7 +229,7 @@ def _with_caps(candidates: Sequence[Candidate], first_pair: int, capped: Mapping
 # -- a data set ------------------------------------------------------------------------------------------------
 
 
-class DataSet:
+class DataSetCollection:
     """Candidates as they were written, what became of each, and the trees they are of, where these can be found."""
 
     kind: Literal["data set"] = "data set"
@@ -245,12 +245,12 @@ class DataSet:
                 f"{path} has candidates, but neither {PAIRS_FILE} nor {DROPPED} says what became of them: a pairs "
                 "command was stopped there. The same command again writes both"
             )
-        self._candidates, self._questions = _Lines(path / CANDIDATES), _Lines(path / QUESTIONS)
+        self._candidates, self._questions = _LineFile(path / CANDIDATES), _LineFile(path / QUESTIONS)
         self._dropped = _dropped(path / DROPPED)
         self._parts, self._flipped = _rows(path)
-        self._trees = _Trees(trees, _sources(path, summary))
+        self._trees = _TreeIndex(trees, _sources(path, summary))
         self.warnings = [*(summary.warnings if summary else ()), *self._trees.warnings]
-        self._places: list[tuple[list[Place], list[Place]]] = []
+        self._places: list[tuple[list[LineSpan], list[LineSpan]]] = []
         """Of each question its lines in both files."""
         self._read = 0
 
@@ -258,7 +258,7 @@ class DataSet:
     def scanned(self) -> float:
         return self._candidates.share(self._read)
 
-    def scan(self) -> Iterator[Explored]:
+    def scan(self) -> Iterator[ExploredQuestion]:
         self._places.clear()
         numbers: dict[str, int] = {}
         questions: list[list[QuestionRecord]] = []
@@ -292,7 +292,7 @@ class DataSet:
         for between in range(given, len(questions)):
             yield self._explored(between, questions[between], [])
 
-    def at(self, number: int) -> Explored:
+    def at(self, number: int) -> ExploredQuestion:
         of_states, of_questions = self._places[number]
         states = [_parsed(self._candidates.at(each), StateRecord, str(self._candidates.path)) for each in of_states]
         questions = [
@@ -300,7 +300,7 @@ class DataSet:
         ]
         return replace(self._explored(number, questions, states), trees=self._trees.of(questions))
 
-    def find(self, question_id: str) -> Explored | None:
+    def find(self, question_id: str) -> ExploredQuestion | None:
         """One question, without a look at the states of the others; None where it is not here."""
         groups: dict[str, list[QuestionRecord]] = {}
         for _, line, where in self._questions.all():
@@ -325,7 +325,9 @@ class DataSet:
     def ids(self) -> Iterator[str]:
         return (_parsed(line, QuestionRecord, where).question_id for _, line, where in self._questions.all())
 
-    def _explored(self, number: int, questions: Sequence[QuestionRecord], states: Sequence[StateRecord]) -> Explored:
+    def _explored(
+        self, number: int, questions: Sequence[QuestionRecord], states: Sequence[StateRecord]
+    ) -> ExploredQuestion:
         found = [
             replace(each, dropped=self._dropped.get(each.pair.pair_id))
             for state in states
@@ -333,7 +335,7 @@ class DataSet:
         ]
         names = {each.pair.pair_id for each in found}
         parts = {name: self._parts[name] for name in names if name in self._parts}
-        return Explored(number, questions, found, parts=parts, flipped=self._flipped & names)
+        return ExploredQuestion(number, questions, found, parts=parts, flipped=self._flipped & names)
 
 
 def _summary(path: Path) -> PairSummary | None:
@@ -347,7 +349,7 @@ def _dropped(path: Path) -> dict[str, DropReason]:
     if not path.is_file():
         return {}
     found: dict[str, DropReason] = {}
-    for _, line, where in _Lines(path).all():
+    for _, line, where in _LineFile(path).all():
         try:
             each = orjson.loads(line)
             found[each["pair_id"]] = each["reason"]
@@ -385,11 +387,11 @@ def _sources(path: Path, summary: PairSummary | None) -> list[Path]:
     return found
 
 
-_Known: TypeAlias = tuple[str | None, int | None, str]
+_TreeKey: TypeAlias = tuple[str | None, int | None, str]
 """What names a tree wherever it is: configuration, seed and question."""
 
 
-class _Trees:
+class _TreeIndex:
     """The trees of some runs, found by question and configuration when they are first asked for."""
 
     def __init__(self, given: Sequence[Path], sources: Sequence[Path]) -> None:
@@ -401,10 +403,10 @@ class _Trees:
             if not file.is_file() and not given
         ]
         self._finding = threading.Lock()
-        self._runs = [(run, _Lines(file)) for run, file in files.items() if file.is_file()]
-        self._places: dict[_Known, tuple[int, Place]] | None = None
+        self._runs = [(run, _LineFile(file)) for run, file in files.items() if file.is_file()]
+        self._places: dict[_TreeKey, tuple[int, LineSpan]] | None = None
 
-    def of(self, questions: Sequence[QuestionRecord]) -> list[Tree]:
+    def of(self, questions: Sequence[QuestionRecord]) -> list[ExploredTree]:
         with self._finding:
             if self._places is None:
                 self._places = self._find()
@@ -416,11 +418,11 @@ class _Trees:
                 run, lines = self._runs[number]
                 record = _rollout(lines.at(place), str(lines.path))
                 if record is not None:
-                    found.append(Tree(str(run), record))
+                    found.append(ExploredTree(str(run), record))
         return found
 
-    def _find(self) -> dict[_Known, tuple[int, Place]]:
-        places: dict[_Known, tuple[int, Place]] = {}
+    def _find(self) -> dict[_TreeKey, tuple[int, LineSpan]]:
+        places: dict[_TreeKey, tuple[int, LineSpan]] = {}
         for number, (_, lines) in enumerate(self._runs):
             for place, line, where in lines.all():
                 configuration, seed, question = (_field(line, each) for each in ("config_hash", "seed", ID))
@@ -454,7 +456,7 @@ class _FromStart(io.RawIOBase):
         return len(found)
 
 
-class _Lines:
+class _LineFile:
     """A file of lines that is held open as long as somebody may ask for one: what was there when it was opened can be
     read again from any thread."""
 
@@ -470,7 +472,7 @@ class _Lines:
     def share(self, place: int) -> float:
         return place / self._size if self._size else 1.0
 
-    def all(self) -> Iterator[tuple[Place, bytes, str]]:
+    def all(self) -> Iterator[tuple[LineSpan, bytes, str]]:
         """Every line that was there when it was opened, where it is, and how to name it."""
         place = 0
         with io.BufferedReader(_FromStart(self._descriptor, self._size), _BLOCK) as lines:
@@ -478,7 +480,7 @@ class _Lines:
                 yield (place, len(line)), line, f"{self.path}, line {number}"
                 place += len(line)
 
-    def at(self, place: Place) -> bytes:
+    def at(self, place: LineSpan) -> bytes:
         return os.pread(self._descriptor, place[1], place[0])
 
 
@@ -510,7 +512,7 @@ def _rollout(line: bytes, where: str) -> RolloutRecord | None:
         raise InputError(str(error)) from error
 
 
-def _parsed(line: bytes, kind: type[Line], where: str) -> Line:
+def _parsed(line: bytes, kind: type[LineRecord], where: str) -> LineRecord:
     try:
         return parse_line(line, kind, where=where)
     except MalformedCandidatesError as error:

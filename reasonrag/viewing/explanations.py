@@ -24,7 +24,7 @@ from preference import (
 )
 from preference.export.formats import SplitName
 from preference.records import CameTo
-from reasonrag.viewing.collection import Tree
+from reasonrag.viewing.collection import ExploredTree
 
 Topic = Literal["state", "chosen", "rejected", "label", "confidence", "checks", "verdict"]
 _TURN_WORDS = {
@@ -50,7 +50,7 @@ class Reason(BaseModel):
 
 def reasons(
     each: Candidate,
-    tree: Tree | None,
+    tree: ExploredTree | None,
     rules: PairingRules,
     *,
     part: SplitName | None = None,
@@ -107,7 +107,7 @@ def _state(each: Candidate) -> str:
 # -- what a step is worth --------------------------------------------------------------------------------------
 
 
-def _worth(each: Candidate, step: StepRecord, tree: Tree | None) -> str:
+def _worth(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> str:
     record = tree.record if tree else None
     node = record.nodes[step.id] if record and step.id < len(record.nodes) else None
     rule, _, judged = _reward(each, record).partition("+")
@@ -227,7 +227,7 @@ def came_to(counts: Mapping[CameTo, int]) -> str:
 # -- label and confidence --------------------------------------------------------------------------------------
 
 
-def _label(each: Candidate, tree: Tree | None) -> str:
+def _label(each: Candidate, tree: ExploredTree | None) -> str:
     pair = each.pair
     if pair.label == "judge":
         values = (

@@ -24,7 +24,7 @@ from preference.labelled_runs import no_search_for_cycles
 from reasonrag.curation.audit.report import Histogram
 from reasonrag.curation.audit.statistics import histogram, whole_edges
 from reasonrag.exploration.summary import RunCounts, mean
-from reasonrag.viewing.collection import Collection, Explored
+from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.explanations import cautions
 from reasonrag.viewing.question_rows import QuestionRow, capped_row, question_row
 
@@ -88,9 +88,9 @@ class Overview(BaseModel):
     warnings: list[str]
 
 
-def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple[list[QuestionRow], Counts]:
+def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple[list[QuestionRow], OverviewCounts]:
     """Every question as a line of the list, and what all of them come to. watch: is told the share that was read."""
-    counts = Counts(collection)
+    counts = OverviewCounts(collection)
     rows: dict[int, QuestionRow] = {}
     with no_search_for_cycles():
         for explored in collection.scan():
@@ -99,7 +99,7 @@ def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple
     return [capped_row(rows[number], collection.capped) for number in sorted(rows)], counts
 
 
-class Counts:
+class OverviewCounts:
     """What an overview is made of, question by question."""
 
     def __init__(self, collection: Collection) -> None:
@@ -112,10 +112,10 @@ class Counts:
         self._known: dict[str, set[str]] = {name: set() for name in ("splits", "recipes", "rewards", "teachers")}
         self._usage: Usage | None = Usage(cost_usd=0.0)
         self._values: dict[str, array[float]] = {}
-        self._pairs = _Pairs()
+        self._pairs = _KeptPairs()
         self._ends_by_steps: dict[int, Counter[str]] = {}
 
-    def add(self, explored: Explored) -> QuestionRow:
+    def add(self, explored: ExploredQuestion) -> QuestionRow:
         """Count a question; returns its line of the list."""
         row = question_row(explored)
         ends = row.ends
@@ -157,7 +157,7 @@ class Counts:
         if question.usage.cost_usd is not None:
             self._value("cost", question.usage.cost_usd)
 
-    def _add_steps(self, explored: Explored) -> None:
+    def _add_steps(self, explored: ExploredQuestion) -> None:
         """Rewards of all steps: those of the trees, else those that pairs are of."""
         if explored.trees:
             steps = [(node.action_type, node.reward) for tree in explored.trees for node in tree.record.nodes[1:]]
@@ -227,7 +227,7 @@ class Counts:
         return self._collection.warnings
 
 
-class _Pairs:
+class _KeptPairs:
     """The pairs that the rules of single questions let pass, in order: a column for each thing that is counted."""
 
     def __init__(self) -> None:
@@ -263,9 +263,9 @@ class _Pairs:
         self.doubtful.append(bool(cautions(each)))
         self.words.append((len(both[0].response.split()), len(both[1].response.split())))
 
-    def without(self, places: Container[int]) -> _Pairs:
+    def without(self, places: Container[int]) -> _KeptPairs:
         """All but those at these places."""
-        left = _Pairs()
+        left = _KeptPairs()
         chosen = [place not in places for place in range(len(self))]
         for name, column in vars(self).items():
             vars(left)[name] = list(compress(column, chosen))
@@ -278,7 +278,7 @@ class _Pairs:
         return {str(layer): dict(counts) for layer, counts in sorted(found.items())}
 
 
-def _histograms(values: dict[str, array[float]], kept: _Pairs) -> dict[str, Histogram]:
+def _histograms(values: dict[str, array[float]], kept: _KeptPairs) -> dict[str, Histogram]:
     """Those for which there are values."""
     found = {name: histogram(np.array(values[name]), SHARES) for name in _REWARDS if name in values}
     for name, column in (("margin", kept.margins), ("confidence", kept.confidences)):

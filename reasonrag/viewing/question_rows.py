@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field
 
 from preference import DropReason
 from preference.candidates import Ends
-from reasonrag.viewing.collection import Explored
+from reasonrag.viewing.collection import ExploredQuestion
 from reasonrag.viewing.explanations import cautions
 
 
-class KeptPair(BaseModel):
+class KeptPairSummary(BaseModel):
     """type: action type of the chosen step; null for a reply that did not parse."""
 
     type: str | None
@@ -43,13 +43,13 @@ class QuestionRow(BaseModel):
     calls: int | None
     cost_usd: float | None
     candidates: int
-    kept: list[KeptPair]
+    kept: list[KeptPairSummary]
     dropped: dict[str, int]
     first_pair: int = Field(default=0, exclude=True)
     """Place of the first kept pair among those of the whole run."""
 
 
-def question_row(explored: Explored) -> QuestionRow:
+def question_row(explored: ExploredQuestion) -> QuestionRow:
     first = explored.question
     failed = all(each.error for each in explored.questions)
     ends = {each.ends for each in explored.questions if not each.error}
@@ -74,7 +74,7 @@ def question_row(explored: Explored) -> QuestionRow:
         cost_usd=sum(costs) if costs else None,
         candidates=len(explored.candidates),
         kept=[
-            KeptPair.model_construct(
+            KeptPairSummary.model_construct(
                 type=each.chosen.action_type,
                 margin=each.pair.margin,
                 confidence=each.confidence,

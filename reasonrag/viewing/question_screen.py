@@ -29,7 +29,7 @@ from reasonrag.viewing.question_view import EndView, PairView, PassageView, Ques
 
 _STYLES = {"query": "cyan", "evidence": "yellow", "answer": "bold"}
 _CHOSEN, _REJECTED, _QUIET = "green", "red", "dim"
-_Marks: TypeAlias = Mapping[int, tuple[int, int]]
+_PairRoles: TypeAlias = Mapping[int, tuple[int, int]]
 """Of a step, in how many kept pairs it is the chosen side, and the rejected one."""
 _LEGEND = (
     "#step type, what it is worth, visits (n); +2 -1: chosen in two kept pairs, rejected in one; settled: all "
@@ -50,12 +50,12 @@ class _NarrowTree(Tree):
 
 
 @dataclass(frozen=True)
-class _Place:
+class _StepGroup:
     """Where steps are: in a tree, or in a state whose tree is not at hand."""
 
     name: str
     steps: Mapping[int, StepView]
-    marks: _Marks
+    marks: _PairRoles
 
 
 def show_question(view: QuestionView, run: Path) -> None:
@@ -168,7 +168,7 @@ def _question(view: QuestionView) -> Iterator[Text]:
         yield Text.assemble(("criterion: ", _QUIET), on_one_line(criterion))
 
 
-def _tree(view: QuestionView, tree: TreeView, marks: _Marks) -> RenderableType:
+def _tree(view: QuestionView, tree: TreeView, marks: _PairRoles) -> RenderableType:
     root = [*_question(view), Text(_source(tree), style=_QUIET)]
     drawn: dict[int, Tree] = {0: _NarrowTree(Group(*root), guide_style=_QUIET)}
     for step in tree.steps[1:]:
@@ -185,7 +185,7 @@ def _source(tree: TreeView) -> str:
     return f"{on_one_line(tree.source)}: recipe {recipe}, seed {tree.seed}{calls}{cost}{came}"
 
 
-def _lone_state(state: StateView, marks: _Marks) -> RenderableType:
+def _lone_state(state: StateView, marks: _PairRoles) -> RenderableType:
     name = f"layer {state.layer}" + (f", {state.action}" if state.action else "")
     drawn = _NarrowTree(Text(f"state {on_one_line(state.id)}, {name}", style=_QUIET), guide_style=_QUIET)
     for step in state.steps:
@@ -300,7 +300,7 @@ def _numbers(pair: PairView) -> str:
     return "  ".join(parts)
 
 
-def _pairs_of(view: QuestionView, step: int, place: _Place) -> Iterator[RenderableType]:
+def _pairs_of(view: QuestionView, step: int, place: _StepGroup) -> Iterator[RenderableType]:
     """All pairs of which a step is a side, and what became of them."""
     found = [
         each
@@ -322,7 +322,7 @@ def _sides(view: QuestionView, pair: PairView) -> tuple[StepView, StepView]:
     return steps[pair.chosen], steps[pair.rejected]
 
 
-def _marks(view: QuestionView, *, tree: int | None = None, state: int | None = None) -> _Marks:
+def _marks(view: QuestionView, *, tree: int | None = None, state: int | None = None) -> _PairRoles:
     """Of the steps of a tree, or of a state whose tree is not at hand."""
     chosen, rejected = Counter[int](), Counter[int]()
     for pair in view.pairs:
@@ -348,15 +348,15 @@ def _no_pair(view: QuestionView, pair_id: str, matching: list[PairView]) -> str:
 # -- a step ----------------------------------------------------------------------------------------------------
 
 
-def _places(view: QuestionView) -> list[_Place]:
+def _places(view: QuestionView) -> list[_StepGroup]:
     trees = [
-        _Place(
+        _StepGroup(
             f"in the tree of {on_one_line(tree.source)}", {each.id: each for each in tree.steps}, _marks(view, tree=i)
         )
         for i, tree in enumerate(view.trees)
     ]
     states = [
-        _Place(f"in state {on_one_line(state.id)}", {each.id: each for each in state.steps}, _marks(view, state=i))
+        _StepGroup(f"in state {on_one_line(state.id)}", {each.id: each for each in state.steps}, _marks(view, state=i))
         for i, state in enumerate(view.states)
         if state.tree is None
     ]

@@ -31,7 +31,7 @@ from preference.candidates import Ends, Tag
 from preference.export.formats import SplitName
 from preference.records import CameTo, FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent.prompting import inert
-from reasonrag.viewing.collection import Explored, Tree
+from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
 from reasonrag.viewing.explanations import Reason, cautions, reasons
 
 
@@ -74,7 +74,7 @@ class StepView(BaseModel):
     sampled_temperature: float | None = None
     sampled_by: str | None = None
     passages: list[PassageView] | None = None
-    fate: Fate | None = None
+    fate: StepStatus | None = None
     terminal: bool = False
     parse_error: ParseFailure | None = None
     repaired: bool = False
@@ -164,7 +164,7 @@ class QuestionView(BaseModel):
     texts: list[str]
 
 
-def question_view(explored: Explored, rules: PairingRules, *, caps_known: bool = True) -> QuestionView:
+def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known: bool = True) -> QuestionView:
     """caps_known: whether rules about shares of the whole data set were applied to its pairs."""
     texts = _Texts()
     first = explored.question
@@ -212,9 +212,9 @@ class _Texts:
         return next((self.number(turn.content) for turn in prompt or () if turn.role == role), None)
 
 
-def _tree(tree: Tree, texts: _Texts) -> TreeView:
+def _tree(tree: ExploredTree, texts: _Texts) -> TreeView:
     record = tree.record
-    found = fates(record)
+    found = step_statuses(record)
     return TreeView.model_construct(
         source=tree.source,
         recipe=record.recipe,
@@ -228,7 +228,7 @@ def _tree(tree: Tree, texts: _Texts) -> TreeView:
     )
 
 
-def _step(node: RolloutNode, record: RolloutRecord, fate: Fate, texts: _Texts) -> StepView:
+def _step(node: RolloutNode, record: RolloutRecord, fate: StepStatus, texts: _Texts) -> StepView:
     user = texts.of(node.prompt, "user")
     return StepView.model_construct(
         id=node.id,
@@ -304,7 +304,7 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
     return views
 
 
-def _states(explored: Explored, texts: _Texts) -> tuple[list[StateView], dict[int, int]]:
+def _states(explored: ExploredQuestion, texts: _Texts) -> tuple[list[StateView], dict[int, int]]:
     """The states that pairs are of, and the number of each by identity: one prompt of two runs is two states here."""
     records = (tree.record for tree in explored.trees)
     known = {(each.config_hash, each.seed, each.question_id): number for number, each in enumerate(records)}
@@ -356,7 +356,13 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
 
 
 def _pair(
-    each: Candidate, explored: Explored, state: int, tree: Tree | None, rules: PairingRules, *, caps_known: bool
+    each: Candidate,
+    explored: ExploredQuestion,
+    state: int,
+    tree: ExploredTree | None,
+    rules: PairingRules,
+    *,
+    caps_known: bool,
 ) -> PairView:
     pair = each.pair
     part, flipped = explored.parts.get(pair.pair_id), pair.pair_id in explored.flipped
@@ -380,20 +386,20 @@ def _pair(
     )
 
 
-Fate = Literal["answer", "failed", "repeated", "unexplored", "settled", "mixed"]
+StepStatus = Literal["answer", "failed", "repeated", "unexplored", "settled", "mixed"]
 """answer, failed: the path ends with this step. repeated: it says the same as an earlier sibling and shares that one's
 estimate, so the search went on there only. unexplored: no continuation below it was ever sampled. settled: at least two
 came to the same outcome and none to another, so there is nothing more to find out. mixed: the others, where outcomes
 differ or one continuation alone is known."""
 
 
-def fates(record: RolloutRecord) -> list[Fate]:
+def step_statuses(record: RolloutRecord) -> list[StepStatus]:
     """Of every node by id; the root's is that of its state."""
     below = _ends_below(record)
-    return [_fate(node, below[node.id]) for node in record.nodes]
+    return [_step_status(node, below[node.id]) for node in record.nodes]
 
 
-def _fate(node: RolloutNode, ends: list[FinalScore]) -> Fate:
+def _step_status(node: RolloutNode, ends: list[FinalScore]) -> StepStatus:
     if node.parse_error is not None:
         return "failed"
     if node.terminal:

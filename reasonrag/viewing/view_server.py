@@ -20,7 +20,7 @@ from preference.labelled_runs import no_search_for_cycles
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import Collection
-from reasonrag.viewing.overview import Counts
+from reasonrag.viewing.overview import OverviewCounts
 from reasonrag.viewing.page import Listing, about_page, served_page
 from reasonrag.viewing.question_rows import QuestionRow, capped_row
 from reasonrag.viewing.question_view import question_view
@@ -31,13 +31,13 @@ _FOUND, _BAD, _MISSING, _FORBIDDEN, _BROKEN = 200, 400, 404, 403, 500
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Reading:
+class BackgroundScan:
     """What was read so far, by a thread of its own, of a collection that nobody else scans."""
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
         self._rows: dict[int, QuestionRow] = {}
-        self._counts = Counts(collection)
+        self._counts = OverviewCounts(collection)
         self._complete = False
         self.error: str | None = None
         """What stopped the reading."""
@@ -92,7 +92,7 @@ class Reading:
 @asynccontextmanager
 async def viewing(collection: Collection, *, port: int) -> AsyncIterator[str]:
     """The address of the running page. port: 0 takes a free one. Raises InputError where it cannot listen."""
-    reading = Reading(collection)
+    reading = BackgroundScan(collection)
     async with listening(make_app(reading), host=LOOPBACK, port=port) as address:
         reading.start()
         try:
@@ -101,7 +101,7 @@ async def viewing(collection: Collection, *, port: int) -> AsyncIterator[str]:
             await asyncio.to_thread(reading.stop)
 
 
-def make_app(reading: Reading) -> web.Application:
+def make_app(reading: BackgroundScan) -> web.Application:
     page = served_page(reading.collection)
 
     async def show_page(_: web.Request) -> web.Response:

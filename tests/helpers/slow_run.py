@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reasonrag.viewing.collection import Explored, Run
+from reasonrag.viewing.collection import ExploredQuestion, RunCollection
 from reasonrag.viewing.view_server import viewing
 
 
-class Slow(Run):
+class Slow(RunCollection):
     """Goes on to the next question, and after the last one to the end, each time it is allowed to."""
 
     def __init__(self, rollouts: Path) -> None:
@@ -22,13 +22,13 @@ class Slow(Run):
         """Until then nobody is shown a question."""
         self.answering.set()
 
-    def scan(self) -> Iterator[Explored]:
+    def scan(self) -> Iterator[ExploredQuestion]:
         for each in super().scan():
             self.allowed.acquire()
             yield each
         self.allowed.acquire()
 
-    def at(self, number: int) -> Explored:
+    def at(self, number: int) -> ExploredQuestion:
         self.answering.wait()
         return super().at(number)
 

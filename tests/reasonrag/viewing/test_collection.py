@@ -26,12 +26,12 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
-from reasonrag.viewing.collection import Collection, Explored, Tree, open_collection
+from reasonrag.viewing.collection import Collection, ExploredQuestion, ExploredTree, open_collection
 from reasonrag.viewing.explanations import OUTCOMES, came_to, reasons
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.page import Listing
 from reasonrag.viewing.question_rows import question_row
-from reasonrag.viewing.question_view import Fate, QuestionView, fates, question_view
+from reasonrag.viewing.question_view import QuestionView, StepStatus, question_view, step_statuses
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.trees import (
     Fields,
@@ -75,11 +75,11 @@ def run_of(folder: Path, *records: RolloutRecord, torn: bytes = b"") -> Path:
     return folder
 
 
-def scanned(path: Path, *trees: Path) -> list[Explored]:
+def scanned(path: Path, *trees: Path) -> list[ExploredQuestion]:
     return list(open_collection(path, trees).scan())
 
 
-def found(collection: Collection, question_id: str) -> Explored:
+def found(collection: Collection, question_id: str) -> ExploredQuestion:
     explored = collection.find(question_id)
     assert explored is not None
     return explored
@@ -242,7 +242,7 @@ def test_a_question_that_is_asked_under_two_ids_keeps_its_trees_apart(tmp_path: 
         assert_own(view, found(collection, question_id))
 
 
-def assert_own(view: QuestionView, explored: Explored) -> None:
+def assert_own(view: QuestionView, explored: ExploredQuestion) -> None:
     """Every pair is of steps of its own tree, where these say what the candidate says."""
     for pair, each in zip(view.pairs, explored.candidates, strict=True):
         number = view.states[pair.state].tree
@@ -346,15 +346,15 @@ def test_any_id_is_found_however_the_line_was_written(
         (query("Ada", 0.9, rollouts=[*rollouts_of(1.0, 3), *rollouts_of(0.0, 3)]), "mixed"),
     ],
 )
-def test_what_became_of_a_step(step: Fields, fate: Fate) -> None:
+def test_what_became_of_a_step(step: Fields, fate: StepStatus) -> None:
     """One continuation settles nothing; two that agree do, right or wrong."""
-    assert fates(siblings(query("first", 0.1), step))[2] == fate
+    assert step_statuses(siblings(query("first", 0.1), step))[2] == fate
 
 
 def test_what_was_continued_below_counts_above() -> None:
     """Also where it enters no mean of the step above."""
     grown = tree([0, 1, 1], [query("a", None), query("b", 0.9, rollouts=rollouts_of(1.0, 3, 3)), query("c", None)])
-    assert fates(grown) == ["settled", "settled", "settled", "unexplored"]
+    assert step_statuses(grown) == ["settled", "settled", "settled", "unexplored"]
 
 
 # -- reasons ---------------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def first_pair(record: RolloutRecord, rules: PairingRules = RULES) -> Candidate:
 
 
 def told(each: Candidate, record: RolloutRecord | None = None, rules: PairingRules = RULES, **known: Any) -> str:
-    found_trees = None if record is None else Tree("runs/a", record)
+    found_trees = None if record is None else ExploredTree("runs/a", record)
     return "\n".join(f"{why.topic}: {why.text}" for why in reasons(each, found_trees, rules, **known))
 
 

@@ -13,7 +13,7 @@ import reasonrag as package
 from preference import Candidate, PairingRules, RolloutRecord
 from preference.filters import candidates_of, select
 from preference.labelling import labelled_states
-from reasonrag.viewing.collection import Tree, open_collection
+from reasonrag.viewing.collection import ExploredTree, open_collection
 from reasonrag.viewing.explanations import cautions, reasons
 from reasonrag.viewing.question_rows import question_row
 from reasonrag.viewing.question_view import question_view
@@ -66,7 +66,7 @@ def said_of(run: Path) -> Iterator[Said]:
 def said_by(record: RolloutRecord) -> list[Said]:
     """The same of a tree that was grown by hand."""
     found = select(labelled_states(record), RULES)
-    texts = [{why.topic: why.text for why in reasons(each, Tree("runs/a", record), RULES)} for each in found]
+    texts = [{why.topic: why.text for why in reasons(each, ExploredTree("runs/a", record), RULES)} for each in found]
     return [Said(each, record, text) for each, text in zip(found, texts, strict=True)]
 
 
