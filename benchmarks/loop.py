@@ -44,7 +44,7 @@ from loop_world import Size, write_world
 from reporting import ROOT, publish
 
 from preference.records import read_rollouts
-from reasonrag.evaluation.subject.local_server import served
+from reasonrag.evaluation.evaluated_model.local_server import served
 from reasonrag.training.llamafactory.environment import find_python
 
 HERE = Path(__file__).parent

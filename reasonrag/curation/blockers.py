@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from preference.candidates import is_training_split
-from reasonrag.curation.inventory import Inventory
+from reasonrag.curation.dataset_directory import Inventory
 from reasonrag.data.eval_splits import ALL
 from reasonrag.errors import InputError
 

@@ -34,7 +34,7 @@ from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.import_sources import FoundSources, Kind, Say, Source, find_sources, kind_of_all
 from reasonrag.curation.pairs import pairs
 from reasonrag.curation.settings import ImportSettings
-from reasonrag.curation.tokens import RuleOfThumb
+from reasonrag.curation.token_counters import RuleOfThumb
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError

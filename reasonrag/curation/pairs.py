@@ -31,10 +31,10 @@ from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, allowed_names, write_audit
-from reasonrag.curation.contamination import Gate, gate
+from reasonrag.curation.decontamination import Gate, gate
 from reasonrag.curation.judge_labels import Judging, describe_judging, label_by_judge
 from reasonrag.curation.settings import PairsSettings
-from reasonrag.curation.tokens import token_counter
+from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS

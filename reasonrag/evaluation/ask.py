@@ -18,11 +18,11 @@ from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
-from reasonrag.evaluation.methods.methods import LinearAgent, Parts
+from reasonrag.evaluation.evaluated_model.evaluated_model import find_subject, open_subject, policy_of
+from reasonrag.evaluation.evaluated_model.provenance_check import Lineage
+from reasonrag.evaluation.methods.from_settings import LinearAgent, Parts
 from reasonrag.evaluation.report import Asked
 from reasonrag.evaluation.settings import AskSettings
-from reasonrag.evaluation.subject.evaluated_model import find_subject, open_subject, policy_of
-from reasonrag.evaluation.subject.lineage import Lineage
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
 from reasonrag.progress import SilentWatcher, Watcher

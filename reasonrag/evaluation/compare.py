@@ -18,7 +18,14 @@ import orjson
 
 from preference.export.files import INDENTED, replacing
 from reasonrag.errors import InputError
-from reasonrag.evaluation.comparison import (
+from reasonrag.evaluation.comparability import (
+    Condition,
+    changed,
+    common_questions,
+    doubts,
+    read_conditions,
+)
+from reasonrag.evaluation.comparison_report import (
     COMPARISON,
     Comparison,
     ConditionRecord,
@@ -32,18 +39,11 @@ from reasonrag.evaluation.comparison import (
     Test,
     Verdict,
 )
-from reasonrag.evaluation.conditions import (
-    Condition,
-    changed,
-    common_questions,
-    doubts,
-    read_conditions,
-)
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, drawing, page
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
-from reasonrag.evaluation.statistics import Values, differences, significance
+from reasonrag.evaluation.significance import Values, differences, significance
 from reasonrag.redaction import hidden_in, secrets
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve

@@ -23,17 +23,17 @@ from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question, QuestionSource, has_golden_answers
 from reasonrag.errors import InputError
-from reasonrag.evaluation.attempts import Method
+from reasonrag.evaluation.evaluated_model.evaluated_model import Subject, find_subject, open_subject, policy_of
+from reasonrag.evaluation.evaluated_model.provenance_check import Lineage
 from reasonrag.evaluation.judge import Judge, judge_policy, open_judge
-from reasonrag.evaluation.methods.methods import NoPassages, Parts, asked_by, identity_of, method_for
+from reasonrag.evaluation.methods.from_settings import NoPassages, Parts, asked_by, identity_of, method_for
+from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.metrics import Means, latency_of
-from reasonrag.evaluation.pages.page import write_page
+from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.predictions import Prediction, write_predictions
 from reasonrag.evaluation.report import Asked, Check, Latency, Report, Spent, read_report
 from reasonrag.evaluation.session import Outcome, Sitting
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
-from reasonrag.evaluation.subject.evaluated_model import Subject, find_subject, open_subject, policy_of
-from reasonrag.evaluation.subject.lineage import Lineage
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel

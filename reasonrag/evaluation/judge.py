@@ -15,7 +15,7 @@ from reasonrag.agent.model_calls import Asker, Judgement
 from reasonrag.agent.parsing import parse_score
 from reasonrag.agent.prompting import render_answer
 from reasonrag.data.questions import Question
-from reasonrag.evaluation.attempts import Attempt
+from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint import JUDGE_KEY_VARIABLE, KEY_VARIABLE, EndpointModel

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from preference import cover_em, exact_match, f1_score
 from preference.records import PassageRef, QuestionError
 from reasonrag.data.questions import Question
-from reasonrag.evaluation.attempts import Attempt, AttemptStep
+from reasonrag.evaluation.methods.method import Attempt, AttemptStep
 from reasonrag.evaluation.predictions import PredictedStep, Prediction
 from reasonrag.evaluation.report import Group, Latency, Metric
-from reasonrag.evaluation.statistics import mean_interval
+from reasonrag.evaluation.significance import mean_interval
 from reasonrag.llm.budget import Tokens
 
 RIGHT_FROM = 0.5

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, ReasonragError, RunStopped
-from reasonrag.evaluation.attempts import Attempt, Method
 from reasonrag.evaluation.judge import Judge
+from reasonrag.evaluation.methods.method import Attempt, Method
 from reasonrag.evaluation.metrics import failed, predicted
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import UNREADABLE

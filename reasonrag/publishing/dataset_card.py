@@ -19,7 +19,7 @@ from preference import ExportOptions, PairingRules
 from preference.candidates import Origin
 from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.curation.blockers import Objection, checks_of
-from reasonrag.curation.inventory import Inventory, RunFacts
+from reasonrag.curation.dataset_directory import Inventory, RunFacts
 from reasonrag.errors import InputError
 from reasonrag.publishing.licences import KNOWN, UNKNOWN, Licence, languages_of, licence_of
 from reasonrag.publishing.staging import StagedFile, Tree, configs_of, hub_dataset_info, warnings_of, without_addresses

@@ -18,7 +18,7 @@ from preference.export.formats import pairs_files
 from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.report import AUDIT
 from reasonrag.curation.blockers import check, objections
-from reasonrag.curation.inventory import Inventory, secrets_in, take_inventory
+from reasonrag.curation.dataset_directory import Inventory, secrets_in, take_inventory
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import CardFacts, card

@@ -28,8 +28,8 @@ from preference.export.json_stream import read_items
 from preference.export.parquet import ParquetRows, schema_of
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
-from reasonrag.curation.contamination import CONTAMINATION
-from reasonrag.curation.inventory import Inventory
+from reasonrag.curation.dataset_directory import Inventory
+from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS
 from reasonrag.redaction import hidden, hidden_in, secrets

@@ -1,7 +1,7 @@
 """Where a model comes from: what a training writes into the model's folder, and an evaluation reads back.
 
 Decides the file, `reasonrag.json`, and what it has to say so that a model is asked the way it was trained and never on
-questions that it was trained on. Knows neither trainers nor evaluations; see `parity` for data sets.
+questions that it was trained on. Knows neither trainers nor evaluations; see `prompt_parity` for data sets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from preference.export.files import INDENTED, replacing
 from preference.export.summary import QUESTIONS
 from preference.records import first_error
 from reasonrag.errors import InputError
-from reasonrag.training.parity import Conditions
+from reasonrag.training.prompt_parity import Conditions
 
 PROVENANCE = "reasonrag.json"
 SCHEMA: Final = "reasonrag.model/1"

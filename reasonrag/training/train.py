@@ -32,9 +32,9 @@ from reasonrag.training.llamafactory.launcher import (
 )
 from reasonrag.training.llamafactory.slurm import batch_script
 from reasonrag.training.metrics import LOG, read_metrics, read_object, write_metrics
-from reasonrag.training.model_cards import CARD, CardFacts, card
+from reasonrag.training.model_card import CARD, CardFacts, card
 from reasonrag.training.output_directory import TRAIN_LOG, Output, Record
-from reasonrag.training.plan import Prepared, launch_of, prepare, requested_hash, resolve_settings
+from reasonrag.training.prepare import Prepared, launch_of, prepare, requested_hash, resolve_settings
 from reasonrag.training.progress import Listener, Silent, Watcher, followed, hint_for
 from reasonrag.training.settings import PORT, TrainSettings
 

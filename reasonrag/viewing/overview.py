@@ -21,8 +21,8 @@ from preference import Candidate, DropReason, Usage
 from preference.candidates import QuestionRecord
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import no_search_for_cycles
+from reasonrag.curation.audit.dataset_checks import histogram, whole_edges
 from reasonrag.curation.audit.report import Histogram
-from reasonrag.curation.audit.statistics import histogram, whole_edges
 from reasonrag.exploration.summary import RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.explanations import cautions

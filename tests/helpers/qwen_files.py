@@ -1,5 +1,5 @@
 """A `tokenizer.json` of Qwen2.5 made without the Hub: the vocabulary from a package, the rules as its own file has
-them. A second implementation of what `reasonrag.curation.tokens` counts."""
+them. A second implementation of what `reasonrag.curation.token_counters` counts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.curation import tokens
+from reasonrag.curation import token_counters
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
 
 
 def write_tokenizer(folder: Path) -> Path:
     """Write `tokenizer.json` and what transformers needs beside it; return the folder."""
-    vocabulary = tokens._vocabulary()
+    vocabulary = token_counters._vocabulary()
     assert vocabulary is not None
     ranks = {
         base64.b64decode(token): int(rank) for token, rank in map(bytes.split, vocabulary.read_bytes().splitlines())
@@ -34,13 +34,13 @@ def write_tokenizer(folder: Path) -> Path:
     tokenizer.normalizer = tokenizers.normalizers.NFC()
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
         [
-            tokenizers.pre_tokenizers.Split(tokenizers.Regex(tokens._QWEN_PATTERN), behavior="isolated"),
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex(token_counters._QWEN_PATTERN), behavior="isolated"),
             tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     tokenizer.add_special_tokens(
-        [tokenizers.AddedToken(each, normalized=False) for each in tokens._QWEN_TOKENS if each.startswith("<|")]
+        [tokenizers.AddedToken(each, normalized=False) for each in token_counters._QWEN_TOKENS if each.startswith("<|")]
     )
     tokenizer.add_tokens([tokenizers.AddedToken(each, normalized=False) for each in ("<tool_call>", "</tool_call>")])
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,9 +21,10 @@ from preference.candidates import is_training_split
 from preference.export.files import replacing
 from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
 from preference.export.summary import DATASET_INFO_FILE
-from reasonrag.curation.audit import statistics
+from reasonrag.curation.audit import dataset_checks
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import CONTEXT, CUTOFFS, TRAINERS_DEFAULT, advised_cutoff, cutoff, kept
+from reasonrag.curation.audit.dataset_checks import Columns
 from reasonrag.curation.audit.report import (
     AUDIT_PAGE,
     EXAMPLES,
@@ -34,10 +35,9 @@ from reasonrag.curation.audit.report import (
     TokenCounterName,
 )
 from reasonrag.curation.audit.row_checks import RowFacts, RowReader
-from reasonrag.curation.audit.rows import read_rows, row_files
-from reasonrag.curation.audit.statistics import Columns
+from reasonrag.curation.audit.row_files import read_rows, row_files
 from reasonrag.curation.settings import AuditSettings
-from reasonrag.curation.tokens import Counter, token_counter
+from reasonrag.curation.token_counters import Counter, token_counter
 from reasonrag.errors import InputError, choices
 from reasonrag.redaction import hidden, secrets
 from reasonrag.settings import resolve
@@ -201,7 +201,7 @@ class Audit:
     def report(self) -> AuditReport:
         """What was found in all rows so far."""
         columns = self._columns
-        together = statistics.found_together(columns) | self._of_lengths() | self._of_renderers()
+        together = dataset_checks.found_together(columns) | self._of_lengths() | self._of_renderers()
         prompt, reply = columns.tokens("prompt"), columns.longer_reply
         advised = advised_cutoff(prompt, reply) if len(columns) else None
         cutoffs = sorted({*CUTOFFS, advised}) if advised else []
@@ -211,19 +211,19 @@ class Audit:
             rows=len(columns),
             parts={part: self._parts[part] for part in SPLITS},
             token_counter=TokenCounterName(name=self._counter.name, exact=self._counter.exact),
-            lengths=statistics.lengths(columns),
+            lengths=dataset_checks.lengths(columns),
             cutoffs=[cutoff(prompt, reply, each) for each in cutoffs],
             advised_cutoff=advised,
-            length_gap=statistics.length_gap(columns),
-            chosen_first=statistics.chosen_first(columns),
-            action_types=statistics.types(columns),
-            type_combinations=statistics.combinations(columns),
-            layers=statistics.by_layer(columns),
+            length_gap=dataset_checks.length_gap(columns),
+            chosen_first=dataset_checks.chosen_first(columns),
+            action_types=dataset_checks.types(columns),
+            type_combinations=dataset_checks.combinations(columns),
+            layers=dataset_checks.by_layer(columns),
             **self._of_values(),
-            rows_per_question=statistics.quantiles(statistics.rows_per(columns, "question")),
-            rows_per_state=statistics.quantiles(statistics.rows_per(columns, "state")),
-            rows_per_question_counts=statistics.how_many(statistics.rows_per(columns, "question")),
-            worth=statistics.worth(columns),
+            rows_per_question=dataset_checks.quantiles(dataset_checks.rows_per(columns, "question")),
+            rows_per_state=dataset_checks.quantiles(dataset_checks.rows_per(columns, "state")),
+            rows_per_question_counts=dataset_checks.how_many(dataset_checks.rows_per(columns, "question")),
+            worth=dataset_checks.worth(columns),
             **{name: self._shown(names) for name, names in self._names.items()},
             flipped=self._found["flipped"],
             checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
@@ -237,10 +237,12 @@ class Audit:
         for name, field in (("margin", "margins"), ("confidence", "confidences")):
             values = self._columns[name]
             values = values[np.isfinite(values)]
-            found[field] = statistics.quantiles(values)
+            found[field] = dataset_checks.quantiles(values)
             if len(values):
                 edges = np.linspace(0, 1, 21) if name == "confidence" else _value_edges(values)
-                found["histograms"][name] = statistics.histogram(np.clip(values, edges[0], edges[-1]), edges.tolist())
+                found["histograms"][name] = dataset_checks.histogram(
+                    np.clip(values, edges[0], edges[-1]), edges.tolist()
+                )
         return found
 
     def _of_lengths(self) -> dict[CheckName, Any]:

@@ -23,7 +23,7 @@ from preference.similarity import NEARLY_THE_SAME, similarity
 from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.catalogue import TYPE_NAMES, CheckName, TypeName
-from reasonrag.curation.tokens import Counter
+from reasonrag.curation.token_counters import Counter
 from reasonrag.redaction import hidden, keys_in, texts_in
 
 TEXTS: Final = ("instruction", "input", "chosen", "rejected")

@@ -24,7 +24,6 @@ from reasonrag.agent.model_calls import Asker
 from reasonrag.agent.parsing import ParseError, TaggedReply, parse_tagged
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
-from reasonrag.evaluation.attempts import Attempt, AttemptStep
 from reasonrag.evaluation.methods.baseline_prompts import (
     BaselinePrompts,
     render_baseline,
@@ -32,6 +31,7 @@ from reasonrag.evaluation.methods.baseline_prompts import (
     search_r1_rethink,
     search_r1_start,
 )
+from reasonrag.evaluation.methods.method import Attempt, AttemptStep
 from reasonrag.evaluation.settings import BaselineName
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reasonrag.evaluation.comparison import COMPARISON, Comparison, Example, Pair
+from reasonrag.evaluation.comparison_report import COMPARISON, Comparison, Example, Pair
 from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, RULE, change, metric_name, number, tally, told
 from reasonrag.terminal import on_one_line
 

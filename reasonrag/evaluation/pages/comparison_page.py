@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from reasonrag.evaluation.comparison import Comparison, Delta, Example, ExampleAnswer, Pair, Part
+from reasonrag.evaluation.comparison_report import Comparison, Delta, Example, ExampleAnswer, Pair, Part
 from reasonrag.evaluation.metrics import PER_QUESTION
-from reasonrag.evaluation.pages.page import NAMES
+from reasonrag.evaluation.pages.report_page import NAMES
 from reasonrag.redaction import hidden, secrets
 from reasonrag.rendering import code, drawing_style, escaped
 from reasonrag.terminal import on_one_line

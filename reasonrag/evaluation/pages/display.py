@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reasonrag.evaluation.ask import Answer, TakenStep
-from reasonrag.evaluation.pages.page import HEADINGS, NAMES, PAGE, cost_rows, interval, number, percent, training
+from reasonrag.evaluation.pages.report_page import HEADINGS, NAMES, PAGE, cost_rows, interval, number, percent, training
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, Group, Report
 from reasonrag.files import FAILURES

@@ -18,13 +18,13 @@ from reasonrag.agent.prompting import Prompts
 from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, IndexManifest, read_manifest
-from reasonrag.training import preflight
+from reasonrag.training import preflight_checks
 from reasonrag.training.doctor.findings import About, Finding, Severity
 from reasonrag.training.llamafactory.config_files import ConfigFile
 from reasonrag.training.llamafactory.config_resolution import Resolution, resolve_config
-from reasonrag.training.llamafactory.data import TrainingData, entry_for, questions_asked, read_data
-from reasonrag.training.parity import Conditions
-from reasonrag.training.preflight import BaseFacts, Noticed
+from reasonrag.training.llamafactory.dataset_info import TrainingData, entry_for, questions_asked, read_data
+from reasonrag.training.preflight_checks import BaseFacts, Noticed
+from reasonrag.training.prompt_parity import Conditions
 from reasonrag.training.provenance import Provenance
 
 POOLING: Final[Mapping[str, str]] = {
@@ -89,13 +89,13 @@ def look_at_data(
         if file:
             facts.resolution = resolve_config(file, changes, data, out=out)
         entries = facts.resolution.entries if facts.resolution else [entry_for(data, "dpo", None)]
-        preflight.look_at_rows(entries, data, questions_asked(data, entries[0]), found)
+        preflight_checks.look_at_rows(entries, data, questions_asked(data, entries[0]), found)
     if facts.data is None:
         return facts
     _look_at_audit(facts, directory)
     with noticing(facts.findings, "data") as found:
         unknown = BaseFacts("", {}, ())
-        facts.conditions = preflight.look_at_prompts(data, prompts, base or unknown, found, allow_other=False)
+        facts.conditions = preflight_checks.look_at_prompts(data, prompts, base or unknown, found, allow_other=False)
         if facts.conditions.renderer:
             facts.add("renderer", "ok", f"rendered by {facts.conditions.renderer}, as the model would be asked")
     if not any(each.severity == "error" for each in facts.findings):
@@ -111,7 +111,7 @@ def _look_at_audit(facts: DataFacts, directory: Path) -> None:
     with noticing(facts.findings, "data") as found:
         report = read_audit(directory)
         facts.advised = report.advised_cutoff
-        preflight.look_at_audit(report, found)
+        preflight_checks.look_at_audit(report, found)
         if not report.errors:
             counted = "" if report.token_counter.exact else ", lengths estimated"
             says = f"audited: {report.rows:,} rows without errors, tokens by {report.token_counter.name}{counted}"

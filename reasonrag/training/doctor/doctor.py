@@ -46,7 +46,13 @@ from reasonrag.training.llamafactory.config_resolution import TEMPLATE, Resoluti
 from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.inspection import Inspection, Judgement, inspect
 from reasonrag.training.model_shapes import Shape, find_shape
-from reasonrag.training.preflight import BaseFacts, look_at_base, look_at_config, look_at_judgement, settle_cutoff
+from reasonrag.training.preflight_checks import (
+    BaseFacts,
+    look_at_base,
+    look_at_config,
+    look_at_judgement,
+    settle_cutoff,
+)
 from reasonrag.training.settings import DoctorSettings
 
 MODEL: Final = "Qwen/Qwen2.5-7B-Instruct"

@@ -18,7 +18,7 @@ import orjson
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact
 from reasonrag.training.llamafactory.config_files import ConfigFile
-from reasonrag.training.llamafactory.data import Entry, TrainingData, entry_for, validation_of
+from reasonrag.training.llamafactory.dataset_info import Entry, TrainingData, entry_for, validation_of
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
 MANAGED = ("overwrite_output_dir", "resume_from_checkpoint")

@@ -1,7 +1,7 @@
-"""What there is where LLaMA-Factory is, and what it says of a configuration before anything is spent.
+"""What LLaMA-Factory's environment has installed, and whether it accepts a configuration, asked before a training.
 
-Decides how it is asked. `probe` is the script that answers; what becomes of the answers is decided in `refusals` and
-`machine_checks`.
+Decides how the question is put: `inspection_script` runs there and answers. What follows from the answers is decided in
+`preflight_checks` and `doctor.machine_checks`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def inspect(python: Path, configs: Configs) -> Inspection:
             for name, (config, rows) in configs.items()
         }
     }
-    script = resources.files("reasonrag.training.llamafactory").joinpath("probe.py").read_text("utf-8")
+    script = resources.files("reasonrag.training.llamafactory").joinpath("inspection_script.py").read_text("utf-8")
     with tempfile.TemporaryDirectory(prefix="reasonrag-") as place:
         answer = Path(place) / "answer.json"
         try:

@@ -19,7 +19,7 @@ from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, check_for_keys
 from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, command_of, run_child
-from reasonrag.training.model_cards import CARD
+from reasonrag.training.model_card import CARD
 from reasonrag.training.model_shapes import ADAPTER_CONFIG
 from reasonrag.training.output_directory import PROMPTS, TRAIN_LOG, TRAIN_YAML, Output, write_json
 from reasonrag.training.progress import Listener, Silent, Watcher, hint_for

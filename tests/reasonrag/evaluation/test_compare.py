@@ -19,14 +19,14 @@ from hypothesis.extra import numpy as arrays
 import reasonrag as package
 from preference.records import QuestionError
 from reasonrag.errors import InputError
+from reasonrag.evaluation.comparability import read_conditions
 from reasonrag.evaluation.compare import compare, default_out
-from reasonrag.evaluation.comparison import Comparison, Delta
-from reasonrag.evaluation.conditions import read_conditions
-from reasonrag.evaluation.methods.methods import asked_by
+from reasonrag.evaluation.comparison_report import Comparison, Delta
+from reasonrag.evaluation.methods.from_settings import asked_by
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
 from reasonrag.evaluation.report import Asked, Report
 from reasonrag.evaluation.settings import CompareSettings
-from reasonrag.evaluation.statistics import Difference, Values, differences, significance
+from reasonrag.evaluation.significance import Difference, Values, differences, significance
 from tests.helpers.command_line import Reasonrag
 
 HOSTILE = "[b]x[/b] <script>alert(1)</script> |\x1b[31m ![i](http://e.vil)\n# no heading `"

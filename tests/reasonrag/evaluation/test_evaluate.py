@@ -22,16 +22,16 @@ import pytest
 
 import reasonrag as package
 from reasonrag.errors import CapReached, InputError, ModelError
+from reasonrag.evaluation.evaluated_model.evaluated_model import find_subject, fingerprint
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings
-from reasonrag.evaluation.subject.evaluated_model import find_subject, fingerprint
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted import ScriptedModel
 from reasonrag.llm.servers.model_folder import open_model
 from reasonrag.retrieval.retriever import IndexRetriever
-from reasonrag.training.parity import check_renderer
+from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Asked, Provenance, questions_of, read_provenance
 from tests.helpers.command_line import CORPUS, Reasonrag
 

@@ -18,7 +18,7 @@ from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecor
 from preference.export.summary import Facts
 from preference.records import QuestionError, Usage
 from reasonrag.curation.blockers import Objection
-from reasonrag.curation.inventory import take_inventory
+from reasonrag.curation.dataset_directory import take_inventory
 from reasonrag.publishing.dataset_card import CardFacts, card
 from reasonrag.publishing.licences import licence_of
 from reasonrag.publishing.staging import stage

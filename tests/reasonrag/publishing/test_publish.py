@@ -25,7 +25,7 @@ from preference.candidates import StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
 from preference.export.summary import CANDIDATES, ExportOptions
 from preference.filters import PairingRules
-from reasonrag.curation.inventory import take_inventory
+from reasonrag.curation.dataset_directory import take_inventory
 from reasonrag.curation.pairs import pairs
 from reasonrag.exploration.generate import generate
 from reasonrag.publishing.publish import publish

@@ -8,7 +8,7 @@ import pytest
 
 from preference.candidates import Origin, QuestionRecord, question_key
 from reasonrag.errors import InputError
-from reasonrag.training.parity import Conditions
+from reasonrag.training.prompt_parity import Conditions
 from reasonrag.training.provenance import PROVENANCE, Asked, Provenance, questions_of, read_provenance
 
 ASKED = Asked.of(Conditions(renderer="r1", top_k=(3,), retriever=("bm25 x", None), max_steps=(7,)))

@@ -23,10 +23,10 @@ from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import find_config
 from reasonrag.training.llamafactory.config_resolution import Resolution, resolve_config
-from reasonrag.training.llamafactory.data import read_data
+from reasonrag.training.llamafactory.dataset_info import read_data
 from reasonrag.training.llamafactory.inspection import Inspection, inspect
 from reasonrag.training.metrics import read_metrics
-from reasonrag.training.preflight import Noticed, look_at_judgement, look_at_packages, settle_cutoff
+from reasonrag.training.preflight_checks import Noticed, look_at_judgement, look_at_packages, settle_cutoff
 from reasonrag.training.provenance import read_provenance
 from tests.helpers.training_world import ROOT, SMALL, Outcome, World, environment, interrupted, make_world
 

@@ -17,8 +17,8 @@ from reasonrag.curation.audit.audit import Audit, audit
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS
 from reasonrag.curation.audit.page import page
 from reasonrag.curation.audit.report import AuditReport
-from reasonrag.curation.audit.rows import read_rows, row_files
-from reasonrag.curation.tokens import RuleOfThumb
+from reasonrag.curation.audit.row_files import read_rows, row_files
+from reasonrag.curation.token_counters import RuleOfThumb
 from reasonrag.errors import InputError
 from reasonrag.exploration.generate import generate
 from reasonrag.redaction import KEY_SHAPES

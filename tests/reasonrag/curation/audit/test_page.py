@@ -13,7 +13,7 @@ from reasonrag.curation.audit.audit import Audit
 from reasonrag.curation.audit.catalogue import CHECK_NAMES
 from reasonrag.curation.audit.page import page
 from reasonrag.curation.audit.report import AuditReport
-from reasonrag.curation.tokens import RuleOfThumb
+from reasonrag.curation.token_counters import RuleOfThumb
 from tests.reasonrag.curation.audit.test_audit import GOOD, row
 
 HOSTILE = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}{% x %}--><svg onload=a()>"

@@ -18,7 +18,6 @@ from reasonrag.data.atlas import write_world
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError
-from reasonrag.evaluation.attempts import Method
 from reasonrag.evaluation.methods.baseline_prompts import (
     BASELINES,
     baseline_hash,
@@ -28,6 +27,7 @@ from reasonrag.evaluation.methods.baseline_prompts import (
     search_r1_start,
 )
 from reasonrag.evaluation.methods.baselines import baseline
+from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.settings import BaselineName, EvaluateSettings
 from reasonrag.llm.chat import ChatModel, Completion, Sampling, sample_seed
 from reasonrag.llm.offline import OfflineTeacher

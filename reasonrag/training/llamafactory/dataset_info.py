@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from preference.candidates import MalformedCandidatesError, QuestionRecord, question_key, read_lines
 from preference.export.formats import FORMATS, FormatName, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
-from reasonrag.curation.inventory import kept_in_evaluation, sha256_of
+from reasonrag.curation.dataset_directory import kept_in_evaluation, sha256_of
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS
 from reasonrag.training.llamafactory.inspection import RowsToCount

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import cast
 
 from reasonrag.errors import InputError, ReasonragError, RunStopped
-from reasonrag.evaluation.subject import watchdog
+from reasonrag.evaluation.evaluated_model import watchdog
 from reasonrag.llm.servers.model_folder import ModelFolder, open_model
 from reasonrag.redaction import redact
 from reasonrag.terminal import shown

@@ -2,7 +2,7 @@
 
 Decides what is an error, what --allow lets pass and what can only be warned of. A model that has seen the questions is
 not measured; one that is asked in other words, with other passages or with other budgets than in training is not the
-model that was trained. Knows no files but through `provenance` and `parity`.
+model that was trained. Knows no files but through `provenance` and `prompt_parity`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from preference.candidates import MalformedCandidatesError
 from preference.export import formats, summary
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
+from reasonrag.evaluation.evaluated_model.evaluated_model import Subject
 from reasonrag.evaluation.report import Asked, Check, TrainedModel
 from reasonrag.evaluation.settings import ALLOWABLE
-from reasonrag.evaluation.subject.evaluated_model import Subject
-from reasonrag.training.parity import check_renderer
+from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import PROVENANCE, Provenance, questions_of, read_provenance
 from reasonrag.training.provenance import Asked as AskedInTraining
 

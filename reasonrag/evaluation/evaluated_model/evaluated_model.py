@@ -121,7 +121,7 @@ async def open_subject(
         return await owned(opened, OfflineTeacher())
     name, addresses = settings.model or subject.name, settings.base_url
     if subject.served_here and subject.folder is not None:
-        from reasonrag.evaluation.subject.local_server import served
+        from reasonrag.evaluation.evaluated_model.local_server import served
 
         base = settings.base_model
         server = await opened.enter_async_context(served(subject.folder, say=say, base_model=base))

@@ -14,7 +14,7 @@ import pytest
 import reasonrag as package
 from preference import PairSummary
 from preference.candidates import Origin, QuestionRecord
-from reasonrag.curation.contamination import CONTAMINATION, gate, questions_in
+from reasonrag.curation.decontamination import CONTAMINATION, gate, questions_in
 from reasonrag.data.eval_splits import EvalSplits, open_split
 
 Reasonrag = Callable[..., Any]

@@ -21,7 +21,7 @@ from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
 from preference.export.json_stream import MalformedFileError, read_items
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.records import Usage
-from reasonrag.curation.contamination import CONTAMINATION
+from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.redaction import line_holds_key, secrets

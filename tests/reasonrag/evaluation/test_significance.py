@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.evaluation.statistics import mean_interval
+from reasonrag.evaluation.significance import mean_interval
 
 VALUES = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=40)
 SHARES = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=60)

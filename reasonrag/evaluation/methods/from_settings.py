@@ -14,9 +14,9 @@ from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
-from reasonrag.evaluation.attempts import Attempt, AttemptStep, Method
 from reasonrag.evaluation.methods.baseline_prompts import baseline_hash, load_baseline_prompts
 from reasonrag.evaluation.methods.baselines import baseline
+from reasonrag.evaluation.methods.method import Attempt, AttemptStep, Method
 from reasonrag.evaluation.report import Asked
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings, MethodName
 from reasonrag.llm.chat import ChatModel, Sampling

@@ -14,17 +14,23 @@ from typing import Any
 from reasonrag.agent.prompting import Prompts, load_prompts
 from reasonrag.curation.blockers import Objection, check
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.training import preflight
+from reasonrag.training import preflight_checks
 from reasonrag.training.hardware import Stock
 from reasonrag.training.llamafactory.config_files import find_config, parse_changes
 from reasonrag.training.llamafactory.config_resolution import Resolution, decides, folders_of, hash_of, resolve_config
-from reasonrag.training.llamafactory.data import AskedQuestions, TrainingData, questions_asked, read_data, rows_in
+from reasonrag.training.llamafactory.dataset_info import (
+    AskedQuestions,
+    TrainingData,
+    questions_asked,
+    read_data,
+    rows_in,
+)
 from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.inspection import Inspection, inspect
 from reasonrag.training.llamafactory.launcher import Launch, check_words, command_of, read_master, variables
 from reasonrag.training.output_directory import Output
-from reasonrag.training.parity import Conditions
-from reasonrag.training.preflight import BaseFacts, Noticed
+from reasonrag.training.preflight_checks import BaseFacts, Noticed
+from reasonrag.training.prompt_parity import Conditions
 from reasonrag.training.provenance import Asked, Provenance, read_provenance
 from reasonrag.training.settings import TrainSettings
 
@@ -79,12 +85,12 @@ def prepare(config: str, settings: TrainSettings, *, strict: bool) -> Prepared:
     launch = launch_of(settings)
     resolution, data = resolve_settings(config, settings)
     requested = requested_hash(resolution, data)
-    prompts, base, found = load_prompts(settings.prompts), preflight.look_at_base(resolution.config), Noticed()
+    prompts, base, found = load_prompts(settings.prompts), preflight_checks.look_at_base(resolution.config), Noticed()
     asked = questions_asked(data, resolution.entry)
-    preflight.look_at_rows(resolution.entries, data, asked, found)
-    preflight.look_at_audit(preflight.audit_of(data, found), found)
-    conditions = preflight.look_at_prompts(data, prompts, base, found, allow_other="renderer" in settings.allow)
-    preflight.look_at_config(resolution.config, base, found)
+    preflight_checks.look_at_rows(resolution.entries, data, asked, found)
+    preflight_checks.look_at_audit(preflight_checks.audit_of(data, found), found)
+    conditions = preflight_checks.look_at_prompts(data, prompts, base, found, allow_other="renderer" in settings.allow)
+    preflight_checks.look_at_config(resolution.config, base, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         _standing(found.objections, settings, strict=True)
         _check_output(resolution, data, base)
@@ -94,11 +100,11 @@ def prepare(config: str, settings: TrainSettings, *, strict: bool) -> Prepared:
     if settings.ray:
         workers = settings.nodes * (settings.gpus_per_node or len(stock.devices) or 1)
         resolution.config.setdefault("ray_num_workers", workers)
-    preflight.look_at_packages(resolution.config, stock, found)
+    preflight_checks.look_at_packages(resolution.config, stock, found)
     if settings.ray and not stock.has("ray"):
         found.object("no_ray", "--ray needs ray beside LLaMA-Factory (pip install 'ray[default]' there)")
-    preflight.look_at_judgement(resolution.config, judgement, found)
-    lengths = preflight.settle_cutoff(resolution, data, judgement, found)
+    preflight_checks.look_at_judgement(resolution.config, judgement, found)
+    lengths = preflight_checks.settle_cutoff(resolution, data, judgement, found)
     standing = _standing(found.objections, settings, strict=strict)
     decided = decides(resolution.config, hashes_of(resolution, data)) | _base_of(base)
     prepared = Prepared(

@@ -13,7 +13,7 @@ import reasonrag
 from preference.candidates import Origin, QuestionRecord, read_lines
 from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt, renderer_hash
 from reasonrag.errors import InputError
-from reasonrag.training.parity import check_renderer
+from reasonrag.training.prompt_parity import check_renderer
 
 PROMPTS = load_prompts()
 OURS = renderer_hash(PROMPTS)

@@ -21,14 +21,14 @@ from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.cutoffs import advised_cutoff, cutoff
 from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
 from reasonrag.curation.blockers import Objection, of_evaluation
-from reasonrag.curation.tokens import token_counter
+from reasonrag.curation.token_counters import token_counter
 from reasonrag.errors import InputError
 from reasonrag.training.hardware import Stock, needed
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, Resolution, folders_of
-from reasonrag.training.llamafactory.data import RANKED, AskedQuestions, Entry, TrainingData, rows_in
+from reasonrag.training.llamafactory.dataset_info import RANKED, AskedQuestions, Entry, TrainingData, rows_in
 from reasonrag.training.llamafactory.inspection import Judgement
 from reasonrag.training.model_shapes import ADAPTER_CONFIG
-from reasonrag.training.parity import Conditions, check_renderer
+from reasonrag.training.prompt_parity import Conditions, check_renderer
 from reasonrag.training.provenance import Provenance, read_provenance
 
 QWEN2: Final = "qwen2"

@@ -18,7 +18,7 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
-from reasonrag.evaluation.statistics import Values
+from reasonrag.evaluation.significance import Values
 from reasonrag.files import CONFIG
 from reasonrag.run_config import changed_keys, read_config
 

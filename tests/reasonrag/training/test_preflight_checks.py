@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config, parse_changes, shipped_names
 from reasonrag.training.llamafactory.config_resolution import decides, hash_of, resolve_config
-from reasonrag.training.llamafactory.data import questions_asked, read_data
+from reasonrag.training.llamafactory.dataset_info import questions_asked, read_data
 from reasonrag.training.llamafactory.launcher import Launch, check_words, command_of, read_master, run_child, variables
 from reasonrag.training.llamafactory.slurm import batch_script
 from reasonrag.training.metrics import read_metrics, warnings_of, write_metrics
-from reasonrag.training.model_cards import CardFacts, card
+from reasonrag.training.model_card import CardFacts, card
 from reasonrag.training.output_directory import Record
-from reasonrag.training.preflight import Noticed, look_at_rows
+from reasonrag.training.preflight_checks import Noticed, look_at_rows
 from reasonrag.training.progress import HINTS, Listener, Silent, hint_for
 from reasonrag.training.provenance import Asked, Provenance
 from tests.helpers.command_line import Done, Reasonrag

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preference import Message
-from reasonrag.curation.tokens import ESTIMATE, QWEN, QwenVocabulary, RuleOfThumb, TokenizerFile, token_counter
+from reasonrag.curation.token_counters import ESTIMATE, QWEN, QwenVocabulary, RuleOfThumb, TokenizerFile, token_counter
 from reasonrag.errors import InputError
 from tests.helpers.command_line import AskLlamaFactory
 from tests.helpers.qwen_files import write_tokenizer
