@@ -527,7 +527,7 @@ def test_economy_grows_nothing_below_a_settled_state(environment: Environment, w
     search = begun(RECIPES["economy"].search.model_copy(update={"wave": wave, "share_estimates": False}), environment)
     open_before: set[int] = set()
     for each in waves_of(search, environment):
-        open_now = {node.id for node in search.tree.nodes if promised(search.tree, node) > SETTLED}
+        open_now = {node_id for node_id, promise in enumerate(promises(search.tree)) if promise > SETTLED}
         for item in each.work:
             if isinstance(item, Expand):
                 assert item.node_id in open_now
@@ -536,36 +536,40 @@ def test_economy_grows_nothing_below_a_settled_state(environment: Environment, w
         open_before = open_now
 
 
-def promised(tree: Tree[str], node: Node[str]) -> float:
-    """Chance that of two answers below a node one has the tree's usual outcome and one has not; see mcts.selection.
-    Worked out anew, node by node."""
-    expected, usual = 0.5, usual_outcome(tree)
-    for above in reversed(list(tree.path_up(node))):
-        seen = share_below(tree, above, usual)
-        weight = 0.5 if above.parent_id is None else 8.0
-        answers = 0 if seen is None else answers_drawn(tree, above)
-        expected = (weight * expected + answers * (seen or 0.0)) / (weight + answers)
-    return 2 * expected * (1 - expected)
+def promises(tree: Tree[str]) -> list[float]:
+    """For each node, the chance that of two answers below it one has the tree's usual outcome and one has not; see
+    mcts.selection. Worked out anew, in a tree that keeps its continuations."""
+    usual = usual_outcome(tree)
+    shares: dict[int, float | None] = {}
+    answers: dict[int, int] = {}
+    for node in reversed(tree.nodes):  # children before parents
+        shares[node.id], answers[node.id] = share_below(tree, node, usual, shares), answers_drawn(tree, node, answers)
+    expected: dict[int, float] = {}
+    for node in tree.nodes:  # parents before children
+        above, weight = (0.5, 0.5) if node.parent_id is None else (expected[node.parent_id], 8.0)
+        seen = shares[node.id]
+        counted = 0 if seen is None else answers[node.id]
+        expected[node.id] = (weight * above + counted * (seen or 0.0)) / (weight + counted)
+    return [2 * expected[node.id] * (1 - expected[node.id]) for node in tree.nodes]
 
 
 def usual_outcome(tree: Tree[str]) -> float | None:
-    """The most frequent one, the least of several, in a tree that keeps its continuations."""
+    """The most frequent one, the least of several."""
     drawn = [each.step.outcome for each in tree.nodes if each.step and each.terminal for _ in range(each.draws)]
     return min(sorted(set(drawn)), key=lambda outcome: -drawn.count(outcome), default=None)
 
 
-def share_below(tree: Tree[str], node: Node[str], usual: float | None) -> float | None:
-    """Share of the usual outcome below a node of such a tree, every draw of a state weighing the same, plain or not."""
+def share_below(tree: Tree[str], node: Node[str], usual: float | None, below: dict[int, float | None]) -> float | None:
+    """Share of the usual outcome below a node, every draw of a state weighing the same, plain or not."""
     if node.step is not None and node.terminal:
         return float(node.step.outcome == usual)
-    below = [(child.draws, share_below(tree, child, usual)) for child in tree.children(node)]
-    counted = [(draws, share) for draws, share in below if share is not None]
+    counted = [(child.draws, share) for child in tree.children(node) if (share := below[child.id]) is not None]
     total = sum(draws for draws, _ in counted)
     return sum(draws * share for draws, share in counted) / total if total else None
 
 
-def answers_drawn(tree: Tree[str], node: Node[str]) -> int:
-    return node.draws if node.terminal else sum(answers_drawn(tree, child) for child in tree.children(node))
+def answers_drawn(tree: Tree[str], node: Node[str], below: dict[int, int]) -> int:
+    return node.draws if node.terminal else sum(below[child.id] for child in tree.children(node))
 
 
 @few
@@ -576,8 +580,8 @@ def test_economy_ends_where_all_is_settled_or_done(environment: Environment, wav
     search = searched(recipe, environment)
     if search.simulations == recipe.simulations:
         return
-    for node in search.tree.nodes:
-        if not node.terminal and promised(search.tree, node) > SETTLED:
+    for node, promise in zip(search.tree.nodes, promises(search.tree), strict=True):
+        if not node.terminal and promise > SETTLED:
             assert sum(child.draws for child in search.tree.children(node)) >= recipe.siblings
             assert all(child.terminal or child.visits for child in search.tree.children(node))
 
