@@ -21,6 +21,7 @@ from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import CORPUS, AskLlamaFactory, Done, Reasonrag
 from tests.helpers.pages import browser, visit  # noqa: F401 - fixtures
+from tests.helpers.shared import Shared, session_folder
 
 ROOT = Path(__file__).parents[1]
 TRAIN_PYTHON = Path(os.environ.get("REASONRAG_TRAIN_PYTHON", ROOT / ".venv-train" / "bin" / "python"))
@@ -70,6 +71,14 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no real data at {SHARED_DATA} (set REASONRAG_TEST_DATA)")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    """Runs, data sets and indexes that are made once for all test processes."""
+    home = session_folder(tmp_path_factory) / "shared"
+    home.mkdir(exist_ok=True)
+    return Shared(home)
 
 
 @pytest.fixture(scope="session")

@@ -28,17 +28,20 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted import ScriptedModel
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.shared import Shared
 
 REPORT = Path("runs/a/calibration/report.json")
 JOURNAL = Path("runs/a/calibration/journal.jsonl")
 FAILURES = Path("runs/a/calibration/failures.jsonl")
 SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 12, "max_calls_per_question": 60, "run": "runs/a"}
+FEW = SMALL | {"limit": 7}
+"""Questions enough for a handful of pairs."""
 
 
 @pytest.fixture
-def run() -> Path:
+def run(shared: Shared) -> Path:
     """A run of the offline teacher."""
-    package.generate(**SMALL)
+    shared.copy("run-to-calibrate", lambda: package.generate(**SMALL))
     return Path("runs/a")
 
 
@@ -280,7 +283,7 @@ def test_ctrl_c_keeps_what_was_answered(run: Path) -> None:
 
 def test_who_has_all_answers_needs_no_model(endpoint: str) -> None:
     """Neither endpoint nor key: the journal answers. More continuations go on from those that are there."""
-    package.generate(**SMALL, model="gpt-4o", base_url=[endpoint])
+    package.generate(**FEW, model="gpt-4o", base_url=[endpoint])
     first = package.calibrate("runs/a", revalue=5, k=2)
     second = package.calibrate("runs/a", revalue=5, k=2, base_url=["http://127.0.0.1:9/v1"])
     assert first.revaluation is not None
@@ -334,15 +337,19 @@ def test_a_step_that_gets_no_answer_costs_its_pairs(run: Path) -> None:
 
 
 @pytest.fixture
-def own_run() -> Path:
+def own_run(shared: Shared) -> Path:
     """A run over a corpus and prompts of one's own."""
+    shared.copy("run-of-own-files", make_own_run)
+    return Path("runs/a")
+
+
+def make_own_run() -> None:
     world = write_world(Path("world"))
     (world / "corpus.jsonl").rename("corpus.jsonl")
     Path("prompts").mkdir()
     Path("prompts/think.txt").write_text(f"{load_prompts().think.rstrip()}\nBe brief.\n")
     files = {"questions": world / "train.jsonl", "corpus": "corpus.jsonl", "prompts": "prompts"}
     package.generate(**files, limit=6, model="offline", run="runs/a")
-    return Path("runs/a")
 
 
 def test_no_flag_is_needed_and_files_that_moved_may_be_named(own_run: Path) -> None:
@@ -433,7 +440,7 @@ def test_a_cap_in_dollars_needs_a_price(run: Path) -> None:
 def test_the_teacher_is_asked_where_the_run_had_asked_it(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address from OPENAI_BASE_URL is not among the flags, and the environment may be another one now."""
     monkeypatch.setenv("OPENAI_BASE_URL", endpoint)
-    package.generate(**SMALL, model="gpt-4o")
+    package.generate(**FEW, model="gpt-4o")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     found = package.calibrate("runs/a", revalue=2, k=1).revaluation
     assert found is not None
@@ -443,7 +450,7 @@ def test_the_teacher_is_asked_where_the_run_had_asked_it(endpoint: str, monkeypa
 def test_the_offline_teacher_has_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the environment said, it answers in this process."""
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    package.generate(**SMALL)
+    package.generate(**FEW)
     assert package.calibrate("runs/a", revalue=2, k=1).revaluation
 
 
@@ -461,7 +468,7 @@ def test_an_unknown_model_at_an_address_of_its_own_is_not_free(run: Path, endpoi
 
 def test_a_price_of_nothing_is_a_price(endpoint: str) -> None:
     """Also over the table's, for the run's own teacher."""
-    package.generate(**SMALL, model="gpt-4o", base_url=[endpoint])
+    package.generate(**FEW, model="gpt-4o", base_url=[endpoint])
     found = package.calibrate("runs/a", revalue=2, k=1, price_in=0, price_out=0).revaluation
     assert found is not None
     assert found.cost_usd == 0.0

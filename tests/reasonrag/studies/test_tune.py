@@ -23,8 +23,10 @@ from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price
 from reasonrag.studies.tune import VARIED, TrialReport, Tuning, trials_of
 from tests.helpers.command_line import Done, Reasonrag
+from tests.helpers.shared import Shared
 
-SIBLINGS: list[object] = ["tune", "--pilot", 5, "--vary", "siblings", "--run", "runs/t"]
+BUDGET = ("--max-calls-per-question", 40)
+SIBLINGS: list[object] = ["tune", "--pilot", 4, *BUDGET, "--vary", "siblings", "--run", "runs/t"]
 QUICK: dict[str, Any] = {"pilot": 5, "run": "runs/t", "max_calls_per_question": 24}
 """From Python, with budgets that end soon."""
 
@@ -57,12 +59,13 @@ def files(run: Path) -> dict[str, bytes]:
 
 def test_the_same_command_again_asks_nothing(reasonrag: Reasonrag) -> None:
     """Every trial is done, no answer is added, and no byte changes."""
-    first = reasonrag("tune", "--pilot", 5, "--run", "runs/t")
+    everything = ("tune", "--pilot", 3, *BUDGET, "--run", "runs/t")
+    first = reasonrag(*everything)
     assert first.status == 0, first.err
     journal, written = Path("runs/t/journal.jsonl").read_bytes(), files(Path("runs/t"))
-    again = reasonrag("tune", "--pilot", 5, "--run", "runs/t")
+    again = reasonrag(*everything)
     assert again.status == 0
-    assert again.err.count("all 5 questions are done; nothing to ask") == len(list(Path("runs/t/trials").iterdir()))
+    assert again.err.count("all 3 questions are done; nothing to ask") == len(list(Path("runs/t/trials").iterdir()))
     assert again.out == first.out
     assert Path("runs/t/journal.jsonl").read_bytes() == journal
     assert files(Path("runs/t")) == written
@@ -73,7 +76,7 @@ def test_trials_together_ask_for_less_than_each_by_itself(reasonrag: Reasonrag) 
     tuning = tuning_of(reasonrag(*SIBLINGS, "--json"))
     apart = 0
     for name, siblings in (("base", 4), ("siblings-3", 3), ("siblings-6", 6)):
-        flags = ["generate", "--dataset", "atlas", "--limit", 5, "--siblings", siblings]
+        flags = ["generate", "--dataset", "atlas", "--limit", 4, *BUDGET, "--siblings", siblings]
         assert reasonrag(*flags, "--run", f"runs/{name}").status == 0
         apart += journal_calls(f"runs/{name}/journal.jsonl")
     assert tuning["calls_delivered"] == journal_calls("runs/t/journal.jsonl")
@@ -94,11 +97,12 @@ class DrawByDraw(OfflineTeacher):
 
 def test_a_trial_is_the_run_that_it_would_be_by_itself() -> None:
     """The same trees for the same price, whoever asked first; completion tokens up to the rounding of parts."""
-    tuning = package.tune(chat_model=DrawByDraw(), pilot=5, vary=["siblings", "max-steps"], run="runs/t")
+    tuning = package.tune(chat_model=DrawByDraw(), **QUICK, vary=["siblings", "max-steps"])
     assert tuning.calls_delivered < 0.75 * tuning.calls_apart
     for trial in tuning.trials:
         alone = Path("runs") / trial.name
-        package.generate(chat_model=DrawByDraw(), limit=5, run=alone, **trial.changed)
+        flags = {"limit": QUICK["pilot"], "max_calls_per_question": QUICK["max_calls_per_question"]}
+        package.generate(chat_model=DrawByDraw(), run=alone, **flags, **trial.changed)
         for here, there in zip(records(trial.name), read_rollouts(alone / "rollouts.jsonl"), strict=True):
             assert (here.nodes, here.config_hash) == (there.nodes, there.config_hash)
             for name in ("calls", "requests", "prompt_tokens", "repairs"):
@@ -122,13 +126,14 @@ def test_another_alpha_only_labels_anew_where_it_does_not_guide_the_search(reaso
 
 def test_what_the_trials_may_ask_for_is_said_before(reasonrag: Reasonrag) -> None:
     """The budgets of all questions and trials; three labels cost one tree; and that no cap is set."""
-    a_trial = 5 * (RECIPES["economy"].search.max_calls or 0)
-    capped = reasonrag(*SIBLINGS, "--max-calls", 10_000)
-    assert f"3 trials on 5 questions: at most {3 * a_trial:,} replies" in capped.err
-    alphas = reasonrag("tune", "--pilot", 5, "--vary", "alpha", "--run", "runs/a")
-    assert f"3 trials on 5 questions: at most {a_trial:,} replies" in alphas.err
+    a_trial = 2 * (RECIPES["economy"].search.max_calls or 0)
+    siblings = ("tune", "--pilot", 2, "--vary", "siblings", "--run", "runs/t", "--max-calls", 10_000)
+    capped = reasonrag(*siblings)
+    assert f"3 trials on 2 questions: at most {3 * a_trial:,} replies" in capped.err
+    alphas = reasonrag("tune", "--pilot", 2, "--vary", "alpha", "--run", "runs/a")
+    assert f"3 trials on 2 questions: at most {a_trial:,} replies" in alphas.err
     assert "No cap is set" in alphas.err
-    again = reasonrag(*SIBLINGS, "--max-calls", 10_000)
+    again = reasonrag(*siblings)
     assert f"and {journal_calls('runs/t/journal.jsonl'):,} are there already" in again.err
     assert "No cap is set" not in again.err
 
@@ -138,14 +143,11 @@ def test_what_the_trials_may_ask_for_is_said_before(reasonrag: Reasonrag) -> Non
 
 @pytest.mark.parametrize("share", [0.1, 0.8, 0.97])
 def test_a_cap_stops_the_trials_and_a_larger_one_ends_them_like_no_cap(
-    share: float, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    share: float, reasonrag: Reasonrag, shared: Shared
 ) -> None:
     """In the first trial or a later one: status 3, a report of what there is, and the command that goes on."""
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert reasonrag(*SIBLINGS).status == 0
-    whole, calls = files(Path("runs/t")), journal_calls("runs/t/journal.jsonl")
-    monkeypatch.chdir(tmp_path)
+    uncapped = shared.folder("tuned-siblings", lambda: reasonrag(*SIBLINGS)) / "runs/t"
+    whole, calls = files(uncapped), journal_calls(uncapped / "journal.jsonl")
     cap = int(share * calls)
     stopped = reasonrag(*SIBLINGS, "--max-calls", cap)
     assert stopped.status == 3
@@ -385,9 +387,9 @@ def test_a_run_of_generate_is_not_taken_for_trials(reasonrag: Reasonrag) -> None
     assert (done.status, "runs/main is a run directory of generate" in done.err) == (2, True)
 
 
-def test_another_base_needs_another_directory(reasonrag: Reasonrag) -> None:
+def test_another_base_needs_another_directory(reasonrag: Reasonrag, shared: Shared) -> None:
     """The trials of two bases would stand side by side as if they could be compared."""
-    assert reasonrag(*SIBLINGS).status == 0
+    shared.copy("tuned-siblings", lambda: reasonrag(*SIBLINGS))
     done = reasonrag(*SIBLINGS, "--seed", 7)
     assert done.status == 2
     assert "runs/t/trials/base holds a run with another configuration" in done.err
