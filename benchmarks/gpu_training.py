@@ -32,14 +32,14 @@ from reporting import ROOT, publish, table
 
 from preference.export.formats import FORMATS, dataset_info
 from reasonrag.curation.audit.report import read_audit
-from reasonrag.training.doctor.memory import GB, Training, plan
-from reasonrag.training.hardware import Stock, ask_driver
+from reasonrag.training.doctor.memory import GB, TrainingSetup, plan_memory
+from reasonrag.training.hardware import TrainingEnvironment, query_driver
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config
 from reasonrag.training.llamafactory.environment import find_python
-from reasonrag.training.llamafactory.inspection import inspect
-from reasonrag.training.model_shapes import Shape, find_shape
+from reasonrag.training.llamafactory.inspection import inspect_environment
+from reasonrag.training.model_shapes import ModelShape, find_shape
 
-TINY = Shape(
+TINY = ModelShape(
     vocab_size=16_384,
     hidden_size=64,
     intermediate_size=192,
@@ -105,7 +105,7 @@ def main(
         sys.exit("--device is cuda or cpu, --method lora, qlora or full; a cpu is for --shape tiny, lora and full")
     tokens = cutoff or (read_audit(data).advised_cutoff if data else None) or LONGEST_ROW
     python = find_python()
-    stock = inspect(python, {}).stock
+    stock = inspect_environment(python, {}).stock
     if device == "cuda" and not stock.devices:
         sys.exit("torch sees no GPU: reasonrag doctor says why; --shape tiny --device cpu tries this out")
     with tempfile.TemporaryDirectory() as temporary:
@@ -120,9 +120,9 @@ class Bench:
     """What is measured, and where."""
 
     python: Path
-    stock: Stock
+    stock: TrainingEnvironment
     place: Path
-    shape: Shape
+    shape: ModelShape
     on_cpu: bool
     steps: int
 
@@ -142,12 +142,12 @@ class Bench:
         _write_rows(self.place / "data", tokens, count=2 * self.steps * max(1, len(self.stock.devices)))
         rows = []
         for method in methods:
-            planned = plan(self.shape, self.training(method, tokens))
+            planned = plan_memory(self.shape, self.training(method, tokens))
             found = self.train(method, tokens)
             expected = planned.gpu
             if self.on_cpu:
                 less = self.train(method, BASELINE)
-                expected -= plan(self.shape, self.training(method, BASELINE)).gpu
+                expected -= plan_memory(self.shape, self.training(method, BASELINE)).gpu
                 found = Measured(found.seconds_per_step, found.tokens_per_second, found.peak - less.peak, 0)
             rows.append((planned, expected, found))
         where = "the CPU" if self.on_cpu else f"{len(self.stock.devices)} x {self.stock.devices[0].name}"
@@ -172,11 +172,11 @@ class Bench:
             },
         )
 
-    def training(self, method: str, tokens: int) -> Training:
+    def training(self, method: str, tokens: int) -> TrainingSetup:
         """What is planned: as `train` sets it up."""
         gpus = 1 if self.on_cpu else len(self.stock.devices)
         spread = method == "full" and not self.on_cpu
-        return Training(
+        return TrainingSetup(
             method=method,  # type: ignore[arg-type]
             cutoff_len=tokens,
             gpus=gpus,
@@ -270,7 +270,7 @@ def _write_rows(folder: Path, tokens: int, *, count: int) -> None:
 
 def _in_use() -> int:
     """Bytes in use on the fullest GPU; nothing else should be running there."""
-    return max((each.memory - (each.free or 0) for each in ask_driver() or []), default=0)
+    return max((each.memory - (each.free or 0) for each in query_driver() or []), default=0)
 
 
 def _resident(pid: int) -> int:

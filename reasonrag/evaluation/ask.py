@@ -21,7 +21,7 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import find_subject, open_subject, policy_of
 from reasonrag.evaluation.evaluated_model.provenance_check import Lineage
 from reasonrag.evaluation.methods.from_settings import LinearAgent, Parts
-from reasonrag.evaluation.report import Asked
+from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import AskSettings
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
@@ -134,7 +134,7 @@ async def _ask(
                 settings, corpus, opened, say=watcher.say, before_building=[chat_model.check]
             )
         await chat_model.check()
-        asked = Asked(
+        asked = EvaluationConditions(
             renderer=renderer_hash(prompts),
             top_k=settings.top_k,
             retriever=retriever.identity,

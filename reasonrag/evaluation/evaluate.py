@@ -31,7 +31,7 @@ from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.metrics import Means, latency_of
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.predictions import Prediction, write_predictions
-from reasonrag.evaluation.report import Asked, Check, Latency, Report, Spent, read_report
+from reasonrag.evaluation.report import Check, EvaluationConditions, Latency, Report, Spent, read_report
 from reasonrag.evaluation.session import Outcome, Sitting
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
@@ -93,7 +93,9 @@ async def _evaluate(
     split = f"{source.dataset}/{source.split}"
     lineage = Lineage.of(subject, settings.trained_on)
     checks = [lineage.seen(questions, split, settings.allow)]
-    asked = Asked(renderer=renderer_hash(prompts), top_k=settings.top_k, retriever="", max_steps=settings.steps)
+    asked = EvaluationConditions(
+        renderer=renderer_hash(prompts), top_k=settings.top_k, retriever="", max_steps=settings.steps
+    )
     if settings.method == "agent":
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
     async with AsyncExitStack() as opened:
@@ -136,7 +138,7 @@ class _Plan:
     judge: Policy | None
     prompts: Prompts
     retriever: Retriever
-    asked: Asked
+    asked: EvaluationConditions
     lineage: Lineage
     checks: list[Check]
 

@@ -42,7 +42,7 @@ class Group(Record):
     metrics: dict[str, Metric]
 
 
-class Asked(Record):
+class EvaluationConditions(Record):
     """How the model was asked: what must be as it was in training. Same fields as `provenance.Asked`, one value each;
     null where it has no meaning for the method.
 
@@ -130,7 +130,7 @@ class Report(Record):
     method: str
     model: str
     judge: str | None = None
-    asked: Asked
+    asked: EvaluationConditions
     config_hash: str
     """Of what decides answers, as in `config.json`."""
     seed: int

@@ -89,14 +89,14 @@ def _print(config: str | None) -> None:
 def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     from reasonrag.settings import resolve
     from reasonrag.training.display import TerminalTraining, show_merged
-    from reasonrag.training.llamafactory.merge import merge
+    from reasonrag.training.llamafactory.merge import merge_adapter
 
     if config is not None:
         raise InputError("--merge trains nothing, so it takes no configuration; --set changes keys of the export")
     settings = resolve(TrainSettings, "train", flags)
     assert settings.merge is not None  # noqa: S101 - it was asked for
     with interrupts():
-        merged = merge(settings.merge, settings.out, settings.set, watcher=TerminalTraining())
+        merged = merge_adapter(settings.merge, settings.out, settings.set, watcher=TerminalTraining())
     if as_json:
         print(merged.model_dump_json())
     else:

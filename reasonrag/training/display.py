@@ -14,9 +14,9 @@ from rich.status import Status
 from reasonrag.redaction import redact
 from reasonrag.terminal import on_one_line, print_table
 from reasonrag.training.llamafactory.config_files import as_yaml
-from reasonrag.training.llamafactory.merge import Merged
+from reasonrag.training.llamafactory.merge import MergeResult
 from reasonrag.training.metrics import CURVES, METRICS
-from reasonrag.training.progress import NUMBERS, Standing
+from reasonrag.training.progress import SHOWN_METRICS, TrainingProgress
 from reasonrag.training.train import TrainingResult
 
 _EVERY: Final = 30.0
@@ -34,7 +34,7 @@ class TerminalTraining:
     def say(self, message: str) -> None:
         self._console.print(escape(on_one_line(message)), soft_wrap=True)
 
-    def stands(self, standing: Standing, *, logged: bool) -> None:
+    def stands(self, standing: TrainingProgress, *, logged: bool) -> None:
         line = escape(on_one_line(str(standing)))
         if self._console.is_terminal:
             if self._live is None:
@@ -68,7 +68,7 @@ def show_training(result: TrainingResult) -> None:
     if result.state == "finished already":
         print(f"{result.out} has been trained already by this configuration; nothing was started")
     rows = [("stage", f"{result.stage}, {result.finetuning_type}"), ("steps", f"{result.steps or 0:,}")]
-    rows += [(shown, f"{result.results[name]:.4g}") for name, shown in NUMBERS.items() if name in result.results]
+    rows += [(shown, f"{result.results[name]:.4g}") for name, shown in SHOWN_METRICS.items() if name in result.results]
     print_table(Path(result.out).name, rows)
     for warning in result.warnings:
         _say(f"warning: {warning}")
@@ -102,7 +102,7 @@ def _show_plan(result: TrainingResult) -> None:
     _say(f"would be started: {variables}{' ' if variables else ''}{' '.join(result.command)}")
 
 
-def show_merged(merged: Merged) -> None:
+def show_merged(merged: MergeResult) -> None:
     """Where the whole model is."""
     print(f"merged {merged.adapter} into {merged.base_model}: {merged.out}")
     print(f"next: reasonrag evaluate --model {merged.out} --dataset .. --split dev --run runs/..")

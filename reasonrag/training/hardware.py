@@ -13,11 +13,20 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-NAMED: Final = ("llamafactory", "torch", "transformers", "trl", "peft", "accelerate", "datasets", "deepspeed")
+REPORTED_PACKAGES: Final = (
+    "llamafactory",
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "datasets",
+    "deepspeed",
+)
 _MIB = 2**20
 
 
-class Device(BaseModel):
+class Gpu(BaseModel):
     """A GPU. memory: bytes in all. free: bytes that nobody uses, where the driver was asked. capability: of CUDA, where
     torch was asked."""
 
@@ -36,7 +45,7 @@ class BrokenPin(BaseModel):
     found: str
 
 
-class Stock(BaseModel):
+class TrainingEnvironment(BaseModel):
     """Where LLaMA-Factory is. versions: of every package there, by names in small letters with hyphens."""
 
     python: str
@@ -44,7 +53,7 @@ class Stock(BaseModel):
     broken_pins: list[BrokenPin]
     cuda: str | None
     """Version that torch was built with."""
-    devices: list[Device]
+    devices: list[Gpu]
     torch_error: str | None
 
     def has(self, package: str) -> bool:
@@ -53,10 +62,10 @@ class Stock(BaseModel):
     @property
     def named(self) -> dict[str, str]:
         """Versions that are told of a training."""
-        return {name: self.versions[name] for name in NAMED if self.has(name)}
+        return {name: self.versions[name] for name in REPORTED_PACKAGES if self.has(name)}
 
 
-def needed(config: Mapping[str, Any]) -> dict[str, str]:
+def required_packages(config: Mapping[str, Any]) -> dict[str, str]:
     """Packages that LLaMA-Factory does not bring and that keys of a configuration need, and which key."""
     wanted = {
         "deepspeed": ("deepspeed", bool(config.get("deepspeed"))),
@@ -68,7 +77,7 @@ def needed(config: Mapping[str, Any]) -> dict[str, str]:
     return {package: f"{key}: {config[key]}" for package, (key, asked) in wanted.items() if asked}
 
 
-def ask_driver() -> list[Device] | None:
+def query_driver() -> list[Gpu] | None:
     """The GPUs that nvidia-smi lists, whatever CUDA_VISIBLE_DEVICES says; None where there is no driver."""
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -76,17 +85,17 @@ def ask_driver() -> list[Device] | None:
     asked = [program, "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True)
-        return read_driver(done.stdout)
+        return parse_nvidia_smi(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
 
-def read_driver(answer: str) -> list[Device]:
+def parse_nvidia_smi(answer: str) -> list[Gpu]:
     """Lines of `name, MiB in all, MiB free`. Raises ValueError for others."""
     found = []
     for line in filter(str.strip, answer.splitlines()):
         name, memory, free = (each.strip() for each in line.rsplit(",", 2))
-        found.append(Device(name=name, memory=int(memory) * _MIB, free=int(free) * _MIB))
+        found.append(Gpu(name=name, memory=int(memory) * _MIB, free=int(free) * _MIB))
     return found
 
 

@@ -20,13 +20,13 @@ from preference.export.files import replacing
 from reasonrag.rendering import drawing_style
 
 METRICS, CURVES = "metrics.json", "curves"
-STATE, RESULTS, LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"
+TRAINER_STATE, TRAINER_RESULTS, TRAINER_LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"
 SCHEMA: Final = "reasonrag.metrics/1"
-FALL: Final = 0.25
+MAX_FALL_SHARE: Final = 0.25
 """Of the chosen replies' log-probability, as a share of where it began: more is warned of. Ours."""
-FALL_AT_LEAST: Final = 5.0
+MIN_FALL_NATS: Final = 5.0
 """Nats below which no fall is."""
-ENOUGH: Final = 50
+MIN_TRAINING_POINTS: Final = 50
 """Points of the training pairs that say something: each is of other pairs, and long replies are less likely."""
 _HIGHER_IS_BETTER = ("eval_rewards/accuracies", "eval_accuracy", "eval_rewards/margins")
 _PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, str]]]]] = (
@@ -52,7 +52,7 @@ _PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, str]]]]] = (
 )
 
 
-class Extreme(BaseModel):
+class BestValue(BaseModel):
     """The best value of a number, and the step after which it was measured."""
 
     value: float
@@ -73,7 +73,7 @@ class Metrics(BaseModel):
     """Of the last process; of a training that was interrupted not the whole."""
     first: dict[str, float]
     last: dict[str, float]
-    best: dict[str, Extreme]
+    best: dict[str, BestValue]
     """Of the numbers on held-out rows."""
     results: dict[str, float]
     """What the trainer sums up at its end (`all_results.json`)."""
@@ -84,9 +84,9 @@ class Metrics(BaseModel):
 
 def read_metrics(folder: Path, stage: str) -> Metrics:
     """The numbers of a training that has ended."""
-    state = _json(folder / STATE)
-    series = _series(state.get("log_history") or _logged(folder / LOG))
-    results = {name: float(value) for name, value in _json(folder / RESULTS).items() if _is_number(value)}
+    state = _json(folder / TRAINER_STATE)
+    series = _series(state.get("log_history") or _logged(folder / TRAINER_LOG))
+    results = {name: float(value) for name, value in _json(folder / TRAINER_RESULTS).items() if _is_number(value)}
     return Metrics(
         stage=stage,
         steps=int(state.get("global_step") or max((step for each in series.values() for step, _ in each), default=0)),
@@ -100,7 +100,7 @@ def read_metrics(folder: Path, stage: str) -> Metrics:
             if (name == "eval_loss" or name in _HIGHER_IS_BETTER) and (best := _best(name, each))
         },
         results=results,
-        warnings=warnings_of(series),
+        warnings=find_warnings(series),
         series=series,
     )
 
@@ -114,14 +114,17 @@ def write_metrics(metrics: Metrics, folder: Path) -> list[str]:
     return [METRICS, *_draw(metrics, folder)]
 
 
-def warnings_of(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:
+def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:
     """What the numbers look like that somebody should know before the model is used."""
     found = []
-    for prefix, where, enough in (("eval_", "of the held-out pairs", 2), ("", "of the training pairs", ENOUGH)):
+    for prefix, where, enough in (
+        ("eval_", "of the held-out pairs", 2),
+        ("", "of the training pairs", MIN_TRAINING_POINTS),
+    ):
         chosen, margins = series.get(f"{prefix}logps/chosen"), series.get(f"{prefix}rewards/margins")
         if chosen and margins and len(chosen) >= enough:
             (before, after), (narrow, wide) = _ends(chosen), _ends(margins)
-            if before - after > max(FALL_AT_LEAST, FALL * abs(before)) and wide > narrow:
+            if before - after > max(MIN_FALL_NATS, MAX_FALL_SHARE * abs(before)) and wide > narrow:
                 found.append(
                     f"the chosen replies {where} became less likely (log-probability {before:.1f} to {after:.1f}) "
                     f"while margins rose ({narrow:.2f} to {wide:.2f}): the format may be collapsing. Look at malformed "
@@ -171,13 +174,13 @@ def _series(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, f
     }
 
 
-def _best(name: str, series: Sequence[tuple[int, float]]) -> Extreme | None:
+def _best(name: str, series: Sequence[tuple[int, float]]) -> BestValue | None:
     """None where it was no number at any step."""
     finite = [each for each in series if math.isfinite(each[1])]
     if not finite:
         return None
     step, value = (max if name in _HIGHER_IS_BETTER else min)(finite, key=lambda each: each[1])
-    return Extreme(value=value, step=step)
+    return BestValue(value=value, step=step)
 
 
 def _is_number(value: object) -> bool:

@@ -18,7 +18,7 @@ import yaml
 from reasonrag.redaction import hidden, secrets
 from reasonrag.rendering import Verbatim, markdown_templates, one_line
 from reasonrag.training.metrics import CURVES, Metrics
-from reasonrag.training.output_directory import Record
+from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.provenance import Provenance
 
 CARD: Final = "README.md"
@@ -58,18 +58,18 @@ _NUMBERS = {
 
 
 @dataclass(frozen=True)
-class CardFacts:
+class ModelCardFacts:
     """What the card is filled from. history: what the folders that it began with say, oldest first."""
 
     folder: Path
-    record: Record
+    record: TrainingRecord
     config: dict[str, Any]
     provenance: Provenance
     metrics: Metrics
     history: Sequence[Provenance]
 
 
-def card(facts: CardFacts) -> str:
+def render_model_card(facts: ModelCardFacts) -> str:
     """Front matter and text."""
     templates = markdown_templates()
     templates.filters["text"] = lambda value: Verbatim(json.dumps(one_line(value)))
@@ -95,7 +95,7 @@ def licence_of_base(base: str) -> str:
     return UNKNOWN
 
 
-def _front_matter(facts: CardFacts) -> str:
+def _front_matter(facts: ModelCardFacts) -> str:
     values: dict[str, Any] = {
         "library_name": "peft" if _is_adapter(facts) else "transformers",
         "pipeline_tag": "text-classification" if facts.record.data.get("stage") == "rm" else "text-generation",
@@ -110,11 +110,11 @@ def _front_matter(facts: CardFacts) -> str:
     return yaml.safe_dump(values, sort_keys=False)
 
 
-def _is_adapter(facts: CardFacts) -> bool:
+def _is_adapter(facts: ModelCardFacts) -> bool:
     return str(facts.config["finetuning_type"]) not in ("full", "freeze")
 
 
-def _values(facts: CardFacts) -> dict[str, Any]:
+def _values(facts: ModelCardFacts) -> dict[str, Any]:
     record, config, asked = facts.record, facts.config, facts.provenance.asked
     base = str(config["model_name_or_path"])
     stage = str(config["stage"])

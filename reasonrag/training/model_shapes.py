@@ -19,7 +19,7 @@ CONFIG: Final = "config.json"
 ADAPTER_CONFIG: Final = "adapter_config.json"
 
 
-class Shape(BaseModel):
+class ModelShape(BaseModel):
     """Of a Qwen2 decoder. Fields have the names of its config.json."""
 
     model_config = ConfigDict(frozen=True)
@@ -85,8 +85,8 @@ class Shape(BaseModel):
 
 def _of_the_family(
     hidden: int, inner: int, layers: int, heads: tuple[int, int], *, vocabulary: int = 152_064, tied: bool = False
-) -> Shape:
-    return Shape(
+) -> ModelShape:
+    return ModelShape(
         vocab_size=vocabulary,
         hidden_size=hidden,
         intermediate_size=inner,
@@ -97,7 +97,7 @@ def _of_the_family(
     )
 
 
-QWEN2_5: Final[Mapping[str, Shape]] = {
+QWEN2_5: Final[Mapping[str, ModelShape]] = {
     "0.5B": _of_the_family(896, 4864, 24, (14, 2), vocabulary=151_936, tied=True),
     "1.5B": _of_the_family(1536, 8960, 28, (12, 2), vocabulary=151_936, tied=True),
     "3B": _of_the_family(2048, 11_008, 36, (16, 2), vocabulary=151_936, tied=True),
@@ -110,7 +110,7 @@ QWEN2_5: Final[Mapping[str, Shape]] = {
 those of their config.json."""
 
 
-def find_shape(model: str) -> Shape:
+def find_shape(model: str) -> ModelShape:
     """Of a folder with a model or an adapter, or of a name like `Qwen/Qwen2.5-7B-Instruct`, `qwen2.5-7b`, `7B`.
 
     Raises InputError for anything else.
@@ -130,7 +130,7 @@ def find_shape(model: str) -> Shape:
     )
 
 
-def _of_a_folder(folder: Path) -> Shape:
+def _of_a_folder(folder: Path) -> ModelShape:
     try:
         if (folder / ADAPTER_CONFIG).is_file() and not (folder / CONFIG).is_file():
             base = orjson.loads((folder / ADAPTER_CONFIG).read_bytes()).get("base_model_name_or_path")
@@ -146,7 +146,7 @@ def _of_a_folder(folder: Path) -> Shape:
             "Qwen2.5"
         )
     try:
-        return Shape.model_validate(values)
+        return ModelShape.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise InputError(f"{folder / CONFIG}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -41,7 +41,7 @@ AGENT_PROMPTS: Final = ("think", "read", "conclude", "repair")
 """Those that a running agent uses."""
 
 
-class Record(BaseModel):
+class TrainingRecord(BaseModel):
     """Content of `training.json`."""
 
     model_config = ConfigDict(protected_namespaces=())
@@ -76,7 +76,7 @@ class Record(BaseModel):
     """Checkpoints that it went on from, in order."""
 
 
-class Output:
+class OutputDirectory:
     """An output directory, locked while it is open. rank: of this machine; others than 0 write into a folder of their
     own."""
 
@@ -109,11 +109,11 @@ class Output:
                 ) from error
             yield lock.fileno()
 
-    def record(self) -> Record | None:
+    def record(self) -> TrainingRecord | None:
         """What stands there; None in a folder that no training has begun in. Raises InputError where it is damaged."""
         path = self.folder / TRAINING
         try:
-            return Record.model_validate_json(path.read_bytes())
+            return TrainingRecord.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -121,7 +121,7 @@ class Output:
         except ValidationError as error:
             raise InputError(f"{path} is damaged ({first_error(error)}); choose another --out") from error
 
-    def check(self, decides: Mapping[str, Any]) -> Record | None:
+    def check(self, decides: Mapping[str, Any]) -> TrainingRecord | None:
         """The training that stands there, if it is this one. Raises InputError where it is another."""
         found = self.record()
         if found is None:
@@ -153,7 +153,7 @@ class Output:
         for name in _OF_AN_EARLIER_TRY:
             (self.folder / name).unlink(missing_ok=True)
 
-    def write_record(self, record: Record) -> None:
+    def write_record(self, record: TrainingRecord) -> None:
         write_json(self.own / TRAINING, record.model_dump(mode="json"))
 
     def write_config(self, text: str) -> Path:

@@ -23,12 +23,18 @@ from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
 from reasonrag.curation.blockers import Objection, of_evaluation
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.errors import InputError
-from reasonrag.training.hardware import Stock, needed
-from reasonrag.training.llamafactory.config_resolution import TEMPLATE, Resolution, folders_of
-from reasonrag.training.llamafactory.dataset_info import RANKED, AskedQuestions, Entry, TrainingData, rows_in
-from reasonrag.training.llamafactory.inspection import Judgement
+from reasonrag.training.hardware import TrainingEnvironment, required_packages
+from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, model_folders
+from reasonrag.training.llamafactory.dataset_info import (
+    RANKED_STAGES,
+    DatasetEntry,
+    DatasetQuestions,
+    TrainingData,
+    count_rows,
+)
+from reasonrag.training.llamafactory.inspection import ConfigCheck
 from reasonrag.training.model_shapes import ADAPTER_CONFIG
-from reasonrag.training.prompt_parity import Conditions, check_renderer
+from reasonrag.training.prompt_parity import DataConditions, check_renderer
 from reasonrag.training.provenance import Provenance, read_provenance
 
 QWEN2: Final = "qwen2"
@@ -37,7 +43,7 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 @dataclass
-class Noticed:
+class PreflightFindings:
     """objections: what speaks against it. notes: what somebody should know."""
 
     objections: list[Objection] = field(default_factory=list)
@@ -60,7 +66,7 @@ class BaseFacts:
 # -- before LLaMA-Factory is asked -----------------------------------------------------------------------------
 
 
-def look_at_base(settings: Mapping[str, Any]) -> BaseFacts:
+def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
     """settings: a configuration. Raises InputError for a path that does not exist, or is no model."""
     for key in ("model_name_or_path", "adapter_name_or_path", "ref_model"):
         for name in str(settings.get(key) or "").split(","):
@@ -79,7 +85,7 @@ def look_at_base(settings: Mapping[str, Any]) -> BaseFacts:
             config = orjson.loads((base / "config.json").read_bytes())
         except (OSError, orjson.JSONDecodeError) as error:
             raise InputError(f"{base} is no model: it has no config.json that can be read") from error
-    known = tuple(found for folder in folders_of(settings) if (found := read_provenance(folder)))
+    known = tuple(found for folder in model_folders(settings) if (found := read_provenance(folder)))
     return BaseFacts(name, config if isinstance(config, dict) else {}, known)
 
 
@@ -95,7 +101,9 @@ def _check_place(key: str, name: str) -> None:
         raise InputError(f"{key}: there is no model at {name}. Give a folder that exists, or a name on the Hub")
 
 
-def look_at_rows(entries: Sequence[Entry], data: TrainingData, asked: AskedQuestions, found: Noticed) -> None:
+def check_rows(
+    entries: Sequence[DatasetEntry], data: TrainingData, asked: DatasetQuestions, found: PreflightFindings
+) -> None:
     """Descriptions and rows that are wrong, rows that are not those that were audited, and evaluation questions.
 
     entries: that which is trained on, and the one that is held out. Raises InputError where there is no row.
@@ -109,7 +117,7 @@ def look_at_rows(entries: Sequence[Entry], data: TrainingData, asked: AskedQuest
             )
         if data.changed(entry):
             found.object("changed_rows", f"{entry.file} has changed since it was written and audited")
-    if rows_in(entries[0]) == 0:
+    if count_rows(entries[0]) == 0:
         raise InputError(f"{entries[0].file} has no rows, so there is nothing to train on")
     found.objections += of_evaluation(asked.by_split, asked.in_evaluation)
     if not asked.keys:
@@ -120,13 +128,13 @@ def look_at_rows(entries: Sequence[Entry], data: TrainingData, asked: AskedQuest
         found.notes.append("nobody looked for these questions in evaluation sets (reasonrag pairs --eval does)")
 
 
-def look_at_audit(report: AuditReport | None, found: Noticed) -> None:
+def check_audit(report: AuditReport | None, found: PreflightFindings) -> None:
     """Errors of an audit, if there is one."""
     for check in report.errors if report else ():
         found.object(check.name, f"the audit has an error: {check.finds} ({check.count:,} rows)")
 
 
-def audit_of(data: TrainingData, found: Noticed) -> AuditReport | None:
+def read_or_run_audit(data: TrainingData, found: PreflightFindings) -> AuditReport | None:
     """The audit of the pairs, made and written now where there is none; None for a data set without pairs."""
     if (data.directory / AUDIT).is_file():
         return read_audit(data.directory)
@@ -139,9 +147,9 @@ def audit_of(data: TrainingData, found: Noticed) -> AuditReport | None:
     return report
 
 
-def look_at_prompts(
-    data: TrainingData, prompts: Prompts, base: BaseFacts, found: Noticed, *, allow_other: bool
-) -> Conditions:
+def check_prompts(
+    data: TrainingData, prompts: Prompts, base: BaseFacts, found: PreflightFindings, *, allow_other: bool
+) -> DataConditions:
     """How the model will have to be asked; other prompts than those of its data are objected to."""
     conditions = check_renderer(data.directory)
     asked = renderer_hash(prompts)
@@ -161,7 +169,7 @@ def look_at_prompts(
     return conditions
 
 
-def look_at_config(config: Mapping[str, Any], base: BaseFacts, found: Noticed) -> None:
+def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFindings) -> None:
     """Keys that do not go together, and traps that cost a training. Raises InputError for what cannot be meant."""
     stage = config.get("stage")
     if config.get("packing") and stage != "sft":
@@ -202,9 +210,9 @@ def look_at_config(config: Mapping[str, Any], base: BaseFacts, found: Noticed) -
 # -- what LLaMA-Factory says -----------------------------------------------------------------------------------
 
 
-def look_at_packages(config: Mapping[str, Any], stock: Stock, found: Noticed) -> None:
+def check_packages(config: Mapping[str, Any], stock: TrainingEnvironment, found: PreflightFindings) -> None:
     """What a configuration needs and is not there."""
-    for package, key in needed(config).items():
+    for package, key in required_packages(config).items():
         if not stock.has(package):
             found.object(
                 f"no_{package.replace('-', '_')}",
@@ -213,7 +221,7 @@ def look_at_packages(config: Mapping[str, Any], stock: Stock, found: Noticed) ->
             )
 
 
-def look_at_judgement(config: Mapping[str, Any], judgement: Judgement, found: Noticed) -> None:
+def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, found: PreflightFindings) -> None:
     """Raises InputError for a configuration that its own parser does not take."""
     for key, nearest in judgement.unknown.items():
         hint = f"; did you mean {nearest}?" if nearest else ""
@@ -239,7 +247,9 @@ def look_at_judgement(config: Mapping[str, Any], judgement: Judgement, found: No
         )
 
 
-def settle_cutoff(resolution: Resolution, data: TrainingData, judgement: Judgement, found: Noticed) -> dict[str, Any]:
+def resolve_cutoff(
+    resolution: ResolvedConfig, data: TrainingData, judgement: ConfigCheck, found: PreflightFindings
+) -> dict[str, Any]:
     """Fill `cutoff_len` in, or look at what the chosen one cuts; what is known of the lengths, for the record."""
     prompt, reply, counted_by = _lengths(resolution, data, judgement, found)
     if prompt is None or reply is None or not len(prompt):
@@ -281,13 +291,13 @@ def settle_cutoff(resolution: Resolution, data: TrainingData, judgement: Judgeme
 
 
 def _lengths(
-    resolution: Resolution, data: TrainingData, judgement: Judgement, found: Noticed
+    resolution: ResolvedConfig, data: TrainingData, judgement: ConfigCheck, found: PreflightFindings
 ) -> tuple[Any, Any, str | None]:
     """Tokens of prompts and longer replies: by the model's own tokenizer where it is here, else as the audit does."""
     if judgement.lengths is not None:
         return _array(judgement.lengths.prompt), _array(judgement.lengths.reply), "the model's own tokenizer"
     rows = resolution.countable
-    if rows is None and resolution.stage in RANKED:
+    if rows is None and resolution.stage in RANKED_STAGES:
         rows = next((each.countable for each in data.entries.values() if each.ranked and each.countable), None)
     if rows is None or not all(Path(file).is_file() for file in rows.files):
         return None, None, None

@@ -15,37 +15,49 @@ from reasonrag.agent.prompting import Prompts, load_prompts
 from reasonrag.curation.blockers import Objection, check
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.training import preflight_checks
-from reasonrag.training.hardware import Stock
+from reasonrag.training.hardware import TrainingEnvironment
 from reasonrag.training.llamafactory.config_files import find_config, parse_changes
-from reasonrag.training.llamafactory.config_resolution import Resolution, decides, folders_of, hash_of, resolve_config
+from reasonrag.training.llamafactory.config_resolution import (
+    ResolvedConfig,
+    identity_hash,
+    model_folders,
+    resolve_config,
+    training_identity,
+)
 from reasonrag.training.llamafactory.dataset_info import (
-    AskedQuestions,
+    DatasetQuestions,
     TrainingData,
-    questions_asked,
-    read_data,
-    rows_in,
+    count_rows,
+    read_questions,
+    read_training_data,
 )
 from reasonrag.training.llamafactory.environment import find_python
-from reasonrag.training.llamafactory.inspection import Inspection, inspect
-from reasonrag.training.llamafactory.launcher import Launch, check_words, command_of, read_master, variables
-from reasonrag.training.output_directory import Output
-from reasonrag.training.preflight_checks import BaseFacts, Noticed
-from reasonrag.training.prompt_parity import Conditions
-from reasonrag.training.provenance import Asked, Provenance, read_provenance
+from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
+from reasonrag.training.llamafactory.launcher import (
+    Launch,
+    check_no_spaces,
+    cli_command,
+    launch_variables,
+    parse_master,
+)
+from reasonrag.training.output_directory import OutputDirectory
+from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
+from reasonrag.training.prompt_parity import DataConditions
+from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 from reasonrag.training.settings import TrainSettings
 
 
 @dataclass
-class Prepared:
+class PreparedTraining:
     """A training that may be started. objections: those that stand (of a dry run). aside: those that were let pass."""
 
-    resolution: Resolution
+    resolution: ResolvedConfig
     data: TrainingData
     prompts: Prompts
     base: BaseFacts
-    conditions: Conditions
+    conditions: DataConditions
     python: Path
-    stock: Stock
+    stock: TrainingEnvironment
     launch: Launch
     provenance: Provenance
     lengths: dict[str, Any]
@@ -62,10 +74,10 @@ class Prepared:
     @property
     def environment(self) -> dict[str, str]:
         deepspeed = bool(self.config.get("deepspeed"))
-        return variables(self.launch, deepspeed=deepspeed, gpus=len(self.stock.devices))
+        return launch_variables(self.launch, deepspeed=deepspeed, gpus=len(self.stock.devices))
 
     def command(self, file: Path, overrides: Mapping[str, str]) -> list[str]:
-        return command_of(self.python, "train", file, overrides)
+        return cli_command(self.python, "train", file, overrides)
 
     @property
     def facts_of_data(self) -> dict[str, Any]:
@@ -74,23 +86,27 @@ class Prepared:
             "stage": self.resolution.stage,
             "dataset": self.resolution.entry.name,
             "eval_dataset": self.resolution.validation.name if self.resolution.validation else None,
-            "rows": rows_in(self.resolution.entry),
-            "eval_rows": rows_in(self.resolution.validation) if self.resolution.validation else None,
-            "sha256": hashes_of(self.resolution, self.data),
+            "rows": count_rows(self.resolution.entry),
+            "eval_rows": count_rows(self.resolution.validation) if self.resolution.validation else None,
+            "sha256": row_file_hashes(self.resolution, self.data),
         }
 
 
-def prepare(config: str, settings: TrainSettings, *, strict: bool) -> Prepared:
+def prepare_training(config: str, settings: TrainSettings, *, strict: bool) -> PreparedTraining:
     """Settle and look at everything. strict: refuse where objections stand. Raises InputError."""
-    launch = launch_of(settings)
+    launch = launch_options(settings)
     resolution, data = resolve_settings(config, settings)
     requested = requested_hash(resolution, data)
-    prompts, base, found = load_prompts(settings.prompts), preflight_checks.look_at_base(resolution.config), Noticed()
-    asked = questions_asked(data, resolution.entry)
-    preflight_checks.look_at_rows(resolution.entries, data, asked, found)
-    preflight_checks.look_at_audit(preflight_checks.audit_of(data, found), found)
-    conditions = preflight_checks.look_at_prompts(data, prompts, base, found, allow_other="renderer" in settings.allow)
-    preflight_checks.look_at_config(resolution.config, base, found)
+    prompts, base, found = (
+        load_prompts(settings.prompts),
+        preflight_checks.check_base_model(resolution.config),
+        PreflightFindings(),
+    )
+    asked = read_questions(data, resolution.entry)
+    preflight_checks.check_rows(resolution.entries, data, asked, found)
+    preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)
+    conditions = preflight_checks.check_prompts(data, prompts, base, found, allow_other="renderer" in settings.allow)
+    preflight_checks.check_config(resolution.config, base, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         _standing(found.objections, settings, strict=True)
         _check_output(resolution, data, base)
@@ -100,14 +116,14 @@ def prepare(config: str, settings: TrainSettings, *, strict: bool) -> Prepared:
     if settings.ray:
         workers = settings.nodes * (settings.gpus_per_node or len(stock.devices) or 1)
         resolution.config.setdefault("ray_num_workers", workers)
-    preflight_checks.look_at_packages(resolution.config, stock, found)
+    preflight_checks.check_packages(resolution.config, stock, found)
     if settings.ray and not stock.has("ray"):
         found.object("no_ray", "--ray needs ray beside LLaMA-Factory (pip install 'ray[default]' there)")
-    preflight_checks.look_at_judgement(resolution.config, judgement, found)
-    lengths = preflight_checks.settle_cutoff(resolution, data, judgement, found)
+    preflight_checks.check_config_accepted(resolution.config, judgement, found)
+    lengths = preflight_checks.resolve_cutoff(resolution, data, judgement, found)
     standing = _standing(found.objections, settings, strict=strict)
-    decided = decides(resolution.config, hashes_of(resolution, data)) | _base_of(base)
-    prepared = Prepared(
+    decided = training_identity(resolution.config, row_file_hashes(resolution, data)) | _base_of(base)
+    prepared = PreparedTraining(
         resolution=resolution,
         data=data,
         prompts=prompts,
@@ -117,7 +133,7 @@ def prepare(config: str, settings: TrainSettings, *, strict: bool) -> Prepared:
         stock=stock,
         launch=launch,
         provenance=_provenance(
-            resolution, data, base, asked, conditions=conditions, stock=stock, config_hash=hash_of(decided)
+            resolution, data, base, asked, conditions=conditions, stock=stock, config_hash=identity_hash(decided)
         ),
         lengths=lengths,
         decides=decided,
@@ -126,37 +142,37 @@ def prepare(config: str, settings: TrainSettings, *, strict: bool) -> Prepared:
         aside=[each for each in found.objections if each not in standing],
         objections=standing,
     )
-    Output(resolution.out).check(decided)
+    OutputDirectory(resolution.out).check(decided)
     command = prepared.command(resolution.out / "train.yaml", {})
-    check_words(command, prepared.environment, len(stock.devices))
+    check_no_spaces(command, prepared.environment, len(stock.devices))
     return prepared
 
 
-def resolve_settings(config: str, settings: TrainSettings) -> tuple[Resolution, TrainingData]:
+def resolve_settings(config: str, settings: TrainSettings) -> tuple[ResolvedConfig, TrainingData]:
     """The configuration against the data. Raises InputError."""
     if settings.data is None:
         raise InputError("--data is needed: a folder that reasonrag pairs wrote")
     file, changes = find_config(config), parse_changes(settings.set)
-    data = read_data(settings.data)
+    data = read_training_data(settings.data)
     return resolve_config(file, changes, data, out=settings.out), data
 
 
-def _inspected(python: Path, resolution: Resolution) -> Inspection:
+def _inspected(python: Path, resolution: ResolvedConfig) -> Inspection:
     """Raises ReasonragError where LLaMA-Factory itself does not work there."""
-    inspection = inspect(python, {"train": (resolution.config, resolution.countable)})
+    inspection = inspect_environment(python, {"train": (resolution.config, resolution.countable)})
     if inspection.failure:
         raise ReasonragError(f"LLaMA-Factory does not work at {python}; see reasonrag doctor. {inspection.failure}")
     return inspection
 
 
 def _provenance(
-    resolution: Resolution,
+    resolution: ResolvedConfig,
     data: TrainingData,
     base: BaseFacts,
-    asked: AskedQuestions,
+    asked: DatasetQuestions,
     *,
-    conditions: Conditions,
-    stock: Stock,
+    conditions: DataConditions,
+    stock: TrainingEnvironment,
     config_hash: str,
 ) -> Provenance:
     """What the model will say of itself, all that its base was trained on included."""
@@ -165,7 +181,7 @@ def _provenance(
         base_model=resolution.base_model,
         stage=resolution.stage,
         finetuning_type=resolution.finetuning_type,
-        asked=Asked.of(conditions),
+        asked=TrainingConditions.of(conditions),
         data=list(dict.fromkeys(before)),
         splits=sorted({*asked.by_split, *(name for each in base.came_from for name in each.splits)}),
         questions=sorted({*asked.keys, *(key for each in base.came_from for key in each.questions)}),
@@ -174,29 +190,31 @@ def _provenance(
     )
 
 
-def requested_hash(resolution: Resolution, data: TrainingData) -> str:
+def requested_hash(resolution: ResolvedConfig, data: TrainingData) -> str:
     """Names a training by what is known without asking LLaMA-Factory: all but the cutoff that follows from the rows."""
-    base = [found.config_hash for folder in folders_of(resolution.config) if (found := read_provenance(folder))]
+    base = [found.config_hash for folder in model_folders(resolution.config) if (found := read_provenance(folder))]
     cutoff = {} if resolution.chosen_cutoff else {"cutoff_len": "of the rows"}
-    return hash_of(decides(resolution.config | cutoff, hashes_of(resolution, data)) | {"base": base})
+    return identity_hash(
+        training_identity(resolution.config | cutoff, row_file_hashes(resolution, data)) | {"base": base}
+    )
 
 
-def _check_output(resolution: Resolution, data: TrainingData, base: BaseFacts) -> None:
+def _check_output(resolution: ResolvedConfig, data: TrainingData, base: BaseFacts) -> None:
     """Refuse an output that has another training, as far as that can be known before the cutoff is."""
-    output = Output(resolution.out)
+    output = OutputDirectory(resolution.out)
     record = output.record()
     known = record.decides.get("cutoff_len") if record and not resolution.chosen_cutoff else None
     config = resolution.config | ({"cutoff_len": known} if known else {})
-    output.check(decides(config, hashes_of(resolution, data)) | _base_of(base))
+    output.check(training_identity(config, row_file_hashes(resolution, data)) | _base_of(base))
 
 
-def hashes_of(resolution: Resolution, data: TrainingData) -> dict[str, str]:
+def row_file_hashes(resolution: ResolvedConfig, data: TrainingData) -> dict[str, str]:
     """Of the files of rows that are used, by name."""
     return {name: digest for entry in resolution.entries for name, digest in data.hashed(entry).items()}
 
 
-def launch_of(settings: TrainSettings) -> Launch:
-    master = read_master(settings.master, settings.nodes if not (settings.slurm or settings.ray) else 1)
+def launch_options(settings: TrainSettings) -> Launch:
+    master = parse_master(settings.master, settings.nodes if not (settings.slurm or settings.ray) else 1)
     if settings.slurm and settings.ray:
         raise InputError("--slurm and --ray exclude each other: a Ray cluster is there already")
     if settings.nodes > 1 and settings.node_rank is None and not (settings.slurm or settings.ray):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-NUMBERS: Final = {
+SHOWN_METRICS: Final = {
     "loss": "loss",
     "eval_loss": "eval loss",
     "rewards/accuracies": "reward accuracy",
@@ -30,7 +30,7 @@ _PHASE = re.compile(r"^([A-Z][\w ()-]{5,50}):\s+\d+%\|")
 
 
 @dataclass
-class Standing:
+class TrainingProgress:
     """How far a training is. numbers: the latest of each. left: time, as the trainer says it."""
 
     step: int = 0
@@ -43,33 +43,33 @@ class Standing:
         if not self.steps:
             return self.phase
         parts = [f"step {self.step:,} of {self.steps:,}"]
-        parts += [f"{shown} {self.numbers[name]:.4g}" for name, shown in NUMBERS.items() if name in self.numbers]
+        parts += [f"{shown} {self.numbers[name]:.4g}" for name, shown in SHOWN_METRICS.items() if name in self.numbers]
         return ", ".join(parts + ([f"{self.left} left"] if self.left and self.step < self.steps else []))
 
 
-class Watcher(Protocol):
+class TrainingWatcher(Protocol):
     """Who is told."""
 
     def say(self, message: str) -> None: ...
-    def stands(self, standing: Standing, *, logged: bool) -> None:
+    def stands(self, standing: TrainingProgress, *, logged: bool) -> None:
         """logged: new numbers came."""
 
     def ended(self) -> None: ...
 
 
-class Silent:
+class SilentTrainingWatcher:
     """Watches nothing."""
 
     def say(self, message: str) -> None: ...
-    def stands(self, standing: Standing, *, logged: bool) -> None: ...
+    def stands(self, standing: TrainingProgress, *, logged: bool) -> None: ...
     def ended(self) -> None: ...
 
 
-class Listener:
+class LogParser:
     """Understands the lines one by one, and keeps the last ones."""
 
-    def __init__(self, watcher: Watcher, *, keep: int) -> None:
-        self.standing = Standing()
+    def __init__(self, watcher: TrainingWatcher, *, keep: int) -> None:
+        self.standing = TrainingProgress()
         self.last: deque[str] = deque(maxlen=keep)
         self._watcher = watcher
 
@@ -112,7 +112,7 @@ def _numbers_in(line: str) -> dict[str, float]:
             number = float(value)
         except (TypeError, ValueError):
             continue
-        if name in NUMBERS and math.isfinite(number):
+        if name in SHOWN_METRICS and math.isfinite(number):
             numbers[name] = number
     return numbers
 
@@ -166,13 +166,13 @@ HINTS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
 )
 
 
-def hint_for(lines: Sequence[str]) -> str | None:
+def failure_hint(lines: Sequence[str]) -> str | None:
     """What to do about a failure that is known; None for others."""
     text = "\n".join(lines)
     return next((hint for pattern, hint in HINTS if pattern.search(text)), None)
 
 
-def followed(path: Path, since: int, told: Callable[[bytes], None]) -> int:
+def read_appended_lines(path: Path, since: int, told: Callable[[bytes], None]) -> int:
     """Tell the whole lines that were added to a file since a place; the new place."""
     try:
         with path.open("rb") as file:

@@ -21,7 +21,7 @@ from reasonrag.errors import InputError
 
 
 @dataclass(frozen=True)
-class Conditions:
+class DataConditions:
     """Under which the steps of a data set were taken; each with every value that occurs, None where it is not known.
 
     renderer: the one that all with a known one share; None where none is known. warnings: what could not be checked.
@@ -34,7 +34,7 @@ class Conditions:
     warnings: tuple[str, ...] = field(default=())
 
 
-def check_renderer(data_set: Path, prompts: Prompts | None = None) -> Conditions:
+def check_renderer(data_set: Path, prompts: Prompts | None = None) -> DataConditions:
     """What a data set was made under, if all of it was rendered alike, and as `prompts` would render it.
 
     data_set: folder of `pairs`, whole, or no more than its RAG_ProGuide.json. prompts: those that a model will be asked
@@ -57,7 +57,7 @@ def check_renderer(data_set: Path, prompts: Prompts | None = None) -> Conditions
             "other words than it was trained on. Give --prompts DIR, the prompts its runs were made with, and use the "
             "version of reasonrag that summary.json names; or make the data anew, with reasonrag generate"
         )
-    return Conditions(
+    return DataConditions(
         renderer=renderer,
         top_k=_values(origins, "top_k"),
         retriever=_values(origins, "retriever"),

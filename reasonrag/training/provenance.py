@@ -19,7 +19,7 @@ from preference.export.files import INDENTED, replacing
 from preference.export.summary import QUESTIONS
 from preference.records import first_error
 from reasonrag.errors import InputError
-from reasonrag.training.prompt_parity import Conditions
+from reasonrag.training.prompt_parity import DataConditions
 
 PROVENANCE = "reasonrag.json"
 SCHEMA: Final = "reasonrag.model/1"
@@ -27,7 +27,7 @@ _CHECKPOINT = re.compile(r"checkpoint-\d+")
 """Folders that the trainer makes in its output."""
 
 
-class Asked(BaseModel):
+class TrainingConditions(BaseModel):
     """How a model must be asked; each with every value that the data have, null where one is not known."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,7 +39,7 @@ class Asked(BaseModel):
     max_steps: tuple[int | None, ...] = ()
 
     @classmethod
-    def of(cls, conditions: Conditions) -> Asked:
+    def of(cls, conditions: DataConditions) -> TrainingConditions:
         return cls(
             renderer=conditions.renderer,
             top_k=conditions.top_k,
@@ -77,7 +77,7 @@ class Provenance(BaseModel):
     stage: str
     """sft, dpo, rm, kto, ..; export where weights were merged."""
     finetuning_type: str
-    asked: Asked = Asked()
+    asked: TrainingConditions = TrainingConditions()
     data: list[str] = []
     """Data sets, oldest first, those of the model it began with included."""
     splits: list[str] = []
@@ -127,7 +127,7 @@ def read_provenance(folder: Path) -> Provenance | None:
         ) from error
 
 
-def questions_of(data_set: Path) -> tuple[list[str], list[str]]:
+def question_keys(data_set: Path) -> tuple[list[str], list[str]]:
     """Keys of the questions of a data set, and their splits; both empty for a folder without questions.jsonl.
 
     Raises MalformedCandidatesError for a damaged file.

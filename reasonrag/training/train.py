@@ -31,16 +31,28 @@ from reasonrag.training.llamafactory.launcher import (
     run_child,
 )
 from reasonrag.training.llamafactory.slurm import batch_script
-from reasonrag.training.metrics import LOG, read_metrics, read_object, write_metrics
-from reasonrag.training.model_card import CARD, CardFacts, card
-from reasonrag.training.output_directory import TRAIN_LOG, Output, Record
-from reasonrag.training.prepare import Prepared, launch_of, prepare, requested_hash, resolve_settings
-from reasonrag.training.progress import Listener, Silent, Watcher, followed, hint_for
+from reasonrag.training.metrics import TRAINER_LOG, read_metrics, read_object, write_metrics
+from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
+from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
+from reasonrag.training.prepare import (
+    PreparedTraining,
+    launch_options,
+    prepare_training,
+    requested_hash,
+    resolve_settings,
+)
+from reasonrag.training.progress import (
+    LogParser,
+    SilentTrainingWatcher,
+    TrainingWatcher,
+    failure_hint,
+    read_appended_lines,
+)
 from reasonrag.training.settings import PORT, TrainSettings
 
-USUAL_GPUS: Final = 8
+DEFAULT_GPUS_PER_NODE: Final = 8
 """Of a machine of a cluster, where nobody says."""
-State = Literal["trained", "finished already", "dry run", "script written"]
+TrainingState = Literal["trained", "finished already", "dry run", "script written"]
 
 
 class TrainingResult(BaseModel):
@@ -48,7 +60,7 @@ class TrainingResult(BaseModel):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    state: State
+    state: TrainingState
     out: str
     stage: str
     finetuning_type: str
@@ -76,7 +88,7 @@ def train(
     config: str | Path,
     *,
     dry_run: bool = False,
-    watcher: Watcher | None = None,
+    watcher: TrainingWatcher | None = None,
     **flags: Any,
 ) -> TrainingResult:
     """Train by LLaMA-Factory; the keyword arguments are the command's flags (`node_rank` for `--node-rank`).
@@ -89,15 +101,15 @@ def train(
     if isinstance(changes, Mapping):  # as Python would say it
         flags["set"] = [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
     settings = resolve(TrainSettings, "train", flags)
-    watcher = watcher or Silent()
+    watcher = watcher or SilentTrainingWatcher()
     if not dry_run and not settings.slurm and (done := _done_already(str(config), settings)):
         return done
-    prepared = prepare(str(config), settings, strict=not dry_run)
+    prepared = prepare_training(str(config), settings, strict=not dry_run)
     if dry_run:
         return _result(prepared, "dry run")
     if settings.slurm:
         return _write_script(prepared, str(config), settings)
-    output = Output(prepared.resolution.out, rank=settings.node_rank or 0)
+    output = OutputDirectory(prepared.resolution.out, rank=settings.node_rank or 0)
     with output.held() as lock:
         return _train(prepared, output, watcher, lock)
 
@@ -107,10 +119,10 @@ def train(
 
 def _done_already(config: str, settings: TrainSettings) -> TrainingResult | None:
     """What stands in the output, if this very training is finished: nobody is asked for what is known."""
-    if settings.data is None or launch_of(settings).node_rank:
+    if settings.data is None or launch_options(settings).node_rank:
         return None
     resolution, data = resolve_settings(config, settings)
-    record = Output(resolution.out).record()
+    record = OutputDirectory(resolution.out).record()
     if record is None or record.state != "finished" or record.requested != requested_hash(resolution, data):
         return None
     metrics = read_metrics(resolution.out, resolution.stage)
@@ -137,7 +149,7 @@ def _done_already(config: str, settings: TrainSettings) -> TrainingResult | None
 # -- the training ----------------------------------------------------------------------------------------------
 
 
-def _train(prepared: Prepared, output: Output, watcher: Watcher, lock: int) -> TrainingResult:
+def _train(prepared: PreparedTraining, output: OutputDirectory, watcher: TrainingWatcher, lock: int) -> TrainingResult:
     before = output.check(prepared.decides)
     if before and before.state == "finished":
         return _result(prepared, "finished already", output=output)
@@ -168,14 +180,14 @@ def _train(prepared: Prepared, output: Output, watcher: Watcher, lock: int) -> T
     return _result(prepared, "trained", output=output, resumed_from=str(checkpoint) if checkpoint else None)
 
 
-def _resumes(prepared: Prepared) -> bool:
+def _resumes(prepared: PreparedTraining) -> bool:
     """Whether LLaMA-Factory could go on from a checkpoint."""
     value_model = prepared.resolution.stage == "rm"
     return not value_model and not prepared.config.get("save_only_model")
 
 
-def _record(prepared: Prepared, before: Record | None, checkpoint: Path | None) -> Record:
-    return Record(
+def _record(prepared: PreparedTraining, before: TrainingRecord | None, checkpoint: Path | None) -> TrainingRecord:
+    return TrainingRecord(
         state="started",
         config=prepared.resolution.name,
         decides=prepared.decides,
@@ -202,7 +214,7 @@ def _record(prepared: Prepared, before: Record | None, checkpoint: Path | None) 
     )
 
 
-def _header(prepared: Prepared) -> str:
+def _header(prepared: PreparedTraining) -> str:
     return (
         f"What LLaMA-Factory reads, resolved by reasonrag train from {prepared.resolution.name} and "
         f"{prepared.data.directory}.\nHash {prepared.provenance.config_hash}. The command is in training.json. "
@@ -210,15 +222,17 @@ def _header(prepared: Prepared) -> str:
     ).replace("\r", " ")
 
 
-def _launch(prepared: Prepared, record: Record, output: Output, watcher: Watcher, lock: int) -> None:
+def _launch(
+    prepared: PreparedTraining, record: TrainingRecord, output: OutputDirectory, watcher: TrainingWatcher, lock: int
+) -> None:
     """Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt."""
-    listener = Listener(watcher, keep=LAST_LINES)
-    place, log = output.folder / LOG, output.own / TRAIN_LOG
+    listener = LogParser(watcher, keep=LAST_LINES)
+    place, log = output.folder / TRAINER_LOG, output.own / TRAIN_LOG
     read = place.stat().st_size if place.is_file() else 0
 
     def tick() -> None:
         nonlocal read
-        read = followed(place, read, lambda line: listener.reached(read_object(line)))
+        read = read_appended_lines(place, read, lambda line: listener.reached(read_object(line)))
         watcher.stands(listener.standing, logged=False)
 
     watcher.say(f"training into {output.folder}; all that LLaMA-Factory says: {log}")
@@ -235,7 +249,7 @@ def _launch(prepared: Prepared, record: Record, output: Output, watcher: Watcher
         )
     if status != 0:
         last = [line for line in listener.last if line.strip()]
-        hint = hint_for(last)
+        hint = failure_hint(last)
         shown = "\n".join(f"  {line[:400]}" for line in last[-12:])
         raise TrainingFailed(
             f"LLaMA-Factory ended with status {status}. {f'What to do: {hint}. ' if hint else ''}All of its output: "
@@ -243,20 +257,26 @@ def _launch(prepared: Prepared, record: Record, output: Output, watcher: Watcher
         )
 
 
-def _sum_up(prepared: Prepared, record: Record, output: Output) -> None:
+def _sum_up(prepared: PreparedTraining, record: TrainingRecord, output: OutputDirectory) -> None:
     """Numbers, drawings and card."""
     metrics = read_metrics(output.folder, prepared.resolution.stage)
     write_metrics(metrics, output.folder)
-    facts = CardFacts(output.folder, record, prepared.config, prepared.provenance, metrics, prepared.base.came_from)
+    facts = ModelCardFacts(
+        output.folder, record, prepared.config, prepared.provenance, metrics, prepared.base.came_from
+    )
     with replacing(output.folder / CARD) as file:
-        file.write(card(facts).encode())
+        file.write(render_model_card(facts).encode())
 
 
 # -- what is said ----------------------------------------------------------------------------------------------
 
 
 def _result(
-    prepared: Prepared, state: State, *, output: Output | None = None, resumed_from: str | None = None
+    prepared: PreparedTraining,
+    state: TrainingState,
+    *,
+    output: OutputDirectory | None = None,
+    resumed_from: str | None = None,
 ) -> TrainingResult:
     folder = prepared.resolution.out
     done = state in ("trained", "finished already") and prepared.launch.node_rank == 0
@@ -288,19 +308,19 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
-def _write_script(prepared: Prepared, config: str, settings: TrainSettings) -> TrainingResult:
+def _write_script(prepared: PreparedTraining, config: str, settings: TrainSettings) -> TrainingResult:
     """The batch script. Raises InputError where it cannot be written."""
     assert settings.slurm is not None  # noqa: S101 - it was asked for
     gpus = settings.gpus_per_node or len(prepared.stock.devices)
     if not gpus:
-        gpus = USUAL_GPUS
+        gpus = DEFAULT_GPUS_PER_NODE
         prepared.notes.append(f"--gpus-per-node: {gpus}, as this machine has none to count")
     exported = {PYTHON_VARIABLE: str(prepared.python)}
     for name in ("HF_HOME", "HF_HUB_OFFLINE", "PYTHONPATH"):
         if os.environ.get(name):
             exported[name] = os.environ[name]
     text = batch_script(
-        _words(prepared, config, settings),
+        _repeated_flags(prepared, config, settings),
         python=Path(sys.executable),
         exported={name: value for name, value in exported.items() if redact(value) == value and value not in secrets()},
         nodes=settings.nodes,
@@ -323,7 +343,7 @@ def _write_script(prepared: Prepared, config: str, settings: TrainSettings) -> T
     )
 
 
-def _words(prepared: Prepared, config: str, settings: TrainSettings) -> list[str]:
+def _repeated_flags(prepared: PreparedTraining, config: str, settings: TrainSettings) -> list[str]:
     """The flags of `train` that a job repeats, without those of machines."""
     place = Path(config)
     words = [str(place.resolve()) if place.is_file() else config]

@@ -17,11 +17,10 @@ from preference.export import formats, summary
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import Subject
-from reasonrag.evaluation.report import Asked, Check, TrainedModel
+from reasonrag.evaluation.report import Check, EvaluationConditions, TrainedModel
 from reasonrag.evaluation.settings import ALLOWABLE
 from reasonrag.training.prompt_parity import check_renderer
-from reasonrag.training.provenance import PROVENANCE, Provenance, questions_of, read_provenance
-from reasonrag.training.provenance import Asked as AskedInTraining
+from reasonrag.training.provenance import PROVENANCE, Provenance, TrainingConditions, question_keys, read_provenance
 
 _REMEDIES = {
     "renderer": "give --prompts DIR, the prompts its data were made with, and use the version of reasonrag that made "
@@ -70,7 +69,7 @@ class Lineage:
             return None
         return UNKNOWN_QUESTIONS.format(sources=" ".join(str(each) for each, _ in self.sources), name=self.subject.name)
 
-    def warnings(self, questions: Sequence[Question], asked: Asked) -> list[str]:
+    def warnings(self, questions: Sequence[Question], asked: EvaluationConditions) -> list[str]:
         """All that would be said of these questions and conditions, where nothing of it is an error."""
         if not self.sources:
             return [self.unknown] if self.unknown else []
@@ -95,7 +94,7 @@ class Lineage:
             config_hash=first.config_hash or None,
         )
 
-    def held_against(self, asked: Asked, names: Iterable[str], allowed: Iterable[str]) -> list[Check]:
+    def held_against(self, asked: EvaluationConditions, names: Iterable[str], allowed: Iterable[str]) -> list[Check]:
         """What became of the conditions of these names. Raises InputError for those that differ and are not allowed."""
         names, allowed = list(names), set(allowed)
         found = {
@@ -157,21 +156,21 @@ def _read(folder: Path) -> Provenance:
         )
     conditions = check_renderer(folder)
     try:
-        keys, splits = questions_of(folder)
+        keys, splits = question_keys(folder)
     except MalformedCandidatesError as error:
         raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
     return Provenance(
         base_model="",
         stage="",
         finetuning_type="",
-        asked=AskedInTraining.of(conditions),
+        asked=TrainingConditions.of(conditions),
         data=[str(folder)],
         splits=splits,
         questions=keys,
     )
 
 
-def _differ(provenance: Provenance, asked: Asked) -> list[tuple[str, str, str]]:
+def _differ(provenance: Provenance, asked: EvaluationConditions) -> list[tuple[str, str, str]]:
     """Name, sentence, and how it was in training."""
     found = provenance.asked.objections(**asked.model_dump())
     trained = {name: getattr(provenance.asked, name) for name, _ in found}
@@ -183,7 +182,7 @@ def _first(values: Sequence[object]) -> str:
     return str(next((each for each in values if each is not None), ""))
 
 
-def _known(asked: AskedInTraining) -> list[str]:
+def _known(asked: TrainingConditions) -> list[str]:
     """Names of the conditions that are known."""
     found = [] if asked.renderer is None else ["renderer"]
     return found + [

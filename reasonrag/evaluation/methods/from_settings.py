@@ -17,7 +17,7 @@ from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import baseline_hash, load_baseline_prompts
 from reasonrag.evaluation.methods.baselines import baseline
 from reasonrag.evaluation.methods.method import Attempt, AttemptStep, Method
-from reasonrag.evaluation.report import Asked
+from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings, MethodName
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.retrieval.retriever import Retriever
@@ -72,7 +72,7 @@ def method_for(settings: EvaluateSettings, parts: Parts) -> Method:
     )
 
 
-def asked_by(method: MethodName, asked: Asked) -> Asked:
+def asked_by(method: MethodName, asked: EvaluationConditions) -> EvaluationConditions:
     """Those of an agent's conditions that a method has, too: only the agent has its prompts and its step budget, and
     who does not search has no retriever."""
     if method == "agent":

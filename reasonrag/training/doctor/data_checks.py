@@ -19,12 +19,12 @@ from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, IndexManifest, read_manifest
 from reasonrag.training import preflight_checks
-from reasonrag.training.doctor.findings import About, Finding, Severity
+from reasonrag.training.doctor.findings import CheckupArea, CheckupFinding, CheckupSeverity
 from reasonrag.training.llamafactory.config_files import ConfigFile
-from reasonrag.training.llamafactory.config_resolution import Resolution, resolve_config
-from reasonrag.training.llamafactory.dataset_info import TrainingData, entry_for, questions_asked, read_data
-from reasonrag.training.preflight_checks import BaseFacts, Noticed
-from reasonrag.training.prompt_parity import Conditions
+from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
+from reasonrag.training.llamafactory.dataset_info import TrainingData, entry_for, read_questions, read_training_data
+from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
+from reasonrag.training.prompt_parity import DataConditions
 from reasonrag.training.provenance import Provenance
 
 POOLING: Final[Mapping[str, str]] = {
@@ -38,15 +38,15 @@ POOLING: Final[Mapping[str, str]] = {
 
 
 @contextmanager
-def noticing(findings: list[Finding], about: About) -> Iterator[Noticed]:
+def collect_findings(findings: list[CheckupFinding], about: CheckupArea) -> Iterator[PreflightFindings]:
     """What `train` would notice and refuse, as findings."""
-    found = Noticed()
+    found = PreflightFindings()
     try:
         yield found
     except InputError as error:
-        findings.append(Finding(about=about, name="refused", severity="error", says=str(error)))
+        findings.append(CheckupFinding(about=about, name="refused", severity="error", says=str(error)))
     findings += [
-        Finding(
+        CheckupFinding(
             about=about,
             name=each.name,
             severity="error",
@@ -55,24 +55,24 @@ def noticing(findings: list[Finding], about: About) -> Iterator[Noticed]:
         )
         for each in found.objections
     ]
-    findings += [Finding(about=about, name="note", severity="note", says=each) for each in found.notes]
+    findings += [CheckupFinding(about=about, name="note", severity="note", says=each) for each in found.notes]
 
 
 @dataclass
-class DataFacts:
+class DataCheckup:
     """What is known of a data set. resolution: of the configuration against it. advised: the audit's `cutoff_len`."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[CheckupFinding] = field(default_factory=list)
     data: TrainingData | None = None
-    resolution: Resolution | None = None
+    resolution: ResolvedConfig | None = None
     advised: int | None = None
-    conditions: Conditions | None = None
+    conditions: DataConditions | None = None
 
-    def add(self, name: str, severity: Severity, says: str, advice: str = "") -> None:
-        self.findings.append(Finding(about="data", name=name, severity=severity, says=says, advice=advice))
+    def add(self, name: str, severity: CheckupSeverity, says: str, advice: str = "") -> None:
+        self.findings.append(CheckupFinding(about="data", name=name, severity=severity, says=says, advice=advice))
 
 
-def look_at_data(
+def check_data(
     directory: Path,
     file: ConfigFile | None,
     changes: Mapping[str, Any],
@@ -80,22 +80,22 @@ def look_at_data(
     *,
     base: BaseFacts | None = None,
     out: Path | None = None,
-) -> DataFacts:
+) -> DataCheckup:
     """A data set against a configuration that would train on it, prompts that the model would be asked with, and what
     the training would begin with."""
-    facts = DataFacts()
-    with noticing(facts.findings, "data") as found:
-        facts.data = data = read_data(directory)
+    facts = DataCheckup()
+    with collect_findings(facts.findings, "data") as found:
+        facts.data = data = read_training_data(directory)
         if file:
             facts.resolution = resolve_config(file, changes, data, out=out)
         entries = facts.resolution.entries if facts.resolution else [entry_for(data, "dpo", None)]
-        preflight_checks.look_at_rows(entries, data, questions_asked(data, entries[0]), found)
+        preflight_checks.check_rows(entries, data, read_questions(data, entries[0]), found)
     if facts.data is None:
         return facts
-    _look_at_audit(facts, directory)
-    with noticing(facts.findings, "data") as found:
+    _check_audit(facts, directory)
+    with collect_findings(facts.findings, "data") as found:
         unknown = BaseFacts("", {}, ())
-        facts.conditions = preflight_checks.look_at_prompts(data, prompts, base or unknown, found, allow_other=False)
+        facts.conditions = preflight_checks.check_prompts(data, prompts, base or unknown, found, allow_other=False)
         if facts.conditions.renderer:
             facts.add("renderer", "ok", f"rendered by {facts.conditions.renderer}, as the model would be asked")
     if not any(each.severity == "error" for each in facts.findings):
@@ -103,15 +103,15 @@ def look_at_data(
     return facts
 
 
-def _look_at_audit(facts: DataFacts, directory: Path) -> None:
+def _check_audit(facts: DataCheckup, directory: Path) -> None:
     """Whether it is there, and without errors; `train` makes one where there is none."""
     if not (directory / AUDIT).is_file():
         facts.add("audit", "warning", f"{directory} has no {AUDIT}", f"reasonrag audit {shlex.quote(str(directory))}")
         return
-    with noticing(facts.findings, "data") as found:
+    with collect_findings(facts.findings, "data") as found:
         report = read_audit(directory)
         facts.advised = report.advised_cutoff
-        preflight_checks.look_at_audit(report, found)
+        preflight_checks.check_audit(report, found)
         if not report.errors:
             counted = "" if report.token_counter.exact else ", lengths estimated"
             says = f"audited: {report.rows:,} rows without errors, tokens by {report.token_counter.name}{counted}"
@@ -121,11 +121,11 @@ def _look_at_audit(facts: DataFacts, directory: Path) -> None:
 # -- index ---------------------------------------------------------------------------------------------------------
 
 
-def look_at_index(directory: Path, retrievers: list[str], *, of: str) -> list[Finding]:
+def check_index(directory: Path, retrievers: list[str], *, of: str) -> list[CheckupFinding]:
     """An index by its manifest. retrievers: those that the data, or the model's training, name; of: whose they are."""
 
-    def finding(name: str, severity: Severity, says: str, advice: str = "") -> Finding:
-        return Finding(about="index", name=name, severity=severity, says=says, advice=advice)
+    def finding(name: str, severity: CheckupSeverity, says: str, advice: str = "") -> CheckupFinding:
+        return CheckupFinding(about="index", name=name, severity=severity, says=says, advice=advice)
 
     try:
         manifest = read_manifest(directory)
@@ -163,10 +163,10 @@ def _named(manifest: IndexManifest) -> str:
     return f"dense:{manifest.corpus_sha256[:16]}:{manifest.vectors_sha256[:16]}:"
 
 
-def _of_an_encoder(directory: Path, manifest: DenseManifest) -> list[tuple[str, Severity, str, str]]:
+def _of_an_encoder(directory: Path, manifest: DenseManifest) -> list[tuple[str, CheckupSeverity, str, str]]:
     """Whether queries can be encoded here, and as the passages were meant to be."""
     spec = manifest.encoder
-    found: list[tuple[str, Severity, str, str]] = []
+    found: list[tuple[str, CheckupSeverity, str, str]] = []
     if spec.pooling != "words" and find_spec("sentence_transformers") is None:
         says = f"{directory} needs {spec.model} to encode queries, and the embed extra is not installed"
         found.append(("encoder", "error", says, "pip install 'reasonrag[embed]'"))
@@ -182,7 +182,7 @@ def _of_an_encoder(directory: Path, manifest: DenseManifest) -> list[tuple[str, 
     return found
 
 
-def retrievers_of(conditions: Conditions | None, provenance: Provenance | None) -> tuple[list[str], str]:
+def known_retrievers(conditions: DataConditions | None, provenance: Provenance | None) -> tuple[list[str], str]:
     """Retrievers that passages came from, and whose word that is."""
     if conditions and any(conditions.retriever):
         return [each for each in conditions.retriever if each], "the data"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from reasonrag.terminal import on_one_line, shown
 from reasonrag.training.doctor.doctor import Diagnosis
-from reasonrag.training.doctor.findings import Finding
+from reasonrag.training.doctor.findings import CheckupFinding
 from reasonrag.training.doctor.memory import GB
 
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
@@ -35,7 +35,7 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
     print(tally(diagnosis))
 
 
-def _findings(findings: list[Finding]) -> Table:
+def _findings(findings: list[CheckupFinding]) -> Table:
     table = Table(title="checkup", title_justify="left")
     table.add_column("about", no_wrap=True)
     table.add_column("is", no_wrap=True)

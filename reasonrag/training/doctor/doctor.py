@@ -19,39 +19,45 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.settings import resolve
-from reasonrag.training.doctor.data_checks import DataFacts, look_at_data, look_at_index, noticing, retrievers_of
-from reasonrag.training.doctor.findings import Finding
+from reasonrag.training.doctor.data_checks import (
+    DataCheckup,
+    check_data,
+    check_index,
+    collect_findings,
+    known_retrievers,
+)
+from reasonrag.training.doctor.findings import CheckupFinding
 from reasonrag.training.doctor.machine_checks import (
-    look_at_disk,
-    look_at_gpus,
-    look_at_model,
-    look_at_packages,
-    look_at_variables,
+    check_disk,
+    check_gpus,
+    check_model,
+    check_packages,
+    check_variables,
 )
 from reasonrag.training.doctor.memory import (
     GB,
-    Plan,
+    Fit,
+    MemoryPlan,
     Stage,
-    Training,
-    Verdict,
+    TrainingSetup,
     alternatives,
     checkpoint_bytes,
     fewest_gpus,
     longest_cutoff,
-    plan,
+    plan_memory,
 )
-from reasonrag.training.hardware import Device, Stock, ask_driver, host_memory
+from reasonrag.training.hardware import Gpu, TrainingEnvironment, host_memory, query_driver
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
-from reasonrag.training.llamafactory.config_resolution import TEMPLATE, Resolution
+from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig
 from reasonrag.training.llamafactory.environment import find_python
-from reasonrag.training.llamafactory.inspection import Inspection, Judgement, inspect
-from reasonrag.training.model_shapes import Shape, find_shape
+from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, inspect_environment
+from reasonrag.training.model_shapes import ModelShape, find_shape
 from reasonrag.training.preflight_checks import (
     BaseFacts,
-    look_at_base,
-    look_at_config,
-    look_at_judgement,
-    settle_cutoff,
+    check_base_model,
+    check_config,
+    check_config_accepted,
+    resolve_cutoff,
 )
 from reasonrag.training.settings import DoctorSettings
 
@@ -59,7 +65,7 @@ MODEL: Final = "Qwen/Qwen2.5-7B-Instruct"
 """Planned for where nobody names another: the model this project's configurations train."""
 GPU_MEMORY: Final = 80
 """GB of an A100 or H100, planned for where there is no GPU and nobody says."""
-JUDGED: Final = "config"
+CONFIG_NAME: Final = "config"
 """What the configuration is called where LLaMA-Factory is asked about it."""
 SCHEMA: Final = "reasonrag.doctor/1"
 
@@ -69,7 +75,7 @@ def shown_size(number: int) -> str:
     return f"{number / GB:,.0f} GB" if number >= GB else f"{number / 2**20:,.0f} MB"
 
 
-class Target(BaseModel):
+class PlanningTarget(BaseModel):
     """What is planned for. here: whether it is this machine that would train. cpu: without a GPU, memory the host's."""
 
     model_config = ConfigDict(frozen=True)
@@ -84,12 +90,12 @@ class Target(BaseModel):
         return f"the CPU, {size} free" if self.cpu else f"{self.gpus} x {size}"
 
 
-class Planned(BaseModel):
+class MemoryOption(BaseModel):
     """A way to train, and whether it fits. longest_cutoff: the largest that does, 0 where none does. fewest_gpus: how
     many of these GPUs it takes; null where more do not help."""
 
-    plan: Plan
-    verdict: Verdict
+    plan: MemoryPlan
+    verdict: Fit
     longest_cutoff: int
     fewest_gpus: int | None
     asked: bool = False
@@ -104,17 +110,17 @@ class Diagnosis(BaseModel):
     schema_version: str = SCHEMA
     config: str | None
     model: str
-    target: Target
-    findings: list[Finding]
-    plans: list[Planned]
-    stock: Stock | None
+    target: PlanningTarget
+    findings: list[CheckupFinding]
+    plans: list[MemoryOption]
+    stock: TrainingEnvironment | None
 
     @property
-    def errors(self) -> list[Finding]:
+    def errors(self) -> list[CheckupFinding]:
         return [each for each in self.findings if each.severity == "error"]
 
     @property
-    def warnings(self) -> list[Finding]:
+    def warnings(self) -> list[CheckupFinding]:
         return [each for each in self.findings if each.severity == "warning"]
 
 
@@ -135,36 +141,36 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
         values |= changes
     model = str(values.get("model_name_or_path") or MODEL)
 
-    findings: list[Finding] = []
+    findings: list[CheckupFinding] = []
     base = None
-    with noticing(findings, "configuration"):
-        base = look_at_base(_at_home(values))
-    data = look_at_data(settings.data, file, changes, prompts, base=base, out=settings.out) if settings.data else None
+    with collect_findings(findings, "configuration"):
+        base = check_base_model(_at_home(values))
+    data = check_data(settings.data, file, changes, prompts, base=base, out=settings.out) if settings.data else None
     resolution = data.resolution if data else None
     values = resolution.config if resolution else _at_home(values)
     inspection = _inspect(values if file else None, resolution, findings)
     stock = inspection.stock if inspection else None
     if file:
         findings += _of_configuration(values, base, inspection, resolution, data)
-    driver = ask_driver()
+    driver = query_driver()
     target = _target(settings, values, stock, driver)
-    findings += look_at_packages(stock, values, here=target.here) if stock else []
-    findings += look_at_gpus(stock, driver, values, elsewhere=_is_named(settings))
+    findings += check_packages(stock, values, here=target.here) if stock else []
+    findings += check_gpus(stock, driver, values, elsewhere=_is_named(settings))
     training = _training(values, file, findings, advised=data.advised if data and not file else None, gpus=target.gpus)
     shape = _shape(model, findings)
     plans = _plans(shape, training, target, asked=file is not None) if shape else []
     findings += _of_memory(plans, target) if file else _of_ways(plans, target)
-    findings += look_at_model(model, os.environ, here=target.here) if file else []
+    findings += check_model(model, os.environ, here=target.here) if file else []
     findings += data.findings if data else []
     provenance = base.came_from[-1] if base and base.came_from else None
-    retrievers, whose = retrievers_of(data.conditions if data else None, provenance)
+    retrievers, whose = known_retrievers(data.conditions if data else None, provenance)
     for index in settings.index:
-        findings += look_at_index(index, retrievers, of=whose)
+        findings += check_index(index, retrievers, of=whose)
     if shape and values.get("output_dir"):
         findings.append(
             _room(settings.out or Path(str(values["output_dir"])), shape, training, values, here=target.here)
         )
-    findings += look_at_variables(os.environ, values)
+    findings += check_variables(os.environ, values)
     return Diagnosis(
         config=file.name if file else None, model=model, target=target, findings=findings, plans=plans, stock=stock
     )
@@ -177,18 +183,18 @@ def _at_home(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inspect(
-    config: Mapping[str, Any] | None, resolution: Resolution | None, findings: list[Finding]
+    config: Mapping[str, Any] | None, resolution: ResolvedConfig | None, findings: list[CheckupFinding]
 ) -> Inspection | None:
     """What LLaMA-Factory has and says; None where it does not answer."""
     rows = resolution.countable if resolution else None
     try:
-        inspection = inspect(find_python(), {} if config is None else {JUDGED: (config, rows)})
+        inspection = inspect_environment(find_python(), {} if config is None else {CONFIG_NAME: (config, rows)})
     except ReasonragError as error:
-        findings.append(Finding(about="packages", name="environment", severity="error", says=str(error)))
+        findings.append(CheckupFinding(about="packages", name="environment", severity="error", says=str(error)))
         return None
     if inspection.failure and inspection.stock.has("llamafactory") and not inspection.stock.torch_error:
         says = f"LLaMA-Factory does not work: {inspection.failure}"
-        findings.append(Finding(about="packages", name="failure", severity="error", says=says))
+        findings.append(CheckupFinding(about="packages", name="failure", severity="error", says=says))
     return inspection
 
 
@@ -196,23 +202,23 @@ def _of_configuration(
     config: Mapping[str, Any],
     base: BaseFacts | None,
     inspection: Inspection | None,
-    resolution: Resolution | None,
-    data: DataFacts | None,
-) -> list[Finding]:
+    resolution: ResolvedConfig | None,
+    data: DataCheckup | None,
+) -> list[CheckupFinding]:
     """What `train` would refuse; settles the cutoff as `train` does."""
-    findings: list[Finding] = []
-    judgement = (inspection.configs.get(JUDGED) if inspection else None) or Judgement()
-    with noticing(findings, "configuration") as found:
-        look_at_config(config, base or BaseFacts("", {}, ()), found)
-    if inspection and JUDGED in inspection.configs:
-        with noticing(findings, "configuration") as found:
-            look_at_judgement(config, judgement, found)
+    findings: list[CheckupFinding] = []
+    judgement = (inspection.configs.get(CONFIG_NAME) if inspection else None) or ConfigCheck()
+    with collect_findings(findings, "configuration") as found:
+        check_config(config, base or BaseFacts("", {}, ()), found)
+    if inspection and CONFIG_NAME in inspection.configs:
+        with collect_findings(findings, "configuration") as found:
+            check_config_accepted(config, judgement, found)
     if config.get("template") == TEMPLATE:
         says = f"template {TEMPLATE}, that of Qwen2.5"
-        findings.append(Finding(about="configuration", name="template", severity="ok", says=says))
+        findings.append(CheckupFinding(about="configuration", name="template", severity="ok", says=says))
     if resolution and data and data.data:
-        with noticing(findings, "configuration") as found:
-            lengths = settle_cutoff(resolution, data.data, judgement, found)
+        with collect_findings(findings, "configuration") as found:
+            lengths = resolve_cutoff(resolution, data.data, judgement, found)
             if not lengths.get("rows_cut", 1):
                 chosen = f"cutoff_len {lengths['cutoff_len']:,} cuts no row"
                 more = (
@@ -221,21 +227,23 @@ def _of_configuration(
                     else (f"; {lengths['advised_cutoff']:,} would be enough")
                 )
                 says = f"{chosen}{more}; tokens by {lengths['counted_by']}"
-                findings.append(Finding(about="configuration", name="cutoff", severity="ok", says=says))
+                findings.append(CheckupFinding(about="configuration", name="cutoff", severity="ok", says=says))
     return findings
 
 
 def _target(
-    settings: DoctorSettings, values: Mapping[str, Any], stock: Stock | None, driver: list[Device] | None
-) -> Target:
+    settings: DoctorSettings, values: Mapping[str, Any], stock: TrainingEnvironment | None, driver: list[Gpu] | None
+) -> PlanningTarget:
     """What is planned for: the flags, else what is here, else one GPU of 80 GB."""
     there = (stock.devices if stock else []) or driver or []
     if values.get("use_cpu") and not _is_named(settings):
-        return Target(gpus=1, memory=host_memory() or 0, here=True, cpu=True)
+        return PlanningTarget(gpus=1, memory=host_memory() or 0, here=True, cpu=True)
     memory = min((each.memory for each in there), default=GPU_MEMORY * GB)
     if settings.gpu_memory is not None:
         memory = int(settings.gpu_memory * GB)
-    return Target(gpus=settings.gpus or len(there) or 1, memory=memory, here=bool(there) and not _is_named(settings))
+    return PlanningTarget(
+        gpus=settings.gpus or len(there) or 1, memory=memory, here=bool(there) and not _is_named(settings)
+    )
 
 
 def _is_named(settings: DoctorSettings) -> bool:
@@ -243,13 +251,13 @@ def _is_named(settings: DoctorSettings) -> bool:
     return settings.gpus is not None or settings.gpu_memory is not None
 
 
-def _shape(model: str, findings: list[Finding]) -> Shape | None:
+def _shape(model: str, findings: list[CheckupFinding]) -> ModelShape | None:
     try:
         return find_shape(model)
     except InputError as error:
         known = Path(model).exists() or model.startswith((".", "/", "~"))
         findings.append(
-            Finding(about="memory", name="shape", severity="error" if known else "warning", says=str(error))
+            CheckupFinding(about="memory", name="shape", severity="error" if known else "warning", says=str(error))
         )
         return None
 
@@ -260,11 +268,11 @@ def _shape(model: str, findings: list[Finding]) -> Shape | None:
 def _training(
     values: Mapping[str, Any],
     file: ConfigFile | None,
-    findings: list[Finding],
+    findings: list[CheckupFinding],
     *,
     advised: int | None,
     gpus: int,
-) -> Training:
+) -> TrainingSetup:
     """A configuration as far as memory asks. advised: the cutoff to plan with instead of its own."""
     stage = values.get("stage", "dpo")
     zero = _zero(values, file, findings)
@@ -272,7 +280,7 @@ def _training(
     method = "qlora" if values.get("quantization_bit") else "full" if kind in ("full", "freeze") else "lora"
     targets = values.get("lora_target", "all")
     try:
-        return Training(
+        return TrainingSetup(
             stage=_STAGES.get(str(stage), "dpo"),
             method=method,
             cutoff_len=advised or values.get("cutoff_len", TRAINERS_DEFAULT),
@@ -300,7 +308,7 @@ def _is_offloaded(zero: Mapping[str, Any], key: str) -> bool:
     return bool((zero.get(key) or {}).get("device", "none") != "none")
 
 
-def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Finding]) -> dict[str, Any]:
+def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[CheckupFinding]) -> dict[str, Any]:
     """What DeepSpeed's JSON says of ZeRO: the file that would really be read."""
     named = values.get("deepspeed")
     if not named:
@@ -308,7 +316,7 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Fin
     path = next((each for each in _places(str(named), file) if each.is_file()), None)
     if path is None:
         findings.append(
-            Finding(
+            CheckupFinding(
                 about="configuration",
                 name="zero",
                 severity="error",
@@ -323,7 +331,7 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Fin
         stage = zero.get("stage", 0)
     except (OSError, orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
         findings.append(
-            Finding(
+            CheckupFinding(
                 about="configuration",
                 name="zero",
                 severity="error",
@@ -333,7 +341,7 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Fin
         return {}
     if stage not in (0, 1, 2, 3):
         findings.append(
-            Finding(
+            CheckupFinding(
                 about="configuration",
                 name="zero",
                 severity="error",
@@ -345,7 +353,7 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Fin
     says = f"ZeRO stage {stage}{', ' + ' and '.join(where) if where else ''}, by {path}"
     if "offload_param" in where and stage != 3:  # noqa: PLR2004 - its name
         findings.append(
-            Finding(
+            CheckupFinding(
                 about="configuration",
                 name="zero",
                 severity="error",
@@ -353,7 +361,7 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Fin
             )
         )
     else:
-        findings.append(Finding(about="configuration", name="zero", severity="ok", says=says))
+        findings.append(CheckupFinding(about="configuration", name="zero", severity="ok", says=says))
     return zero
 
 
@@ -368,19 +376,19 @@ def _places(named: str, file: ConfigFile | None) -> list[Path]:
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
-def _plans(shape: Shape, training: Training, target: Target, *, asked: bool) -> list[Planned]:
+def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget, *, asked: bool) -> list[MemoryOption]:
     """What was asked for, if anything was, and other ways, those that change least first."""
     others = [each for each in alternatives(training) if not (asked and each.name == training.name) and not target.cpu]
     ways = [_planned(shape, each, target, asked=False) for each in others]
     return [_planned(shape, training, target, asked=True), *ways] if asked else ways
 
 
-def _planned(shape: Shape, training: Training, target: Target, *, asked: bool) -> Planned:
-    made = plan(shape, training)
+def _planned(shape: ModelShape, training: TrainingSetup, target: PlanningTarget, *, asked: bool) -> MemoryOption:
+    made = plan_memory(shape, training)
     if target.cpu:
         made = made.model_copy(update={"overhead": 0})
-    fits: Verdict = "fits with offload" if training.offloads else "fits"
-    return Planned(
+    fits: Fit = "fits with offload" if training.offloads else "fits"
+    return MemoryOption(
         plan=made,
         verdict=fits if made.fits(target.memory) else "does not fit",
         longest_cutoff=longest_cutoff(shape, training, target.memory),
@@ -389,7 +397,7 @@ def _planned(shape: Shape, training: Training, target: Target, *, asked: bool) -
     )
 
 
-def _of_memory(plans: list[Planned], target: Target) -> list[Finding]:
+def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[CheckupFinding]:
     """Whether what was asked for fits, and the nearest way that does."""
     if not plans:
         return []
@@ -397,36 +405,38 @@ def _of_memory(plans: list[Planned], target: Target) -> list[Finding]:
     takes = f"{shown_size(asked.plan.gpu)} of {target}"
     what = f"{asked.plan.training.name} at cutoff_len {asked.plan.training.cutoff_len:,}"
     if asked.verdict != "does not fit":
-        found = [Finding(about="memory", name="plan", severity="ok", says=f"{what} takes {takes}: fits")]
+        found = [CheckupFinding(about="memory", name="plan", severity="ok", says=f"{what} takes {takes}: fits")]
         host = host_memory()
         if asked.plan.host and target.here and host is not None and host < asked.plan.host:
             says = f"offloading takes {asked.plan.host / GB:.0f} GB of the host's memory, {host / GB:.0f} GB are free"
             found.append(
-                Finding(
+                CheckupFinding(
                     about="memory", name="host", severity="error", says=says, advice="more GPUs, or LoRA, need none"
                 )
             )
         elif asked.plan.host:
             says = f"offloading takes {asked.plan.host / GB:.0f} GB of each machine's memory"
-            found.append(Finding(about="memory", name="host", severity="note", says=says))
+            found.append(CheckupFinding(about="memory", name="host", severity="note", says=says))
         return found
     says = f"{what} takes {takes}: does not fit"
-    return [Finding(about="memory", name="plan", severity="error", says=says, advice=_instead(asked, others, target))]
+    return [
+        CheckupFinding(about="memory", name="plan", severity="error", says=says, advice=_instead(asked, others, target))
+    ]
 
 
-def _of_ways(plans: list[Planned], target: Target) -> list[Finding]:
+def _of_ways(plans: list[MemoryOption], target: PlanningTarget) -> list[CheckupFinding]:
     """Where nobody asked for one: those that fit, or that none does."""
     if not plans:
         return []
     fitting = [each.plan.training.name for each in plans if each.verdict != "does not fit"]
     at = f"at cutoff_len {plans[0].plan.training.cutoff_len:,} on {target}"
     if fitting:
-        return [Finding(about="memory", name="plan", severity="ok", says=f"{at}: {'; '.join(fitting)}")]
+        return [CheckupFinding(about="memory", name="plan", severity="ok", says=f"{at}: {'; '.join(fitting)}")]
     says = f"{at} no way to train it fits"
-    return [Finding(about="memory", name="plan", severity="error", says=says, advice=_more(plans, target))]
+    return [CheckupFinding(about="memory", name="plan", severity="error", says=says, advice=_more(plans, target))]
 
 
-def _more(plans: list[Planned], target: Target) -> str:
+def _more(plans: list[MemoryOption], target: PlanningTarget) -> str:
     """With how many GPUs one way or another fits."""
     enough = [each for each in plans if each.fewest_gpus and each.fewest_gpus > target.gpus]
     if not enough:
@@ -435,7 +445,7 @@ def _more(plans: list[Planned], target: Target) -> str:
     return f"{least.fewest_gpus} such GPUs, for {least.plan.training.name}; or a smaller model"
 
 
-def _instead(asked: Planned, others: list[Planned], target: Target) -> str:
+def _instead(asked: MemoryOption, others: list[MemoryOption], target: PlanningTarget) -> str:
     ways = []
     if asked.fewest_gpus and asked.fewest_gpus > target.gpus:
         ways.append(f"{asked.fewest_gpus} such GPUs")
@@ -448,11 +458,13 @@ def _instead(asked: Planned, others: list[Planned], target: Target) -> str:
     return "; or ".join(ways) or "a smaller model"
 
 
-def _room(place: Path, shape: Shape, training: Training, values: Mapping[str, Any], *, here: bool) -> Finding:
+def _room(
+    place: Path, shape: ModelShape, training: TrainingSetup, values: Mapping[str, Any], *, here: bool
+) -> CheckupFinding:
     """Checkpoints that lie there at once, one more than are kept, and the model."""
     model = checkpoint_bytes(shape, training, with_optimizer=False)
     if values.get("save_strategy", "steps") in ("no", False):
-        return look_at_disk(place, model, checkpoints=0, here=here)
+        return check_disk(place, model, checkpoints=0, here=here)
     kept = int(values.get("save_total_limit") or 3) + 1
     each = checkpoint_bytes(shape, training, with_optimizer=not values.get("save_only_model", False))
-    return look_at_disk(place, kept * each + model, checkpoints=kept, here=here)
+    return check_disk(place, kept * each + model, checkpoints=kept, here=here)

@@ -6,18 +6,18 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-Severity = Literal["error", "warning", "note", "ok"]
+CheckupSeverity = Literal["error", "warning", "note", "ok"]
 """error: a training would fail or be another one. warning: it may. note: to be known. ok: looked at, and right."""
-About = Literal["packages", "GPUs", "memory", "configuration", "data", "index", "disk", "environment"]
+CheckupArea = Literal["packages", "GPUs", "memory", "configuration", "data", "index", "disk", "environment"]
 
 
-class Finding(BaseModel):
+class CheckupFinding(BaseModel):
     """name: for programs, stable. advice: what to do; empty where there is nothing to be done."""
 
     model_config = ConfigDict(frozen=True)
 
-    about: About
+    about: CheckupArea
     name: str
-    severity: Severity
+    severity: CheckupSeverity
     says: str
     advice: str = ""

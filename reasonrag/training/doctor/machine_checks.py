@@ -13,21 +13,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from reasonrag.training.doctor.findings import Finding, Severity
+from reasonrag.training.doctor.findings import CheckupFinding, CheckupSeverity
 from reasonrag.training.doctor.memory import GB
-from reasonrag.training.hardware import NAMED, Device, Stock, needed
+from reasonrag.training.hardware import REPORTED_PACKAGES, Gpu, TrainingEnvironment, required_packages
 
 CHECKED_AT_START: Final = ("transformers", "datasets", "accelerate", "peft", "trl")
 """Whose versions LLaMA-Factory refuses to start with; of others it only hopes."""
-TAKEN_OUT: Final = ("torchvision", "torchaudio")
+REMOVED_WITHOUT_GPU: Final = ("torchvision", "torchaudio")
 """Which `make train-env` takes out where there is no GPU: their builds need CUDA, and text does not need them."""
 EXTRAS: Final = ("deepspeed", "bitsandbytes", "flash-attn", "liger-kernel")
 BF16_CAPABILITY: Final = (8, 0)
 """Of CUDA: Ampere, the first with bf16 in its matrix units."""
-BUSY: Final = 0.9
+MIN_FREE_SHARE: Final = 0.9
 """Share of a GPU's memory below which somebody else is on it."""
 _ON: Final = ("1", "true", "y", "yes", "on")
-_TRIPS: Final[Mapping[str, tuple[Severity, str, str]]] = {
+_TRIPS: Final[Mapping[str, tuple[CheckupSeverity, str, str]]] = {
     "DISABLE_VERSION_CHECK": (
         "warning",
         "LLaMA-Factory starts with versions that it does not work with",
@@ -55,12 +55,12 @@ _TRIPS: Final[Mapping[str, tuple[Severity, str, str]]] = {
 """Variables that make a training another one: how bad, what happens, what to do."""
 
 
-def look_at_packages(stock: Stock, config: Mapping[str, Any], *, here: bool) -> list[Finding]:
+def check_packages(stock: TrainingEnvironment, config: Mapping[str, Any], *, here: bool) -> list[CheckupFinding]:
     """here: whether this is the machine that would train."""
-    found = [Finding(about="packages", name="versions", severity="ok", says=_versions(stock))]
+    found = [CheckupFinding(about="packages", name="versions", severity="ok", says=_versions(stock))]
     if stock.torch_error:
         found.append(
-            Finding(
+            CheckupFinding(
                 about="packages",
                 name="torch",
                 severity="error",
@@ -70,7 +70,7 @@ def look_at_packages(stock: Stock, config: Mapping[str, Any], *, here: bool) -> 
         )
     if not stock.has("llamafactory"):
         found.append(
-            Finding(
+            CheckupFinding(
                 about="packages",
                 name="llamafactory",
                 severity="error",
@@ -80,12 +80,12 @@ def look_at_packages(stock: Stock, config: Mapping[str, Any], *, here: bool) -> 
         )
     for broken in stock.broken_pins:
         name = broken.pin.partition(">")[0].partition("<")[0].partition("=")[0].partition("!")[0].strip()
-        if name in TAKEN_OUT and not broken.found and stock.cuda is None:
+        if name in REMOVED_WITHOUT_GPU and not broken.found and stock.cuda is None:
             continue
-        severity: Severity = "error" if name in (*CHECKED_AT_START, "torch", "llamafactory") else "warning"
+        severity: CheckupSeverity = "error" if name in (*CHECKED_AT_START, "torch", "llamafactory") else "warning"
         is_there = f"{name} {broken.found} is there" if broken.found else f"{name} is not there"
         found.append(
-            Finding(
+            CheckupFinding(
                 about="packages",
                 name="pins",
                 severity=severity,
@@ -93,10 +93,10 @@ def look_at_packages(stock: Stock, config: Mapping[str, Any], *, here: bool) -> 
                 advice=f"in its environment: pip install '{broken.pin}'; or make train-env",
             )
         )
-    for package, key in needed(config).items():
+    for package, key in required_packages(config).items():
         if not stock.has(package):
             found.append(
-                Finding(
+                CheckupFinding(
                     about="packages",
                     name="missing",
                     severity="error" if here else "warning",
@@ -107,53 +107,61 @@ def look_at_packages(stock: Stock, config: Mapping[str, Any], *, here: bool) -> 
     return found
 
 
-def _versions(stock: Stock) -> str:
-    there = [f"{name} {stock.versions[name]}" for name in dict.fromkeys((*NAMED, *EXTRAS)) if stock.has(name)]
+def _versions(stock: TrainingEnvironment) -> str:
+    there = [
+        f"{name} {stock.versions[name]}" for name in dict.fromkeys((*REPORTED_PACKAGES, *EXTRAS)) if stock.has(name)
+    ]
     absent = [name for name in EXTRAS if not stock.has(name)]
     without = f"; without {', '.join(absent)}" if absent else ""
     return f"Python {platform.python_version()} here; there Python {stock.python}, {', '.join(there)}{without}"
 
 
-def look_at_gpus(
-    stock: Stock | None, driver: list[Device] | None, config: Mapping[str, Any], *, elsewhere: bool
-) -> list[Finding]:
+def check_gpus(
+    stock: TrainingEnvironment | None, driver: list[Gpu] | None, config: Mapping[str, Any], *, elsewhere: bool
+) -> list[CheckupFinding]:
     """What torch sees against what the driver sees, and whether it can do what the configuration asks.
 
     elsewhere: whether somebody said that other GPUs will train.
     """
     if config.get("use_cpu"):
-        return [Finding(about="GPUs", name="cpu", severity="ok", says="the configuration trains on the CPU")]
+        return [CheckupFinding(about="GPUs", name="cpu", severity="ok", says="the configuration trains on the CPU")]
     seen = stock.devices if stock else []
     if not seen and not driver and elsewhere:
         return [
-            Finding(about="GPUs", name="none", severity="note", says="there is no GPU here; planned for those named")
+            CheckupFinding(
+                about="GPUs", name="none", severity="note", says="there is no GPU here; planned for those named"
+            )
         ]
     if not seen and not driver:
         advice = "say what you will train on: --gpus N --gpu-memory GB; or try a smoke-cpu configuration here"
-        return [Finding(about="GPUs", name="none", severity="warning", says="there is no GPU here", advice=advice)]
+        return [
+            CheckupFinding(about="GPUs", name="none", severity="warning", says="there is no GPU here", advice=advice)
+        ]
     if not seen:
         return [_unseen(stock, driver or [])]
     shown = ", ".join(f"{each.name} ({each.memory / GB:.0f} GB)" for each in seen)
-    found = [Finding(about="GPUs", name="devices", severity="ok", says=f"torch sees {len(seen)}: {shown}")]
+    found = [CheckupFinding(about="GPUs", name="devices", severity="ok", says=f"torch sees {len(seen)}: {shown}")]
     if driver and len(driver) > len(seen):
         variable = os.environ.get("CUDA_VISIBLE_DEVICES")
         says = f"the driver has {len(driver)} GPUs, torch sees {len(seen)} (CUDA_VISIBLE_DEVICES={variable})"
-        found.append(Finding(about="GPUs", name="fewer", severity="note", says=says))
+        found.append(CheckupFinding(about="GPUs", name="fewer", severity="note", says=says))
     weak = [each.name for each in seen if each.capability and each.capability < BF16_CAPABILITY]
     if weak and (config.get("bf16") or config.get("pure_bf16")):
         says = f"{weak[0]} has no bf16, which the configuration asks for"
         found.append(
-            Finding(about="GPUs", name="bf16", severity="error", says=says, advice="--set bf16=false --set fp16=true")
+            CheckupFinding(
+                about="GPUs", name="bf16", severity="error", says=says, advice="--set bf16=false --set fp16=true"
+            )
         )
-    busy = [each for each in driver or [] if each.free is not None and each.free < BUSY * each.memory]
+    busy = [each for each in driver or [] if each.free is not None and each.free < MIN_FREE_SHARE * each.memory]
     if busy:
         says = f"{len(busy)} of the GPUs are in use: {busy[0].name} has {(busy[0].free or 0) / GB:.0f} GB free"
         advice = "nvidia-smi names the processes; CUDA_VISIBLE_DEVICES chooses others"
-        found.append(Finding(about="GPUs", name="busy", severity="warning", says=says, advice=advice))
+        found.append(CheckupFinding(about="GPUs", name="busy", severity="warning", says=says, advice=advice))
     return found
 
 
-def _unseen(stock: Stock | None, driver: list[Device]) -> Finding:
+def _unseen(stock: TrainingEnvironment | None, driver: list[Gpu]) -> CheckupFinding:
     """The driver has GPUs and torch none."""
     names = f"{len(driver)} x {driver[0].name}"
     if stock is not None and stock.cuda is None:
@@ -167,20 +175,20 @@ def _unseen(stock: Stock | None, driver: list[Device]) -> Finding:
         advice = (
             "the driver is older than torch's CUDA, or a container lacks the devices: compare nvidia-smi's CUDA version"
         )
-    return Finding(about="GPUs", name="unseen", severity="error", says=says, advice=advice)
+    return CheckupFinding(about="GPUs", name="unseen", severity="error", says=says, advice=advice)
 
 
-def look_at_variables(environment: Mapping[str, str], config: Mapping[str, Any]) -> list[Finding]:
+def check_variables(environment: Mapping[str, str], config: Mapping[str, Any]) -> list[CheckupFinding]:
     """Those that trip a training up."""
     found = []
     for name, (severity, happens, advice) in _TRIPS.items():
         if environment.get(name, "").lower() in _ON:
             says = f"{name} is set: {happens}"
-            found.append(Finding(about="environment", name=name, severity=severity, says=says, advice=advice))
+            found.append(CheckupFinding(about="environment", name=name, severity=severity, says=says, advice=advice))
     reports = config.get("report_to", "all")
     if any(each.startswith("WANDB_") for each in environment) and reports in ("all", "wandb", ["wandb"]):
         found.append(
-            Finding(
+            CheckupFinding(
                 about="environment",
                 name="wandb",
                 severity="warning",
@@ -191,24 +199,24 @@ def look_at_variables(environment: Mapping[str, str], config: Mapping[str, Any])
     return found
 
 
-def look_at_model(model: str, environment: Mapping[str, str], *, here: bool) -> list[Finding]:
+def check_model(model: str, environment: Mapping[str, str], *, here: bool) -> list[CheckupFinding]:
     """Whether a model that is named as on the Hub is on this machine, or may be fetched."""
     if Path(model).expanduser().exists() or "/" not in model:
         return []
     home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
     cache = Path(environment.get("HF_HUB_CACHE") or home / "hub")
     if (cache / f"models--{model.replace('/', '--')}").is_dir():
-        return [Finding(about="configuration", name="model", severity="ok", says=f"{model} is in {cache}")]
+        return [CheckupFinding(about="configuration", name="model", severity="ok", says=f"{model} is in {cache}")]
     if environment.get("HF_HUB_OFFLINE", "").lower() in _ON:
         says = f"{model} is neither a folder nor in {cache}, and HF_HUB_OFFLINE keeps it from being fetched"
         advice = "unset HF_HUB_OFFLINE, or fetch it where there is a network: hf download " + shlex.quote(model)
-        severity: Severity = "error" if here else "warning"
-        return [Finding(about="configuration", name="model", severity=severity, says=says, advice=advice)]
+        severity: CheckupSeverity = "error" if here else "warning"
+        return [CheckupFinding(about="configuration", name="model", severity=severity, says=says, advice=advice)]
     says = f"{model} is not in {cache}: it will be fetched from the Hub"
-    return [Finding(about="configuration", name="model", severity="note", says=says)]
+    return [CheckupFinding(about="configuration", name="model", severity="note", says=says)]
 
 
-def look_at_disk(place: Path, wanted: int, *, checkpoints: int, here: bool) -> Finding:
+def check_disk(place: Path, wanted: int, *, checkpoints: int, here: bool) -> CheckupFinding:
     """Room for what is saved: the model, and checkpoints of which one more lies there while the oldest is removed.
 
     wanted: bytes of them all. here: whether this is the machine that would train.
@@ -220,5 +228,5 @@ def look_at_disk(place: Path, wanted: int, *, checkpoints: int, here: bool) -> F
     )
     if free < wanted:
         advice = "another --out; or --set save_total_limit=1, --set save_only_model=true (which cannot resume)"
-        return Finding(about="disk", name="room", severity="error" if here else "note", says=says, advice=advice)
-    return Finding(about="disk", name="room", severity="ok", says=says)
+        return CheckupFinding(about="disk", name="room", severity="error" if here else "note", says=says, advice=advice)
+    return CheckupFinding(about="disk", name="room", severity="ok", says=says)

@@ -1,7 +1,7 @@
 """What a training takes of a GPU's memory, and of the host's: a plan before it is started.
 
-Pure functions of a model's shape and of what is done with it. An estimate: it leaves out fragmentation (of a GPU no
-more than `USABLE` is planned with), assumes that every row is as long as `cutoff_len`, which is the worst that can
+An estimate from a model's shape and the training setup, as pure functions. It leaves out fragmentation (of a GPU no
+more than `USABLE_SHARE` is planned with), assumes that every row is as long as `cutoff_len`, the worst that can
 happen, and knows LLaMA-Factory 0.9.5's order of work, which decides what is held at once. Sources: states of the
 model, 16 bytes a parameter in mixed precision with Adam, and how ZeRO divides them: arXiv 1910.02054, section 3.1 and
 figure 1. QLoRA: arXiv 2305.14314, section 3. Activations: counted as PyTorch keeps them for Qwen2 of transformers 5.6
@@ -15,28 +15,28 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from reasonrag.training.model_shapes import Shape
+from reasonrag.training.model_shapes import ModelShape
 
 GB: Final = 2**30
 """What an 80 GB card has 80 of, and what nvidia-smi counts in."""
-USABLE: Final = 0.94
+USABLE_SHARE: Final = 0.94
 """Share of a GPU's memory that is planned with; the rest is lost between blocks."""
-CONTEXT: Final = int(1.5 * GB)
+CUDA_OVERHEAD: Final = int(1.5 * GB)
 """CUDA's context, the libraries' workspaces and NCCL's buffers."""
-LIVE_PARAMETERS: Final = 1_000_000_000
+ZERO3_LIVE_PARAMETERS: Final = 1_000_000_000
 """Gathered at once under ZeRO-3, and updated at once: DeepSpeed's stage3_max_live_parameters and sub_group_size."""
-QUANTISED: Final = 0.5 + (8 + 32 / 256) / 64 / 8
+NF4_BYTES: Final = 0.5 + (8 + 32 / 256) / 64 / 8
 """Bytes of a weight in NF4 with double quantisation: 4 bits, and for each 64 weights a constant of 8 bits, for each 256
 of those one of 32 (arXiv 2305.14314, section 3: 0.127 bits)."""
-STATES_OF_ADAM: Final = 8
+ADAM_STATE_BYTES: Final = 8
 """Bytes of a trained parameter's two moments, in fp32."""
 
 Stage = Literal["sft", "dpo", "kto", "rm"]
 Method = Literal["full", "lora", "qlora"]
-Verdict = Literal["fits", "fits with offload", "does not fit"]
+Fit = Literal["fits", "fits with offload", "does not fit"]
 
 
-class Training(BaseModel):
+class TrainingSetup(BaseModel):
     """What is done with a model, as far as memory asks. batch: rows (pairs) per GPU and forward pass."""
 
     model_config = ConfigDict(frozen=True)
@@ -78,12 +78,12 @@ class Training(BaseModel):
         return ", ".join(filter(None, words))
 
 
-class Plan(BaseModel):
+class MemoryPlan(BaseModel):
     """Bytes on each GPU, by what they are for, and on the host of each machine."""
 
     model_config = ConfigDict(frozen=True)
 
-    training: Training
+    training: TrainingSetup
     parameters: int
     trained: int
     weights: int
@@ -94,7 +94,7 @@ class Plan(BaseModel):
     logits: int
     buffers: int
     """Weights that ZeRO-3 has gathered."""
-    overhead: int = CONTEXT
+    overhead: int = CUDA_OVERHEAD
     host: int
 
     @property
@@ -108,10 +108,10 @@ class Plan(BaseModel):
 
     def fits(self, gpu_memory: int) -> bool:
         """gpu_memory: bytes that each GPU has."""
-        return self.gpu <= USABLE * gpu_memory
+        return self.gpu <= USABLE_SHARE * gpu_memory
 
 
-def plan(shape: Shape, training: Training) -> Plan:
+def plan_memory(shape: ModelShape, training: TrainingSetup) -> MemoryPlan:
     """What a training of a model of this shape takes."""
     trained = trained_parameters(shape, training)
     weights, gradients, optimizer = _states(shape, training, trained)
@@ -123,7 +123,7 @@ def plan(shape: Shape, training: Training) -> Plan:
     if training.offload_optimizer:
         host += training.gpus * optimizer + 4 * trained  # DeepSpeed keeps gradients there in fp32
         optimizer = gradients = 0
-    return Plan(
+    return MemoryPlan(
         training=training,
         parameters=shape.parameters,
         trained=trained,
@@ -131,14 +131,14 @@ def plan(shape: Shape, training: Training) -> Plan:
         reference=reference,
         gradients=gradients,
         optimizer=optimizer,
-        activations=activations(shape, training),
-        logits=logits(shape, training),
-        buffers=2 * min(shape.parameters, LIVE_PARAMETERS) if training.zero == 3 else 0,  # noqa: PLR2004 - its name
+        activations=activation_bytes(shape, training),
+        logits=logits_bytes(shape, training),
+        buffers=2 * min(shape.parameters, ZERO3_LIVE_PARAMETERS) if training.zero == 3 else 0,  # noqa: PLR2004 - its name
         host=host,
     )
 
 
-def trained_parameters(shape: Shape, training: Training) -> int:
+def trained_parameters(shape: ModelShape, training: TrainingSetup) -> int:
     """All of them, or those of the adapter; a reward model has a head with one output more."""
     head = shape.hidden_size + 1 if training.stage == "rm" else 0
     if training.method == "full":
@@ -146,7 +146,7 @@ def trained_parameters(shape: Shape, training: Training) -> int:
     return shape.lora_parameters(training.lora_rank, training.lora_targets) + head
 
 
-def _states(shape: Shape, training: Training, trained: int) -> tuple[int, int, int]:
+def _states(shape: ModelShape, training: TrainingSetup, trained: int) -> tuple[int, int, int]:
     """Weights, gradients and the optimizer's states, on each GPU.
 
     Without DeepSpeed LLaMA-Factory trains weights in fp32, of which autocast makes copies in half precision; DeepSpeed
@@ -157,10 +157,10 @@ def _states(shape: Shape, training: Training, trained: int) -> tuple[int, int, i
     frozen = 0.0 if training.method == "full" else _frozen(shape, training, half)
     if training.zero == 0:
         copies = 2 * trained if training.half else 0
-        return int(frozen) + 4 * trained + copies, 4 * trained, STATES_OF_ADAM * trained
+        return int(frozen) + 4 * trained + copies, 4 * trained, ADAM_STATE_BYTES * trained
     weights = frozen + half * trained
     gradients: float = half * trained
-    optimizer: float = (STATES_OF_ADAM + (4 if training.half else 0)) * trained
+    optimizer: float = (ADAM_STATE_BYTES + (4 if training.half else 0)) * trained
     optimizer /= training.gpus
     if training.zero >= 2:  # noqa: PLR2004 - its name
         gradients /= training.gpus
@@ -169,15 +169,15 @@ def _states(shape: Shape, training: Training, trained: int) -> tuple[int, int, i
     return int(weights), int(gradients), int(optimizer)
 
 
-def _frozen(shape: Shape, training: Training, half: int) -> float:
+def _frozen(shape: ModelShape, training: TrainingSetup, half: int) -> float:
     """Weights that an adapter stands beside; QLoRA quantises the linear maps of the layers, not words and norms."""
     if training.method == "qlora":
-        quantised = QUANTISED if training.bits == 4 else training.bits / 8  # noqa: PLR2004 - NF4
+        quantised = NF4_BYTES if training.bits == 4 else training.bits / 8  # noqa: PLR2004 - NF4
         return quantised * shape.linear_weights + half * (shape.parameters - shape.linear_weights)
     return half * shape.parameters
 
 
-def _reference(shape: Shape, training: Training) -> int:
+def _reference(shape: ModelShape, training: TrainingSetup) -> int:
     """A copy of the weights, where all of them are trained; beside an adapter the reference is the adapter taken off.
     TRL spreads it by ZeRO-3, and by no other stage."""
     if training.method != "full" or training.stage not in ("dpo", "kto") or not training.reference:
@@ -186,22 +186,22 @@ def _reference(shape: Shape, training: Training) -> int:
     return held // training.gpus if training.zero == 3 else held  # noqa: PLR2004 - its name
 
 
-def activations(shape: Shape, training: Training) -> int:
+def activation_bytes(shape: ModelShape, training: TrainingSetup) -> int:
     """What the backward pass needs of the forward pass. With checkpointing the input of every layer, and all of one
     layer, which is computed again; else all of every layer."""
-    of_a_layer = activations_per_token(shape, training)
-    kept = shape.num_hidden_layers * stream(training) * shape.hidden_size
+    of_a_layer = activation_bytes_per_token(shape, training)
+    kept = shape.num_hidden_layers * residual_bytes(training) * shape.hidden_size
     layers = 1 if training.checkpointing else shape.num_hidden_layers
-    last_norm = 2 * stream(training) * shape.hidden_size
+    last_norm = 2 * residual_bytes(training) * shape.hidden_size
     return training.tokens * (layers * of_a_layer + (kept if training.checkpointing else 0) + last_norm)
 
 
-def stream(training: Training) -> int:
+def residual_bytes(training: TrainingSetup) -> int:
     """Bytes of a number that goes from layer to layer: 4 where weights are fp32, in full training without DeepSpeed."""
     return 2 if training.half and (training.zero or training.method != "full") else 4
 
 
-def activations_per_token(shape: Shape, training: Training) -> int:
+def activation_bytes_per_token(shape: ModelShape, training: TrainingSetup) -> int:
     """Bytes that one layer keeps of a token.
 
     Two norms: their input in fp32 and what comes out, twice where weights are trained in half precision; the input of
@@ -218,7 +218,7 @@ def activations_per_token(shape: Shape, training: Training) -> int:
     return norms + linears + attention + gated
 
 
-def logits(shape: Shape, training: Training) -> int:
+def logits_bytes(shape: ModelShape, training: TrainingSetup) -> int:
     """Scores of every word for every token, in fp32, as far as LLaMA-Factory holds them at once.
 
     dpo: while the reference is asked, scores and their logarithms of the model (4 + 4 bytes), and of the reference,
@@ -237,27 +237,27 @@ def logits(shape: Shape, training: Training) -> int:
     return held[training.stage] * training.tokens * shape.vocab_size
 
 
-def longest_cutoff(shape: Shape, training: Training, gpu_memory: int) -> int:
+def longest_cutoff(shape: ModelShape, training: TrainingSetup, gpu_memory: int) -> int:
     """The largest `cutoff_len` that fits, in steps of 64; 0 where none does. gpu_memory: bytes of each GPU."""
     low, high = 0, shape.max_position_embeddings // 64
     while low < high:
         middle = (low + high + 1) // 2
         tried = training.model_copy(update={"cutoff_len": 64 * middle})
-        low, high = (middle, high) if plan(shape, tried).fits(gpu_memory) else (low, middle - 1)
+        low, high = (middle, high) if plan_memory(shape, tried).fits(gpu_memory) else (low, middle - 1)
     return 64 * low
 
 
-def fewest_gpus(shape: Shape, training: Training, gpu_memory: int, *, most: int = 1024) -> int | None:
+def fewest_gpus(shape: ModelShape, training: TrainingSetup, gpu_memory: int, *, most: int = 1024) -> int | None:
     """With how many GPUs it fits, none more than `most`; None where more do not help."""
 
     def fits(number: int) -> bool:
-        return plan(shape, training.model_copy(update={"gpus": number})).fits(gpu_memory)
+        return plan_memory(shape, training.model_copy(update={"gpus": number})).fits(gpu_memory)
 
     number = 1 + bisect_left(range(1, most + 1), 1, key=fits)  # more GPUs never make a plan larger
     return number if number <= most else None
 
 
-def alternatives(training: Training) -> list[Training]:
+def alternatives(training: TrainingSetup) -> list[TrainingSetup]:
     """Other ways to train the same rows, from the one that changes least of what is learned to the one that changes
     most: the method itself divided or offloaded, then LoRA, then QLoRA."""
     whole = training.model_copy(update={"zero": 0, "offload_optimizer": False, "offload_parameters": False})
@@ -274,10 +274,10 @@ def alternatives(training: Training) -> list[Training]:
     ]
 
 
-def checkpoint_bytes(shape: Shape, training: Training, *, with_optimizer: bool) -> int:
+def checkpoint_bytes(shape: ModelShape, training: TrainingSetup, *, with_optimizer: bool) -> int:
     """Of one checkpoint on the disk: weights in half precision, or the adapter in fp32; the optimizer's states beside
     them, with the weights in fp32 where DeepSpeed holds them there."""
     trained = trained_parameters(shape, training)
     of_weights = (4 if training.method != "full" or not training.half or not training.zero else 2) * trained
-    of_optimizer = (STATES_OF_ADAM + (4 if training.zero and training.half else 0)) * trained
+    of_optimizer = (ADAM_STATE_BYTES + (4 if training.zero and training.half else 0)) * trained
     return of_weights + (of_optimizer if with_optimizer else 0)

@@ -18,7 +18,7 @@ import orjson
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact
 from reasonrag.training.llamafactory.config_files import ConfigFile
-from reasonrag.training.llamafactory.dataset_info import Entry, TrainingData, entry_for, validation_of
+from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, entry_for, validation_entry
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
 MANAGED = ("overwrite_output_dir", "resume_from_checkpoint")
@@ -46,14 +46,14 @@ TEMPLATE: Final = "qwen"
 
 
 @dataclass
-class Resolution:
+class ResolvedConfig:
     """What will be trained. notes: what was filled in or taken out, in words."""
 
     config: dict[str, Any]
     name: str
     """Of the configuration."""
-    entry: Entry
-    validation: Entry | None
+    entry: DatasetEntry
+    validation: DatasetEntry | None
     chosen_cutoff: bool
     """Whether somebody chose `cutoff_len`; else it is found by the lengths of the rows."""
     notes: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Resolution:
         return Path(self.config["output_dir"])
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[DatasetEntry]:
         """Those that are read: to train on, then held out."""
         return [self.entry, *([self.validation] if self.validation else [])]
 
@@ -94,17 +94,19 @@ class Resolution:
         return first.model_copy(update={"files": [file for each in alike for file in each.files]})
 
 
-def folders_of(config: Mapping[str, Any]) -> list[Path]:
+def model_folders(config: Mapping[str, Any]) -> list[Path]:
     """Of the models that a training begins with, as far as they are folders here: base first, then adapters."""
     named = [str(config.get("model_name_or_path") or ""), *_listed(config.get("adapter_name_or_path"))]
     return [Path(each) for each in named if each and Path(each).is_dir()]
 
 
-def resolve_config(file: ConfigFile, changes: Mapping[str, Any], data: TrainingData, *, out: Path | None) -> Resolution:
+def resolve_config(
+    file: ConfigFile, changes: Mapping[str, Any], data: TrainingData, *, out: Path | None
+) -> ResolvedConfig:
     """Raises InputError for what cannot be settled: no stage, no model, no rows, files that are not there."""
     config = file.values | dict(changes)
     config = {key: value for key, value in config.items() if value is not None}
-    check_for_keys(config)
+    refuse_secrets(config)
     notes = [
         f"{key} is left to reasonrag, which knows what lies in the output" for key in MANAGED if config.pop(key, 0)
     ]
@@ -126,10 +128,10 @@ def resolve_config(file: ConfigFile, changes: Mapping[str, Any], data: TrainingD
     )
     _settle_paths(config, file)
     chosen = "cutoff_len" in changes or ("cutoff_len" in config and not file.shipped)
-    return Resolution(config, Path(file.name).stem, entry, validation, chosen_cutoff=chosen, notes=notes)
+    return ResolvedConfig(config, Path(file.name).stem, entry, validation, chosen_cutoff=chosen, notes=notes)
 
 
-def check_for_keys(config: Mapping[str, Any]) -> None:
+def refuse_secrets(config: Mapping[str, Any]) -> None:
     """Raises InputError for what would be written into train.yaml, training.json and batch scripts and is secret."""
     for name, value in config.items():
         if isinstance(value, str) and value and (_OF_A_KEY.search(name) or redact(value) != value):
@@ -147,15 +149,15 @@ def _own_dataset(config: Mapping[str, Any], data: TrainingData, stage: str) -> s
 
 
 def _validation(
-    config: dict[str, Any], changes: Mapping[str, Any], data: TrainingData, entry: Entry, notes: list[str]
-) -> Entry | None:
+    config: dict[str, Any], changes: Mapping[str, Any], data: TrainingData, entry: DatasetEntry, notes: list[str]
+) -> DatasetEntry | None:
     """Put the held-out rows of the entry in, or take out what asks for some."""
     if "eval_dataset" in changes and changes["eval_dataset"] is None:
         wanted = None
     elif changes.get("eval_dataset"):
         wanted = entry_for(data, str(config["stage"]), str(changes["eval_dataset"]))
     else:
-        wanted = validation_of(data, entry) if "eval_dataset" in config or _evaluates(config) else None
+        wanted = validation_entry(data, entry) if "eval_dataset" in config or _evaluates(config) else None
     if wanted:
         config["eval_dataset"] = wanted.name
         return wanted
@@ -209,7 +211,7 @@ def _place(name: str, file: ConfigFile) -> Path | None:
     return next(((base / path).resolve() for base in bases if (base / path).exists()), None)
 
 
-def decides(config: Mapping[str, Any], sha256: Mapping[str, str]) -> dict[str, Any]:
+def training_identity(config: Mapping[str, Any], sha256: Mapping[str, str]) -> dict[str, Any]:
     """What makes it this training and no other. sha256: of its files of rows."""
     found = {key: value for key, value in config.items() if key not in OPERATIONAL}
     deepspeed = config.get("deepspeed")
@@ -218,6 +220,6 @@ def decides(config: Mapping[str, Any], sha256: Mapping[str, str]) -> dict[str, A
     return found | {"data": dict(sorted(sha256.items()))}
 
 
-def hash_of(decided: Mapping[str, Any]) -> str:
+def identity_hash(decided: Mapping[str, Any]) -> str:
     """16 hexadecimal digits."""
     return hashlib.sha256(orjson.dumps(decided, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]

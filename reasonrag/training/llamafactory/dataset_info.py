@@ -25,12 +25,12 @@ from reasonrag.training.llamafactory.inspection import RowsToCount
 
 FORMAT_OF_STAGE: Final[dict[str, FormatName]] = {"dpo": "proguide", "kto": "kto", "sft": "sft", "rm": "reward"}
 """What `pairs` writes for each stage."""
-RANKED = ("dpo", "rm")
+RANKED_STAGES = ("dpo", "rm")
 """Stages that learn from two replies to one prompt."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetEntry:
     """An entry of dataset_info.json. file: of its rows, None where they are not in the folder."""
 
     name: str
@@ -70,11 +70,11 @@ class TrainingData:
     """A data set directory. summary: None where it has none. sha256: of the files of rows, as they are now."""
 
     directory: Path
-    entries: dict[str, Entry]
+    entries: dict[str, DatasetEntry]
     summary: PairSummary | None
     sha256: dict[str, str] = field(default_factory=dict)
 
-    def hashed(self, entry: Entry) -> dict[str, str]:
+    def hashed(self, entry: DatasetEntry) -> dict[str, str]:
         """The file of an entry and the SHA-256 of its bytes."""
         if entry.file is None:
             return {}
@@ -82,13 +82,13 @@ class TrainingData:
             self.sha256[entry.file.name] = sha256_of(entry.file)
         return {entry.file.name: self.sha256[entry.file.name]}
 
-    def changed(self, entry: Entry) -> bool:
+    def changed(self, entry: DatasetEntry) -> bool:
         """Whether rows are others than the summary, and so the audit, was written of."""
         told = self.summary.sha256 if self.summary else {}
         return any(told.get(name, digest) != digest for name, digest in self.hashed(entry).items())
 
 
-def read_data(directory: Path) -> TrainingData:
+def read_training_data(directory: Path) -> TrainingData:
     """Raises InputError for a folder that LLaMA-Factory could not read either."""
     if not directory.is_dir():
         raise InputError(f"there is no {directory}; --data takes a folder that reasonrag pairs wrote")
@@ -109,7 +109,7 @@ def read_data(directory: Path) -> TrainingData:
         raise InputError(f"cannot read {path}: {error}") from error
     if not isinstance(described, dict) or not all(isinstance(each, dict) for each in described.values()):
         raise InputError(f"{path} must map names to descriptions; make it anew: reasonrag pairs RUN --out {directory}")
-    entries = {name: Entry(name, each, _file_of(directory, each)) for name, each in described.items()}
+    entries = {name: DatasetEntry(name, each, _file_of(directory, each)) for name, each in described.items()}
     return TrainingData(directory, entries, _summary(directory))
 
 
@@ -130,7 +130,7 @@ def _summary(directory: Path) -> PairSummary | None:
         ) from error
 
 
-def entry_for(data: TrainingData, stage: str, wanted: str | None) -> Entry:
+def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntry:
     """What a stage trains on: the entry that is wanted by name, else the one `pairs` writes for the stage.
 
     Raises InputError where it is missing, or is none for the stage.
@@ -159,24 +159,24 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> Entry:
             f"{data.directory / DATASET_INFO_FILE} names {entry.file}, which is not there. Make it again: "
             f"reasonrag pairs {data.directory} --out {data.directory}"
         )
-    if stage in RANKED and not entry.ranked:
+    if stage in RANKED_STAGES and not entry.ranked:
         raise InputError(
             f"{data.directory / DATASET_INFO_FILE}: {name} has no `ranking: true`, so LLaMA-Factory would refuse it in "
             f"stage {stage}. Make it again: reasonrag pairs {data.directory} --out {data.directory}"
         )
-    if stage not in RANKED and entry.ranked:
+    if stage not in RANKED_STAGES and entry.ranked:
         raise InputError(f"{name} holds pairs (`ranking: true`), which stage {stage} cannot read")
     return entry
 
 
-def validation_of(data: TrainingData, entry: Entry) -> Entry | None:
+def validation_entry(data: TrainingData, entry: DatasetEntry) -> DatasetEntry | None:
     """The held-out rows that belong to an entry; None where the data set has none."""
     found = data.entries.get(f"{entry.name}_validation")
     return found if found and (found.file is None or found.file.is_file()) else None
 
 
 @dataclass(frozen=True)
-class AskedQuestions:
+class DatasetQuestions:
     """The questions of a data set. by_split: how many, by dataset/split. in_evaluation: how many stand in a split
     that is kept for evaluation, by its name. checked: whether somebody looked."""
 
@@ -186,7 +186,7 @@ class AskedQuestions:
     checked: bool
 
 
-def questions_asked(data: TrainingData, entry: Entry) -> AskedQuestions:
+def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
     """From questions.jsonl, else from the rows. Raises InputError for a damaged file."""
     keys, splits = Counter[str](), Counter[str]()
     try:
@@ -207,7 +207,7 @@ def questions_asked(data: TrainingData, entry: Entry) -> AskedQuestions:
         raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out {data.directory}") from error
     except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
         raise InputError(f"{entry.file} is no list of rows; make it again: reasonrag pairs") from error
-    return AskedQuestions(
+    return DatasetQuestions(
         keys=sorted(keys),
         by_split=dict(sorted(splits.items())),
         in_evaluation=kept_in_evaluation(data.directory, data.summary) if data.summary else {},
@@ -215,7 +215,7 @@ def questions_asked(data: TrainingData, entry: Entry) -> AskedQuestions:
     )
 
 
-def rows_in(entry: Entry) -> int | None:
+def count_rows(entry: DatasetEntry) -> int | None:
     """How many there are; None where they cannot be counted here. Raises InputError for what is no list."""
     if entry.file is None or entry.file.suffix != ".json":
         return None

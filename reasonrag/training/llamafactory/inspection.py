@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from reasonrag.errors import ReasonragError
 from reasonrag.redaction import redact
-from reasonrag.training.hardware import Stock
+from reasonrag.training.hardware import TrainingEnvironment
 
 _PATIENCE = 1800.0
 """Seconds; a large data set's tokens are counted meanwhile."""
@@ -41,7 +41,7 @@ class RowLengths(BaseModel):
     """Of the longer one."""
 
 
-class Judgement(BaseModel):
+class ConfigCheck(BaseModel):
     """Of one configuration. unknown: keys that nothing reads, with the nearest that exists."""
 
     unknown: dict[str, str | None] = {}
@@ -56,8 +56,8 @@ class Judgement(BaseModel):
 class Inspection(BaseModel):
     """What there is where LLaMA-Factory is, and what it says of each configuration. failure: why it could not say."""
 
-    stock: Stock
-    configs: dict[str, Judgement]
+    stock: TrainingEnvironment
+    configs: dict[str, ConfigCheck]
     failure: str | None = None
 
 
@@ -70,10 +70,10 @@ class RowsToCount(BaseModel):
     replies: list[str]
 
 
-Configs = Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]]
+ConfigsToCheck = Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]]
 
 
-def inspect(python: Path, configs: Configs) -> Inspection:
+def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
     """Take stock and judge configurations. Raises ReasonragError where that interpreter does not answer."""
     job = {
         "configs": {

@@ -47,7 +47,7 @@ class TrainingFailed(ReasonragError):
     cause = "training"
 
 
-def read_master(text: str | None, nodes: int) -> tuple[str, int] | None:
+def parse_master(text: str | None, nodes: int) -> tuple[str, int] | None:
     """HOST or HOST:PORT. Raises InputError for anything else, and for several nodes without one."""
     if text is None:
         if nodes > 1:
@@ -64,7 +64,7 @@ def read_master(text: str | None, nodes: int) -> tuple[str, int] | None:
     return host, int(port)
 
 
-def variables(launch: Launch, *, deepspeed: bool, gpus: int) -> dict[str, str]:
+def launch_variables(launch: Launch, *, deepspeed: bool, gpus: int) -> dict[str, str]:
     """Environment variables that LLaMA-Factory's launcher reads.
 
     DeepSpeed and several machines need torchrun, which it starts by itself for more than one GPU only; on a machine
@@ -88,14 +88,14 @@ def variables(launch: Launch, *, deepspeed: bool, gpus: int) -> dict[str, str]:
     return found
 
 
-def command_of(python: Path, verb: str, file: Path, overrides: Mapping[str, str]) -> list[str]:
+def cli_command(python: Path, verb: str, file: Path, overrides: Mapping[str, str]) -> list[str]:
     """`llamafactory-cli VERB FILE key=value ..`"""
     cli = python.with_name("llamafactory-cli")
     start = [str(cli)] if cli.is_file() else [str(python), "-m", "llamafactory.cli"]
     return [*start, verb, str(file), *(f"{key}={value}" for key, value in overrides.items())]
 
 
-def check_words(command: list[str], environment: Mapping[str, str], gpus: int) -> None:
+def check_no_spaces(command: list[str], environment: Mapping[str, str], gpus: int) -> None:
     """LLaMA-Factory takes its command apart at spaces where it starts torchrun. Raises InputError for one in a path."""
     torchrun = "FORCE_TORCHRUN" in environment or (gpus > 1 and "USE_RAY" not in environment)
     spaced = next((word for word in command[2:] if len(word.split()) != 1), None)
@@ -120,7 +120,7 @@ def run_child(
     On Ctrl-C (and SIGTERM) the child and its own children are ended, and KeyboardInterrupt goes on.
     """
     env = environment_of(python) | {"PYTHONUNBUFFERED": "1"} | dict(environment)
-    with log.open("ab") as written, _terminated():
+    with log.open("ab") as written, _sigterm_as_interrupt():
         written.write(f"$ {redact(' '.join(command))}\n".encode())
         written.flush()
         child = subprocess.Popen(
@@ -133,21 +133,21 @@ def run_child(
             pass_fds=() if holds is None else (holds,),
         )
         try:
-            _listen(child, written, heard, tick)
+            _read_output(child, written, heard, tick)
             return child.wait()
         except BaseException:
-            _end(child, written)
+            _terminate(child, written)
             raise
         finally:
             if child.stdout:
                 child.stdout.close()
 
 
-def _listen(
+def _read_output(
     child: subprocess.Popen[bytes], written: BinaryIO, heard: Callable[[str], None], tick: Callable[[], None]
 ) -> None:
     assert child.stdout is not None  # noqa: S101 - it was asked for
-    lines = _Lines(written, heard)
+    lines = _LineSplitter(written, heard)
     with selectors.DefaultSelector() as ready:
         ready.register(child.stdout, selectors.EVENT_READ)
         ticked = time.monotonic()
@@ -166,7 +166,7 @@ def _listen(
     tick()
 
 
-class _Lines:
+class _LineSplitter:
     """Bytes to lines. What a carriage return overwrites, as progress bars do, is not kept."""
 
     def __init__(self, written: BinaryIO, heard: Callable[[str], None]) -> None:
@@ -196,7 +196,7 @@ class _Lines:
         self._heard(text)
 
 
-def _end(child: subprocess.Popen[bytes], written: BinaryIO) -> None:
+def _terminate(child: subprocess.Popen[bytes], written: BinaryIO) -> None:
     """Ask it to end, then make it; it has a session of its own, so its children are meant too."""
     for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -217,7 +217,7 @@ def _end(child: subprocess.Popen[bytes], written: BinaryIO) -> None:
 
 
 @contextlib.contextmanager
-def _terminated() -> Iterator[None]:
+def _sigterm_as_interrupt() -> Iterator[None]:
     """SIGTERM, which a batch system sends, ends a training as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -16,13 +16,13 @@ from pydantic import BaseModel
 from preference.export.files import replacing
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
-from reasonrag.training.llamafactory.config_resolution import TEMPLATE, check_for_keys
+from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
 from reasonrag.training.llamafactory.environment import find_python
-from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, command_of, run_child
+from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, cli_command, run_child
 from reasonrag.training.model_card import CARD
 from reasonrag.training.model_shapes import ADAPTER_CONFIG
-from reasonrag.training.output_directory import PROMPTS, TRAIN_LOG, TRAIN_YAML, Output, write_json
-from reasonrag.training.progress import Listener, Silent, Watcher, hint_for
+from reasonrag.training.output_directory import PROMPTS, TRAIN_LOG, TRAIN_YAML, OutputDirectory, write_json
+from reasonrag.training.progress import LogParser, SilentTrainingWatcher, TrainingWatcher, failure_hint
 from reasonrag.training.provenance import Provenance, read_provenance
 
 _LOG, _YAML = "export.log", "export.yaml"
@@ -30,7 +30,7 @@ _OURS = (".lock", ".training", _LOG, _YAML)
 """What a try that failed leaves behind."""
 
 
-class Merged(BaseModel):
+class MergeResult(BaseModel):
     """What was merged; the object of `train --merge --json`."""
 
     out: str
@@ -39,15 +39,17 @@ class Merged(BaseModel):
     files: list[str]
 
 
-def merge(adapter: Path, out: Path | None, changes: list[str], *, watcher: Watcher | None = None) -> Merged:
+def merge_adapter(
+    adapter: Path, out: Path | None, changes: list[str], *, watcher: TrainingWatcher | None = None
+) -> MergeResult:
     """Merge an adapter. out: a folder that is new or empty. changes: `key=value` for LLaMA-Factory's export.
 
     Raises InputError before anything is written, TrainingFailed where LLaMA-Factory fails.
     """
-    watcher = watcher or Silent()
+    watcher = watcher or SilentTrainingWatcher()
     out = (out or adapter.with_name(f"{adapter.name}-merged")).resolve()
     config = _config(adapter, out) | parse_changes(changes)
-    check_for_keys(config)
+    refuse_secrets(config)
     came_from = read_provenance(adapter)
     base = config["model_name_or_path"]
     if Path(base).is_absolute() and not Path(base).is_dir():
@@ -57,11 +59,11 @@ def merge(adapter: Path, out: Path | None, changes: list[str], *, watcher: Watch
     if out.is_dir() and any(path.name not in _OURS for path in out.iterdir()):
         raise InputError(f"{out} is not empty; choose another --out")
     python = find_python()
-    with Output(out).held():
+    with OutputDirectory(out).held():
         _export(python, config, out, watcher)
         _account(adapter, out, config, came_from)
     files = sorted(path.name for path in out.iterdir() if path.is_file() and not path.name.startswith("."))
-    return Merged(out=str(out), adapter=str(adapter), base_model=config["model_name_or_path"], files=files)
+    return MergeResult(out=str(out), adapter=str(adapter), base_model=config["model_name_or_path"], files=files)
 
 
 def _config(adapter: Path, out: Path) -> dict[str, Any]:
@@ -86,13 +88,13 @@ def _config(adapter: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: Watcher) -> None:
+def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: TrainingWatcher) -> None:
     with replacing(out / _YAML) as file:
         file.write(as_yaml(dict(config), "What LLaMA-Factory's export read, by reasonrag train --merge.").encode())
-    listener = Listener(watcher, keep=LAST_LINES)
+    listener = LogParser(watcher, keep=LAST_LINES)
     watcher.say(f"merging into {out}")
     status = run_child(
-        command_of(python, "export", out / _YAML, {}),
+        cli_command(python, "export", out / _YAML, {}),
         python=python,
         environment={},
         log=out / _LOG,
@@ -100,7 +102,7 @@ def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: Watcher
         tick=lambda: None,
     )
     if status != 0:
-        hint = hint_for(list(listener.last))
+        hint = failure_hint(list(listener.last))
         shown = "\n".join(f"  {line[:400]}" for line in list(listener.last)[-12:])
         raise TrainingFailed(
             f"LLaMA-Factory's export ended with status {status}. {f'What to do: {hint}. ' if hint else ''}All of its "

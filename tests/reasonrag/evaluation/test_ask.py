@@ -19,7 +19,7 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.scripted import ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
-from reasonrag.training.provenance import Asked, Provenance
+from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import CORPUS, Reasonrag
 
 QUESTION = "Which river flows through the capital of France?"
@@ -130,9 +130,9 @@ def test_what_is_known_of_the_training_is_a_warning(retriever: IndexRetriever, t
     """Nobody is measured here, so nothing is refused."""
     [seen] = asked_of(tmp_path / "a", retriever, questions=[question_key(QUESTION)], splits=["own/train"])
     assert "was trained on this question (its training questions are of own/train)" in seen
-    [fewer] = asked_of(tmp_path / "b", retriever, asked=Asked(top_k=(5,)))
+    [fewer] = asked_of(tmp_path / "b", retriever, asked=TrainingConditions(top_k=(5,)))
     assert fewer == "top_k was 5 when its data were made, and is 3 now"
-    assert asked_of(tmp_path / "c", retriever, asked=Asked(top_k=(3,))) == []
+    assert asked_of(tmp_path / "c", retriever, asked=TrainingConditions(top_k=(3,))) == []
 
 
 def test_a_blank_question_is_none(reasonrag: Reasonrag) -> None:

@@ -24,7 +24,7 @@ from reasonrag.evaluation.compare import compare, default_out
 from reasonrag.evaluation.comparison_report import Comparison, Delta
 from reasonrag.evaluation.methods.from_settings import asked_by
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
-from reasonrag.evaluation.report import Asked, Report
+from reasonrag.evaluation.report import EvaluationConditions, Report
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import Difference, Values, differences, significance
 from tests.helpers.command_line import Reasonrag
@@ -39,7 +39,7 @@ def make_run(tmp_path: Path) -> MakeRun:
     something else, or None."""
 
     def make(name: str, answers: Sequence[str | None], **changes: Any) -> Path:
-        asked = Asked(renderer="r", top_k=3, retriever="bm25", max_steps=7)
+        asked = EvaluationConditions(renderer="r", top_k=3, retriever="bm25", max_steps=7)
         asked = asked_by(changes.get("method", "agent"), asked.model_copy(update=changes.pop("asked", {})))
         config = {"method": "agent", "seed": 0, "top_k": asked.top_k} | changes.pop("config", {})
         update = changes.pop("line", lambda _: {})

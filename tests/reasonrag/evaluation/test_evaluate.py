@@ -32,7 +32,7 @@ from reasonrag.llm.scripted import ScriptedModel
 from reasonrag.llm.servers.model_folder import open_model
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
-from reasonrag.training.provenance import Asked, Provenance, questions_of, read_provenance
+from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
 from tests.helpers.command_line import CORPUS, Reasonrag
 
 RUN = Path("evals/a")
@@ -504,8 +504,8 @@ def trained(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     place = tmp_path_factory.mktemp("trained")
     package.generate(dataset="atlas", split="dev", limit=3, index_home=home, run=place / "run")
     package.pairs(place / "run", out=place / "data")
-    keys, splits = questions_of(place / "data")
-    asked = Asked.of(check_renderer(place / "data"))
+    keys, splits = question_keys(place / "data")
+    asked = TrainingConditions.of(check_renderer(place / "data"))
     model = Provenance(
         base_model="tiny", stage="dpo", finetuning_type="lora", asked=asked, splits=splits, questions=keys
     )

@@ -19,7 +19,7 @@ import yaml
 from reasonrag import publish
 from reasonrag.errors import InputError
 from reasonrag.publishing.publish_model import ModelPublication, is_model_file
-from reasonrag.training.provenance import Asked, Provenance, read_provenance
+from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import HubServer, environment_for, running_hub
 
@@ -65,7 +65,7 @@ def provenance_of(base: str = BASE, *splits: str) -> Provenance:
         base_model=base,
         stage="dpo",
         finetuning_type="lora",
-        asked=Asked(renderer="abc123", top_k=(3,), retriever=("bm25 <b>x</b> | `y`",), max_steps=(7,)),
+        asked=TrainingConditions(renderer="abc123", top_k=(3,), retriever=("bm25 <b>x</b> | `y`",), max_steps=(7,)),
         data=["/home/me/data/a"],
         splits=list(splits or ["nq/train"]),
         questions=["k1"],

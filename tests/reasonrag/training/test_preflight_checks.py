@@ -25,16 +25,23 @@ from hypothesis import strategies as st
 
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config, parse_changes, shipped_names
-from reasonrag.training.llamafactory.config_resolution import decides, hash_of, resolve_config
-from reasonrag.training.llamafactory.dataset_info import questions_asked, read_data
-from reasonrag.training.llamafactory.launcher import Launch, check_words, command_of, read_master, run_child, variables
+from reasonrag.training.llamafactory.config_resolution import identity_hash, resolve_config, training_identity
+from reasonrag.training.llamafactory.dataset_info import read_questions, read_training_data
+from reasonrag.training.llamafactory.launcher import (
+    Launch,
+    check_no_spaces,
+    cli_command,
+    launch_variables,
+    parse_master,
+    run_child,
+)
 from reasonrag.training.llamafactory.slurm import batch_script
-from reasonrag.training.metrics import read_metrics, warnings_of, write_metrics
-from reasonrag.training.model_card import CardFacts, card
-from reasonrag.training.output_directory import Record
-from reasonrag.training.preflight_checks import Noticed, look_at_rows
-from reasonrag.training.progress import HINTS, Listener, Silent, hint_for
-from reasonrag.training.provenance import Asked, Provenance
+from reasonrag.training.metrics import find_warnings, read_metrics, write_metrics
+from reasonrag.training.model_card import ModelCardFacts, render_model_card
+from reasonrag.training.output_directory import TrainingRecord
+from reasonrag.training.preflight_checks import PreflightFindings, check_rows
+from reasonrag.training.progress import HINTS, LogParser, SilentTrainingWatcher, failure_hint
+from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.training_world import make_world
 
@@ -167,7 +174,7 @@ def _other_prompts(data: Path) -> None:
 
 
 def _base_of_other_prompts(data: Path) -> None:
-    asked = Asked(renderer="0123456789abcdef")
+    asked = TrainingConditions(renderer="0123456789abcdef")
     told = Provenance(base_model="Qwen/Qwen2.5-7B-Instruct", stage="sft", finetuning_type="full", asked=asked)
     told.write(data.with_name("base"))
 
@@ -244,7 +251,9 @@ def test_a_missing_format_is_said_with_the_line_that_writes_it(train: Callable[.
 
 
 def resolved(data: Path, config: str = FULL, **changes: Any) -> Any:
-    return resolve_config(find_config(config), {"model_name_or_path": "base"} | changes, read_data(data), out=None)
+    return resolve_config(
+        find_config(config), {"model_name_or_path": "base"} | changes, read_training_data(data), out=None
+    )
 
 
 ENTRIES = {
@@ -290,18 +299,18 @@ def test_data_that_name_no_questions_are_told_of(data: Path) -> None:
     """No evaluation can tell then whether it asks what was trained on."""
     (data / "questions.jsonl").unlink()
     edited(data / "RAG_ProGuide.json", lambda rows: [row.pop("question", None) for row in rows])
-    found, resolution, read = Noticed(), resolved(data), read_data(data)
-    look_at_rows(resolution.entries, read, questions_asked(read, resolution.entry), found)
+    found, resolution, read = PreflightFindings(), resolved(data), read_training_data(data)
+    check_rows(resolution.entries, read, read_questions(read, resolution.entry), found)
     assert "does not say which questions it is of" in " ".join(found.notes)
 
 
 def test_operational_settings_make_no_other_training(data: Path) -> None:
     """Where it goes, how it is shown and who reports: the same hash; what is learned from: another."""
     same = resolved(data, output_dir="elsewhere", logging_steps=50, plot_loss=True, overwrite_output_dir=True)
-    hashes = {hash_of(decides(each.config, {})) for each in (resolved(data), same)}
+    hashes = {identity_hash(training_identity(each.config, {})) for each in (resolved(data), same)}
     assert len(hashes) == 1
-    assert hash_of(decides(resolved(data, learning_rate=2e-6).config, {})) not in hashes
-    assert hash_of(decides(resolved(data).config, {"RAG_ProGuide.json": "other"})) not in hashes
+    assert identity_hash(training_identity(resolved(data, learning_rate=2e-6).config, {})) not in hashes
+    assert identity_hash(training_identity(resolved(data).config, {"RAG_ProGuide.json": "other"})) not in hashes
 
 
 @pytest.mark.parametrize(
@@ -384,25 +393,25 @@ def test_the_launcher_is_told_by_variables(
     expected: dict[str, str],
 ) -> None:
     """LLaMA-Factory starts torchrun by itself for several GPUs only."""
-    assert variables(launch, deepspeed=bool(deepspeed), gpus=gpus) == expected
+    assert launch_variables(launch, deepspeed=bool(deepspeed), gpus=gpus) == expected
 
 
 def test_an_address_has_a_port() -> None:
     """torchrun's own, unless another is given."""
-    assert read_master("h", 2) == ("h", 29500)
-    assert read_master("10.0.0.1:1234", 2) == ("10.0.0.1", 1234)
-    assert read_master(None, 1) is None
+    assert parse_master("h", 2) == ("h", 29500)
+    assert parse_master("10.0.0.1:1234", 2) == ("10.0.0.1", 1234)
+    assert parse_master(None, 1) is None
 
 
 def test_a_space_would_be_lost_on_the_way_to_torchrun(tmp_path: Path) -> None:
     """LLaMA-Factory takes its command apart there."""
-    command = command_of(tmp_path / "python", "train", Path("a b/train.yaml"), {})
+    command = cli_command(tmp_path / "python", "train", Path("a b/train.yaml"), {})
     with pytest.raises(InputError, match="a path with a space"):
-        check_words(command, {"FORCE_TORCHRUN": "1"}, 1)
-    check_words(command, {}, 1)
+        check_no_spaces(command, {"FORCE_TORCHRUN": "1"}, 1)
+    check_no_spaces(command, {}, 1)
 
 
-def child(code: str, log: Path, listener: Listener) -> int:
+def child(code: str, log: Path, listener: LogParser) -> int:
     return run_child(
         [sys.executable, "-c", code],
         python=Path(sys.executable),
@@ -415,7 +424,7 @@ def child(code: str, log: Path, listener: Listener) -> int:
 
 def test_everything_a_child_says_is_kept_but_for_what_it_overwrites(tmp_path: Path) -> None:
     """Lines of both streams in the log; a progress bar by its last state; numbers are understood."""
-    listener = Listener(Silent(), keep=3)
+    listener = LogParser(SilentTrainingWatcher(), keep=3)
     code = (
         "import sys, os\nprint(os.environ['A'])\n"
         "for i in range(9): sys.stderr.write(f'\\r{i}/9'); sys.stderr.flush()\n"
@@ -478,8 +487,8 @@ SAID = {
 @pytest.mark.parametrize(("said", "hint"), SAID.items())
 def test_a_known_failure_comes_with_what_to_do(said: str, hint: str) -> None:
     """And an unknown one with nothing."""
-    assert hint in (hint_for(["Traceback", said]) or "")
-    assert hint_for(["something else"]) is None
+    assert hint in (failure_hint(["Traceback", said]) or "")
+    assert failure_hint(["something else"]) is None
     assert len(HINTS) >= len(SAID)
 
 
@@ -545,7 +554,7 @@ WARNED: dict[str, tuple[dict[str, list[tuple[int, float]]], str]] = {
 @pytest.mark.parametrize(("series", "words"), WARNED.values(), ids=list(WARNED))
 def test_numbers_that_somebody_should_look_at(series: dict[str, list[tuple[int, float]]], words: str) -> None:
     """Format collapse shows in the chosen replies first."""
-    [warning] = warnings_of(series)
+    [warning] = find_warnings(series)
     assert words in warning
 
 
@@ -561,7 +570,7 @@ QUIET: dict[str, dict[str, list[tuple[int, float]]]] = {
 @pytest.mark.parametrize("series", QUIET.values(), ids=list(QUIET))
 def test_numbers_that_are_as_they_should_be(series: dict[str, list[tuple[int, float]]]) -> None:
     """No warning without its reason."""
-    assert warnings_of(series) == []
+    assert find_warnings(series) == []
 
 
 def test_numbers_and_drawings_are_written_from_what_the_trainer_logged(tmp_path: Path) -> None:
@@ -591,7 +600,7 @@ def test_hostile_names_stay_names_in_the_card(tmp_path: Path) -> None:
     base.mkdir()
     (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Base\n")
     config = {"model_name_or_path": str(base), "stage": "dpo", "finetuning_type": "full", "lr_scheduler_type": evil}
-    record = Record(
+    record = TrainingRecord(
         state="trained",
         config=evil,
         decides={},
@@ -611,7 +620,7 @@ def test_hostile_names_stay_names_in_the_card(tmp_path: Path) -> None:
         started="2026-01-01",
     )
     told = Provenance(base_model=str(base), stage="dpo", finetuning_type="full", splits=[evil], data=[str(base)])
-    text = card(CardFacts(tmp_path, record, config, told, read_metrics(tmp_path, "dpo"), [told]))
+    text = render_model_card(ModelCardFacts(tmp_path, record, config, told, read_metrics(tmp_path, "dpo"), [told]))
     front, body = text.removeprefix("---\n").split("\n---\n", 1)
     assert yaml.safe_load(front)["license"] == "apache-2.0"
     assert "\n# x" not in body

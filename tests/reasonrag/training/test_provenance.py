@@ -8,10 +8,10 @@ import pytest
 
 from preference.candidates import Origin, QuestionRecord, question_key
 from reasonrag.errors import InputError
-from reasonrag.training.prompt_parity import Conditions
-from reasonrag.training.provenance import PROVENANCE, Asked, Provenance, questions_of, read_provenance
+from reasonrag.training.prompt_parity import DataConditions
+from reasonrag.training.provenance import PROVENANCE, Provenance, TrainingConditions, question_keys, read_provenance
 
-ASKED = Asked.of(Conditions(renderer="r1", top_k=(3,), retriever=("bm25 x", None), max_steps=(7,)))
+ASKED = TrainingConditions.of(DataConditions(renderer="r1", top_k=(3,), retriever=("bm25 x", None), max_steps=(7,)))
 NOW = {"renderer": "r1", "top_k": 3, "retriever": "bm25 x", "max_steps": 7}
 MODEL = Provenance(
     base_model="Qwen/Qwen2.5-7B-Instruct",
@@ -63,7 +63,7 @@ def test_every_difference_is_named(name: str, value: object) -> None:
 
 
 def test_what_is_not_known_is_no_objection() -> None:
-    assert Asked(top_k=(None,)).objections(**NOW | {"top_k": 9}) == []  # type: ignore[arg-type]
+    assert TrainingConditions(top_k=(None,)).objections(**NOW | {"top_k": 9}) == []  # type: ignore[arg-type]
 
 
 def test_the_questions_of_a_data_set_are_those_that_were_explored(tmp_path: Path) -> None:
@@ -73,5 +73,5 @@ def test_the_questions_of_a_data_set_are_those_that_were_explored(tmp_path: Path
         for i, text in enumerate(["Who?", "What?"])
     ]
     (tmp_path / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in asked))
-    assert questions_of(tmp_path) == (sorted(map(question_key, ["Who?", "What?"])), ["atlas/train"])
-    assert questions_of(tmp_path / "nowhere") == ([], [])
+    assert question_keys(tmp_path) == (sorted(map(question_key, ["Who?", "What?"])), ["atlas/train"])
+    assert question_keys(tmp_path / "nowhere") == ([], [])

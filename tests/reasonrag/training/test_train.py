@@ -22,11 +22,11 @@ from preference.candidates import question_key
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import find_config
-from reasonrag.training.llamafactory.config_resolution import Resolution, resolve_config
-from reasonrag.training.llamafactory.dataset_info import read_data
-from reasonrag.training.llamafactory.inspection import Inspection, inspect
+from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
+from reasonrag.training.llamafactory.dataset_info import read_training_data
+from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
 from reasonrag.training.metrics import read_metrics
-from reasonrag.training.preflight_checks import Noticed, look_at_judgement, look_at_packages, settle_cutoff
+from reasonrag.training.preflight_checks import PreflightFindings, check_config_accepted, check_packages, resolve_cutoff
 from reasonrag.training.provenance import read_provenance
 from tests.helpers.training_world import ROOT, SMALL, Outcome, World, environment, interrupted, make_world
 
@@ -218,7 +218,7 @@ CONFIGS = {
 class Judged:
     """A configuration that LLaMA-Factory was asked about, and what came of it."""
 
-    resolution: Resolution
+    resolution: ResolvedConfig
     refused: str
     objections: dict[str, str]
     lengths: dict[str, Any]
@@ -228,25 +228,25 @@ class Judged:
 def judged(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Judged]:
     """All of CONFIGS, by one process of LLaMA-Factory."""
     monkeypatch.chdir(world.place)
-    data = read_data(Path("data/a"))
+    data = read_training_data(Path("data/a"))
     resolved = {
         name: resolve_config(find_config(config), SMALL | changes, data, out=Path(f"saves/{name}"))
         for name, (config, changes) in CONFIGS.items()
     }
 
     def ask() -> Outcome:
-        asked = inspect(world.python or Path(), {n: (r.config, r.countable) for n, r in resolved.items()})
+        asked = inspect_environment(world.python or Path(), {n: (r.config, r.countable) for n, r in resolved.items()})
         return Outcome(0, asked.model_dump_json(), "")
 
     inspection = Inspection.model_validate_json(world.once("judged", ask).out)
     found = {}
     for name, resolution in resolved.items():
-        refused, findings, lengths = "", Noticed(), {}
+        refused, findings, lengths = "", PreflightFindings(), {}
         judgement = inspection.configs[name]
         try:
-            look_at_packages(resolution.config, inspection.stock, findings)
-            look_at_judgement(resolution.config, judgement, findings)
-            lengths = settle_cutoff(resolution, data, judgement, findings)
+            check_packages(resolution.config, inspection.stock, findings)
+            check_config_accepted(resolution.config, judgement, findings)
+            lengths = resolve_cutoff(resolution, data, judgement, findings)
         except InputError as error:
             refused = str(error)
         found[name] = Judged(resolution, refused, {each.name: each.what for each in findings.objections}, lengths)

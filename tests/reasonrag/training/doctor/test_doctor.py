@@ -17,26 +17,26 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.manifest import DenseManifest
-from reasonrag.training.doctor.data_checks import DataFacts, look_at_data, look_at_index
+from reasonrag.training.doctor.data_checks import DataCheckup, check_data, check_index
 from reasonrag.training.doctor.doctor import Diagnosis, doctor
-from reasonrag.training.doctor.findings import Finding
+from reasonrag.training.doctor.findings import CheckupFinding
 from reasonrag.training.doctor.machine_checks import (
-    look_at_disk,
-    look_at_gpus,
-    look_at_model,
-    look_at_packages,
-    look_at_variables,
+    check_disk,
+    check_gpus,
+    check_model,
+    check_packages,
+    check_variables,
 )
 from reasonrag.training.doctor.memory import GB
-from reasonrag.training.hardware import BrokenPin, Device, Stock, host_memory, read_driver
+from reasonrag.training.hardware import BrokenPin, Gpu, TrainingEnvironment, host_memory, parse_nvidia_smi
 from reasonrag.training.llamafactory.config_files import find_config
 from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.training_world import World, make_world
 
-A100 = Device(name="A100", memory=80 * GB, capability=(8, 0))
-T4 = Device(name="T4", memory=15 * GB, capability=(7, 5))
-STOCK = Stock(
+A100 = Gpu(name="A100", memory=80 * GB, capability=(8, 0))
+T4 = Gpu(name="T4", memory=15 * GB, capability=(7, 5))
+STOCK = TrainingEnvironment(
     python="3.11.9",
     versions={"llamafactory": "0.9.5", "torch": "2.9.0"},
     broken_pins=[],
@@ -64,11 +64,11 @@ def without_llama_factory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PYTHON_VARIABLE, "/nowhere/python")
 
 
-def examine(data: Path, config: str = "smoke-cpu-dpo-full", prompts: Path | None = None) -> DataFacts:
-    return look_at_data(data, find_config(config), {}, load_prompts(prompts))
+def examine(data: Path, config: str = "smoke-cpu-dpo-full", prompts: Path | None = None) -> DataCheckup:
+    return check_data(data, find_config(config), {}, load_prompts(prompts))
 
 
-def wrong(findings: list[Finding]) -> dict[str, str]:
+def wrong(findings: list[CheckupFinding]) -> dict[str, str]:
     """Severities of what is not right, by name."""
     return {each.name: each.severity for each in findings if each.severity not in ("ok", "note")}
 
@@ -78,7 +78,7 @@ def wrong(findings: list[Finding]) -> dict[str, str]:
 
 def test_packages_that_are_right_are_named() -> None:
     """With their versions, and what is not there of what some configurations need."""
-    [found] = look_at_packages(STOCK, {}, here=True)
+    [found] = check_packages(STOCK, {}, here=True)
     assert found.severity == "ok"
     assert "llamafactory 0.9.5" in found.says
     assert "without deepspeed, bitsandbytes" in found.says
@@ -95,10 +95,10 @@ def test_packages_that_are_right_are_named() -> None:
 )
 def test_a_package_that_a_configuration_needs_is_missed(config: dict[str, Any], package: str) -> None:
     """An error on the machine that trains, a warning on another."""
-    assert wrong(look_at_packages(STOCK, config, here=True)) == {"missing": "error"}
-    assert wrong(look_at_packages(STOCK, config, here=False)) == {"missing": "warning"}
+    assert wrong(check_packages(STOCK, config, here=True)) == {"missing": "error"}
+    assert wrong(check_packages(STOCK, config, here=False)) == {"missing": "warning"}
     there = STOCK.model_copy(update={"versions": STOCK.versions | {package: "1"}})
-    assert not wrong(look_at_packages(there, config, here=True))
+    assert not wrong(check_packages(there, config, here=True))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_pins_of_llama_factory_are_held_against_what_is_there(
 ) -> None:
     """What it refuses to start with is an error; pictures are not missed where there is no GPU."""
     stock = STOCK.model_copy(update={"broken_pins": [BrokenPin(pin=pin, found=found)], "cuda": cuda})
-    assert wrong(look_at_packages(stock, {}, here=True)).get("pins") == verdict
+    assert wrong(check_packages(stock, {}, here=True)).get("pins") == verdict
 
 
 @pytest.mark.parametrize(
@@ -133,23 +133,23 @@ def test_pins_of_llama_factory_are_held_against_what_is_there(
     ],
 )
 def test_gpus_are_those_that_torch_sees(
-    seen: list[Device], cuda: str | None, driver: list[Device] | None, config: dict[str, Any], expected: dict[str, str]
+    seen: list[Gpu], cuda: str | None, driver: list[Gpu] | None, config: dict[str, Any], expected: dict[str, str]
 ) -> None:
     """A driver's GPUs that torch does not see, bf16 that a card does not have, memory that somebody else uses."""
     stock = STOCK.model_copy(update={"devices": seen, "cuda": cuda})
-    assert wrong(look_at_gpus(stock, driver, config, elsewhere=False)) == expected
+    assert wrong(check_gpus(stock, driver, config, elsewhere=False)) == expected
 
 
 def test_who_hid_the_gpus_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA_VISIBLE_DEVICES that is empty hides them all."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    [found] = look_at_gpus(STOCK.model_copy(update={"devices": []}), [A100], {}, elsewhere=False)
+    [found] = check_gpus(STOCK.model_copy(update={"devices": []}), [A100], {}, elsewhere=False)
     assert found.advice == "unset CUDA_VISIBLE_DEVICES"
 
 
 def test_what_nvidia_smi_lists_is_read() -> None:
     """Names may have commas; sizes are MiB."""
-    [found] = read_driver("NVIDIA H200, NVL, 143771, 143000\n\n")
+    [found] = parse_nvidia_smi("NVIDIA H200, NVL, 143771, 143000\n\n")
     assert (found.name, found.memory, found.free) == ("NVIDIA H200, NVL", 143_771 * 2**20, 143_000 * 2**20)
 
 
@@ -164,34 +164,34 @@ def test_what_nvidia_smi_lists_is_read() -> None:
 )
 def test_variables_that_make_it_another_training_are_named(variable: str, value: str, severity: str | None) -> None:
     """Those that are set; what is switched off trips nobody."""
-    assert wrong(look_at_variables({variable: value}, {"report_to": "none"})).get(variable) == severity
+    assert wrong(check_variables({variable: value}, {"report_to": "none"})).get(variable) == severity
 
 
 def test_reports_to_wandb_are_warned_of_where_they_would_be_sent() -> None:
     """A training that asks for a key on a terminal nobody watches waits for ever."""
-    assert wrong(look_at_variables({"WANDB_PROJECT": "x"}, {})) == {"wandb": "warning"}
-    assert not wrong(look_at_variables({"WANDB_PROJECT": "x"}, {"report_to": "none"}))
+    assert wrong(check_variables({"WANDB_PROJECT": "x"}, {})) == {"wandb": "warning"}
+    assert not wrong(check_variables({"WANDB_PROJECT": "x"}, {"report_to": "none"}))
 
 
 def test_a_model_that_can_be_had_from_nowhere_is_an_error(tmp_path: Path) -> None:
     """Neither a folder nor in the cache, and no network allowed; otherwise it will be fetched."""
     cached = {"HF_HOME": str(tmp_path)}
     offline = cached | {"HF_HUB_OFFLINE": "1"}
-    [fetched] = look_at_model("me/model", cached, here=True)
+    [fetched] = check_model("me/model", cached, here=True)
     assert fetched.severity == "note"
-    assert wrong(look_at_model("me/model", offline, here=True)) == {"model": "error"}
-    assert wrong(look_at_model("me/model", offline, here=False)) == {"model": "warning"}
+    assert wrong(check_model("me/model", offline, here=True)) == {"model": "error"}
+    assert wrong(check_model("me/model", offline, here=False)) == {"model": "warning"}
     (tmp_path / "hub" / "models--me--model").mkdir(parents=True)
-    assert not wrong(look_at_model("me/model", offline, here=True))
-    assert look_at_model(str(tmp_path), offline, here=True) == []
+    assert not wrong(check_model("me/model", offline, here=True))
+    assert check_model(str(tmp_path), offline, here=True) == []
 
 
 def test_room_on_the_disk_is_looked_for_where_the_model_would_go(tmp_path: Path) -> None:
     """Of the nearest folder that exists; no error where another machine trains."""
     place = tmp_path / "a" / "b"
-    assert look_at_disk(place, 1, checkpoints=1, here=True).severity == "ok"
-    assert look_at_disk(place, 10**18, checkpoints=1, here=True).severity == "error"
-    assert look_at_disk(place, 10**18, checkpoints=1, here=False).severity == "note"
+    assert check_disk(place, 1, checkpoints=1, here=True).severity == "ok"
+    assert check_disk(place, 10**18, checkpoints=1, here=True).severity == "error"
+    assert check_disk(place, 10**18, checkpoints=1, here=False).severity == "note"
 
 
 def test_memory_of_a_machine_that_says_nothing_is_not_known(tmp_path: Path) -> None:
@@ -278,12 +278,12 @@ def test_an_index_is_held_against_what_the_data_searched(world: World, data: Pat
     conditions = examine(data).conditions
     assert conditions is not None
     retrievers = [each for each in conditions.retriever if each]
-    assert not wrong(look_at_index(index, retrievers, of="the data"))
-    assert wrong(look_at_index(index, ["bm25:0:k1=1.2"], of="the data")) == {"retriever": "warning"}
+    assert not wrong(check_index(index, retrievers, of="the data"))
+    assert wrong(check_index(index, ["bm25:0:k1=1.2"], of="the data")) == {"retriever": "warning"}
     copy = Path(shutil.copytree(index, data / "index"))
     edit(copy / "manifest.json", lambda manifest: manifest.update(corpus="/nowhere/corpus.jsonl"))
-    assert wrong(look_at_index(copy, [], of="")) == {"corpus": "error"}
-    assert wrong(look_at_index(data, [], of="")) == {"manifest": "error"}
+    assert wrong(check_index(copy, [], of="")) == {"corpus": "error"}
+    assert wrong(check_index(data, [], of="")) == {"manifest": "error"}
 
 
 def test_an_encoder_that_is_read_otherwise_than_it_was_trained_is_warned_of(tmp_path: Path) -> None:
@@ -318,13 +318,13 @@ def test_an_encoder_that_is_read_otherwise_than_it_was_trained_is_warned_of(tmp_
         devices=[],
     )
     (tmp_path / "manifest.json").write_text(manifest.model_dump_json())
-    assert wrong(look_at_index(tmp_path, [], of=""))["pooling"] == "warning"
+    assert wrong(check_index(tmp_path, [], of=""))["pooling"] == "warning"
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
-def of(found: Diagnosis, about: str) -> dict[str, Finding]:
+def of(found: Diagnosis, about: str) -> dict[str, CheckupFinding]:
     return {each.name: each for each in found.findings if each.about == about}
 
 

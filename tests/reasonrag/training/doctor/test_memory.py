@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from reasonrag.errors import InputError
 from reasonrag.training.doctor.memory import (
     GB,
-    QUANTISED,
-    Training,
-    activations_per_token,
+    NF4_BYTES,
+    TrainingSetup,
+    activation_bytes_per_token,
     alternatives,
     fewest_gpus,
-    logits,
+    logits_bytes,
     longest_cutoff,
-    plan,
+    plan_memory,
 )
-from reasonrag.training.model_shapes import QWEN2_5, Shape, find_shape
+from reasonrag.training.model_shapes import QWEN2_5, ModelShape, find_shape
 from tests.helpers.command_line import AskLlamaFactory
 
 SEVEN = QWEN2_5["7B"]
-SMALL = Shape(
+SMALL = ModelShape(
     vocab_size=512,
     hidden_size=256,
     intermediate_size=704,
@@ -157,10 +157,10 @@ def test_a_folder_is_asked_first(tmp_path: Path) -> None:
 
 def test_training_in_full_takes_16_bytes_a_parameter() -> None:
     """ZeRO, section 3.1: weights and gradients in half precision, 12 bytes of Adam; and DPO's frozen reference at 2."""
-    made = plan(SEVEN, Training(zero=1))
+    made = plan_memory(SEVEN, TrainingSetup(zero=1))
     assert (made.weights, made.gradients, made.optimizer) == tuple(each * SEVEN.parameters for each in (2, 2, 12))
     assert made.reference == 2 * SEVEN.parameters
-    assert plan(SEVEN, Training(stage="sft", zero=1)).reference == 0
+    assert plan_memory(SEVEN, TrainingSetup(stage="sft", zero=1)).reference == 0
 
 
 @pytest.mark.parametrize(("zero", "gigabytes"), [(1, 31.4), (2, 16.6), (3, 1.9)])
@@ -168,37 +168,37 @@ def test_zero_divides_what_its_paper_says(zero: int, gigabytes: float) -> None:
     """Figure 1 of arXiv 1910.02054: 7.5 B parameters on 64 GPUs."""
     layers = QWEN2_5["7B"].model_copy(update={"vocab_size": 135_900})
     assert layers.parameters == pytest.approx(7.5e9, rel=1e-3)
-    made = plan(layers, Training(stage="sft", zero=zero, gpus=64))
+    made = plan_memory(layers, TrainingSetup(stage="sft", zero=zero, gpus=64))
     assert made.states / 1e9 == pytest.approx(gigabytes, abs=0.1)
 
 
 def test_lora_of_rank_64_trains_161_million_weights() -> None:
     """Beside all linear maps of 7B; the reference is the adapter taken off."""
-    made = plan(SEVEN, Training(method="lora", lora_rank=64))
+    made = plan_memory(SEVEN, TrainingSetup(method="lora", lora_rank=64))
     assert made.trained == 161_480_704
     assert made.reference == 0
 
 
 def test_quantised_weights_take_four_bits_and_an_eighth() -> None:
     """arXiv 2305.14314, section 3: constants of double quantisation are 0.127 bits a weight."""
-    assert pytest.approx(4.127, abs=1e-3) == QUANTISED * 8
+    assert pytest.approx(4.127, abs=1e-3) == NF4_BYTES * 8
 
 
 def test_logits_of_dpo_are_counted_for_both_sides_and_both_models() -> None:
     """Scores and their logarithms in fp32, of the model and of the reference, and a copy, over 152,064 words."""
-    assert logits(SEVEN, Training(cutoff_len=4096)) == 20 * 2 * 4096 * 152_064
+    assert logits_bytes(SEVEN, TrainingSetup(cutoff_len=4096)) == 20 * 2 * 4096 * 152_064
 
 
 def test_activations_are_those_that_torch_keeps(real: dict[str, Any]) -> None:
     """Of a layer and a token, in half precision: what autograd saves for a real Qwen2, in full and by LoRA."""
-    assert activations_per_token(SMALL, Training(zero=3)) == pytest.approx(real["kept"], rel=0.1)
-    assert activations_per_token(SMALL, Training(method="lora")) == pytest.approx(real["lora kept"], rel=0.25)
+    assert activation_bytes_per_token(SMALL, TrainingSetup(zero=3)) == pytest.approx(real["kept"], rel=0.1)
+    assert activation_bytes_per_token(SMALL, TrainingSetup(method="lora")) == pytest.approx(real["lora kept"], rel=0.25)
 
 
 # -- laws ----------------------------------------------------------------------------------------------------------
 
 TRAININGS = st.builds(
-    Training,
+    TrainingSetup,
     stage=st.sampled_from(["sft", "dpo", "kto", "rm"]),
     method=st.sampled_from(["full", "lora", "qlora"]),
     cutoff_len=st.integers(1, 16_384),
@@ -215,74 +215,74 @@ SHAPES = st.sampled_from(list(QWEN2_5.values()))
 
 
 @given(SHAPES, TRAININGS)
-def test_more_to_do_never_takes_less(shape: Shape, training: Training) -> None:
+def test_more_to_do_never_takes_less(shape: ModelShape, training: TrainingSetup) -> None:
     """Longer rows, more of them, a larger adapter."""
     for name in ("cutoff_len", "batch", "lora_rank"):
         more = training.model_copy(update={name: 2 * getattr(training, name)})
-        assert plan(shape, more).gpu >= plan(shape, training).gpu
+        assert plan_memory(shape, more).gpu >= plan_memory(shape, training).gpu
 
 
 @given(SHAPES, TRAININGS)
-def test_every_part_is_a_part(shape: Shape, training: Training) -> None:
+def test_every_part_is_a_part(shape: ModelShape, training: TrainingSetup) -> None:
     """None is negative, and all of them make up the whole."""
-    made = plan(shape, training)
+    made = plan_memory(shape, training)
     parts = [made.weights, made.reference, made.gradients, made.optimizer, made.activations, made.logits]
     assert min(parts) >= 0
     assert made.gpu == sum(parts) + made.buffers + made.overhead
 
 
 @given(SHAPES, TRAININGS)
-def test_each_stage_of_zero_takes_no_more_than_the_one_before(shape: Shape, training: Training) -> None:
+def test_each_stage_of_zero_takes_no_more_than_the_one_before(shape: ModelShape, training: TrainingSetup) -> None:
     """Of what a model's states take; and stage 3 on twice the GPUs takes half."""
-    states = [plan(shape, training.model_copy(update={"zero": zero})).states for zero in (1, 2, 3)]
+    states = [plan_memory(shape, training.model_copy(update={"zero": zero})).states for zero in (1, 2, 3)]
     assert states == sorted(states, reverse=True)
     twice = training.model_copy(update={"zero": 3, "gpus": 2 * training.gpus})
-    assert plan(shape, twice).states == pytest.approx(states[-1] / 2, abs=4)
+    assert plan_memory(shape, twice).states == pytest.approx(states[-1] / 2, abs=4)
 
 
 @given(SHAPES, TRAININGS)
-def test_checkpointing_never_takes_more(shape: Shape, training: Training) -> None:
+def test_checkpointing_never_takes_more(shape: ModelShape, training: TrainingSetup) -> None:
     """What is computed again need not be kept."""
     without = training.model_copy(update={"checkpointing": False})
     again = training.model_copy(update={"checkpointing": True})
-    assert plan(shape, again).activations < plan(shape, without).activations
+    assert plan_memory(shape, again).activations < plan_memory(shape, without).activations
 
 
 @given(SHAPES, TRAININGS)
-def test_what_is_offloaded_lies_on_the_host(shape: Shape, training: Training) -> None:
+def test_what_is_offloaded_lies_on_the_host(shape: ModelShape, training: TrainingSetup) -> None:
     """The GPU keeps none of the model's states, and the host at least all that the GPUs had."""
     spread = training.model_copy(update={"zero": 3})
-    moved = plan(shape, spread.model_copy(update={"offload_optimizer": True, "offload_parameters": True}))
-    before = plan(shape, spread)
+    moved = plan_memory(shape, spread.model_copy(update={"offload_optimizer": True, "offload_parameters": True}))
+    before = plan_memory(shape, spread)
     assert moved.states == 0
     gone = before.weights + before.reference + before.optimizer
     assert moved.host >= training.gpus * gone
 
 
 @given(SHAPES, TRAININGS, st.integers(8, 141))
-def test_the_longest_cutoff_fits_and_the_next_does_not(shape: Shape, training: Training, memory: int) -> None:
+def test_the_longest_cutoff_fits_and_the_next_does_not(shape: ModelShape, training: TrainingSetup, memory: int) -> None:
     """In steps of 64."""
     longest = longest_cutoff(shape, training, memory * GB)
     if longest:
-        assert plan(shape, training.model_copy(update={"cutoff_len": longest})).fits(memory * GB)
+        assert plan_memory(shape, training.model_copy(update={"cutoff_len": longest})).fits(memory * GB)
     if longest < shape.max_position_embeddings:
         longer = training.model_copy(update={"cutoff_len": longest + 64})
-        assert not plan(shape, longer).fits(memory * GB)
+        assert not plan_memory(shape, longer).fits(memory * GB)
 
 
 @given(SHAPES, TRAININGS, st.sampled_from([24, 48, 80, 141]))
-def test_one_gpu_less_than_the_fewest_is_too_few(shape: Shape, training: Training, memory: int) -> None:
+def test_one_gpu_less_than_the_fewest_is_too_few(shape: ModelShape, training: TrainingSetup, memory: int) -> None:
     """Without ZeRO more GPUs never help."""
     fewest = fewest_gpus(shape, training, memory * GB)
     if fewest is not None:
-        assert plan(shape, training.model_copy(update={"gpus": fewest})).fits(memory * GB)
+        assert plan_memory(shape, training.model_copy(update={"gpus": fewest})).fits(memory * GB)
         if fewest > 1:
             assert training.zero
-            assert not plan(shape, training.model_copy(update={"gpus": fewest - 1})).fits(memory * GB)
+            assert not plan_memory(shape, training.model_copy(update={"gpus": fewest - 1})).fits(memory * GB)
 
 
 @given(TRAININGS)
-def test_alternatives_train_the_same_rows(training: Training) -> None:
+def test_alternatives_train_the_same_rows(training: TrainingSetup) -> None:
     """Other methods, but the same stage, length and batch; each once."""
     ways = alternatives(training)
     assert {(each.stage, each.cutoff_len, each.batch, each.gpus) for each in ways} == {
