@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from preference.candidates import PairRecord, StateRecord, read_lines
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.records import RolloutRecord, read_rollouts
 
@@ -46,7 +46,7 @@ def _relabelled(pair: PairRecord, value: dict[int, float | None], broken: Collec
     if better is None or worse is None:
         return pair.model_copy(update={"margin": None, "confidence": None})
     if better < worse and pair.rejected not in broken:
-        pair, better, worse = pair.turned(), worse, better
+        pair, better, worse = pair.swapped(), worse, better
     tags = [tag for tag in pair.tags if tag == "style_only"]
     return pair.model_copy(update={"margin": better - worse, "confidence": None, "tags": tags})
 
@@ -81,6 +81,6 @@ def drawn(pair_ids: Iterable[str], count: int, *, seed: int) -> set[str]:
 
 def _write(states: Iterable[StateRecord], labelled: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    with replacing(out / CANDIDATES) as file:
+    with atomic_replacement(out / CANDIDATES) as file:
         file.writelines(state.to_line() for state in states)
     shutil.copyfile(labelled / QUESTIONS, out / QUESTIONS)

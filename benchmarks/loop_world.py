@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 
 ONSETS = "b br d dr f g gr h k l m n p r s st t th tr v w z".split()
 VOWELS = "a e i o u ae ei ou".split()
@@ -184,5 +184,5 @@ def write_world(folder: Path, size: Size, splits: dict[str, int], *, seed: int) 
 
 def _write(path: Path, records: Iterable[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with atomic_replacement(path) as file:
         file.writelines(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in records)

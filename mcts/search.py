@@ -3,7 +3,7 @@
 Work comes in waves. `ask` hands out a whole wave and the next one needs all of it told; results are applied
 in the order of the work, never of their arrival. One simulation takes two waves: new siblings are sampled in the
 selected state (`Expand`), then each is valued (`Continue` to real answers, or `Score` by a judge) and backed up.
-Settled here: selection by descent or by promise, budgets, numbers of draws, visit and value backup.
+Settled here: selection by descent or by disagreement, budgets, numbers of draws, visit and value backup.
 Not known here: what a payload is, who samples, how long that takes, what labels will be made of.
 """
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mcts.estimates import estimates
 from mcts.rewards import shortest_path_reward
-from mcts.selection import PARENT_PRIOR, ROOT_PRIOR, SCORES, SETTLED, expected_outcome, promise
+from mcts.selection import CONVERGED, PARENT_PRIOR, ROOT_PRIOR, SCORES, disagreement, expected_outcome
 from mcts.tree import ROOT_ID, Node, Step, Tree
 
 P = TypeVar("P")
@@ -131,12 +131,12 @@ Result: TypeAlias = Expanded[P] | Continued[P] | Scored
 class Search(Generic[P]):
     """One tree being searched. See the module docstring for the protocol.
 
-    alike: whether two steps taken in one state say the same, though they are not identical.
+    equivalent: whether two steps taken in one state say the same, though they are not identical.
     """
 
-    def __init__(self, config: SearchConfig, *, alike: Callable[[P, P], bool] | None = None) -> None:
+    def __init__(self, config: SearchConfig, *, equivalent: Callable[[P, P], bool] | None = None) -> None:
         self.config = config
-        self._alike = alike
+        self._equivalent = equivalent
         self.tree: Tree[P] = Tree()
         self.simulations = 0
         """Selections made so far."""
@@ -195,7 +195,7 @@ class Search(Generic[P]):
         taken: set[int] = set()
         pending: Counter[int] = Counter()
         started = self.simulations
-        for node in self._promising_states() if self.config.selection == "mixed" else self._descents(pending):
+        for node in self._open_states() if self.config.selection == "mixed" else self._descents(pending):
             if node.id in taken or not self._may_select(taken, wave):
                 break
             if node.terminal and self.config.valuation == "continuation":
@@ -237,11 +237,11 @@ class Search(Generic[P]):
             wanted = min(drawn + wanted, self.config.root_siblings)
         if drawn < wanted:
             return wanted - drawn, 0
-        if self._wants_other_words(node):
+        if self._wants_resampling(node):
             return max(1, self.config.siblings - 1), self._tries[node.id] + 1
         return 0, 0
 
-    def _wants_other_words(self, node: Node[P]) -> bool:
+    def _wants_resampling(self, node: Node[P]) -> bool:
         """Whether all draws of a state said the same, and something else may still be tried."""
         steps = self.tree.children(node)
         said = {step.id if step.same_as is None else step.same_as for step in steps}
@@ -304,19 +304,19 @@ class Search(Generic[P]):
             self.tree.add_continuation(node, path)
         if self.config.share_estimates:
             for new in self.tree.nodes[before:]:
-                new.same_as = self._said_before(new)
+                new.same_as = self._equal_sibling(new)
         if path[-1].terminal and self.config.valuation == "continuation":
             reward = self._reward(path[-1], node.depth + len(path))
             self._back_up(nodes[-1] if nodes else node, self.tree.counting(node, path, nodes), reward)
 
-    def _said_before(self, node: Node[P]) -> int | None:
+    def _equal_sibling(self, node: Node[P]) -> int | None:
         """The earliest sibling that says the same as a new step."""
-        if self._alike is None or node.parent_id is None:
+        if self._equivalent is None or node.parent_id is None:
             return None
         for sibling in self.tree.children(self.tree[node.parent_id]):
             if sibling.id == node.id:
                 return None
-            if sibling.same_as is None and self._alike(sibling.payload, node.payload):
+            if sibling.same_as is None and self._equivalent(sibling.payload, node.payload):
                 return sibling.id
         return None
 
@@ -345,17 +345,17 @@ class Search(Generic[P]):
             ),
         )
 
-    def _promising_states(self) -> Iterator[Node[P]]:
+    def _open_states(self) -> Iterator[Node[P]]:
         """The states that still want something and are not settled, those first whose answers are expected to disagree
         most, earlier ones first among equals."""
         ranked = [
-            (-promise(expected), node.id)
-            for node, expected in zip(self.tree.nodes, self._expected_shares(), strict=True)
-            if not node.terminal and promise(expected) > SETTLED and self._owes(node)
+            (-disagreement(expected), node.id)
+            for node, expected in zip(self.tree.nodes, self._usual_outcome_chances(), strict=True)
+            if not node.terminal and disagreement(expected) > CONVERGED and self._owes(node)
         ]
         return (self.tree[node_id] for _, node_id in sorted(ranked))
 
-    def _expected_shares(self) -> list[float]:
+    def _usual_outcome_chances(self) -> list[float]:
         """Of each node by id, the chance that an answer below it has the tree's usual outcome: what is half right every
         time is as settled as what is always right. Whoever proposed a step, what was seen below it says where to look.
         """

@@ -1,4 +1,4 @@
-"""Scores by which a simulation walks down the tree, and the promise by which it jumps to a state instead. Pure
+"""Scores by which a simulation walks down the tree, and the disagreement by which it jumps to a state instead. Pure
 functions of counts and means.
 
 `pending` simulations of the wave in flight are added to the counts but not to the values
@@ -48,7 +48,7 @@ ROOT_PRIOR = 0.5
 PARENT_PRIOR = 8.0
 """Answers that what is expected of the parent weighs at a step. Tried from 1 to 10 in the laboratory: the larger, the
 truer and cheaper the pairs of deep trees; others hardly cared."""
-SETTLED = 0.06
+CONVERGED = 0.06
 """Promise below which a state is settled: at the root after eight equal answers."""
 
 
@@ -60,7 +60,7 @@ def expected_outcome(expected_above: float, *, weight: float, mean: float, answe
     return (weight * expected_above + answers * mean) / (weight + answers)
 
 
-def promise(expected: float) -> float:
+def disagreement(expected: float) -> float:
     """Chance that of two answers drawn below a state one has the usual outcome and one has not, if each has it with
     chance `expected`: ``2 p (1 - p)``, at most one half."""
     return 2 * expected * (1 - expected)

@@ -17,7 +17,7 @@ from preference.candidates import (
 )
 from preference.confidence import confidence
 from preference.export.export_pairs import export_pairs
-from preference.export.summary import ExportOptions, Facts, GoldAgreement, PairSummary
+from preference.export.summary import ExportFacts, ExportOptions, GoldAgreement, PairSummary
 from preference.filters import NO_FILTERS, Candidate, DropReason, PairingRules, candidates
 from preference.records import (
     SCHEMA_VERSION,
@@ -35,7 +35,7 @@ from preference.records import (
     Usage,
     read_rollouts,
 )
-from preference.similarity import NEARLY_THE_SAME, say_the_same, similarity
+from preference.similarity import NEARLY_THE_SAME, equivalent_steps, similarity
 
 __all__ = [
     "NEARLY_THE_SAME",
@@ -45,8 +45,8 @@ __all__ = [
     "AgentAction",
     "Candidate",
     "DropReason",
+    "ExportFacts",
     "ExportOptions",
-    "Facts",
     "FinalScore",
     "GoldAgreement",
     "GoldVerdict",
@@ -71,11 +71,11 @@ __all__ = [
     "candidates",
     "confidence",
     "cover_em",
+    "equivalent_steps",
     "exact_match",
     "export_pairs",
     "f1_score",
     "normalize_answer",
     "read_rollouts",
-    "say_the_same",
     "similarity",
 ]

@@ -66,7 +66,7 @@ class Origin(Record):
     value_model: str | None = None
     retriever: str | None = None
     renderer: str | None = None
-    """Names what turned states into prompts; equal renderers give equal prompts."""
+    """Names what swapped states into prompts; equal renderers give equal prompts."""
     top_k: int | None = None
     max_steps: int | None = None
 
@@ -113,7 +113,7 @@ class PairRecord(Record):
     tags: list[Tag] = Field(default_factory=list)
     gold: GoldVerdict = "unknown"
 
-    def turned(self) -> PairRecord:
+    def swapped(self) -> PairRecord:
         """The same pair, under the same name, with its sides exchanged."""
         return self.model_copy(
             update={
@@ -121,12 +121,12 @@ class PairRecord(Record):
                 "rejected": self.chosen,
                 "margin": None if self.margin is None else -self.margin,
                 "confidence": None if self.confidence is None else 1 - self.confidence,
-                "gold": _TURNED.get(self.gold, self.gold),
+                "gold": _SWAPPED_VERDICTS.get(self.gold, self.gold),
             }
         )
 
 
-_TURNED: dict[GoldVerdict, GoldVerdict] = {"right": "wrong", "wrong": "right"}
+_SWAPPED_VERDICTS: dict[GoldVerdict, GoldVerdict] = {"right": "wrong", "wrong": "right"}
 
 
 class StateRecord(Record):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from preference.records import RolloutNode, RolloutRecord
-from preference.similarity import say_the_same
+from preference.similarity import equivalent_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def _distinct(steps: list[RolloutNode]) -> int:
 
 
 def _repeats(step: RolloutNode, other: RolloutNode) -> bool:
-    return say_the_same(step, other) or (step.content is other.content is None and step.response == other.response)
+    return equivalent_steps(step, other) or (step.content is other.content is None and step.response == other.response)
 
 
 class DiversityCount:

@@ -1,7 +1,7 @@
 """Which candidates become rows, and why the others do not.
 
 Every candidate is kept, or dropped under exactly one reason: the first in the order of `DropReason`. Rules that look at
-one question are applied by `select`, those about shares of the whole data set by `beyond_shares` at the end. Asks
+one question are applied by `select`, those about shares of the whole data set by `dropped_by_caps` at the end. Asks
 nobody and reads no file; how labels came about is decided in `labelling`.
 """
 
@@ -171,12 +171,12 @@ def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: 
     question stands in an evaluation split that was not allowed.
     """
     judged = [
-        replace(each, dropped="contaminated" if contaminated else _by_itself(each, rules))
+        replace(each, dropped="contaminated" if contaminated else _reason_alone(each, rules))
         for state in states
         for each in candidates_of(state)
     ]
-    dropped = _in_their_states(judged, rules)
-    dropped |= _beyond(
+    dropped = _reasons_within_states(judged, rules)
+    dropped |= _all_but_surest(
         [position for position, each in enumerate(judged) if each.dropped is None and position not in dropped],
         judged,
         rules.max_per_question,
@@ -185,7 +185,7 @@ def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: 
     return [replace(each, dropped=dropped[i]) if i in dropped else each for i, each in enumerate(judged)]
 
 
-def _by_itself(each: Candidate, rules: PairingRules) -> DropReason | None:
+def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
     chosen, rejected, pair = each.chosen, each.rejected, each.pair
     valued = pair.label == "value"
     tokens = each.tokens
@@ -204,7 +204,7 @@ def _by_itself(each: Candidate, rules: PairingRules) -> DropReason | None:
     return next((reason for reason, holds in reasons if holds), None)
 
 
-def _in_their_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[int, DropReason]:
+def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[int, DropReason]:
     """Of the positions that their state has no room for, why."""
     by_state: dict[str, list[int]] = {}
     for position, each in enumerate(judged):
@@ -229,7 +229,7 @@ def _in_their_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[i
                 kept.append(position)
                 combinations[each.types] += 1
             said.setdefault(sides, position)
-        dropped |= _beyond(kept, judged, rules.max_per_state, "state_full")
+        dropped |= _all_but_surest(kept, judged, rules.max_per_state, "state_full")
     return dropped
 
 
@@ -240,7 +240,7 @@ def _says(state: StateRecord, step: StepRecord) -> tuple[object, str]:
     return first.action_type, folded(said)
 
 
-def _beyond(
+def _all_but_surest(
     positions: Sequence[int], judged: Sequence[Candidate], most: int | None, reason: DropReason
 ) -> dict[int, DropReason]:
     """All but the surest so many."""
@@ -256,7 +256,7 @@ _BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2}
 _TYPES: tuple[ActionType | None, ...] = ("query", "evidence", "answer", None)
 
 
-class Kept:
+class KeptPairs:
     """What the rules about the whole data set need of the pairs that others let pass: some 20 bytes each, in order."""
 
     def __init__(self) -> None:
@@ -278,7 +278,7 @@ class Kept:
         return -self.confidence[i], -self.margin[i], i
 
 
-def beyond_shares(kept: Kept, rules: PairingRules) -> dict[int, DropReason]:
+def dropped_by_caps(kept: KeptPairs, rules: PairingRules) -> dict[int, DropReason]:
     """Positions among the kept pairs that the data set has too many of, and why."""
     dropped: dict[int, DropReason] = {}
     before = -1
@@ -292,7 +292,7 @@ def beyond_shares(kept: Kept, rules: PairingRules) -> dict[int, DropReason]:
 
 
 def _over_share(
-    kept: Kept, dropped: dict[int, DropReason], tag: Tag, share: float, reason: DropReason
+    kept: KeptPairs, dropped: dict[int, DropReason], tag: Tag, share: float, reason: DropReason
 ) -> dict[int, DropReason]:
     """All but as many pairs with the tag as are that share of what is left; the surest stay."""
     tagged = [i for i, tags in enumerate(kept.tags) if tags & _BITS[tag] and i not in dropped]
@@ -302,7 +302,7 @@ def _over_share(
     return dict.fromkeys(tagged[room:], reason)
 
 
-def _unbalanced(kept: Kept, dropped: dict[int, DropReason]) -> dict[int, DropReason]:
+def _unbalanced(kept: KeptPairs, dropped: dict[int, DropReason]) -> dict[int, DropReason]:
     """All but as many of each action type as the rarest has; the surest stay."""
     by_type: dict[int, list[int]] = {}
     for i, each in enumerate(kept.types):
@@ -316,6 +316,6 @@ def _unbalanced(kept: Kept, dropped: dict[int, DropReason]) -> dict[int, DropRea
     return beyond
 
 
-def lot(name: str, *, seed: int) -> float:
+def seeded_uniform(name: str, *, seed: int) -> float:
     """A number in [0, 1) that the name and the seed decide, whatever else is drawn."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:6]) / 2**48

@@ -30,18 +30,18 @@ from preference.candidates import (
     parse_line,
     question_key,
 )
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.labelling import TokenCounter, labelled_states
 from preference.records import MalformedRolloutsError, RolloutRecord, parse_rollout, read_rollouts
 
-_WORTH_SHARING = 64 * 2**20
+_PARALLEL_FROM = 64 * 2**20
 """Bytes from which on several processes are faster than one: starting them takes about a second."""
 _CHUNK_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class _Labelled:
+class _LabelledLines:
     """The lines that a rollout becomes."""
 
     question_id: str
@@ -59,7 +59,7 @@ def write_candidates(
     origin: what the run's configuration tells beyond its records. A question that failed and was explored later has one
     line, that of its tree. Raises OSError, and whatever reading `rollouts` raises; nothing is replaced then.
     """
-    with no_search_for_cycles():
+    with without_cycle_collection():
         _write((_label(rollout, origin, tokens) for rollout in rollouts), out)
 
 
@@ -75,12 +75,12 @@ def label_file(
 
     Raises OSError, and MalformedRolloutsError for a line that is no record.
     """
-    if processes == 1 or rollouts.stat().st_size < _WORTH_SHARING:
+    if processes == 1 or rollouts.stat().st_size < _PARALLEL_FROM:
         write_candidates(read_rollouts(rollouts), out, origin=origin, tokens=tokens)
         return
     with rollouts.open("rb") as lines, ProcessPoolExecutor(processes, get_context("spawn")) as workers:
         chunks = _chunks((line, f"{rollouts}, line {number}") for number, line in enumerate(lines, start=1))
-        _write(_shared(workers, partial(_label_lines, origin=origin, tokens=tokens), chunks, ahead=2 * processes), out)
+        _write(_ordered(workers, partial(_label_lines, origin=origin, tokens=tokens), chunks, ahead=2 * processes), out)
 
 
 _Lines: TypeAlias = list[tuple[bytes, str]]
@@ -100,13 +100,13 @@ def _chunks(lines: Iterable[tuple[bytes, str]]) -> Iterator[_Lines]:
         yield chunk
 
 
-def _shared(
-    workers: Executor, work: Callable[[_Lines], list[_Labelled]], chunks: Iterable[_Lines], *, ahead: int
-) -> Iterator[_Labelled]:
+def _ordered(
+    workers: Executor, work: Callable[[_Lines], list[_LabelledLines]], chunks: Iterable[_Lines], *, ahead: int
+) -> Iterator[_LabelledLines]:
     """Results in the order of the chunks, of which only so many are in memory."""
-    waiting: deque[Future[list[_Labelled]]] = deque()
+    waiting: deque[Future[list[_LabelledLines]]] = deque()
     for chunk in chunks:
-        with _unheard_interrupts():
+        with _without_interrupts():
             waiting.append(workers.submit(work, chunk))
         if len(waiting) > ahead:
             yield from waiting.popleft().result()
@@ -115,7 +115,7 @@ def _shared(
 
 
 @contextmanager
-def _unheard_interrupts() -> Iterator[None]:
+def _without_interrupts() -> Iterator[None]:
     """Processes that start here never hear Ctrl-C, which a terminal sends to all: whoever shares the work ends them.
     One that comes meanwhile is heard afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -125,13 +125,13 @@ def _unheard_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _label_lines(lines: _Lines, *, origin: Origin | None, tokens: TokenCounter | None) -> list[_Labelled]:
-    with no_search_for_cycles():
+def _label_lines(lines: _Lines, *, origin: Origin | None, tokens: TokenCounter | None) -> list[_LabelledLines]:
+    with without_cycle_collection():
         return [_label(parse_rollout(line, where=where), origin, tokens) for line, where in lines]
 
 
 @contextmanager
-def no_search_for_cycles() -> Iterator[None]:
+def without_cycle_collection() -> Iterator[None]:
     """Records hold none, and looking for them took a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
@@ -142,7 +142,7 @@ def no_search_for_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _label(rollout: RolloutRecord, origin: Origin | None, tokens: TokenCounter | None) -> _Labelled:
+def _label(rollout: RolloutRecord, origin: Origin | None, tokens: TokenCounter | None) -> _LabelledLines:
     for node in rollout.nodes[1:]:
         if not is_two_turns(node.prompt):
             raise MalformedRolloutsError(
@@ -153,15 +153,15 @@ def _label(rollout: RolloutRecord, origin: Origin | None, tokens: TokenCounter |
     states = b"" if rollout.error else b"".join(each.to_line() for each in labelled_states(rollout, origin, tokens))
     question = question_record(rollout, origin).to_line()
     key = question_key(rollout.question)
-    return _Labelled(rollout.question_id, key, rollout.error is not None, question, states)
+    return _LabelledLines(rollout.question_id, key, rollout.error is not None, question, states)
 
 
-def _write(labelled: Iterable[_Labelled], out: Path) -> None:
+def _write(labelled: Iterable[_LabelledLines], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     failed: dict[str, bytes] = {}
     seen: set[str] = set()
     again = False
-    with replacing(out / CANDIDATES) as candidates, replacing(out / QUESTIONS) as questions:
+    with atomic_replacement(out / CANDIDATES) as candidates, atomic_replacement(out / QUESTIONS) as questions:
         for each in labelled:
             if each.failed:
                 failed[each.question_id] = each.question
@@ -193,20 +193,20 @@ def merge_candidates(folders: Sequence[Path], out: Path) -> None:
     for name in (CANDIDATES, QUESTIONS):
         with ExitStack() as opened:
             sources = [opened.enter_context((folder / name).open("rb")) for folder in folders]
-            target = opened.enter_context(replacing(out / name))
+            target = opened.enter_context(atomic_replacement(out / name))
             for source, place in _grouped(sources):
                 sources[source].seek(place)
                 target.write(sources[source].readline().rstrip(b"\r\n") + b"\n")
 
 
-def recount(folder: Path, tokens: TokenCounter) -> None:
+def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
     """Count anew the lengths in `candidates.jsonl` that another counter counted, or nobody; without any, nothing is
     written. Raises OSError, and MalformedCandidatesError for a line that is no record."""
-    path, mark = folder / CANDIDATES, _counted_mark(tokens)
+    path, mark = folder / CANDIDATES, _counter_mark(tokens)
     with path.open("rb") as lines:
         if all(mark in line for line in lines):
             return
-    with path.open("rb") as lines, replacing(path) as target:
+    with path.open("rb") as lines, atomic_replacement(path) as target:
         for number, line in enumerate(lines, start=1):
             if mark not in line:
                 state = parse_line(line, StateRecord, where=f"{path}, line {number}")
@@ -214,7 +214,7 @@ def recount(folder: Path, tokens: TokenCounter) -> None:
             target.write(line)
 
 
-def _counted_mark(tokens: TokenCounter) -> bytes:
+def _counter_mark(tokens: TokenCounter) -> bytes:
     """What stands in the line of a state that was counted so, and nowhere else: text in JSON has no bare quotes."""
     return b'"token_counter":' + orjson.dumps(tokens.name)
 

@@ -93,7 +93,7 @@ def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
 def _labelled(
     rollout: RolloutRecord, origin: Origin, siblings: list[RolloutNode], tokens: TokenCounter | None
 ) -> StateRecord:
-    steps = [_Step(node, rollout) for node in siblings]
+    steps = [_Sibling(node, rollout) for node in siblings]
     prompt = siblings[0].prompt or []
     state_id = state_key(prompt) if prompt else f"{rollout.question_id}:{siblings[0].parent_id}"
     pairs = [_pair(rollout, state_id, *two) for two in combinations(steps, 2)]
@@ -151,25 +151,25 @@ def distinct_steps(state: StateRecord) -> list[StepRecord]:
     return list(found.values())
 
 
-def picked(state: StateRecord, pick: tuple[int, int] | None) -> StateRecord:
+def with_judge_label(state: StateRecord, pick: tuple[int, int] | None) -> StateRecord:
     """The state as a judge labels it: `pick` holds the ids of a better and a worse step; None where there are none.
 
     Every other pair loses its label. Margins stay those of the values, below 0 where these disagree with the judge.
     """
-    return state.model_copy(update={"pairs": [_picked(pair, pick) for pair in state.pairs]})
+    return state.model_copy(update={"pairs": [_with_judge_label(pair, pick) for pair in state.pairs]})
 
 
-def _picked(pair: PairRecord, pick: tuple[int, int] | None) -> PairRecord:
+def _with_judge_label(pair: PairRecord, pick: tuple[int, int] | None) -> PairRecord:
     if pick is None or {pair.chosen, pair.rejected} != set(pick):
         return pair.model_copy(update={"label": None, "confidence": None})
-    turned = pair if pair.chosen == pick[0] else pair.turned()
+    swapped = pair if pair.chosen == pick[0] else pair.swapped()
     # efficiency_only says what values differ by, and they did not decide
     tags = [tag for tag in pair.tags if tag != "efficiency_only"]
-    return turned.model_copy(update={"label": "judge", "confidence": None, "tags": tags})
+    return swapped.model_copy(update={"label": "judge", "confidence": None, "tags": tags})
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Sibling:
     """A node, and what every comparison with its siblings asks of it, found out once."""
 
     node: RolloutNode
@@ -181,32 +181,32 @@ class _Step:
         return self.node.parse_error is None, -1.0 if self.node.reward is None else self.node.reward
 
     @cached_property
-    def said(self) -> str:
+    def text(self) -> str:
         """The text inside the tag; of a failed step all of it."""
         return self.node.content if self.node.content is not None else self.node.response or ""
 
     @cached_property
     def content_key(self) -> tuple[ActionType | None, str]:
         """What a step says, whatever its case and spaces: the same for two steps that make no pair."""
-        return self.node.action_type, folded(self.said)
+        return self.node.action_type, folded(self.text)
 
     @cached_property
     def words(self) -> frozenset[str]:
-        return words_of(self.said)
+        return words_of(self.text)
 
     @cached_property
     def words_of_reply(self) -> frozenset[str]:
         return words_of(self.node.response or "")
 
     @cached_property
-    def first_said(self) -> int:
+    def first_equal(self) -> int:
         """The earliest sibling that says the same."""
         return self.node.id if self.node.same_as is None else self.node.same_as
 
     @cached_property
     def covers(self) -> bool:
         """Whether an answer holds a golden one, as `answer_scores.cover_em`, for answers normalised once."""
-        padded = f" {normalize_answer(self.said)} "
+        padded = f" {normalize_answer(self.text)} "
         return any(f" {gold} " in padded for each in self.rollout.golden_answers if (gold := normalize_answer(each)))
 
     @cached_property
@@ -229,7 +229,7 @@ class _Step:
         return min(1.0, worth / greatest), float(self.node.observations or max(1, len(self.node.rollouts)))
 
 
-def _pair(rollout: RolloutRecord, state_id: str, first: _Step, second: _Step) -> PairRecord:
+def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibling) -> PairRecord:
     chosen, rejected = (first, second) if first.rank >= second.rank else (second, first)
     same_type = chosen.node.action_type == rejected.node.action_type
     return PairRecord.model_construct(
@@ -247,7 +247,7 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Step, second: _Step) ->
         similarity=jaccard(chosen.words, rejected.words)
         if same_type
         else jaccard(chosen.words_of_reply, rejected.words_of_reply),
-        same=chosen.content_key == rejected.content_key or chosen.first_said == rejected.first_said,
+        same=chosen.content_key == rejected.content_key or chosen.first_equal == rejected.first_equal,
         same_type=same_type,
         tags=_tags(rollout, chosen, rejected),
         gold=_gold(chosen.node, rejected.node),
@@ -262,7 +262,7 @@ def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) 
     return (chosen.reward - rejected.reward) / scale
 
 
-def _confidence(rollout: RolloutRecord, chosen: _Step, rejected: _Step) -> float | None:
+def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> float | None:
     """From the continuations alone, where a judge's word is a part of the reward; nothing is known of how often a judge
     alone is right."""
     if chosen.node.reward is None or rejected.node.reward is None or rollout.recipe.judge_weight == 1:
@@ -280,7 +280,7 @@ def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:
     return "right" if chosen.gold > rejected.gold else "wrong"
 
 
-def _tags(rollout: RolloutRecord, chosen: _Step, rejected: _Step) -> list[Tag]:
+def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> list[Tag]:
     tags: list[Tag] = []
     left, right = chosen.mean_outcome, rejected.mean_outcome
     judged = rollout.recipe.judge_weight > 0

@@ -66,7 +66,7 @@ class ParseFailure(Record):
     repair: str | None = None
 
 
-CameTo = Literal["right", "partly right", "wrong", "failed"]
+ContinuationResult = Literal["right", "partly right", "wrong", "failed"]
 
 
 class FinalScore(Record):
@@ -89,7 +89,7 @@ class FinalScore(Record):
         return (self.f1 or 0.0) if self.outcome is None else self.outcome
 
     @property
-    def came_to(self) -> CameTo:
+    def came_to(self) -> ContinuationResult:
         """The same in a word; `failed` where a step could not be read."""
         if self.end == "failed":
             return "failed"

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
-from preference.filters import lot
+from preference.filters import seeded_uniform
 from preference.records import Record
 from preference.statistics import (
     CONFIDENCE_LEVEL,
@@ -105,13 +105,13 @@ class ReviewPair:
 
     def sides(self, seed: int) -> Sides:
         """The replies as A and B; which is which is drawn by the seed and the pair."""
-        exchanged = lot(f"side:{self.facts.key}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
+        exchanged = seeded_uniform(f"side:{self.facts.key}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
         first, second = sorted((self.chosen, self.rejected), reverse=exchanged)  # the label decides nothing here
         return first, second
 
 
 @dataclass
-class Contents:
+class DataSetCounts:
     """What a pass over a data set counts on its way."""
 
     rows: int = 0
@@ -124,9 +124,9 @@ class Contents:
     pairs: int = 0
 
 
-def read_pairs(directory: Path, contents: Contents | None = None) -> Iterator[ReviewPair]:
+def read_pairs(directory: Path, contents: DataSetCounts | None = None) -> Iterator[ReviewPair]:
     """Every pair once, one at a time. Raises MalformedFileError, OSError."""
-    contents = contents or Contents()
+    contents = contents or DataSetCounts()
     seen: set[str] = set()
     for path in pairs_files(directory).values():
         for item in read_items(path):
@@ -191,13 +191,13 @@ def digest(*texts: str) -> str:
     return whole.hexdigest()[:16]
 
 
-def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewPair], Contents]:
+def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewPair], DataSetCounts]:
     """`size` pairs, or all, in the order they are to be shown, and what the data set holds.
 
     Stratified by the chosen step's action type, layer and confidence; each prefix is the sample of its size. Reads the
     data set twice, so that only the texts of the sample are held. Raises MalformedFileError, OSError.
     """
-    contents, sample = Contents(), StratifiedSample(size, seed=seed)
+    contents, sample = DataSetCounts(), StratifiedSample(size, seed=seed)
     for pair in read_pairs(directory, contents):
         sample.add(pair.facts.stratum, pair.facts.key)
     place = {key: number for number, key in enumerate(sample.draw())}
@@ -232,7 +232,7 @@ class JudgementRecord(Record):
         return self.model_dump_json().encode() + b"\n"
 
 
-def standing(judgements: Iterable[JudgementRecord]) -> dict[str, JudgementRecord]:
+def latest_judgements(judgements: Iterable[JudgementRecord]) -> dict[str, JudgementRecord]:
     """What was said last of each pair and not taken back, in the order it was said."""
     last: dict[str, JudgementRecord] = {}
     for each in judgements:
@@ -243,7 +243,7 @@ def standing(judgements: Iterable[JudgementRecord]) -> dict[str, JudgementRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedPair:
     """A judgement, and the pair as the data set has it now."""
 
     judgement: JudgementRecord
@@ -270,7 +270,7 @@ class Judged:
 # -- what they come to -----------------------------------------------------------------------------------------
 
 
-class Remark(BaseModel):
+class RemarkedPair(BaseModel):
     """A pair worth looking at, and where it stands. verdict: better of the two by the reviewer, or `tie`, `skip`."""
 
     pair: str
@@ -310,8 +310,8 @@ class ReviewerReport(BaseModel):
     says_a: Share
     """Of the verdicts that are no tie; far from one half, the person has a liking for a side."""
     median_seconds: float | None
-    disagreements: list[Remark]
-    notes: list[Remark]
+    disagreements: list[RemarkedPair]
+    notes: list[RemarkedPair]
     """Pairs with a note that are not among the disagreements."""
 
 
@@ -342,7 +342,7 @@ def report_of(
     directory: str, judgements: Mapping[str, Sequence[JudgementRecord]], pairs: Iterable[ReviewPair]
 ) -> ReviewReport:
     """The statistics of what reviewers said. judgements: the lines of each reviewer. pairs: the whole data set."""
-    said = {reviewer: standing(lines) for reviewer, lines in sorted(judgements.items())}
+    said = {reviewer: latest_judgements(lines) for reviewer, lines in sorted(judgements.items())}
     wanted = {key for each in said.values() for key in each}
     count, facts = 0, {}
     for pair in pairs:
@@ -363,7 +363,7 @@ def report_of(
 def _reviewer_report(
     reviewer: str, said: Mapping[str, JudgementRecord], facts: Mapping[str, PairFacts]
 ) -> ReviewerReport:
-    there = [Judged(each, facts[key]) for key, each in said.items() if key in facts]
+    there = [JudgedPair(each, facts[key]) for key, each in said.items() if key in facts]
     judged = [each for each in there if each.judgement.verdict != "skip"]
     decided = [each for each in judged if not each.tied]
     as_labelled = [each for each in judged if not each.facts.flipped]
@@ -388,10 +388,10 @@ def _reviewer_report(
     )
 
 
-def _remark(each: Judged) -> Remark:
+def _remark(each: JudgedPair) -> RemarkedPair:
     said, facts = each.judgement.verdict, each.facts
     better: Literal["chosen", "rejected"] = "chosen" if each.confirmed else "rejected"
-    return Remark(
+    return RemarkedPair(
         pair=facts.key,
         pair_id=facts.pair_id,
         file=facts.file,

@@ -14,7 +14,7 @@ _TELLING = re.compile(r"[^\W_]*\d[^\W_]*|\b[A-Z][^\W_]*|\b(?:no|not|nor|never|no
 """Words of which a single one makes a difference: numbers, names, negations."""
 
 
-class Said(Protocol):
+class StepContent(Protocol):
     """A step, as far as what it says goes."""
 
     @property
@@ -43,7 +43,7 @@ def folded(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def say_the_same(step: Said, other: Said) -> bool:
+def equivalent_steps(step: StepContent, other: StepContent) -> bool:
     """Whether two steps of one state differ in words that do not matter, if at all: equal answers, near-equal queries
     and evidence. A failed step says nothing that another could say."""
     if step.content is None or other.content is None or step.action_type != other.action_type:

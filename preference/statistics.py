@@ -65,7 +65,7 @@ class Bin(BaseModel):
     confirmed: Share
 
 
-class Checked(Protocol):
+class CheckedPair(Protocol):
     """A pair whose label was checked."""
 
     @property
@@ -75,18 +75,18 @@ class Checked(Protocol):
     def confirmed(self) -> bool: ...
 
 
-class Claimed(Checked, Protocol):
+class PairWithConfidence(CheckedPair, Protocol):
     """One whose label claims a confidence, where it is known."""
 
     @property
     def confidence(self) -> float | None: ...
 
 
-AnyChecked = TypeVar("AnyChecked", bound=Checked)
+AnyPair = TypeVar("AnyPair", bound=CheckedPair)
 
 
 @dataclass(frozen=True, slots=True)
-class Revalued:
+class MarginCheck:
     """A pair and what fresh continuations say: the margin of its label, and that of the fresh means."""
 
     action_type: str
@@ -166,7 +166,7 @@ class RuleTally:
             action_type = str(candidate.chosen.action_type)
             self.siblings[action_type] += 1
             self._rules |= signs.keys()
-            for one, other in combinations(sorted(signs, key=_place), 2):
+            for one, other in combinations(sorted(signs, key=_rule_order), 2):
                 if signs[one] and signs[other]:
                     self._both[action_type, one, other] += 1
                     self._alike[action_type, one, other] += signs[one] == signs[other]
@@ -183,7 +183,7 @@ class RuleTally:
                     sum(self._both[each, one, other] for each in types),
                 ),
             )
-            for one, other in combinations(sorted(self._rules, key=_place), 2)
+            for one, other in combinations(sorted(self._rules, key=_rule_order), 2)
         ]
 
 
@@ -196,7 +196,7 @@ def _signs(step: RolloutNode, other: RolloutNode) -> dict[str, int]:
     return {name: _sign(here - there) for name, (here, there) in known.items()}
 
 
-def _place(rule: str) -> tuple[bool, str]:
+def _rule_order(rule: str) -> tuple[bool, str]:
     return rule == GOLD, rule
 
 
@@ -207,22 +207,22 @@ def _sign(difference: float) -> int:
 # -- labels against fresh continuations ------------------------------------------------------------------------
 
 
-def sign_agreement(pairs: Iterable[Checked]) -> SignAgreement:
+def sign_agreement(pairs: Iterable[CheckedPair]) -> SignAgreement:
     """How many labels are confirmed."""
     pairs = list(pairs)
     ties = sum(each.tied for each in pairs)
     return SignAgreement(confirmed=share_of(sum(each.confirmed for each in pairs), len(pairs) - ties), ties=ties)
 
 
-def sign_agreement_by(pairs: Iterable[AnyChecked], group: Callable[[AnyChecked], str]) -> dict[str, SignAgreement]:
+def sign_agreement_by(pairs: Iterable[AnyPair], group: Callable[[AnyPair], str]) -> dict[str, SignAgreement]:
     """The same by group, in the order of their names."""
-    groups: dict[str, list[AnyChecked]] = {}
+    groups: dict[str, list[AnyPair]] = {}
     for each in pairs:
         groups.setdefault(group(each), []).append(each)
     return {name: sign_agreement(groups[name]) for name in sorted(groups)}
 
 
-def reliability(pairs: Sequence[Claimed]) -> list[Bin]:
+def reliability(pairs: Sequence[PairWithConfidence]) -> list[Bin]:
     """Confidence claimed against share confirmed, bin by bin; below the first edge counts as the first bin. Pairs that
     claim none are in no bin."""
     found = []
@@ -256,7 +256,7 @@ def wilson(share: float, cases: float) -> tuple[float, float]:
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
-def independent_cases(cases: int, squares: float) -> float | None:
+def effective_sample_size(cases: int, squares: float) -> float | None:
     """How many independent cases those of clusters are worth at least, if all of a cluster said the same; None of none.
 
     squares: sum of the squares of the clusters' sizes. Source: L. Kish, Survey Sampling (1965), chapter 8.

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from preference.export.files import INDENTED, replacing
+from preference.export.files import INDENTED, atomic_replacement
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS
 
@@ -34,7 +34,7 @@ def keep_config(directory: Path, config: dict[str, Any], *, held: bool) -> None:
             f"{directory} holds a run with another configuration; its trees and answers would be of no use. "
             f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
         )
-    with replacing(path) as file:
+    with atomic_replacement(path) as file:
         file.write(orjson.dumps(config, option=INDENTED))
 
 

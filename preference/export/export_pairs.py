@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import orjson
 
 from preference.candidates import QuestionRecord, StateRecord, question_key, read_lines
-from preference.export.files import INDENTED, replacing
+from preference.export.files import INDENTED, atomic_replacement
 from preference.export.formats import (
     FORMATS,
     FormatName,
@@ -35,15 +35,15 @@ from preference.export.summary import (
     DROPPED,
     QUESTIONS,
     SUMMARY,
+    ExportFacts,
     ExportOptions,
-    Facts,
+    ExportTally,
     PairSummary,
-    Tally,
 )
-from preference.filters import Candidate, DropReason, Kept, PairingRules, beyond_shares, lot, select
+from preference.filters import Candidate, DropReason, KeptPairs, PairingRules, dropped_by_caps, seeded_uniform, select
 
 
-class Inspector(Protocol):
+class RowInspector(Protocol):
     """Someone who sees every row before any file takes its place, and may object."""
 
     def see(self, row: Row, split: SplitName) -> None: ...
@@ -53,7 +53,7 @@ class Inspector(Protocol):
         ...
 
 
-class _Unconcerned:
+class _NoInspector:
     def see(self, row: Row, split: SplitName) -> None:
         """Nothing to look for."""
 
@@ -66,9 +66,9 @@ def export_pairs(
     out: Path,
     rules: PairingRules,
     options: ExportOptions = ExportOptions(),
-    facts: Facts = Facts(),
+    facts: ExportFacts = ExportFacts(),
     *,
-    inspector: Inspector | None = None,
+    inspector: RowInspector | None = None,
 ) -> PairSummary:
     """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, below `out`.
 
@@ -78,12 +78,12 @@ def export_pairs(
     out.mkdir(parents=True, exist_ok=True)
     earlier = _files_of_formats(out)
     plan = _decide(source / CANDIDATES, rules, options, facts)
-    tally = Tally()
-    inspector = inspector or _Unconcerned()
+    tally = ExportTally()
+    inspector = inspector or _NoInspector()
     with ExitStack() as files:
         # the last one opened takes its place first, the summary last
         about, info, dropped = (
-            files.enter_context(replacing(out / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
+            files.enter_context(atomic_replacement(out / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
         )
         writers = _Writers(files, out, options)
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
@@ -135,9 +135,9 @@ def _dropped_line(each: Candidate) -> bytes:
 
 
 def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
-    if split == "train" and lot(f"flip:{each.pair.pair_id}", seed=options.seed) < options.flip:
-        turned = replace(each, pair=each.pair.turned(), chosen=each.rejected, rejected=each.chosen)
-        return proguide_row(turned, flipped=True)
+    if split == "train" and seeded_uniform(f"flip:{each.pair.pair_id}", seed=options.seed) < options.flip:
+        swapped = replace(each, pair=each.pair.swapped(), chosen=each.rejected, rejected=each.chosen)
+        return proguide_row(swapped, flipped=True)
     return proguide_row(each)
 
 
@@ -145,7 +145,7 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
 
 
 @dataclass
-class _Plan:
+class _ExportPlan:
     """Which candidates are kept and which questions are for validation. Must be asked in the order of the file."""
 
     rules: PairingRules
@@ -171,8 +171,8 @@ class _Plan:
         return "validation" if question_key(one.question) in self.validation else "train"
 
 
-def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts: Facts) -> _Plan:
-    kept, ends, keys = Kept(), [0], []
+def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts) -> _ExportPlan:
+    kept, ends, keys = KeptPairs(), [0], []
     for states in questions_of(read_lines(candidates, StateRecord)):
         key = question_key(states[0].question)
         for each in select(states, rules, contaminated=key in facts.contaminated):
@@ -181,21 +181,21 @@ def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts
         if len(kept) > ends[-1]:
             ends.append(len(kept))
             keys.append(key)
-    beyond = beyond_shares(kept, rules)
+    beyond = dropped_by_caps(kept, rules)
     with_a_pair = [
         key
         for key, first, end in zip(keys, ends, ends[1:], strict=False)
         if any(i not in beyond for i in range(first, end))
     ]
-    with_a_pair.sort(key=lambda key: lot(f"validation:{key}", seed=options.seed))
+    with_a_pair.sort(key=lambda key: seeded_uniform(f"validation:{key}", seed=options.seed))
     held_out = max(1, round(options.validation * len(with_a_pair))) if options.validation else 0
-    return _Plan(rules, facts.contaminated, beyond, frozenset(with_a_pair[:-1][:held_out]))
+    return _ExportPlan(rules, facts.contaminated, beyond, frozenset(with_a_pair[:-1][:held_out]))
 
 
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-class _RowFile(Protocol):
+class _RowWriter(Protocol):
     rows: int
 
     def write(self, row: Row) -> None: ...
@@ -223,7 +223,7 @@ class _JsonRows:
             self._file.write(b"\n]\n" if self.rows else b"[]\n")
 
 
-class _Hashed:
+class _HashingFile:
     """A file that is written in one go, and the SHA-256 of what was."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -241,14 +241,14 @@ class _Hashed:
         return getattr(self._file, name)  # whatever else pyarrow asks a file for
 
 
-class _Apart:
+class _SpacedByState:
     """A file in which rows of one state stand apart, as far as that can be: each waits until another one was written.
 
     KTO trainers (LLaMA-Factory and TRL) take the reply of the row before as the one that does not belong to a prompt,
     to estimate how far the policy has moved; a sibling's reply does belong to it.
     """
 
-    def __init__(self, file: _RowFile) -> None:
+    def __init__(self, file: _RowWriter) -> None:
         self.rows = 0
         self._file = file
         self._waiting: list[Row] = []
@@ -276,22 +276,22 @@ class _Writers:
     """The files of all formats and both parts; those of the validation part only where there is one."""
 
     def __init__(self, files: ExitStack, out: Path, options: ExportOptions) -> None:
-        self._open: dict[tuple[FormatName, SplitName], _RowFile] = {}
-        self._hashed: dict[str, _Hashed] = {}
+        self._open: dict[tuple[FormatName, SplitName], _RowWriter] = {}
+        self._hashed: dict[str, _HashingFile] = {}
         self._taught: tuple[str, set[tuple[str, str, str]]] = "", set()
         splits: tuple[SplitName, ...] = ("train", "validation") if options.validation else ("train",)
         for name in dict.fromkeys(("proguide", *options.formats)):
             for split in splits:
                 path = out / FORMATS[name].file_name(split)
-                self._hashed[path.name] = _Hashed(files.enter_context(replacing(path)))
+                self._hashed[path.name] = _HashingFile(files.enter_context(atomic_replacement(path)))
                 file = cast("BinaryIO", self._hashed[path.name])
-                rows: _RowFile
+                rows: _RowWriter
                 if path.suffix == ".parquet":
                     rows = ParquetRows(file)
                     files.callback(rows.close)
                 else:
                     rows = _JsonRows(file, listed=path.suffix == ".json")
-                self._open[name, split] = _Apart(rows) if name == "kto" else rows
+                self._open[name, split] = _SpacedByState(rows) if name == "kto" else rows
 
     @property
     def kinds(self) -> list[tuple[FormatName, SplitName]]:

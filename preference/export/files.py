@@ -15,7 +15,7 @@ INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def atomic_replacement(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of `path` when the block ends well, and leaves no trace otherwise."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -37,7 +37,7 @@ ACTION_TYPE_NAMES: dict[ActionType | None, str] = {
 def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
     """The ten fields of RAG_ProGuide in its order, then ours. flipped: whether sides were exchanged on purpose."""
     chosen, rejected, state, pair = each.chosen, each.rejected, each.state, each.pair
-    system, user = turns(state.prompt)
+    system, user = system_and_user(state.prompt)
     origin = state.origin
     return {
         "instruction": system,
@@ -172,7 +172,7 @@ def _messages(row: Row) -> list[dict[str, str]]:
     return [{"role": "system", "content": row["instruction"]}, {"role": "user", "content": row["input"]}]
 
 
-def _as_they_are(rows: Sequence[Row]) -> Iterable[Row]:
+def _unchanged(rows: Sequence[Row]) -> Iterable[Row]:
     return rows
 
 
@@ -204,7 +204,7 @@ def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
 def sft_rows(question: QuestionRecord) -> Iterator[Row]:
     """The steps of a question's best path, each a prompt and its reply."""
     for step in question.path or ():
-        system, user = turns(step.prompt)
+        system, user = system_and_user(step.prompt)
         yield {
             "instruction": system,
             "input": user,
@@ -242,7 +242,7 @@ _PAIRS: dict[str, Any] = {"ranking": True, "columns": _SYSTEM_AND_PROMPT | _SIDE
 """LLaMA-Factory's default columns would glue the instruction into the user turn."""
 
 FORMATS: dict[FormatName, Format] = {
-    "proguide": Format("RAG_ProGuide", ".json", _as_they_are, _PAIRS),
+    "proguide": Format("RAG_ProGuide", ".json", _unchanged, _PAIRS),
     "alpaca": Format(
         "alpaca",
         ".json",
@@ -284,7 +284,7 @@ FORMATS: dict[FormatName, Format] = {
     ),
     "sft": Format("sft", ".json", None, {"columns": _SYSTEM_AND_PROMPT | {"response": "output"}}),
     "trl": Format("trl", ".jsonl", _each(_trl_row), None),
-    "parquet": Format("RAG_ProGuide", ".parquet", _as_they_are, _PAIRS),
+    "parquet": Format("RAG_ProGuide", ".parquet", _unchanged, _PAIRS),
 }
 
 
@@ -310,7 +310,7 @@ def dataset_name(name: FormatName, split: SplitName = "train") -> str:
     return "_".join(parts)
 
 
-def turns(prompt: Sequence[Message]) -> tuple[str, str]:
+def system_and_user(prompt: Sequence[Message]) -> tuple[str, str]:
     """System and user turn. Raises ValueError for any other prompt."""
     if not is_two_turns(prompt):
         raise ValueError("a step's prompt must be one system turn and one user turn")

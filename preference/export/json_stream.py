@@ -37,25 +37,25 @@ class MalformedFileError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """number: from 1 on. mended: whether it held NaN, numbers without bound, or characters that no text may have; they
+class JsonItem:
+    """number: from 1. repaired: whether it held NaN, numbers without bound, or characters that no text may have; they
     are replaced by null, floats and the replacement character."""
 
     number: int
     value: Any
-    mended: bool = False
+    repaired: bool = False
 
 
-def read_items(path: Path) -> Iterator[Item]:
+def read_items(path: Path) -> Iterator[JsonItem]:
     """The values of a list, or the objects that stand in a file without one; in UTF-8.
 
     Raises MalformedFileError where the file stops being one; the items before have been given by then. OSError.
     """
     with path.open("rb") as file:
-        yield from _Reader(path, file).items()
+        yield from _ItemReader(path, file).items()
 
 
-class _Reader:
+class _ItemReader:
     """Finds where values begin and end. Holds the one at hand, and a block or two of what follows."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
@@ -70,7 +70,7 @@ class _Reader:
         """Place in the file up to which no line is worth a try: it holds a part of an item, or several."""
         self._found = 0
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[JsonItem]:
         self._here = len(_BYTE_ORDER_MARK) if self._next(3) == _BYTE_ORDER_MARK else 0
         listed = False  # whether this is inside a list
         free = True  # whether a value may follow
@@ -97,7 +97,7 @@ class _Reader:
             else:
                 raise self._unexpected()
 
-    def _item(self, sign: bytes) -> Item:
+    def _item(self, sign: bytes) -> JsonItem:
         """The value that begins here with this sign; what follows is next."""
         if self._here > BLOCK:
             self._base += self._here
@@ -111,7 +111,7 @@ class _Reader:
         self._found = number
         return item
 
-    def _on_a_line(self, number: int) -> Item | None:
+    def _on_a_line(self, number: int) -> JsonItem | None:
         """The object that the rest of the line is, if it is one and no more."""
         if self._base + self._here < self._tried:
             return None
@@ -122,19 +122,19 @@ class _Reader:
         line = self._held[self._here : end].rstrip(b", \t\r")
         return self._guessed(line, number) if line.endswith(b"}") else None
 
-    def _up_to_a_brace(self, number: int) -> Item | None:
+    def _up_to_a_brace(self, number: int) -> JsonItem | None:
         """The object that ends with the first closing brace: a row without objects inside, and without it in a text."""
         end = self._held.find(b"}", self._here) + 1
         return self._guessed(self._held[self._here : end], number) if end else None
 
-    def _guessed(self, content: bytes, number: int) -> Item | None:
+    def _guessed(self, content: bytes, number: int) -> JsonItem | None:
         """An item of what may be one; no beginning of one is one itself, so there is no other."""
         try:
             value = orjson.loads(content)
         except orjson.JSONDecodeError:
             return None
         self._here += len(content)
-        return Item(number, value)
+        return JsonItem(number, value)
 
     # -- where a value ends ------------------------------------------------------------------------------------
 
@@ -193,13 +193,13 @@ class _Reader:
 
     # -- what it says ------------------------------------------------------------------------------------------
 
-    def _decoded(self, content: bytes, number: int, place: int) -> Item:
+    def _decoded(self, content: bytes, number: int, place: int) -> JsonItem:
         try:
-            return Item(number, orjson.loads(content))
+            return JsonItem(number, orjson.loads(content))
         except orjson.JSONDecodeError:
             pass  # what Python's own writer leaves behind is read below
         try:
-            return Item(number, _mended(json.loads(content.decode("utf-8", "replace"))), mended=True)
+            return JsonItem(number, _repaired(json.loads(content.decode("utf-8", "replace"))), repaired=True)
         except RecursionError as error:
             raise self._malformed(place, f"item {number:,} is nested too deeply") from error
         except ValueError as error:
@@ -221,7 +221,7 @@ class _Reader:
         return MalformedFileError(f"{self._path}, line {line:,} (byte {place:,}): {cause}")
 
 
-def _mended(value: Any) -> Any:
+def _repaired(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, float):
@@ -231,7 +231,7 @@ def _mended(value: Any) -> Any:
             return value
         return float(value) if abs(value) < 1 << 1023 else None  # as orjson reads them, but for those beyond a float
     if isinstance(value, list):
-        return [_mended(each) for each in value]
+        return [_repaired(each) for each in value]
     if isinstance(value, dict):
-        return {_mended(key): _mended(each) for key, each in value.items()}
+        return {_repaired(key): _repaired(each) for key, each in value.items()}
     return value

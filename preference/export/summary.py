@@ -18,7 +18,7 @@ from preference.export.formats import (
 )
 from preference.filters import DROP_REASONS, Candidate, PairingRules
 from preference.records import Usage
-from preference.statistics import independent_cases
+from preference.statistics import effective_sample_size
 
 CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"
 DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
@@ -111,7 +111,7 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ExportFacts:
     """What the summary says that the candidates do not. contaminated: keys of questions that an evaluation split has,
     and that are to be left out."""
 
@@ -124,7 +124,7 @@ class Facts:
     versions: dict[str, str] = field(default_factory=dict)
 
 
-class Tally:
+class ExportTally:
     """Counts what passes through on its way to the files."""
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class Tally:
         self.done.add(key)
         self.ends.setdefault(key, set()).add(question.ends)
 
-    def summary(self, rules: PairingRules, options: ExportOptions, facts: Facts) -> PairSummary:
+    def summary(self, rules: PairingRules, options: ExportOptions, facts: ExportFacts) -> PairSummary:
         counts, failed = self.counts, self.failed - self.done
         return PairSummary(
             sources=list(facts.sources),
@@ -245,8 +245,8 @@ class Tally:
         return EffectiveSize(
             states=self.counts["states_with_pairs"],
             questions=len(self.with_a_pair),
-            by_state=independent_cases(pairs, self.squares["state"]),
-            by_question=independent_cases(pairs, self.squares["question"]),
+            by_state=effective_sample_size(pairs, self.squares["state"]),
+            by_question=effective_sample_size(pairs, self.squares["question"]),
         )
 
     def _gold_agreement(self) -> dict[str, GoldAgreement]:

@@ -104,19 +104,19 @@ class Unusable(ValueError):
 
 
 @dataclass
-class Finding:
+class Occurrences:
     """How often something was found, and where first."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
 
-class Findings:
+class RepairLog:
     """What was repaired and what was given up, by name."""
 
     def __init__(self) -> None:
-        self.repairs: dict[str, Finding] = {}
-        self.refusals: dict[str, Finding] = {}
+        self.repairs: dict[str, Occurrences] = {}
+        self.refusals: dict[str, Occurrences] = {}
 
     def repaired(self, name: str, where: str) -> None:
         _note(self.repairs, name, where, known=REPAIRS)
@@ -124,18 +124,18 @@ class Findings:
     def refused(self, name: str, where: str) -> None:
         _note(self.refusals, name, where, known=REFUSALS)
 
-    def include(self, other: Findings) -> None:
+    def include(self, other: RepairLog) -> None:
         """Count the repairs of something that was kept after all."""
         for name, finding in other.repairs.items():
-            mine = self.repairs.setdefault(name, Finding())
+            mine = self.repairs.setdefault(name, Occurrences())
             mine.count += finding.count
             mine.examples = (mine.examples + finding.examples)[:_EXAMPLES]
 
 
-def _note(found: dict[str, Finding], name: str, where: str, *, known: Mapping[str, str]) -> None:
+def _note(found: dict[str, Occurrences], name: str, where: str, *, known: Mapping[str, str]) -> None:
     if name not in known:
         raise KeyError(name)
-    finding = found.setdefault(name, Finding())
+    finding = found.setdefault(name, Occurrences())
     finding.count += 1
     if len(finding.examples) < _EXAMPLES:
         finding.examples.append(where)
@@ -145,14 +145,14 @@ def _note(found: dict[str, Finding], name: str, where: str, *, known: Mapping[st
 class Notes:
     """Repairs of one thing: whatever is noted is counted as found there."""
 
-    findings: Findings
+    repair_log: RepairLog
     where: str
 
     def __call__(self, name: str) -> None:
-        self.findings.repaired(name, self.where)
+        self.repair_log.repaired(name, self.where)
 
     def at(self, place: object) -> Notes:
-        return Notes(self.findings, f"{self.where}, {place}")
+        return Notes(self.repair_log, f"{self.where}, {place}")
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ _TYPE_NAMES: dict[str, ActionType] = {
 }
 
 
-class Said(NamedTuple):
+class StepReply(NamedTuple):
     """A reply as a step: `content` is the text inside the tag."""
 
     response: str
@@ -329,11 +329,13 @@ class Said(NamedTuple):
     parse_error: ParseFailure | None = None
 
 
-def read_reply(response: str, note: Notes, *, stated: ActionType | None = None, content: str | None = None) -> Said:
+def read_reply(
+    response: str, note: Notes, *, stated: ActionType | None = None, content: str | None = None
+) -> StepReply:
     """The step that a reply takes. stated, content: what the file says of it; the reply itself has the last word."""
     if not response.strip():
         note("empty_content")
-        return Said(response, None, None, ParseFailure(cause="empty", detail="there is no reply"))
+        return StepReply(response, None, None, ParseFailure(cause="empty", detail="there is no reply"))
     found = _whole_tags(response)
     if not found:
         spelled = _ODD_TAG.sub(lambda tag: f"<{tag[1]}{tag[2].lower()}>", response)
@@ -347,8 +349,8 @@ def read_reply(response: str, note: Notes, *, stated: ActionType | None = None, 
     tag = stated if stated in found else next(iter(found))
     if not found[tag]:
         note("empty_content")
-        return Said(response, tag, "", ParseFailure(cause="empty", detail=f"nothing stands inside <{tag}>"))
-    return Said(response, tag, found[tag])
+        return StepReply(response, tag, "", ParseFailure(cause="empty", detail=f"nothing stands inside <{tag}>"))
+    return StepReply(response, tag, found[tag])
 
 
 def _whole_tags(response: str) -> dict[ActionType, str]:
@@ -362,18 +364,18 @@ def _whole_tags(response: str) -> dict[ActionType, str]:
     return found
 
 
-def _unfinished(response: str, note: Notes, content: str | None) -> Said:
+def _unfinished(response: str, note: Notes, content: str | None) -> StepReply:
     """A reply without a whole tag: closed where the file says that its content is all of it."""
     last, tag = max((response.rfind(f"<{tag}>"), tag) for tag in _TAGS)
     if last < 0:
         note("no_tag")
-        return Said(response, None, None, ParseFailure(cause="no_tag", detail="found no tag"))
+        return StepReply(response, None, None, ParseFailure(cause="no_tag", detail="found no tag"))
     inside = response[last + len(f"<{tag}>") :].strip()
     if inside and content is not None and content.strip() == inside:
         note("tag_closed")
-        return Said(f"{response.rstrip()}</{tag}>", tag, inside)
+        return StepReply(f"{response.rstrip()}</{tag}>", tag, inside)
     note("no_tag")
-    return Said(response, None, None, ParseFailure(cause="cut_off", detail=f"<{tag}> is still open at the end"))
+    return StepReply(response, None, None, ParseFailure(cause="cut_off", detail=f"<{tag}> is still open at the end"))
 
 
 def type_named(name: object) -> ActionType | None:

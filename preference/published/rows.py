@@ -27,10 +27,10 @@ from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import plain_text
 from preference.labelling import TokenCounter
 from preference.published.repairs import (
-    Findings,
     KnownQuestion,
     Notes,
-    Said,
+    RepairLog,
+    StepReply,
     Turns,
     Unusable,
     golden_answers,
@@ -71,47 +71,47 @@ class RowRules:
     tokens: TokenCounter | None = None
 
 
-class _Row(NamedTuple):
+class _ReadRow(NamedTuple):
     turns: Turns
     question: str
     layer: int
-    chosen: Said
-    rejected: Said
+    chosen: StepReply
+    rejected: StepReply
 
 
 @dataclass
-class _State:
+class _PublishedState:
     """The rows of one prompt. steps: their ids by reply."""
 
     turns: Turns
     layer: int
     steps: dict[str, int] = field(default_factory=dict)
-    said: list[Said] = field(default_factory=list)
+    reply: list[StepReply] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
 
-    def step(self, said: Said) -> int:
-        if said.response not in self.steps:
-            self.steps[said.response] = len(self.said)
-            self.said.append(said)
-        return self.steps[said.response]
+    def step(self, reply: StepReply) -> int:
+        if reply.response not in self.steps:
+            self.steps[reply.response] = len(self.reply)
+            self.reply.append(reply)
+        return self.steps[reply.response]
 
 
 @dataclass
-class _Question:
+class _QuestionRows:
     id: str
     question: str
     golden_answers: list[str]
     origin: Origin
-    states: dict[str, _State] = field(default_factory=dict)
+    states: dict[str, _PublishedState] = field(default_factory=dict)
 
 
-class RowReader:
+class PublishedRowReader:
     """Takes rows one by one and gives the states and questions that they come from."""
 
-    def __init__(self, rules: RowRules, findings: Findings) -> None:
+    def __init__(self, rules: RowRules, repair_log: RepairLog) -> None:
         self._rules = rules
-        self._findings = findings
-        self._questions: dict[str, _Question] = {}
+        self._findings = repair_log
+        self._questions: dict[str, _QuestionRows] = {}
         self.rows = 0
         """Rows that were taken, each a pair."""
 
@@ -122,12 +122,12 @@ class RowReader:
         """
         if not isinstance(item, dict):
             raise Unusable("not_an_object")
-        found = Findings()  # of a row that is given up after all nothing is counted
+        found = RepairLog()  # of a row that is given up after all nothing is counted
         row = _read(item, Notes(found, where))
         key = question_key(row.question)
         question = self._questions.get(key) or self._about(item, row.question, revision, Notes(found, where))
         state_id = state_key(row.turns.messages)
-        state = question.states.get(state_id) or _State(row.turns, row.layer)
+        state = question.states.get(state_id) or _PublishedState(row.turns, row.layer)
         sides = state.steps.get(row.chosen.response), state.steps.get(row.rejected.response)
         if sides in state.pairs:
             raise Unusable("duplicate")
@@ -139,7 +139,7 @@ class RowReader:
         self._findings.include(found)
         self.rows += 1
 
-    def _about(self, item: dict[str, Any], question: str, revision: str, note: Notes) -> _Question:
+    def _about(self, item: dict[str, Any], question: str, revision: str, note: Notes) -> _QuestionRows:
         """A question as its first row tells it: rows that were exported by reasonrag say more than the published ten
         fields, and a question file more than both."""
         key = question_key(question)
@@ -150,7 +150,7 @@ class RowReader:
             golds = known.golden_answers
         dataset = known.dataset if known else text(item.get("dataset")) or self._rules.dataset
         split = known.split if known else text(item.get("split")) or self._rules.split
-        return _Question(
+        return _QuestionRows(
             id=known.id if known else text(item.get("question_id")) or f"q-{key}",
             question=question,
             golden_answers=golds,
@@ -184,7 +184,7 @@ class RowReader:
             for state_id, state in question.states.items():
                 yield self._state(state_id, state, question)
 
-    def _state(self, state_id: str, state: _State, question: _Question) -> StateRecord:
+    def _state(self, state_id: str, state: _PublishedState, question: _QuestionRows) -> StateRecord:
         tokens, prompt = self._rules.tokens, state.turns.messages
         return StateRecord(
             state_id=state_id,
@@ -196,24 +196,24 @@ class RowReader:
             action=_action(state),
             prompt=prompt,
             tokens=tokens.prompt(prompt) if tokens else None,
-            steps=[_step(i, said, tokens) for i, said in enumerate(state.said)],
+            steps=[_step(i, reply, tokens) for i, reply in enumerate(state.reply)],
             pairs=[_pair(state_id, state, question, *sides) for sides in state.pairs],
         )
 
 
-def _step(i: int, said: Said, tokens: TokenCounter | None) -> StepRecord:
+def _step(i: int, reply: StepReply, tokens: TokenCounter | None) -> StepRecord:
     return StepRecord(
         id=i,
-        action_type=said.action_type,
-        content=said.content,
-        response=said.response,
-        parse_error=said.parse_error.cause if said.parse_error else None,
-        tokens=tokens.reply(said.response) if tokens else None,
+        action_type=reply.action_type,
+        content=reply.content,
+        response=reply.response,
+        parse_error=reply.parse_error.cause if reply.parse_error else None,
+        tokens=tokens.reply(reply.response) if tokens else None,
     )
 
 
-def _pair(state_id: str, state: _State, question: _Question, chosen: int, rejected: int) -> PairRecord:
-    better, worse = state.said[chosen], state.said[rejected]
+def _pair(state_id: str, state: _PublishedState, question: _QuestionRows, chosen: int, rejected: int) -> PairRecord:
+    better, worse = state.reply[chosen], state.reply[rejected]
     same_type = better.action_type == worse.action_type
     left, right = (_text_of(each) if same_type else each.response for each in (better, worse))
     return PairRecord(
@@ -228,7 +228,7 @@ def _pair(state_id: str, state: _State, question: _Question, chosen: int, reject
     )
 
 
-def _tags(better: Said, worse: Said, golds: list[str]) -> list[Tag]:
+def _tags(better: StepReply, worse: StepReply, golds: list[str]) -> list[Tag]:
     """style_only where golden answers are known; of what efficiency_only means, a row says nothing."""
     both_answer = better.action_type == worse.action_type == "answer"
     if both_answer and golds and cover_em(_text_of(better), golds) == cover_em(_text_of(worse), golds):
@@ -236,22 +236,22 @@ def _tags(better: Said, worse: Said, golds: list[str]) -> list[Tag]:
     return []
 
 
-def _text_of(said: Said) -> str:
-    return said.content if said.content is not None else said.response
+def _text_of(reply: StepReply) -> str:
+    return reply.content if reply.content is not None else reply.response
 
 
-def _action(state: _State) -> AgentAction | None:
+def _action(state: _PublishedState) -> AgentAction | None:
     """The kind of turn, where prompt and replies tell: a conclusion and a thought that ends in an answer look alike."""
     if state.turns.is_read:
         return "read"
-    thinking = state.layer == 0 or any(each.action_type == "query" for each in state.said)
+    thinking = state.layer == 0 or any(each.action_type == "query" for each in state.reply)
     return "think" if thinking else None
 
 
 # -- one row ---------------------------------------------------------------------------------------------------
 
 
-def _read(item: dict[str, Any], note: Notes) -> _Row:
+def _read(item: dict[str, Any], note: Notes) -> _ReadRow:
     turns = plain_turns(_turns(item, note), note)
     chosen, rejected = (_reply(item.get(side), note) for side in ("chosen", "rejected"))
     if chosen is None or rejected is None:
@@ -265,7 +265,7 @@ def _read(item: dict[str, Any], note: Notes) -> _Row:
     better, worse = _side(item, "chosen", chosen, note), _side(item, "rejected", rejected, note)
     if better.parse_error:
         raise Unusable("chosen_malformed", better.parse_error.detail)
-    return _Row(turns, question, layer, better, worse)
+    return _ReadRow(turns, question, layer, better, worse)
 
 
 def _turns(item: dict[str, Any], note: Notes) -> Turns:
@@ -297,8 +297,8 @@ def _reply(side: object, note: Notes) -> str | None:
     if isinstance(side, dict):
         note("reply_unwrapped")
         side = side.get("content", side.get("value"))
-    said = text(side)
-    return None if said is None else text(plain(said, note))
+    reply = text(side)
+    return None if reply is None else text(plain(reply, note))
 
 
 def _layer(given: object, turns: Turns, note: Notes) -> int:
@@ -312,21 +312,21 @@ def _layer(given: object, turns: Turns, note: Notes) -> int:
     return found
 
 
-def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> Said:
+def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> StepReply:
     """A reply as a step; type and content are those of its tag."""
     name, content = item.get(f"{side}_action_type"), item.get(f"{side}_content")
     content = plain_text(content) if isinstance(content, str) else None
     stated = type_named(name)
-    said = read_reply(response, note, stated=stated, content=content)
-    if said.parse_error:
-        return said
-    if stated != said.action_type:
+    reply = read_reply(response, note, stated=stated, content=content)
+    if reply.parse_error:
+        return reply
+    if stated != reply.action_type:
         note("type_from_tag")
-    elif name != _spelling(said.action_type):
+    elif name != _spelling(reply.action_type):
         note("type_respelled")
-    if content is None or content.strip() != said.content:
+    if content is None or content.strip() != reply.content:
         note("content_from_tag")
-    return said
+    return reply
 
 
 def _spelling(action_type: ActionType | None) -> str:

@@ -21,10 +21,10 @@ from preference.answer_scores import exact_match, f1_score, normalized_f1
 from preference.candidates import question_key
 from preference.export.sanitize import plain_text
 from preference.published.repairs import (
-    Findings,
     KnownQuestion,
     Notes,
-    Said,
+    RepairLog,
+    StepReply,
     Turns,
     Unusable,
     golden_answers,
@@ -112,15 +112,15 @@ def is_tree(item: object) -> bool:
 
 def builder_f1(answer: str, golds: Iterable[str]) -> float:
     """Token F1 in [0, 1] as the published builder has it: articles count, unlike in `answer_scores.f1_score`."""
-    said = _normalized(answer)
-    return max((normalized_f1(said, _normalized(gold)) for gold in golds), default=0.0)
+    normalized = _normalized(answer)
+    return max((normalized_f1(normalized, _normalized(gold)) for gold in golds), default=0.0)
 
 
 def _normalized(answer: str) -> str:
     return " ".join(answer.lower().translate(_PUNCTUATION).split())
 
 
-def read_tree(item: object, rules: TreeRules, findings: Findings, *, where: str, revision: str) -> RolloutRecord:
+def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: str, revision: str) -> RolloutRecord:
     """The record of a published item. Raises Unusable where it cannot be repaired.
 
     where: names the item if it has no id. revision: SHA-256 of its file.
@@ -128,7 +128,7 @@ def read_tree(item: object, rules: TreeRules, findings: Findings, *, where: str,
     if not isinstance(item, dict):
         raise Unusable("not_an_object")
     given = _id_of(item)
-    found = Findings()  # of a tree that is refused after all nothing is counted
+    found = RepairLog()  # of a tree that is refused after all nothing is counted
     note = Notes(found, given or where)
     output = _nodes_of(item)
     if output is None:
@@ -136,7 +136,7 @@ def read_tree(item: object, rules: TreeRules, findings: Findings, *, where: str,
     steps = _steps(_skeleton(output, note), note)
     about = _about(item, steps, rules, note)
     values = _values(steps, about.golden_answers, rules)
-    findings.include(found)
+    repair_log.include(found)
     return RolloutRecord(
         question_id=given or about.id,
         question=about.question,
@@ -162,7 +162,7 @@ def refused_record(
     return RolloutRecord(
         question_id=_id_of(item) or where,
         question=question,
-        golden_answers=golden_answers(item.get("golden_answers"), Notes(Findings(), where)),
+        golden_answers=golden_answers(item.get("golden_answers"), Notes(RepairLog(), where)),
         dataset=rules.dataset,
         split=rules.split,
         revision=revision,
@@ -208,7 +208,7 @@ def _what_it_says(item: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _PlacedNode:
     """A node of the file in its tree: ids are new, `old` is the file's."""
 
     old: int
@@ -217,7 +217,7 @@ class _Place:
     node: dict[str, Any]
 
 
-def _skeleton(output: dict[str, Any], note: Notes) -> list[_Place]:
+def _skeleton(output: dict[str, Any], note: Notes) -> list[_PlacedNode]:
     """The nodes that hang together, parents first, by their ids where that is possible."""
     nodes = _by_id(output, note)
     if 0 not in nodes:
@@ -227,7 +227,7 @@ def _skeleton(output: dict[str, Any], note: Notes) -> list[_Place]:
     for each, parent in parents.items():
         if parent is not None:
             children.setdefault(parent, []).append(each)
-    places: list[_Place] = []
+    places: list[_PlacedNode] = []
     new_ids: dict[int, int] = {}
     reached: set[int] = set()
     waiting = [0]
@@ -242,7 +242,7 @@ def _skeleton(output: dict[str, Any], note: Notes) -> list[_Place]:
         new_ids[old] = len(places)
         above = None if parent is None else places[new_ids[parent]]
         depth = above.depth + 1 if above else 0
-        places.append(_Place(old, None if parent is None else new_ids[parent], depth, nodes[old]))
+        places.append(_PlacedNode(old, None if parent is None else new_ids[parent], depth, nodes[old]))
         for child in children.get(old, ()):
             heapq.heappush(waiting, child)
     _check_left_out({each: parents[each] for each in nodes if each not in reached}, note)
@@ -339,12 +339,12 @@ def _check_left_out(left: dict[int, int | None], note: Notes) -> None:
 
 
 @dataclass(frozen=True)
-class _Step:
-    """A node, read. The root has no `turns` and no `said`."""
+class _PublishedStep:
+    """A node, read. The root has no `turns` and no `reply`."""
 
-    place: _Place
+    place: _PlacedNode
     turns: Turns | None
-    said: Said
+    reply: StepReply
     action: AgentAction | None
     answer: str | None
     """What it ends with, where it is an end."""
@@ -356,13 +356,13 @@ class _Step:
     """Of a read turn; None where the file does not tell, and for other turns."""
 
 
-def _steps(places: list[_Place], note: Notes) -> list[_Step]:
+def _steps(places: list[_PlacedNode], note: Notes) -> list[_PublishedStep]:
     prompts = _prompts(places, note)
     inner = {place.parent for place in places}
     return [_step(place, prompts[i], inner=i in inner, note=note) for i, place in enumerate(places)]
 
 
-def _prompts(places: list[_Place], note: Notes) -> list[Turns | None]:
+def _prompts(places: list[_PlacedNode], note: Notes) -> list[Turns | None]:
     """The prompt of every step; siblings have seen the same, so that one may stand in for another."""
     own = [
         read_prompt(place.node.get("input_prompt"), note.at(f"node {place.old}")) if place.depth else None
@@ -383,24 +383,24 @@ def _prompts(places: list[_Place], note: Notes) -> list[Turns | None]:
     return own
 
 
-def _step(place: _Place, turns: Turns | None, *, inner: bool, note: Notes) -> _Step:
+def _step(place: _PlacedNode, turns: Turns | None, *, inner: bool, note: Notes) -> _PublishedStep:
     at, node = note.at(f"node {place.old}"), place.node
     if place.depth != whole_number(node.get("step"), at):
         at("step_from_depth")
-    said = Said("", None, None)
+    reply = StepReply("", None, None)
     action: AgentAction | None = None
     answer: str | None = None
     if turns is not None:
-        said, ending = _said(node, at)
-        action = _action(node, turns, said, at)
+        reply, ending = _reply(node, at)
+        action = _action(node, turns, reply, at)
         if ending is not None and inner:
             at("answer_went_on")
         elif ending is not None:
             answer = ending
-    return _Step(
+    return _PublishedStep(
         place,
         turns,
-        said,
+        reply,
         action,
         answer,
         visits=_visits(node, at),
@@ -410,7 +410,7 @@ def _step(place: _Place, turns: Turns | None, *, inner: bool, note: Notes) -> _S
     )
 
 
-def _said(node: dict[str, Any], note: Notes) -> tuple[Said, str | None]:
+def _reply(node: dict[str, Any], note: Notes) -> tuple[StepReply, str | None]:
     """The step, and the answer it gives, if it gives one: what stands in the tag, else what the file says."""
     answer, query = node.get("answer"), node.get("next_query")
     if not isinstance(answer, str) and isinstance(node.get("pred"), str):
@@ -425,25 +425,25 @@ def _said(node: dict[str, Any], note: Notes) -> tuple[Said, str | None]:
         stated = "evidence"
     recorded = answer if isinstance(answer, str) else query if isinstance(query, str) else None
     recorded = None if recorded is None else plain_text(recorded)
-    said = read_reply(plain(node["response"], note), note, stated=stated, content=recorded)
-    if said.action_type in ("query", "answer") and said.content != (recorded or "").strip():
+    reply = read_reply(plain(node["response"], note), note, stated=stated, content=recorded)
+    if reply.action_type in ("query", "answer") and reply.content != (recorded or "").strip():
         note("content_from_tag")
-    if said.action_type == "answer":
-        return said, said.content
+    if reply.action_type == "answer":
+        return reply, reply.content
     # without a tag the reply is no step, but the published search took it for an end
-    return said, recorded if said.action_type is None and isinstance(answer, str) else None
+    return reply, recorded if reply.action_type is None and isinstance(answer, str) else None
 
 
-def _action(node: dict[str, Any], turns: Turns, said: Said, note: Notes) -> AgentAction:
+def _action(node: dict[str, Any], turns: Turns, reply: StepReply, note: Notes) -> AgentAction:
     """What kind of turn it was: the recorded one, if prompt and reply do not speak against it."""
     name = node.get("action_name")
     named, types = _GOES_WITH.get(name, (None, ())) if isinstance(name, str) else (None, ())
-    if named and (named == "read") == turns.is_read and (said.action_type is None or said.action_type in types):
+    if named and (named == "read") == turns.is_read and (reply.action_type is None or reply.action_type in types):
         return named
     note("action_from_prompt")
     if turns.is_read:
         return "read"
-    return "conclude" if named == "conclude" and said.action_type != "query" else "think"
+    return "conclude" if named == "conclude" and reply.action_type != "query" else "think"
 
 
 def _visits(node: dict[str, Any], note: Notes) -> int:
@@ -492,7 +492,7 @@ def _unquoted(title: str) -> str:
 
 
 @dataclass(frozen=True)
-class _About:
+class _QuestionFacts:
     id: str
     question: str
     golden_answers: list[str]
@@ -500,7 +500,7 @@ class _About:
     split: str
 
 
-def _about(item: dict[str, Any], steps: list[_Step], rules: TreeRules, note: Notes) -> _About:
+def _about(item: dict[str, Any], steps: list[_PublishedStep], rules: TreeRules, note: Notes) -> _QuestionFacts:
     asked = (question_of(step.turns.user) for step in steps if step.turns)
     question = question_asked(item.get("question"), next(filter(None, asked), None), note)
     if question is None:
@@ -514,7 +514,7 @@ def _about(item: dict[str, Any], steps: list[_Step], rules: TreeRules, note: Not
         golds = known.golden_answers
     if _id_of(item) is None and not known:
         note("id_from_question")
-    return _About(
+    return _QuestionFacts(
         id=known.id if known else f"q-{question_key(question)}",
         question=question,
         golden_answers=golds,
@@ -527,7 +527,7 @@ def _about(item: dict[str, Any], steps: list[_Step], rules: TreeRules, note: Not
 
 
 @dataclass(frozen=True)
-class _Values:
+class _LabelValues:
     """By node: rewards by rule, and what the tree that makes the labels knows."""
 
     rewards: list[dict[str, float | None]]
@@ -539,7 +539,7 @@ class _Values:
     em: dict[int, float]
 
 
-def _values(steps: list[_Step], golds: list[str], rules: TreeRules) -> _Values:
+def _values(steps: list[_PublishedStep], golds: list[str], rules: TreeRules) -> _LabelValues:
     ends = {i: step.answer for i, step in enumerate(steps) if step.answer is not None and golds}
     f1 = {i: f1_score(answer, golds) for i, answer in ends.items()}
     by_builder = {i: builder_f1(answer, golds) for i, answer in ends.items()}
@@ -553,7 +553,7 @@ def _values(steps: list[_Step], golds: list[str], rules: TreeRules) -> _Values:
     released = rules.recipe == "released"
     tree = published if released else paper
     known = estimates(tree, lambda end: end.outcome)
-    return _Values(
+    return _LabelValues(
         rewards,
         tree,
         observations=[each.observations if each else None for each in known],
@@ -567,7 +567,7 @@ def _values(steps: list[_Step], golds: list[str], rules: TreeRules) -> _Values:
     )
 
 
-def _tree(steps: list[_Step], outcomes: Mapping[int, float]) -> Tree[int]:
+def _tree(steps: list[_PublishedStep], outcomes: Mapping[int, float]) -> Tree[int]:
     """The tree with these ends; one whose quality nobody knows is none."""
     tree: Tree[int] = Tree()
     tree.root.visits = steps[0].visits
@@ -582,7 +582,7 @@ def _tree(steps: list[_Step], outcomes: Mapping[int, float]) -> Tree[int]:
 # -- the record ------------------------------------------------------------------------------------------------
 
 
-def _record(i: int, steps: list[_Step], values: _Values, rules: TreeRules) -> RolloutNode:
+def _record(i: int, steps: list[_PublishedStep], values: _LabelValues, rules: TreeRules) -> RolloutNode:
     node, step = values.tree[i], steps[i]
     common: dict[str, Any] = {
         "id": i,
@@ -604,14 +604,14 @@ def _record(i: int, steps: list[_Step], values: _Values, rules: TreeRules) -> Ro
         **common,
         action=step.action,
         prompt=step.turns.messages,
-        response=step.said.response,
-        action_type=step.said.action_type,
-        content=step.said.content,
+        response=step.reply.response,
+        action_type=step.reply.action_type,
+        content=step.reply.content,
         passages=None
         if step.passages is None
         else [PassageRef(id=each.id, title=each.title, score=each.score) for each in step.passages],
         terminal=step.answer is not None,
-        parse_error=step.said.parse_error,
+        parse_error=step.reply.parse_error,
         f1=values.f1.get(i),
         em=values.em.get(i),
         outcome=values.outcomes.get(i),
@@ -620,7 +620,7 @@ def _record(i: int, steps: list[_Step], values: _Values, rules: TreeRules) -> Ro
     )
 
 
-def _end(last: int, edges: int, steps: list[_Step], values: _Values) -> FinalScore:
+def _end(last: int, edges: int, steps: list[_PublishedStep], values: _LabelValues) -> FinalScore:
     outcome = values.outcomes[last]
     return FinalScore(
         f1=values.f1[last],
@@ -631,7 +631,7 @@ def _end(last: int, edges: int, steps: list[_Step], values: _Values) -> FinalSco
     )
 
 
-def _above(step: _Step, steps: list[_Step]) -> list[_Step]:
+def _above(step: _PublishedStep, steps: list[_PublishedStep]) -> list[_PublishedStep]:
     """The steps before it on its path, the first one last."""
     above = []
     parent = step.place.parent
@@ -641,16 +641,18 @@ def _above(step: _Step, steps: list[_Step]) -> list[_Step]:
     return above
 
 
-def _supported(step: _Step, above: list[_Step], support: Support | None) -> tuple[bool | None, bool | None]:
+def _supported(
+    step: _PublishedStep, above: list[_PublishedStep], support: Support | None
+) -> tuple[bool | None, bool | None]:
     """By the passages read so far, and by the evidence reported before; None where that has no meaning, or where the
     file does not tell what was read."""
-    said = step.said
-    if support is None or said.parse_error or said.action_type is None or said.content is None:
+    reply = step.reply
+    if support is None or reply.parse_error or reply.action_type is None or reply.content is None:
         return None, None
     read = [each.passages for each in (step, *above) if each.action == "read"]
     passages = [passage for each in read for passage in each or ()]
-    grounded = None if None in read else support.grounded(said.action_type, said.content, passages)
-    if said.action_type != "answer":
+    grounded = None if None in read else support.grounded(reply.action_type, reply.content, passages)
+    if reply.action_type != "answer":
         return grounded, None
-    evidence = [each.said.content or "" for each in above if each.said.action_type == "evidence"]
-    return grounded, support.in_evidence(said.content, evidence)
+    evidence = [each.reply.content or "" for each in above if each.reply.action_type == "evidence"]
+    return grounded, support.in_evidence(reply.content, evidence)

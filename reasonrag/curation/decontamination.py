@@ -16,7 +16,7 @@ import orjson
 from pydantic import BaseModel
 
 from preference.candidates import Origin, QuestionRecord, is_training_split, question_key, read_lines
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from preference.export.summary import QUESTIONS
 from reasonrag.curation.near_duplicates import RULES, HeldQuestions, Rule
 from reasonrag.data.eval_splits import ALL, EvalSplit, EvalSplits, Unchecked
@@ -158,7 +158,7 @@ class Gate:
 
     def write(self, out: Path) -> None:
         """`contamination.jsonl` below `out`; empty where nothing was found. Raises OSError."""
-        with replacing(out / CONTAMINATION) as file:
+        with atomic_replacement(out / CONTAMINATION) as file:
             for each in self.flagged:
                 file.write(orjson.dumps(each.model_dump(), option=orjson.OPT_APPEND_NEWLINE))
 

@@ -22,12 +22,12 @@ from pydantic import BaseModel
 
 from preference import NO_FILTERS, ActionType, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
-from preference.export.files import INDENTED, replacing
+from preference.export.files import INDENTED, atomic_replacement
 from preference.export.formats import PAIRS_FILE
-from preference.export.json_stream import Item
+from preference.export.json_stream import JsonItem
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
-from preference.published.repairs import REFUSALS, REPAIRS, Finding, Findings, KnownQuestion, Unusable
-from preference.published.rows import RowReader, RowRules
+from preference.published.repairs import REFUSALS, REPAIRS, KnownQuestion, Occurrences, RepairLog, Unusable
+from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.curation.audit.catalogue import ERRORS
@@ -171,7 +171,9 @@ def _own_place(out: Path) -> Iterator[None]:
         raise
 
 
-def _report(kind: Kind, found: FoundSources, settings: ImportSettings, findings: Findings, **more: Any) -> ImportReport:
+def _report(
+    kind: Kind, found: FoundSources, settings: ImportSettings, repair_log: RepairLog, **more: Any
+) -> ImportReport:
     return ImportReport(
         kind=kind,
         out=str(settings.out),
@@ -181,14 +183,14 @@ def _report(kind: Kind, found: FoundSources, settings: ImportSettings, findings:
         split=settings.split,
         teacher=settings.teacher,
         items=sum(file.source.items for file in found.files),
-        repairs=_counted(findings.repairs, REPAIRS),
-        refusals=_counted(findings.refusals, REFUSALS),
+        repairs=_counted(repair_log.repairs, REPAIRS),
+        refusals=_counted(repair_log.refusals, REFUSALS),
         versions=versions(),
         **more,
     )
 
 
-def _counted(found: dict[str, Finding], meanings: dict[str, str]) -> dict[str, Counted]:
+def _counted(found: dict[str, Occurrences], meanings: dict[str, str]) -> dict[str, Counted]:
     """Most frequent first."""
     ordered = sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
     return {
@@ -197,13 +199,13 @@ def _counted(found: dict[str, Finding], meanings: dict[str, str]) -> dict[str, C
     }
 
 
-def _nothing_usable(what: str, found: FoundSources, findings: Findings) -> InputError:
-    reasons = "; ".join(f"{each.count:,}: {REFUSALS[name]}" for name, each in findings.refusals.items())
+def _nothing_usable(what: str, found: FoundSources, repair_log: RepairLog) -> InputError:
+    reasons = "; ".join(f"{each.count:,}: {REFUSALS[name]}" for name, each in repair_log.refusals.items())
     return InputError(f"no {what} in {', '.join(file.source.name for file in found.files)} can be used. {reasons}")
 
 
 def _write(path: Path, content: object) -> None:
-    with replacing(path) as file:
+    with atomic_replacement(path) as file:
         file.write(orjson.dumps(content, option=INDENTED))
 
 
@@ -224,7 +226,7 @@ class _Trees:
     """Takes trees one by one and keeps their lines in a file, so that those of a question can stand together."""
 
     def __init__(self, rules: TreeRules, lines: BinaryIO, failures: BinaryIO) -> None:
-        self.findings = Findings()
+        self.repair_log = RepairLog()
         self.kept = self.steps = self.known = self.without_golden_answers = self.without_rewards = 0
         self.places: dict[str, list[tuple[int, int]]] = {}
         """Of the lines, by question."""
@@ -234,7 +236,7 @@ class _Trees:
         self._ids: set[str] = set()
         self._seen: set[bytes] = set()
 
-    def take(self, item: Item, *, where: str, revision: str) -> None:
+    def take(self, item: JsonItem, *, where: str, revision: str) -> None:
         """Keep the tree of an item, or say why there is none."""
         try:
             record = self._read(item, where=where, revision=revision)
@@ -248,16 +250,16 @@ class _Trees:
         self.without_rewards += all(node.reward is None for node in record.nodes)
         self._keep(record)
 
-    def _read(self, item: Item, *, where: str, revision: str) -> RolloutRecord:
-        found = Findings()
-        if item.mended:
+    def _read(self, item: JsonItem, *, where: str, revision: str) -> RolloutRecord:
+        found = RepairLog()
+        if item.repaired:
             found.repaired("unreadable_characters", where)
         record = read_tree(item.value, self._rules, found, where=where, revision=revision)
         mark = hashlib.sha256(record.model_copy(update={"revision": None}).to_line()).digest()
         if mark in self._seen:
             raise Unusable("duplicate_tree")
         self._seen.add(mark)
-        self.findings.include(found)
+        self.repair_log.include(found)
         return record
 
     def _keep(self, record: RolloutRecord) -> None:
@@ -267,7 +269,7 @@ class _Trees:
             number += 1
             name = f"{record.question_id}-{number}"
         if number > 1:
-            self.findings.repaired("id_taken", name)
+            self.repair_log.repaired("id_taken", name)
             record = record.model_copy(update={"question_id": name})
         self._ids.add(name)
         line = record.to_line()
@@ -275,7 +277,7 @@ class _Trees:
         self._lines.write(line)
 
     def _refuse(self, item: object, error: Unusable, *, where: str, revision: str) -> None:
-        self.findings.refused(error.cause, where)
+        self.repair_log.refused(error.cause, where)
         failure = {"item": where, "revision": revision, "cause": error.cause, "message": str(error)}
         self._failures.write(orjson.dumps(failure, option=orjson.OPT_APPEND_NEWLINE))
         record = refused_record(item, error, self._rules, where=where, revision=revision)
@@ -308,21 +310,21 @@ def _import_trees(found: FoundSources, settings: ImportSettings, known: dict[str
         lines = opened.enter_context(tempfile.TemporaryFile(dir=out))
         # the last one opened takes its place first, the report last
         about, rollouts, failures = (
-            opened.enter_context(replacing(out / name)) for name in (REPORT, ROLLOUTS, FAILURES)
+            opened.enter_context(atomic_replacement(out / name)) for name in (REPORT, ROLLOUTS, FAILURES)
         )
-        configuration = opened.enter_context(replacing(out / CONFIG))
+        configuration = opened.enter_context(atomic_replacement(out / CONFIG))
         trees = _Trees(rules, lines, failures)
         for item, where, revision in found.items():
             trees.take(item, where=where, revision=revision)
         if not trees.kept:
-            raise _nothing_usable("tree", found, trees.findings)
+            raise _nothing_usable("tree", found, trees.repair_log)
         trees.write(rollouts)
         configuration.write(orjson.dumps(config, option=INDENTED))
         report = _report(
             "trees",
             found,
             settings,
-            trees.findings,
+            trees.repair_log,
             recipe=rules.recipe,
             reward=rules.reward,
             alpha=rules.alpha,
@@ -412,7 +414,7 @@ def _next_for_pairs(out: Path) -> list[str]:
 
 def _import_pairs(found: FoundSources, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
     _check_flags_of_trees(settings)
-    findings = Findings()
+    repair_log = RepairLog()
     rules = RowRules(
         dataset=settings.dataset or UNKNOWN,
         split=settings.split or UNKNOWN,
@@ -420,16 +422,16 @@ def _import_pairs(found: FoundSources, settings: ImportSettings, known: dict[str
         questions=known,
         tokens=RuleOfThumb(),
     )
-    reader, out = RowReader(rules, findings), settings.out
+    reader, out = PublishedRowReader(rules, repair_log), settings.out
     with ExitStack() as opened:
         opened.enter_context(only_writer(out))
         questions, candidates, rejected = (
-            opened.enter_context(replacing(out / name)) for name in (QUESTIONS, CANDIDATES, REJECTED)
+            opened.enter_context(atomic_replacement(out / name)) for name in (QUESTIONS, CANDIDATES, REJECTED)
         )
         for item, where, revision in found.items():
-            _take_row(reader, item, findings, rejected, where=where, revision=revision)
+            _take_row(reader, item, repair_log, rejected, where=where, revision=revision)
         if not reader.rows:
-            raise _nothing_usable("pair", found, findings)
+            raise _nothing_usable("pair", found, repair_log)
         for state in reader.states():
             candidates.write(state.to_line())
         asked = list(reader.questions())
@@ -439,7 +441,7 @@ def _import_pairs(found: FoundSources, settings: ImportSettings, known: dict[str
         "pairs",
         found,
         settings,
-        findings,
+        repair_log,
         kept=reader.rows,
         questions=len(asked),
         questions_known=sum(question_key(each.question) in known for each in asked),
@@ -455,17 +457,17 @@ def _import_pairs(found: FoundSources, settings: ImportSettings, known: dict[str
 
 
 def _take_row(
-    reader: RowReader, item: Item, findings: Findings, rejected: BinaryIO, *, where: str, revision: str
+    reader: PublishedRowReader, item: JsonItem, repair_log: RepairLog, rejected: BinaryIO, *, where: str, revision: str
 ) -> None:
     try:
         reader.add(item.value, where=where, revision=revision)
     except Unusable as error:
-        findings.refused(error.cause, where)
+        repair_log.refused(error.cause, where)
         line = {"item": where, "revision": revision, "cause": error.cause, "message": str(error), "row": item.value}
         rejected.write(orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE))
     else:
-        if item.mended:
-            findings.repaired("unreadable_characters", where)
+        if item.repaired:
+            repair_log.repaired("unreadable_characters", where)
 
 
 def _export(out: Path) -> PairSummary:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from preference.export.json_stream import Item
+from preference.export.json_stream import JsonItem
 from preference.export.summary import CANDIDATES
 from preference.published.rows import is_row
 from preference.published.trees import is_tree
@@ -45,7 +45,7 @@ class SourceFile:
     source: Source
     path: Path
 
-    def items(self, say: Say) -> Iterator[tuple[Item, str]]:
+    def items(self, say: Say) -> Iterator[tuple[JsonItem, str]]:
         """Each with a name for it. say: told now and then how far this is."""
         told = time.monotonic()
         for item in read_items(self.path):
@@ -62,7 +62,7 @@ class FoundSources:
     passed_over: list[str]
     say: Say
 
-    def items(self) -> Iterator[tuple[Item, str, str]]:
+    def items(self) -> Iterator[tuple[JsonItem, str, str]]:
         """All items: each with a name for it, and the SHA-256 of its file."""
         for file in self.files:
             for item, where in file.items(self.say):
@@ -142,7 +142,7 @@ def kind_of_all(files: Sequence[SourceFile]) -> Kind:
 def _kind_of(file: SourceFile) -> Kind:
     """What the first object that is recognised shows."""
     keys: list[str] = []
-    item: Item | None = None
+    item: JsonItem | None = None
     for item in read_items(file.path):
         if is_row(item.value):
             return "pairs"

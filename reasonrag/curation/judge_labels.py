@@ -20,9 +20,9 @@ from pydantic import BaseModel
 
 from preference import Message, StateRecord, StepRecord
 from preference.candidates import read_lines
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES
-from preference.labelling import TOLERANCE, distinct_steps, picked
+from preference.labelling import TOLERANCE, distinct_steps, with_judge_label
 from preference.statistics import Share, share_of
 from reasonrag.agent.from_settings import Policy, check_prices, open_model, owned, teacher_policy
 from reasonrag.agent.model_calls import Asker, Judgement
@@ -233,13 +233,13 @@ class _Round:
 def _write_labels(plan: _Plan, verdicts: dict[int, _Verdict]) -> tuple[int, Share]:
     """The candidates as judged; how many picks there are, and how often values agree with them."""
     picks = alike = decided = 0
-    with replacing(plan.candidates) as file:
+    with atomic_replacement(plan.candidates) as file:
         for position, state in enumerate(read_lines(plan.candidates, StateRecord)):
             verdict, pick = verdicts.get(position), None
             if isinstance(verdict, tuple):
                 shown = plan.shown(state)
                 pick = shown[verdict[0] - 1].id, shown[verdict[1] - 1].id
-            labelled = picked(state, pick)
+            labelled = with_judge_label(state, pick)
             file.write(labelled.to_line())
             for pair in labelled.pairs:
                 picks += pair.label == "judge"

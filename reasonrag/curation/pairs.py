@@ -25,8 +25,8 @@ from preference import (
     RolloutRecord,
     export_pairs,
 )
-from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, Facts
-from preference.labelled_runs import label_file, merge_candidates, recount
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, ExportFacts
+from preference.labelled_runs import label_file, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
 from reasonrag.concurrency import run_to_end
@@ -77,7 +77,7 @@ def pairs(
         else:
             judging, untold = _judged_before(sources, settings.out)
             warnings = [*warnings, *untold]
-        facts = Facts(
+        facts = ExportFacts(
             sources=tuple(map(str, sources)),
             judging=judging,
             token_counter=tokens.name,
@@ -169,7 +169,7 @@ def gather(
         _label(sources[0], out, tokens, processes)
         return sources
     if [each.resolve() for each in sources] == [out.resolve()]:
-        recount(out, tokens)
+        recount_tokens(out, tokens)
         return sources
     out.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".sources-", dir=out))
@@ -180,7 +180,7 @@ def gather(
             if not is_data_set(source):
                 _label(source, folders[-1], tokens, processes)
         merge_candidates(folders, out)
-        recount(out, tokens)
+        recount_tokens(out, tokens)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return sources

@@ -21,21 +21,21 @@ from typing import Any, Final, Protocol, Self
 import orjson
 from pydantic import ValidationError
 
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from preference.export.formats import pairs_files
 from preference.export.json_stream import MalformedFileError
 from preference.records import first_error
 from preference.review_statistics import (
-    Contents,
+    DataSetCounts,
     JudgementRecord,
     ReviewPair,
     ReviewReport,
     Verdict,
     digest,
+    latest_judgements,
     read_pairs,
     report_of,
     sample_pairs,
-    standing,
 )
 from reasonrag import __version__
 from reasonrag.curation.settings import ReviewSettings
@@ -80,7 +80,7 @@ class Keys(Protocol):
 class Screen(Protocol):
     """What the reviewer sees."""
 
-    def begin(self, *, reviewer: str, contents: Contents, size: int, judged: int) -> None: ...
+    def begin(self, *, reviewer: str, contents: DataSetCounts, size: int, judged: int) -> None: ...
 
     def pair(self, pair: ReviewPair, seed: int, *, number: int, size: int, whole: bool, note: str) -> None: ...
 
@@ -128,7 +128,7 @@ def review_report(directory: str | Path) -> ReviewReport:
         report = report_of(str(directory), judgements, read_pairs(directory))
     if judgements:
         try:
-            with replacing(directory / REVIEW / REPORT) as file:
+            with atomic_replacement(directory / REVIEW / REPORT) as file:
                 file.write(orjson.dumps(report.model_dump(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         except OSError as error:
             raise InputError(f"cannot write {directory / REVIEW / REPORT}: {error.strerror}") from error
@@ -248,14 +248,14 @@ class _Session:
     """Pairs of a sample, one after the other."""
 
     def __init__(self, sample: list[ReviewPair], file: _ReviewFile, seed: int, keys: Keys, screen: Screen) -> None:
-        said = standing(file.lines)
+        said = latest_judgements(file.lines)
         self._sample = {pair.facts.key: pair for pair in sample}
         self._waiting = [pair for pair in sample if pair.facts.key not in said]
         self._done = [key for key in said if key in self._sample]
         """Pairs of the sample that are judged, the last one last."""
         self._notes = {key: each.note for key, each in said.items()}
         self._last: ReviewPair | None = None
-        """Judged in this session."""
+        """JudgedPair in this session."""
         self._file = file
         self._seed = seed
         self._keys = keys
@@ -330,7 +330,7 @@ class _Session:
             self._screen.say("there is nothing to undo")
             return False
         pair = self._sample[self._done.pop()]
-        self._append(pair, standing(self._file.lines)[pair.facts.key].shown, "withdrawn", "", 0.0)
+        self._append(pair, latest_judgements(self._file.lines)[pair.facts.key].shown, "withdrawn", "", 0.0)
         self._waiting.insert(0, pair)
         self._last = None
         self._screen.say("taken back; here it is again")

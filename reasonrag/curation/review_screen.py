@@ -27,7 +27,14 @@ from rich.table import Table
 from rich.text import Text
 
 from preference.export.formats import PAIRS_FILE
-from preference.review_statistics import Contents, Remark, ReviewerReport, ReviewersAgreement, ReviewPair, ReviewReport
+from preference.review_statistics import (
+    DataSetCounts,
+    RemarkedPair,
+    ReviewerReport,
+    ReviewersAgreement,
+    ReviewPair,
+    ReviewReport,
+)
 from preference.statistics import Bin, Kappa, Share, SignAgreement
 from reasonrag.curation.review import REPORT, REVIEW, Keys
 from reasonrag.terminal import on_one_line, print_table, shown
@@ -160,7 +167,7 @@ class ReviewScreen:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
 
-    def begin(self, *, reviewer: str, contents: Contents, size: int, judged: int) -> None:
+    def begin(self, *, reviewer: str, contents: DataSetCounts, size: int, judged: int) -> None:
         of = f"{size:,} of {contents.pairs:,} pairs"
         self.say(f"reviewer {reviewer}: {of}, {judged:,} judged before")
         left_out = {"repeated": contents.repeated, "with equal sides": contents.same, "unreadable": contents.unreadable}
@@ -356,7 +363,7 @@ def _between(each: ReviewersAgreement) -> str:
     return f"alike {_share(each.alike)}; kappa {_kappa(each.kappa)}"
 
 
-def _list(title: str, remarks: list[Remark]) -> None:
+def _list(title: str, remarks: list[RemarkedPair]) -> None:
     if not remarks:
         return
     print(f"{title} (rows of {PAIRS_FILE}, from 1):")

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -161,7 +161,7 @@ def write_world(directory: Path, counties: int = DEFAULT_COUNTIES, *, seed: int 
 def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
     if path.exists():
         return
-    with replacing(path) as file:
+    with atomic_replacement(path) as file:
         file.writelines(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in records)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from preference.export.json_stream import Item, MalformedFileError
+from preference.export.json_stream import JsonItem, MalformedFileError
 from preference.export.json_stream import read_items as read_json
 from reasonrag.errors import InputError
 
@@ -17,7 +17,7 @@ _ROWS = 1000
 _PARQUET = b"PAR1"
 
 
-def read_items(path: Path) -> Iterator[Item]:
+def read_items(path: Path) -> Iterator[JsonItem]:
     """The items of a file, one at a time. Raises InputError where it cannot be read, is damaged or cut off."""
     try:
         with path.open("rb") as file:
@@ -29,7 +29,7 @@ def read_items(path: Path) -> Iterator[Item]:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _rows(path: Path) -> Iterator[Item]:
+def _rows(path: Path) -> Iterator[JsonItem]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -41,6 +41,6 @@ def _rows(path: Path) -> Iterator[Item]:
             for batch in file.iter_batches(_ROWS):
                 for row in batch.to_pylist():
                     number += 1
-                    yield Item(number, row)
+                    yield JsonItem(number, row)
     except (pa.ArrowException, ValueError) as error:
         raise InputError(f"{path} is damaged after row {number:,} ({error}); fetch it again") from error

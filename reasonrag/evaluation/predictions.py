@@ -13,7 +13,7 @@ from typing import Final, Literal
 import orjson
 from pydantic import Field, ValidationError
 
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from preference.records import PassageRef, QuestionError, Record, first_error
 from reasonrag.errors import InputError
 
@@ -106,6 +106,6 @@ def _read(file: Path) -> Iterator[Prediction]:
 
 def write_predictions(folder: Path, predictions: Iterable[Prediction]) -> None:
     """Write `predictions.jsonl`; it takes its place when it is whole."""
-    with replacing(folder / PREDICTIONS) as file:
+    with atomic_replacement(folder / PREDICTIONS) as file:
         for each in predictions:
             file.write(each.to_line())

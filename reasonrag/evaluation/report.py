@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import Field, ValidationError
 
-from preference.export.files import INDENTED, replacing
+from preference.export.files import INDENTED, atomic_replacement
 from preference.records import Record, first_error
 from reasonrag.errors import InputError
 
@@ -161,7 +161,7 @@ class Report(Record):
 
     def write(self, folder: Path) -> None:
         """Write `report.json`; it takes its place when it is whole."""
-        with replacing(folder / REPORT) as file:
+        with atomic_replacement(folder / REPORT) as file:
             file.write(orjson.dumps(self.model_dump(mode="json"), option=INDENTED))
 
 

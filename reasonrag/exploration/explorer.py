@@ -26,7 +26,7 @@ from mcts import (
     estimates,
 )
 from mcts.rewards import REWARDS
-from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, say_the_same
+from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, equivalent_steps
 from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.grounding import reports
@@ -74,7 +74,7 @@ class Explorer:
         self.valuer = valuer
         self.question = question
         self.recipe = recipe
-        self.search: Search[AgentStep] = Search(recipe.search, alike=say_the_same)
+        self.search: Search[AgentStep] = Search(recipe.search, equivalent=equivalent_steps)
         self._states: dict[int, State] = {ROOT_ID: agent.start(question)}
         self._failed: dict[int, list[FailedContinuation]] = {}
         self._unreadable: dict[int, UnreadableJudgement] = {}
@@ -130,7 +130,7 @@ class Explorer:
         """What was said in the state below a node, failed steps left out; None where that is one thing or nothing."""
         said: list[list[Node[AgentStep]]] = []
         for child in self.search.tree.children(node):
-            alike = next((each for each in said if say_the_same(each[0].payload, child.payload)), None)
+            alike = next((each for each in said if equivalent_steps(each[0].payload, child.payload)), None)
             if alike is not None:
                 alike.append(child)
             elif not child.payload.parse_error:

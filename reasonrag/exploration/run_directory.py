@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Self
 import orjson
 
 from preference import MalformedRolloutsError, RolloutRecord
-from preference.export.files import INDENTED, replacing
+from preference.export.files import INDENTED, atomic_replacement
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError, StorageError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, SUMMARY, append_durably, only_writer
@@ -91,7 +91,7 @@ class RunDirectory:
         """
         order = dict.fromkeys(question_ids)
         behind = (each for each in self._lines if each not in order)
-        with replacing(self.rollouts_path) as ordered:
+        with atomic_replacement(self.rollouts_path) as ordered:
             for question_id in [*order, *behind]:
                 if question_id in self._lines:
                     start, length = self._lines[question_id]
@@ -101,7 +101,7 @@ class RunDirectory:
         self._rollouts = self._files.enter_context(self.rollouts_path.open("a+b", buffering=0))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        with replacing(self.path / SUMMARY) as file:
+        with atomic_replacement(self.path / SUMMARY) as file:
             file.write(orjson.dumps(summary, option=INDENTED))
 
     # -- opening -------------------------------------------------------------------------------

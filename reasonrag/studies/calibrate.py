@@ -22,7 +22,7 @@ from preference import (
     candidates,
     read_rollouts,
 )
-from preference.export.files import INDENTED, replacing
+from preference.export.files import INDENTED, atomic_replacement
 from preference.records import TornLineError
 from preference.statistics import (
     RuleAgreement,
@@ -124,7 +124,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         )
         found = found.model_copy(update={"revaluation": revaluation})
         try:
-            with replacing(run / PLACE / REPORT) as file:
+            with atomic_replacement(run / PLACE / REPORT) as file:
                 file.write(orjson.dumps(found.model_dump(), option=INDENTED))
         except OSError as error:
             raise InputError(f"cannot write {run / PLACE / REPORT}: {error.strerror}") from error

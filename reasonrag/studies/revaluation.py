@@ -24,7 +24,7 @@ from preference import (
 from preference.statistics import (
     CONFIDENCE_LEVEL,
     Bin,
-    Revalued,
+    MarginCheck,
     Share,
     SignAgreement,
     reliability,
@@ -604,7 +604,7 @@ def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
 def _summary(sample: list[RevaluedPair], again: _Again, *, label_model: str, model: str, **known: Any) -> Revaluation:
     """known: the other fields that neither the pairs nor the failures tell."""
     decided = [
-        Revalued(each.action_type, each.layer, each.confidence, each.margin, each.fresh_margin)
+        MarginCheck(each.action_type, each.layer, each.confidence, each.margin, each.fresh_margin)
         for each in sample
         if each.fresh_margin is not None
     ]
@@ -627,8 +627,8 @@ def _summary(sample: list[RevaluedPair], again: _Again, *, label_model: str, mod
     )
 
 
-def _disagreement(pairs: list[Revalued], label_model: str, fresh_model: str) -> Disagreement:
-    def disagree(among: Iterable[Revalued]) -> Share:
+def _disagreement(pairs: list[MarginCheck], label_model: str, fresh_model: str) -> Disagreement:
+    def disagree(among: Iterable[MarginCheck]) -> Share:
         decided = [each for each in among if not each.tied]
         return share_of(sum(not each.confirmed for each in decided), len(decided))
 

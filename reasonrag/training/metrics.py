@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from reasonrag.rendering import drawing_style
 
 METRICS, CURVES = "metrics.json", "curves"
@@ -107,7 +107,7 @@ def read_metrics(folder: Path, stage: str) -> Metrics:
 
 def write_metrics(metrics: Metrics, folder: Path) -> list[str]:
     """Write numbers and drawings; names of the files."""
-    with replacing(folder / METRICS) as file:
+    with atomic_replacement(folder / METRICS) as file:
         file.write(
             orjson.dumps(metrics.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         )
@@ -241,7 +241,7 @@ def _draw(metrics: Metrics, folder: Path) -> list[str]:
         for number, (title, lines) in enumerate(panels, start=1):
             _panel(figure.add_subplot(rows, columns, number), title, lines)
         for kind, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 120})):
-            with replacing(folder / f"{CURVES}.{kind}") as file:
+            with atomic_replacement(folder / f"{CURVES}.{kind}") as file:
                 figure.savefig(file, format=kind, facecolor="white", **options)
             names.append(f"{CURVES}.{kind}")
     return names

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from preference.export.files import INDENTED, replacing
+from preference.export.files import INDENTED, atomic_replacement
 from preference.records import first_error
 from reasonrag.agent.prompting import Prompts
 from reasonrag.errors import InputError
@@ -157,7 +157,7 @@ class OutputDirectory:
         write_json(self.own / TRAINING, record.model_dump(mode="json"))
 
     def write_config(self, text: str) -> Path:
-        with replacing(self.own / TRAIN_YAML) as file:
+        with atomic_replacement(self.own / TRAIN_YAML) as file:
             file.write(text.encode())
         return self.own / TRAIN_YAML
 
@@ -173,7 +173,7 @@ class OutputDirectory:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    with replacing(path) as file:
+    with atomic_replacement(path) as file:
         file.write(orjson.dumps(content, option=INDENTED))
 
 

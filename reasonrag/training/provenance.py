@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from preference.candidates import QuestionRecord, is_training_split, question_key, read_lines
-from preference.export.files import INDENTED, replacing
+from preference.export.files import INDENTED, atomic_replacement
 from preference.export.summary import QUESTIONS
 from preference.records import first_error
 from reasonrag.errors import InputError
@@ -99,7 +99,7 @@ class Provenance(BaseModel):
         return [each for each in questions if question_key(each) in keys]
 
     def write(self, folder: Path) -> None:
-        with replacing(folder / PROVENANCE) as file:
+        with atomic_replacement(folder / PROVENANCE) as file:
             file.write(orjson.dumps(self.model_dump(mode="json"), option=INDENTED))
 
 

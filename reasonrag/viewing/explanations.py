@@ -23,7 +23,7 @@ from preference import (
     f1_score,
 )
 from preference.export.formats import SplitName
-from preference.records import CameTo
+from preference.records import ContinuationResult
 from reasonrag.viewing.collection import ExploredTree
 
 Topic = Literal["state", "chosen", "rejected", "label", "confidence", "checks", "verdict"]
@@ -211,13 +211,13 @@ _SAME = 0.005
 """Means that are closer are the same when they are written."""
 
 
-def _results(ends: Iterable[FinalScore]) -> Counter[CameTo]:
+def _results(ends: Iterable[FinalScore]) -> Counter[ContinuationResult]:
     return Counter(end.came_to for end in ends)
 
 
-def came_to(counts: Mapping[CameTo, int]) -> str:
+def came_to(counts: Mapping[ContinuationResult, int]) -> str:
     """How many ended right, partly right, wrong or in a failed step."""
-    order: tuple[CameTo, ...] = ("right", "partly right", "wrong")
+    order: tuple[ContinuationResult, ...] = ("right", "partly right", "wrong")
     words = [f"{counts[name]} ended {name}" for name in order if counts.get(name)]
     if counts.get("failed"):
         words.append(f"{counts['failed']} broke off at a reply that could not be read")

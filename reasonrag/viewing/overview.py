@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from preference import Candidate, DropReason, Usage
 from preference.candidates import QuestionRecord
 from preference.filters import DROP_REASONS
-from preference.labelled_runs import no_search_for_cycles
+from preference.labelled_runs import without_cycle_collection
 from reasonrag.curation.audit.dataset_checks import histogram, whole_edges
 from reasonrag.curation.audit.report import Histogram
 from reasonrag.exploration.summary import RunCounts, mean
@@ -92,7 +92,7 @@ def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple
     """Every question as a line of the list, and what all of them come to. watch: is told the share that was read."""
     counts = OverviewCounts(collection)
     rows: dict[int, QuestionRow] = {}
-    with no_search_for_cycles():
+    with without_cycle_collection():
         for explored in collection.scan():
             rows[explored.number] = counts.add(explored)
             watch(collection.scanned)

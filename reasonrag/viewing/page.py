@@ -20,9 +20,9 @@ import orjson
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from preference.export.files import replacing
-from preference.filters import lot
-from preference.labelled_runs import no_search_for_cycles
+from preference.export.files import atomic_replacement
+from preference.filters import seeded_uniform
+from preference.labelled_runs import without_cycle_collection
 from reasonrag import __version__
 from reasonrag.rendering import html_templates
 from reasonrag.terminal import on_one_line
@@ -57,14 +57,14 @@ def write_page(collection: Collection, out: Path, *, most: int, seed: int, watch
     most: bytes of the page. Where the trees of all questions do not fit, those of a sample are in it. seed: of the
     sample. watch: is told the share of the work that is done. Raises OSError, and InputError for a line that is none.
     """
-    with no_search_for_cycles():
+    with without_cycle_collection():
         _write(collection, out, most=most, seed=seed, watch=watch)
 
 
 def _write(collection: Collection, out: Path, *, most: int, seed: int, watch: Callable[[float], None]) -> None:
     rows, counts = read_all(collection, watch=lambda share: watch(share / 2))
     parts, size = dict[int, bytes](), 0
-    order = sorted(rows, key=lambda row: lot(f"view:{row.number}:{row.id}", seed=seed))
+    order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=seed))
     room = most - len(_frame("packed", _title(collection), b"")) - 200 * len(rows)
     for done, row in enumerate(order):
         part = packed(question_view(collection.at(row.number), collection.rules))
@@ -76,7 +76,7 @@ def _write(collection: Collection, out: Path, *, most: int, seed: int, watch: Ca
     held = sorted(parts) if len(parts) < len(rows) else None
     about = [*about_page(collection), *_sampled(collection, held, len(rows), seed)]
     listing = Listing(rows=rows, overview=counts.overview(), about=about, held=held)
-    with replacing(out) as file:
+    with atomic_replacement(out) as file:
         file.write(_frame("packed", _title(collection), packed(listing)))
         for number in sorted(parts):
             file.write(b'<script type="application/octet-stream" id="question-%d">' % number)

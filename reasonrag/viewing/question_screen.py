@@ -20,7 +20,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from preference.filters import DROP_REASONS
-from preference.records import CameTo
+from preference.records import ContinuationResult
 from reasonrag.curation.review_screen import marked
 from reasonrag.errors import InputError, choices
 from reasonrag.terminal import dollars, on_one_line, shown
@@ -282,8 +282,8 @@ def _known(step: StepView) -> str:
     return f"{worth} ({right} of {counts.total()} right{also})"
 
 
-def _results(ends: Sequence[EndView]) -> Counter[CameTo]:
-    counts = Counter[CameTo]()
+def _results(ends: Sequence[EndView]) -> Counter[ContinuationResult]:
+    counts = Counter[ContinuationResult]()
     for end in ends:
         counts[end.came_to] += end.times
     return counts

@@ -29,7 +29,7 @@ from preference import (
 )
 from preference.candidates import Ends, Tag
 from preference.export.formats import SplitName
-from preference.records import CameTo, FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
+from preference.records import ContinuationResult, FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent.prompting import inert
 from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
 from reasonrag.viewing.explanations import Reason, cautions, reasons
@@ -50,7 +50,7 @@ class PassageView(BaseModel):
 class EndView(BaseModel):
     """Continuations that ended alike. times: how many. quality: what search and labels took for the answer's."""
 
-    came_to: CameTo
+    came_to: ContinuationResult
     quality: float
     f1: float | None
     em: float | None

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import orjson
 from aiohttp import web
 
-from preference.labelled_runs import no_search_for_cycles
+from preference.labelled_runs import without_cycle_collection
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import Collection
@@ -54,7 +54,7 @@ class BackgroundScan:
 
     def _read(self) -> None:
         try:
-            with no_search_for_cycles():
+            with without_cycle_collection():
                 self._read_all()
         except Exception as error:  # noqa: BLE001 - told to whoever asks for the list, who would wait for ever
             self.error = redact(str(error) or type(error).__name__)

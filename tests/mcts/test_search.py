@@ -117,17 +117,17 @@ def test_economy_by_hand() -> None:
     """Two draws a state, one continuation each and kept as nodes, one state after another; alpha .9.
 
     What is expected of an answer below a state, p, is the mean m of what was drawn in it, pulled towards the parent's p
-    (weight 8; at the root towards one half, weight one half); n answers were seen. Its promise is 2 p (1 - p).
+    (weight 8; at the root towards one half, weight one half); n answers were seen. Its disagreement is 2 p (1 - p).
 
     1. Root: 1 (query) and 2 (wrong answer). The continuation of 1 becomes 3 - 4, right in 3 steps: .729.
     2. The root has its two draws. 1 and 3 have one each, that of the continuation.
-       root: m .5, n 2: p .5.   1: m 1, n 1: p (8 * .5 + 1) / 9 = 5/9, promise .494.
-       3: m 1, n 1: p (8 * 5/9 + 1) / 9 = 49/81, promise .478. So 1 gets the draw it lacks: 5, whose continuation
+       root: m .5, n 2: p .5.   1: m 1, n 1: p (8 * .5 + 1) / 9 = 5/9, disagreement .494.
+       3: m 1, n 1: p (8 * 5/9 + 1) / 9 = 49/81, disagreement .478. So 1 gets the draw it lacks: 5, whose continuation
        becomes 6, wrong.
     3. root: m (.5 + 0) / 2 = .25, n 3: p (.25 + 3 * .25) / 3.5 = 2/7.   1: m .5, n 2: p (16/7 + 1) / 10 = .3286.
-       3: (8 * .3286 + 1) / 9 = .4032, promise .481.   5: 8 * .3286 / 9 = .2921, promise .414.
+       3: (8 * .3286 + 1) / 9 = .4032, disagreement .481.   5: 8 * .3286 / 9 = .2921, disagreement .414.
        So 3 gets 7, a half right answer in 3 steps, which owes no value: .5 * .729 = .3645.
-    4. Only 5 lacks a draw. 1: m .375, n 3; root: m .1875, n 4: p 2/9; 1: p .2639; 5: p .2346, promise .359, not
+    4. Only 5 lacks a draw. 1: m .375, n 3; root: m .1875, n 4: p 2/9; 1: p .2639; 5: p .2346, disagreement .359, not
        settled. It gets 8, wrong.
     5. Every state has its draws: over, with 4 of 64 simulations.
 
@@ -290,8 +290,8 @@ def test_economy_goes_to_the_state_whose_answers_are_expected_to_disagree_most()
     """Queries 1, 2 and 3 with one continuation each: 1 - 4 - 5 right, 2 - 6 - 7 right, 3 - 8 - 9 wrong.
 
     root: m 2/3, n 3: p (.25 + 2) / 3.5 = .6429.
-    1 and 2: (8 * .6429 + 1) / 9 = .6825, promise .433.   3: 8 * .6429 / 9 = .5714, promise .490.
-    4 and 6: (8 * .6825 + 1) / 9 = .7178, promise .405.   8: 8 * .5714 / 9 = .5079, promise .49987.
+    1 and 2: (8 * .6429 + 1) / 9 = .6825, disagreement .433.   3: 8 * .6429 / 9 = .5714, disagreement .490.
+    4 and 6: (8 * .6825 + 1) / 9 = .7178, disagreement .405.   8: 8 * .5714 / 9 = .5079, disagreement .49987.
     A wave of three takes 8, which is the deepest and the latest, then 3, then 1, which is before its equal 2. Each has
     had one of its three draws, by the continuation.
     """
@@ -308,10 +308,10 @@ def test_economy_goes_to_the_state_whose_answers_are_expected_to_disagree_most()
 
 @pytest.mark.parametrize("outcome", [0.0, 0.5, 1.0])
 def test_economy_leaves_a_question_alone_whose_answers_are_all_equal(outcome: float) -> None:
-    """Of four queries all right, all wrong, or all half right: p of the root is (.25 + 4) / 4.5 = .944, promise .105.
-    That is more than the .06 of a settled state and the most there is, so the root gets four more. After eight equal
-    answers p is (.25 + 8) / 8.5 = .971, promise .057: settled; the queries, at (8 * .971 + 1) / 9 = .974 and .051, as
-    well.
+    """With four queries all right, all wrong or all half right, p of the root is (.25 + 4) / 4.5 = .944, its
+    disagreement .105. That is above the .06 of a converged state and the highest there is, so the root gets four more.
+    After eight equal answers p is (.25 + 8) / 8.5 = .971 and the disagreement .057: converged. So are the queries, at
+    (8 * .971 + 1) / 9 = .974 and .051.
     """
     search: Search[str] = Search(config("economy", wave=1))
     path = continued([step("evidence"), answer(outcome)])
@@ -389,7 +389,7 @@ def test_the_root_s_further_draws_are_plain_and_come_before_any_other_try() -> N
 
 def test_further_draws_of_the_root_end_at_their_limit() -> None:
     """Two draws in a state, up to three in the root's: two, then one; three equal answers do not settle it
-    (p (.25 + 3) / 3.5 = .929, promise .133), but there is nothing left to do."""
+    (p (.25 + 3) / 3.5 = .929, disagreement .133), but there is nothing left to do."""
     search: Search[str] = Search(config("economy", siblings=2, root_siblings=3, wave=1))
     play(
         search,
@@ -461,7 +461,7 @@ def test_a_state_whose_draws_are_all_the_same_is_asked_for_something_else() -> N
     again, the second (attempt 2) is not, and is valued. Numbers go on counting. As the new step is no plain sample, the
     state is worth what the query is: .81.
 
-    root: n 1, m 1: p (.25 + 1) / 1.5 = .833, promise .278; 1: p (8 * .833 + 1) / 9 = .852, promise .252.
+    root: n 1, m 1: p (.25 + 1) / 1.5 = .833, disagreement .278; 1: p (8 * .833 + 1) / 9 = .852, disagreement .252.
     """
     search: Search[str] = Search(config("economy", siblings=2, root_siblings=None, resamples=2, simulations=3, wave=1))
     play(
@@ -507,7 +507,7 @@ def test_siblings_that_say_the_same_are_valued_once_and_share_what_is_known() ->
     the state whose third draw is a wrong answer is worth (.81 + .81 + 0) / 3 = .54."""
     search: Search[str] = Search(
         config("economy", siblings=3, root_siblings=None, simulations=1, wave=1),
-        alike=lambda one, other: one.casefold() == other.casefold(),
+        equivalent=lambda one, other: one.casefold() == other.casefold(),
     )
     play(
         search,
@@ -526,7 +526,7 @@ def test_other_words_for_the_same_are_told_apart_unless_the_recipe_says_so(
 ) -> None:
     """Without `share_estimates` nobody asks whether two steps say the same, and each is valued."""
     search: Search[str] = Search(
-        config("economy", siblings=2, share_estimates=share), alike=lambda one, other: one[0] == other[0]
+        config("economy", siblings=2, share_estimates=share), equivalent=lambda one, other: one[0] == other[0]
     )
     search.tell(search.ask()[0].id, expanded(step("who"), step("what")))
     assert [work.node_id for work in search.ask()] == continued_nodes
@@ -535,7 +535,7 @@ def test_other_words_for_the_same_are_told_apart_unless_the_recipe_says_so(
 def test_what_says_the_same_as_the_second_says_the_same_as_the_first() -> None:
     """`same_as` is the earliest sibling, which itself says the same as none before it; so groups have one head."""
     search: Search[str] = Search(
-        config("economy", siblings=4), alike=lambda one, other: abs(ord(one[0]) - ord(other[0])) < 2
+        config("economy", siblings=4), equivalent=lambda one, other: abs(ord(one[0]) - ord(other[0])) < 2
     )
     search.tell(search.ask()[0].id, expanded(*map(step, "abcd")))
     search.ask()

@@ -38,7 +38,7 @@ from mcts import (
 )
 from mcts.rewards import REWARDS
 from mcts.search import STRIDE
-from mcts.selection import SETTLED
+from mcts.selection import CONVERGED
 
 DEPTH = 6
 """Every path of an environment ends here at the latest."""
@@ -137,7 +137,7 @@ def waves_of(search: Search[str], environment: Environment, shuffle: random.Rand
 
 
 def begun(config: SearchConfig, environment: Environment) -> Search[str]:
-    return Search(config, alike=environment.alike)
+    return Search(config, equivalent=environment.alike)
 
 
 def searched(config: SearchConfig, environment: Environment, shuffle: random.Random | None = None) -> Search[str]:
@@ -522,12 +522,14 @@ def test_an_answer_is_worth_exactly_its_own_discounted_outcome(config: SearchCon
 @few
 @given(environment=environments, wave=st.integers(1, 8))
 def test_economy_grows_nothing_below_a_settled_state(environment: Environment, wave: int) -> None:
-    """A state that is given work promised more than `SETTLED` when it was selected: when its siblings were sampled,
+    """A state that is given work was not converged when it was selected: when its siblings were sampled,
     or one wave before its steps are valued, or then, if it lacked values only."""
     search = begun(RECIPES["economy"].search.model_copy(update={"wave": wave, "share_estimates": False}), environment)
     open_before: set[int] = set()
     for each in waves_of(search, environment):
-        open_now = {node_id for node_id, promise in enumerate(promises(search.tree)) if promise > SETTLED}
+        open_now = {
+            node_id for node_id, disagreement in enumerate(disagreements(search.tree)) if disagreement > CONVERGED
+        }
         for item in each.work:
             if isinstance(item, Expand):
                 assert item.node_id in open_now
@@ -536,7 +538,7 @@ def test_economy_grows_nothing_below_a_settled_state(environment: Environment, w
         open_before = open_now
 
 
-def promises(tree: Tree[str]) -> list[float]:
+def disagreements(tree: Tree[str]) -> list[float]:
     """For each node, the chance that of two answers below it one has the tree's usual outcome and one has not; see
     mcts.selection. Worked out anew, in a tree that keeps its continuations."""
     usual = usual_outcome(tree)
@@ -575,13 +577,13 @@ def answers_drawn(tree: Tree[str], node: Node[str], below: dict[int, int]) -> in
 @few
 @given(environment=environments, wave=st.integers(1, 8))
 def test_economy_ends_where_all_is_settled_or_done(environment: Environment, wave: int) -> None:
-    """Unless simulations or replies ran out, every state that still promises something has all its draws."""
+    """Unless simulations or replies ran out, every state that is not converged has all its draws."""
     recipe = RECIPES["economy"].search.model_copy(update={"wave": wave, "share_estimates": False, "max_calls": None})
     search = searched(recipe, environment)
     if search.simulations == recipe.simulations:
         return
-    for node, promise in zip(search.tree.nodes, promises(search.tree), strict=True):
-        if not node.terminal and promise > SETTLED:
+    for node, disagreement in zip(search.tree.nodes, disagreements(search.tree), strict=True):
+        if not node.terminal and disagreement > CONVERGED:
             assert sum(child.draws for child in search.tree.children(node)) >= recipe.siblings
             assert all(child.terminal or child.visits for child in search.tree.children(node))
 

@@ -1,4 +1,4 @@
-"""The scores by which a simulation walks down and the promise by which it jumps, against numbers computed by hand."""
+"""The scores by which a simulation walks down and the disagreement by which it jumps, against hand-computed numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcts import puct_score, uct_score
-from mcts.selection import PARENT_PRIOR, ROOT_PRIOR, SETTLED, expected_outcome, promise
+from mcts.selection import CONVERGED, PARENT_PRIOR, ROOT_PRIOR, disagreement, expected_outcome
 
 counts = st.integers(1, 10_000)
 values = st.floats(0, 1)
@@ -104,7 +104,7 @@ def test_what_is_expected_is_drawn_towards_what_is_expected_above(
 )
 def test_the_promise_of_a_state_is_the_chance_that_two_answers_disagree(expected: float, chance: float) -> None:
     """2 p (1 - p)."""
-    assert promise(expected) == pytest.approx(chance)
+    assert disagreement(expected) == pytest.approx(chance)
 
 
 @pytest.mark.parametrize(("answers", "settled"), [(1, False), (7, False), (8, True), (20, True)])
@@ -112,7 +112,7 @@ def test_the_promise_of_a_state_is_the_chance_that_two_answers_disagree(expected
 def test_eight_equal_answers_settle_the_root(outcome: float, answers: int, *, settled: bool) -> None:
     """p (.25 + 7) / 7.5 = .967 promises .0644, p (.25 + 8) / 8.5 = .971 promises .0571; the border is .06."""
     expected = expected_outcome(0.5, weight=ROOT_PRIOR, mean=outcome, answers=answers)
-    assert (promise(expected) <= SETTLED) == settled
+    assert (disagreement(expected) <= CONVERGED) == settled
 
 
 @given(above=values, mean=values, answers=st.integers(0, 10_000))
@@ -128,6 +128,6 @@ def test_what_is_expected_lies_between_what_was_seen_and_what_is_expected_above(
 
 @given(expected=values)
 def test_a_promise_knows_no_side(expected: float) -> None:
-    """Mostly right and mostly wrong answers promise the same; nothing promises more than half and half."""
-    assert promise(expected) == pytest.approx(promise(1 - expected), abs=1e-12)
-    assert 0 <= promise(expected) <= promise(0.5) == 0.5
+    """Mostly right and mostly wrong answers disagreement the same; nothing promises more than half and half."""
+    assert disagreement(expected) == pytest.approx(disagreement(1 - expected), abs=1e-12)
+    assert 0 <= disagreement(expected) <= disagreement(0.5) == 0.5

@@ -179,10 +179,10 @@ def test_turning_a_pair_twice_changes_nothing(rollout: RolloutRecord) -> None:
     """And once exchanges what is said of its sides."""
     for state in labelled_states(rollout):
         for pair in state.pairs:
-            turned = pair.turned()
-            assert (turned.chosen, turned.rejected, turned.pair_id) == (pair.rejected, pair.chosen, pair.pair_id)
-            assert turned.margin == (None if pair.margin is None else -pair.margin)
-            assert _rounded(turned.turned()) == _rounded(pair)
+            swapped = pair.swapped()
+            assert (swapped.chosen, swapped.rejected, swapped.pair_id) == (pair.rejected, pair.chosen, pair.pair_id)
+            assert swapped.margin == (None if pair.margin is None else -pair.margin)
+            assert _rounded(swapped.swapped()) == _rounded(pair)
 
 
 def _rounded(pair: PairRecord) -> PairRecord:

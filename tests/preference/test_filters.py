@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ActionType, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
 from preference.candidates import Tag
-from preference.filters import DROP_REASONS, DropReason, Kept, beyond_shares, candidates_of, lot, select
+from preference.filters import (
+    DROP_REASONS,
+    DropReason,
+    KeptPairs,
+    candidates_of,
+    dropped_by_caps,
+    seeded_uniform,
+    select,
+)
 from preference.labelling import labelled_states
 from tests.helpers.trees import (
     Fields,
@@ -647,8 +655,8 @@ def candidate(tags: Sequence[Tag], action_type: ActionType | None, margin: float
     return replace(found, pair=pair, chosen=found.chosen.model_copy(update={"action_type": action_type}))
 
 
-def kept(*pairs: Candidate) -> Kept:
-    found = Kept()
+def kept(*pairs: Candidate) -> KeptPairs:
+    found = KeptPairs()
     for each in pairs:
         found.add(each)
     return found
@@ -679,7 +687,7 @@ def plain(number: int, action_type: ActionType = "query", tags: Sequence[Tag] = 
 def test_the_share_of_a_tag_is_held_exactly(tag: Tag, others: int, tagged: int, share: float, left: int) -> None:
     """Of all pairs that are written; the surest of the tagged stay, and no other pair goes."""
     pairs = kept(*plain(others), *plain(tagged, tags=[tag]))
-    beyond = beyond_shares(pairs, replace(NO_FILTERS, **{f"max_{tag}": share}))
+    beyond = dropped_by_caps(pairs, replace(NO_FILTERS, **{f"max_{tag}": share}))
     assert beyond == dict.fromkeys(range(others + left, others + tagged), f"{tag}_cap")
 
 
@@ -687,14 +695,14 @@ def test_both_shares_hold_of_what_the_other_leaves() -> None:
     """Of 90 plain pairs and 20 of each tag 11 of each stay, 11 of 112; where each cap looked at what there was before
     the other, 12 of each would, more than 10 % of 114."""
     pairs = kept(*plain(90), *plain(20, tags=["style_only"]), *plain(20, tags=["efficiency_only"]))
-    beyond = beyond_shares(pairs, PairingRules())
+    beyond = dropped_by_caps(pairs, PairingRules())
     assert Counter(beyond.values()) == {"style_only_cap": 9, "efficiency_only_cap": 9}
 
 
 def test_every_action_type_gets_as_many_pairs_as_the_rarest() -> None:
     """The surest of each stay."""
     pairs = kept(*plain(5, "query"), *plain(3, "evidence"), *plain(4, "answer"))
-    assert beyond_shares(pairs, replace(NO_FILTERS, balance=True)) == dict.fromkeys([3, 4, 11], "unbalanced")
+    assert dropped_by_caps(pairs, replace(NO_FILTERS, balance=True)) == dict.fromkeys([3, 4, 11], "unbalanced")
 
 
 def test_balance_and_shares_hold_together() -> None:
@@ -703,7 +711,7 @@ def test_balance_and_shares_hold_together() -> None:
     pairs = kept(
         *plain(100, "query"), *plain(100, "evidence"), *plain(20, "answer"), *plain(30, "answer", ["style_only"])
     )
-    beyond = beyond_shares(pairs, PairingRules(balance=True))
+    beyond = dropped_by_caps(pairs, PairingRules(balance=True))
     left = [i for i in range(len(pairs)) if i not in beyond]
     assert Counter(pairs.types[i] for i in left) == {0: 28, 1: 28, 2: 28}
     assert sum(pairs.tags[i] > 0 for i in left) == 8
@@ -721,11 +729,11 @@ shares = st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
 
 @given(pairs=data_sets, efficiency=shares, style=shares, balance=st.booleans())
 def test_shares_and_balance_hold_of_any_data_set(
-    pairs: Kept, *, efficiency: float, style: float, balance: bool
+    pairs: KeptPairs, *, efficiency: float, style: float, balance: bool
 ) -> None:
     """Of what is left, each tag is at most its share and, if asked for, every action type that is left as frequent."""
     how = replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style, balance=balance)
-    beyond = beyond_shares(pairs, how)
+    beyond = dropped_by_caps(pairs, how)
     left = [i for i in range(len(pairs)) if i not in beyond]
     for bit, share in ((1, efficiency), (2, style)):
         assert sum(bool(pairs.tags[i] & bit) for i in left) <= share * len(left) + 1e-9
@@ -733,9 +741,9 @@ def test_shares_and_balance_hold_of_any_data_set(
 
 
 @given(pairs=data_sets, efficiency=shares, style=shares)
-def test_a_share_drops_tagged_pairs_only_and_the_surest_last(pairs: Kept, efficiency: float, style: float) -> None:
+def test_a_share_drops_tagged_pairs_only_and_the_surest_last(pairs: KeptPairs, efficiency: float, style: float) -> None:
     """Under the name of a tag it has; a pair that stays is at least as sure as one with the same tags that goes."""
-    beyond = beyond_shares(pairs, replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style))
+    beyond = dropped_by_caps(pairs, replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style))
     for i, reason in beyond.items():
         assert pairs.tags[i] & {"efficiency_only_cap": 1, "style_only_cap": 2}[reason]
         for j in range(len(pairs)):
@@ -744,15 +752,15 @@ def test_a_share_drops_tagged_pairs_only_and_the_surest_last(pairs: Kept, effici
 
 
 @given(pairs=data_sets)
-def test_a_share_of_one_drops_nothing_and_of_none_all(pairs: Kept) -> None:
+def test_a_share_of_one_drops_nothing_and_of_none_all(pairs: KeptPairs) -> None:
     """1: no limit. 0: no pair with the tag, and every other one."""
-    assert beyond_shares(pairs, NO_FILTERS) == {}
-    none = beyond_shares(pairs, replace(NO_FILTERS, max_efficiency_only=0.0, max_style_only=0.0))
+    assert dropped_by_caps(pairs, NO_FILTERS) == {}
+    none = dropped_by_caps(pairs, replace(NO_FILTERS, max_efficiency_only=0.0, max_style_only=0.0))
     assert set(none) == {i for i in range(len(pairs)) if pairs.tags[i]}
 
 
 @given(name=st.text(), seed=st.integers(0, 2**63 - 1))
 def test_a_lot_is_the_name_s_own(name: str, seed: int) -> None:
     """In [0, 1), the same whenever it is drawn."""
-    assert 0 <= lot(name, seed=seed) < 1
-    assert lot(name, seed=seed) == lot(name, seed=seed)
+    assert 0 <= seeded_uniform(name, seed=seed) < 1
+    assert seeded_uniform(name, seed=seed) == seeded_uniform(name, seed=seed)

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from preference.review_statistics import (
-    Contents,
+    DataSetCounts,
     JudgementRecord,
     ReviewPair,
     ReviewReport,
     Verdict,
     digest,
+    latest_judgements,
     read_pairs,
     report_of,
     sample_pairs,
-    standing,
 )
 from preference.statistics import SignAgreement
 
@@ -119,11 +119,11 @@ def test_rows_that_show_no_choice_are_left_out_and_counted(tmp_path: Path) -> No
     exchanged = row(1, chosen=row(1)["rejected"], rejected=row(1)["chosen"])
     no_prompt = row(2, input="", prompt="")
     same = row(2, rejected=row(2)["chosen"])
-    contents = Contents()
+    contents = DataSetCounts()
     rows = [row(1), row(1), exchanged, None, 3, row(2, chosen=None), no_prompt, same]
     found = list(read_pairs(data_set(tmp_path, *rows), contents))
     assert [each.facts.row for each in found] == [1]
-    assert contents == Contents(rows=8, unreadable=4, same=1, repeated=2, pairs=1)
+    assert contents == DataSetCounts(rows=8, unreadable=4, same=1, repeated=2, pairs=1)
 
 
 def test_texts_are_told_apart_wherever_one_ends() -> None:
@@ -205,11 +205,11 @@ def test_the_last_word_on_a_pair_stands(tmp_path: Path) -> None:
     """What was taken back does not; nor does what had been said before it."""
     one, other = pairs_of(data_set(tmp_path, row(1), row(2)))
     lines = [said(one, "a"), said(other, "a"), said(one, "withdrawn"), said(other, "b"), said(one, "tie")]
-    assert [(each.pair, each.verdict) for each in standing(lines).values()] == [
+    assert [(each.pair, each.verdict) for each in latest_judgements(lines).values()] == [
         (other.facts.key, "b"),
         (one.facts.key, "tie"),
     ]
-    assert standing([said(one, "a"), said(one, "b"), said(one, "withdrawn")]) == {}
+    assert latest_judgements([said(one, "a"), said(one, "b"), said(one, "withdrawn")]) == {}
 
 
 def test_a_judgement_does_not_say_what_the_label_was(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import NEARLY_THE_SAME, ActionType, say_the_same, similarity
+from preference import NEARLY_THE_SAME, ActionType, equivalent_steps, similarity
 
 NINE = "birth place of Ada Lovelace who wrote first program"
 
@@ -89,7 +89,7 @@ def test_near_equal_texts_say_the_same_if_their_numbers_names_and_negations_agre
 ) -> None:
     """A single one of those makes another fact of nearly the same words; in either direction."""
     step, another = Said(action_type, BORN), Said(action_type, other)
-    assert say_the_same(step, another) == say_the_same(another, step) == same
+    assert equivalent_steps(step, another) == equivalent_steps(another, step) == same
 
 
 def test_one_number_is_enough_to_be_another_thing() -> None:
@@ -97,7 +97,7 @@ def test_one_number_is_enough_to_be_another_thing() -> None:
     long = BORN + " and died young after some long and painful illness"
     one, another = (f"{long} in {year}" for year in (1852, 1853))
     assert similarity(one, another) >= NEARLY_THE_SAME
-    assert not say_the_same(Said("evidence", one), Said("evidence", another))
+    assert not equivalent_steps(Said("evidence", one), Said("evidence", another))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_one_number_is_enough_to_be_another_thing() -> None:
 )
 def test_answers_say_the_same_if_they_are_equal_after_normalisation(content: str, other: str, *, same: bool) -> None:
     """As exact match has it."""
-    assert say_the_same(Said("answer", content), Said("answer", other)) == same
+    assert equivalent_steps(Said("answer", content), Said("answer", other)) == same
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_answers_say_the_same_if_they_are_equal_after_normalisation(content: str
 )
 def test_steps_of_two_types_and_failed_ones_never_say_the_same(step: Said, other: Said) -> None:
     """A failed step says nothing that another could say."""
-    assert not say_the_same(step, other)
+    assert not equivalent_steps(step, other)

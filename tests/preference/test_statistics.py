@@ -14,7 +14,7 @@ from preference import Message, RolloutNode, RolloutRecord, Usage
 from preference.records import RecipeRef
 from preference.statistics import (
     BINS,
-    Revalued,
+    MarginCheck,
     RuleTally,
     cohens_kappa,
     reliability,
@@ -250,8 +250,8 @@ def test_the_interval_of_kappa_holds_the_truth_as_often_as_it_says(right: float,
 # -- labels ----------------------------------------------------------------------------------------------------
 
 
-def pair(fresh: float, *, confidence: float = 0.7, action_type: str = "query", layer: int = 0) -> Revalued:
-    return Revalued(action_type, layer, confidence, margin=0.3, fresh_margin=fresh)
+def pair(fresh: float, *, confidence: float = 0.7, action_type: str = "query", layer: int = 0) -> MarginCheck:
+    return MarginCheck(action_type, layer, confidence, margin=0.3, fresh_margin=fresh)
 
 
 def test_a_label_is_confirmed_by_a_fresh_difference_of_its_sign() -> None:

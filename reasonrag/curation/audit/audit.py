@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from preference.candidates import is_training_split
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
 from preference.export.summary import DATASET_INFO_FILE
 from reasonrag.curation.audit import dataset_checks
@@ -86,9 +86,9 @@ def _write(report: AuditReport, at: Path) -> None:
     from reasonrag.curation.audit.page import page
 
     at.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(at) as file:
+    with atomic_replacement(at) as file:
         file.write(page(report).encode())
-    with replacing(at.with_suffix(".json")) as file:
+    with atomic_replacement(at.with_suffix(".json")) as file:
         file.write(orjson.dumps(report.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from preference.export.summary import EffectiveSize
-from preference.statistics import Z, independent_cases, wilson
+from preference.statistics import Z, effective_sample_size, wilson
 from reasonrag.curation.audit.catalogue import BIAS, TYPE_NAMES, CheckName
 from reasonrag.curation.audit.report import Estimate, Example, Histogram, LengthGap, Lengths, Quantiles
 from reasonrag.curation.audit.row_checks import RowFacts
@@ -154,7 +154,7 @@ def share_of(holds: Column, clusters: Column) -> Estimate:
     """
     share, rows = float(np.mean(holds)), len(holds)
     sizes, spread = _by_cluster(holds.astype(float) - share, clusters)
-    least = independent_cases(rows, float(np.sum(sizes.astype(float) ** 2))) or 0.0
+    least = effective_sample_size(rows, float(np.sum(sizes.astype(float) ** 2))) or 0.0
     variance = float(np.sum(spread**2)) / rows**2
     worth = min(rows, max(least, share * (1 - share) / variance)) if variance > 0 else least
     low, high = wilson(share, worth)
@@ -250,7 +250,7 @@ def chosen_first(columns: Columns) -> Estimate | None:
 
 def worth(columns: Columns) -> EffectiveSize:
     sizes = {name: rows_per(columns, name).astype(float) for name in ("state", "question")}
-    independent = {name: independent_cases(len(columns), float((each**2).sum())) for name, each in sizes.items()}
+    independent = {name: effective_sample_size(len(columns), float((each**2).sum())) for name, each in sizes.items()}
     return EffectiveSize(
         states=len(sizes["state"]),
         questions=len(sizes["question"]),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preference.export.formats import SplitName, pairs_files
-from preference.export.json_stream import Item
+from preference.export.json_stream import JsonItem
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
@@ -65,10 +65,10 @@ def _begins(path: Path) -> bool:
     return first is not None and isinstance(first.value, dict) and set(first.value) >= _ROW
 
 
-def read_rows(path: Path) -> Iterator[Item]:
+def read_rows(path: Path) -> Iterator[JsonItem]:
     """Everything that stands where a row should be. Raises InputError for a file that is damaged, or one object that is
     no row."""
-    only: Item | None = None
+    only: JsonItem | None = None
     for item in read_items(path):
         if item.number == 1 and isinstance(item.value, dict) and _ROW.isdisjoint(item.value):
             only = item

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.faiss_index import IndexPlan, file_digest
@@ -133,7 +133,7 @@ def read_manifest(directory: Path) -> IndexManifest:
 
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
     """Put a manifest in place, at once or not at all."""
-    with replacing(directory / MANIFEST) as file:
+    with atomic_replacement(directory / MANIFEST) as file:
         file.write(orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 
-from preference.export.files import replacing
+from preference.export.files import atomic_replacement
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
@@ -89,7 +89,7 @@ def _config(adapter: Path, out: Path) -> dict[str, Any]:
 
 
 def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: TrainingWatcher) -> None:
-    with replacing(out / _YAML) as file:
+    with atomic_replacement(out / _YAML) as file:
         file.write(as_yaml(dict(config), "What LLaMA-Factory's export read, by reasonrag train --merge.").encode())
     listener = LogParser(watcher, keep=LAST_LINES)
     watcher.say(f"merging into {out}")

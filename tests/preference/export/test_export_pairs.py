@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from preference import (
     NO_FILTERS,
+    ExportFacts,
     ExportOptions,
-    Facts,
     MalformedCandidatesError,
     PairingRules,
     PairSummary,
@@ -58,7 +58,7 @@ PROGUIDE_FIELDS = [
     "rejected_content",
     "layer",
 ]
-DEFAULTS, NO_FACTS = PairingRules(), Facts()
+DEFAULTS, NO_FACTS = PairingRules(), ExportFacts()
 ALL_TO_TRAIN = ExportOptions(validation=0)
 COUNTED_BY = "words"
 FILES = {
@@ -76,7 +76,7 @@ def export(
     *records: RolloutRecord,
     rules: PairingRules = DEFAULTS,
     options: ExportOptions = ALL_TO_TRAIN,
-    facts: Facts = NO_FACTS,
+    facts: ExportFacts = NO_FACTS,
 ) -> PairSummary:
     return export_pairs(candidates_in(out, *records), out, rules, options, facts)
 
@@ -247,7 +247,7 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
     query > yes (.3645) are of three combinations, and the surest two of the state are kept. Layer 1: one. They are sure
     to .905, .81 and .88. Of 3 pairs in states of 2 and 1: 9 / 5 and, all of one question, 9 / 9."""
     rules = PairingRules(min_margin=0.02, min_confidence=0.6, max_per_state=2)
-    facts = Facts(sources=("runs/a",), token_counter=COUNTED_BY, versions={"reasonrag": "0.0.0"})
+    facts = ExportFacts(sources=("runs/a",), token_counter=COUNTED_BY, versions={"reasonrag": "0.0.0"})
     usage = {"calls": 7, "cost_usd": 0.5}
     summary = export(tmp_path, ada(usage=usage), failure(usage=usage), rules=rules, facts=facts)
     digest = hashlib.sha256((tmp_path / "RAG_ProGuide.json").read_bytes()).hexdigest()
@@ -429,7 +429,7 @@ def test_contaminated_questions_are_left_out_and_counted(tmp_path: Path) -> None
     answered = {"action_type": "answer", "content": "Ada Lovelace", "terminal": True, "reward": 0.81, "f1": 1.0}
     seen = tree([0, 0, 1], [*right, answered], question="Who IS the first?", question_id="seen")
     new = tree([0, 0, 1], [*right, answered], question="Who is the second?", question_id="new")
-    facts = Facts(contaminated={question_key("who is first")}, contamination={"splits": ["toy/test"]})
+    facts = ExportFacts(contaminated={question_key("who is first")}, contamination={"splits": ["toy/test"]})
     summary = export(tmp_path, seen, new, options=ExportOptions(("sft",), validation=0), facts=facts)
     assert summary.dropped["contaminated"] == 1
     assert summary.contamination == {"splits": ["toy/test"]}

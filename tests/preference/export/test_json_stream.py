@@ -94,11 +94,11 @@ def test_what_stricter_readers_refuse_is_mended(file: Path) -> None:
     """Files of others hold NaN, halves of characters, bytes that are no text and numbers without bound; each item says
     whether it was."""
     odd = b'{"a": NaN, "b": "\\ud83d", "c": "\\ud83d\\ude00", "d": 1' + b"0" * 30 + b', "e": "\xff"}'
-    mended = {"a": None, "b": "\ufffd", "c": "\U0001f600", "d": 1e30, "e": "\ufffd"}
+    repaired = {"a": None, "b": "\ufffd", "c": "\U0001f600", "d": 1e30, "e": "\ufffd"}
     for between in (b", ", b",\n"):
         file.write_bytes(b"[" + odd + between + b'{"a": 1}' + between + odd + b"]")
-        found = [(item.number, item.value, item.mended) for item in read_items(file)]
-        assert found == [(1, mended, True), (2, {"a": 1}, False), (3, mended, True)]
+        found = [(item.number, item.value, item.repaired) for item in read_items(file)]
+        assert found == [(1, repaired, True), (2, {"a": 1}, False), (3, repaired, True)]
 
 
 @pytest.mark.parametrize(

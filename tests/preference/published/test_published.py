@@ -23,9 +23,9 @@ from preference.labelled_runs import write_candidates
 from preference.published.repairs import (
     REFUSALS,
     REPAIRS,
-    Findings,
     KnownQuestion,
     Notes,
+    RepairLog,
     Unusable,
     layer_of,
     question_of,
@@ -33,7 +33,7 @@ from preference.published.repairs import (
     read_reply,
     split_prompt,
 )
-from preference.published.rows import RowReader, RowRules
+from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import TreeRules, builder_f1, read_tree, refused_record
 from preference.records import parse_rollout
 
@@ -113,7 +113,7 @@ def nodes_of(tree: Json) -> Json:
 
 def read(tree: object, rules: TreeRules = RELEASED) -> tuple[RolloutRecord, dict[str, int]]:
     """The record, and how often each repair was made."""
-    findings = Findings()
+    findings = RepairLog()
     record = read_tree(tree, rules, findings, where="file.json:1", revision="f00")
     return record, {name: each.count for name, each in findings.repairs.items()}
 
@@ -356,7 +356,7 @@ REFUSED: list[tuple[str, Callable[[Json], None]]] = [
 @pytest.mark.parametrize(("cause", "spoil"), REFUSED)
 def test_what_cannot_be_repaired_is_refused_with_its_cause(cause: str, spoil: Callable[[Json], None]) -> None:
     """Nothing of such a tree is counted as repaired; its line has the question and the cause."""
-    tree, findings = published_tree(), Findings()
+    tree, findings = published_tree(), RepairLog()
     spoil(tree)
     if cause == "unreadable_prompt":  # no step of the same state has one either
         set_in(2, input_prompt=7)(tree)
@@ -428,7 +428,7 @@ def test_no_tree_however_broken_is_a_crash(changes: list[tuple[int, int, Any]], 
 @given(JUNK)
 def test_no_item_whatever_it_is_is_a_crash(item: Any) -> None:
     """Neither as a tree nor as a row."""
-    for take in (read, RowReader(RowRules(), Findings()).add):
+    for take in (read, PublishedRowReader(RowRules(), RepairLog()).add):
         with pytest.raises(Unusable):
             take(item) if take is read else take(item, where="f:1", revision="f")  # type: ignore[operator]
 
@@ -567,7 +567,7 @@ GLUED = "Be brief.\n\nQuestion: Who?"
 )
 def test_prompts_are_read_in_every_known_form(prompt: object) -> None:
     """Messages, ChatML, Llama 3, and a system turn that was glued into the user turn."""
-    assert read_prompt(prompt, Notes(Findings(), "")) == ("Be brief.", "Question: Who?")
+    assert read_prompt(prompt, Notes(RepairLog(), "")) == ("Be brief.", "Question: Who?")
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,7 @@ def test_prompts_are_read_in_every_known_form(prompt: object) -> None:
 )
 def test_any_other_prompt_is_not_guessed_at(prompt: object) -> None:
     """Not even where the text has special tokens of its own."""
-    assert read_prompt(prompt, Notes(Findings(), "")) is None
+    assert read_prompt(prompt, Notes(RepairLog(), "")) is None
 
 
 @pytest.mark.parametrize(
@@ -613,7 +613,7 @@ def test_a_reply_has_the_last_word_on_itself(
     response: str, stated: Any, action_type: str | None, content: str | None, cause: str | None
 ) -> None:
     """The stated type decides between several tags only."""
-    said = read_reply(response, Notes(Findings(), ""), stated=stated)
+    said = read_reply(response, Notes(RepairLog(), ""), stated=stated)
     assert (said.action_type, said.content) == (action_type, content)
     assert (said.parse_error and said.parse_error.cause) == cause
 
@@ -672,15 +672,15 @@ def published_row(**changed: Any) -> Json:
     return {name: value for name, value in (row | changed).items() if value is not ...}
 
 
-def take(*rows: Json, rules: RowRules = NOTHING_KNOWN) -> tuple[RowReader, Findings]:
-    findings = Findings()
-    reader = RowReader(rules, findings)
+def take(*rows: Json, rules: RowRules = NOTHING_KNOWN) -> tuple[PublishedRowReader, RepairLog]:
+    findings = RepairLog()
+    reader = PublishedRowReader(rules, findings)
     for number, row in enumerate(rows, start=1):
         reader.add(row, where=f"rows.json:{number}", revision="f00")
     return reader, findings
 
 
-def rows_of(reader: RowReader, rules: PairingRules = NO_FILTERS) -> list[Json]:
+def rows_of(reader: PublishedRowReader, rules: PairingRules = NO_FILTERS) -> list[Json]:
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "candidates.jsonl").write_bytes(b"".join(each.to_line() for each in reader.states()))
         (Path(place) / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in reader.questions()))
@@ -737,8 +737,8 @@ def test_a_row_is_repaired_to_what_it_should_have_been(what: str, changed: Json,
 )
 def test_a_row_that_cannot_be_repaired_is_given_up_with_its_cause(cause: str, changed: Json) -> None:
     """Nothing of it is kept, and nothing counted as repaired."""
-    findings = Findings()
-    reader = RowReader(RowRules(), findings)
+    findings = RepairLog()
+    reader = PublishedRowReader(RowRules(), findings)
     with pytest.raises(Unusable) as refused:
         reader.add(published_row(**changed), where="rows.json:1", revision="f00")
     assert refused.value.cause == cause
@@ -804,7 +804,7 @@ def test_states_of_one_question_stand_together() -> None:
 @given(st.lists(st.tuples(st.sampled_from(sorted(published_row())), JUNK | st.just(...)), max_size=5))
 def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> None:
     """It is given up with a cause, or exported."""
-    reader = RowReader(RowRules(), Findings())
+    reader = PublishedRowReader(RowRules(), RepairLog())
     with suppress(Unusable):
         reader.add(published_row(**dict(changes)), where="rows.json:1", revision="f00")
     assert len(rows_of(reader, replace(NO_FILTERS, allow_malformed=True))) <= 1

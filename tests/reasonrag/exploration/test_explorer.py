@@ -11,7 +11,7 @@ import pytest
 
 from mcts import RECIPES, Recipe
 from mcts.rewards import REWARDS
-from preference import ActionType, FinalScore, ParseFailure, PassageRef, QuestionError, RolloutRecord, say_the_same
+from preference import ActionType, FinalScore, ParseFailure, PassageRef, QuestionError, RolloutRecord, equivalent_steps
 from preference.records import FailedContinuation, Outcome, RecipeRef
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.outcomes import outcome_of
@@ -361,7 +361,7 @@ def test_steps_say_the_same_if_they_differ_in_words_that_do_not_matter(
     step: AgentStep, other: AgentStep, *, same: bool
 ) -> None:
     """Near-equal queries and evidence, and equal answers, after normalisation; failed steps are like no other."""
-    assert say_the_same(step, other) == say_the_same(other, step) == same
+    assert equivalent_steps(step, other) == equivalent_steps(other, step) == same
 
 
 # -- repairs and failures --------------------------------------------------------------------------------------

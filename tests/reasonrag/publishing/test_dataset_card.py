@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from preference import ExportOptions, Message, PairingRules, export_pairs
 from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, pair_key, state_key
-from preference.export.summary import Facts
+from preference.export.summary import ExportFacts
 from preference.records import QuestionError, Usage
 from reasonrag.curation.blockers import Objection
 from reasonrag.curation.dataset_directory import take_inventory
@@ -120,7 +120,7 @@ def data_set(directory: Path, *, origin: Origin = HOTPOT, contamination: dict[st
         directory,
         PairingRules(min_margin=0.1),
         ExportOptions(formats=("proguide", "kto"), validation=0.3),
-        Facts(
+        ExportFacts(
             sources=("/home/me/runs/h",),
             token_counter="four characters a token",  # noqa: S106
             contamination=contamination or {},

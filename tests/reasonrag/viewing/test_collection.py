@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import reasonrag as package
 from preference import Candidate, DropReason, FinalScore, PairingRules, PairSummary, RolloutRecord
 from preference.filters import DROP_REASONS, candidates_of, select
-from preference.labelling import labelled_states, picked
+from preference.labelling import labelled_states, with_judge_label
 from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
@@ -427,7 +427,7 @@ def test_a_label_names_its_margin_and_how_it_was_divided() -> None:
 def test_a_judges_label_is_told_as_a_judges(pick: tuple[int, int] | None, says: str) -> None:
     """And what continuations say beside it."""
     [state] = labelled_states(siblings(GOOD, BAD))
-    [each] = candidates_of(picked(state, pick))
+    [each] = candidates_of(with_judge_label(state, pick))
     assert says in told(each)
 
 
