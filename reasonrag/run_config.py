@@ -1,4 +1,8 @@
-"""config.json of a run: what decided its answers, and what a changed configuration is."""
+"""config.json of a run or an evaluation: what decided its answers, and what a changed configuration is.
+
+Decides which keys other stages read, and that a key of another version is kept as it is written. Does not know what the
+settings mean: plain values only.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,108 @@ import platform
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import orjson
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_serializer, model_validator
+from pydantic import ModelWrapValidatorHandler as Handler
 
 from preference.export.files import INDENTED, atomic_replacement
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS
+
+
+class _Kept(BaseModel):
+    """A part of the file: the fields are the keys that other stages read; all keys are written as they were given."""
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+    _given: dict[str, Any] = PrivateAttr()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep(cls, given: Any, read: Handler[Self]) -> Self:
+        kept = read(given)
+        kept._given = given
+        return kept
+
+    @model_serializer
+    def _as_given(self) -> dict[str, Any]:
+        return self._given
+
+
+class RecordedModel(_Kept):
+    name: str
+
+
+class RecordedRecipe(_Kept):
+    outcome: str = "f1"
+    judge_sees_gold: bool | None = None
+    """None of imported trees: there was no judge."""
+
+
+class DecidesAnswers(_Kept):
+    """What `config_hash` covers."""
+
+    imported: str = ""
+    """The pipeline that trees were imported from; empty for our own."""
+    dataset: str = ""
+    questions_sha256: str = ""
+    model: str = ""
+    value_model: RecordedModel | None = None
+    retriever: str = ""
+    prompts: str = ""
+    """Their hash."""
+    top_k: int | None = None
+    max_steps: int | None = None
+    recipe: RecordedRecipe = RecordedRecipe()
+    baseline_prompts: Any = None
+    """Hash of what an evaluation's method asks with, where that is not the agent."""
+
+    @property
+    def student(self) -> str | None:
+        """The model that continued, where it was not the teacher."""
+        return self.value_model.name if self.value_model else None
+
+
+class Operational(_Kept):
+    """Settings that may change between sessions of a run."""
+
+    settings: dict[str, Any] = {}
+    """As resolved; older versions did not write them."""
+    questions: str = ""
+    hub_revision: str | None = None
+    corpus: str | None = None
+    base_url: list[str] | str | None = None
+    """A text in older versions."""
+    value_base_url: list[str] = []
+
+
+class RunConfig(_Kept):
+    """Content of config.json; `model_dump()` is all of it, in the order of the file."""
+
+    config_hash: str = ""
+    decides_answers: DecidesAnswers
+    operational: Operational | None = None
+    """None in a published run, which tells no places."""
+
+    @classmethod
+    def of(cls, decides_answers: dict[str, Any], operational: dict[str, Any]) -> RunConfig:
+        """The configuration of what is made now, with its hash and versions."""
+        return cls.model_validate(
+            {
+                "config_hash": config_hash(decides_answers),
+                "decides_answers": decides_answers,
+                "operational": operational,
+                "versions": versions(),
+            }
+        )
+
+    def to_bytes(self) -> bytes:
+        return orjson.dumps(self.model_dump(), option=INDENTED)
+
+    def changed_to(self, other: RunConfig) -> list[str]:
+        """`key was x, is y` for everything that decides answers and differs."""
+        return changed_keys(self.decides_answers.model_dump(), other.decides_answers.model_dump())
 
 
 def has_answers(directory: Path) -> bool:
@@ -22,20 +121,20 @@ def has_answers(directory: Path) -> bool:
     return journal.exists() and journal.stat().st_size > 0
 
 
-def keep_config(directory: Path, config: dict[str, Any], *, held: bool) -> None:
+def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
     """Write config.json. held: something was made under the one that is there, which decides answers alike then.
 
     Raises InputError naming every setting that does not; and for a config.json of others, a model's for instance.
     """
     path = directory / CONFIG
-    before = read_config(path) if held or path.exists() else {}
-    if held and (changed := changed_keys(before["decides_answers"], config["decides_answers"])):
+    changed = read_config(path).changed_to(config) if held or path.exists() else []
+    if held and changed:
         raise InputError(
             f"{directory} holds a run with another configuration; its trees and answers would be of no use. "
             f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
         )
     with atomic_replacement(path) as file:
-        file.write(orjson.dumps(config, option=INDENTED))
+        file.write(config.to_bytes())
 
 
 def changed_keys(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -60,10 +159,10 @@ def _what_is_in(directory: Path) -> str:
     return ROLLOUTS if (directory / ROLLOUTS).exists() else JOURNAL
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> RunConfig:
     """The content of a config.json. Raises InputError where it is none."""
     try:
-        config = orjson.loads(path.read_bytes())
+        return RunConfig.model_validate(orjson.loads(path.read_bytes()))
     except FileNotFoundError as error:
         raise InputError(
             f"{path.parent} has {_what_is_in(path.parent)} but no {CONFIG}, so nobody knows how it was made. "
@@ -71,9 +170,16 @@ def read_config(path: Path) -> dict[str, Any]:
         ) from error
     except orjson.JSONDecodeError as error:
         raise InputError(f"{path} is not JSON: {error}. Choose another --run") from error
-    if not isinstance(config, dict) or not isinstance(config.get("decides_answers"), dict):
-        raise InputError(f"{path} is not a configuration of reasonrag. Choose another --run")
-    return config
+    except ValidationError as error:
+        raise InputError(f"{path} is not a configuration of reasonrag. Choose another --run") from error
+
+
+def find_config(path: Path) -> RunConfig | None:
+    """The content of a config.json; None where none can be read: there are rollouts alone, without their run."""
+    try:
+        return RunConfig.model_validate(orjson.loads(path.read_bytes()))
+    except (OSError, orjson.JSONDecodeError, ValidationError):
+        return None
 
 
 def config_hash(decides_answers: dict[str, Any]) -> str:

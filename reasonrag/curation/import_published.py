@@ -39,7 +39,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer
-from reasonrag.run_config import config_hash, versions
+from reasonrag.run_config import RunConfig, versions
 from reasonrag.settings import resolve
 
 REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
@@ -303,7 +303,7 @@ def _import_trees(found: FoundSources, settings: ImportSettings, known: dict[str
         support=_ByStringMatch(),
     )
     config = _config(found, settings, rules, known)
-    rules = replace(rules, config_hash=config["config_hash"])
+    rules = replace(rules, config_hash=config.config_hash)
     out = settings.out
     with ExitStack() as opened:
         opened.enter_context(only_writer(out))
@@ -319,7 +319,7 @@ def _import_trees(found: FoundSources, settings: ImportSettings, known: dict[str
         if not trees.kept:
             raise _nothing_usable("tree", found, trees.repair_log)
         trees.write(rollouts)
-        configuration.write(orjson.dumps(config, option=INDENTED))
+        configuration.write(config.to_bytes())
         report = _report(
             "trees",
             found,
@@ -343,8 +343,8 @@ def _import_trees(found: FoundSources, settings: ImportSettings, known: dict[str
 
 def _config(
     found: FoundSources, settings: ImportSettings, rules: TreeRules, known: dict[str, KnownQuestion]
-) -> dict[str, Any]:
-    """What a run directory's config.json says of trees that somebody else explored."""
+) -> RunConfig:
+    """The configuration of a run whose trees another system explored."""
     hashes = [file.source.sha256 for file in found.files]
     decides: dict[str, Any] = {
         "imported": "trees of the published ReasonRAG pipeline",
@@ -356,14 +356,8 @@ def _config(
     }
     if settings.teacher:
         decides["model"] = settings.teacher
-    return {
-        "config_hash": config_hash(decides),
-        "decides_answers": decides,
-        "operational": {
-            "imported": [file.source.model_dump(include={"name", "sha256", "bytes"}) for file in found.files]
-        },
-        "versions": versions(),
-    }
+    files = [file.source.model_dump(include={"name", "sha256", "bytes"}) for file in found.files]
+    return RunConfig.of(decides, {"imported": files})
 
 
 def _warnings_of_trees(trees: _Trees, rules: TreeRules) -> list[str]:

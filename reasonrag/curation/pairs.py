@@ -40,7 +40,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.run_config import versions
+from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
 
 
@@ -220,21 +220,19 @@ def _label(source: Path, out: Path, tokens: TokenCounter, processes: int) -> Non
 
 def _origin(first: RolloutRecord, config: Path) -> Origin:
     """What the records of a run and its configuration tell of where its states come from."""
-    origin = origin_of(first)
-    try:
-        content = orjson.loads(config.read_bytes())
-        decides, operational = content["decides_answers"], content["operational"]
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        return origin  # rollouts alone, without their run
-    if content.get("config_hash") != origin.config_hash:
+    origin, made = origin_of(first), find_config(config)
+    if made is None or made.operational is None:
+        return origin
+    if made.config_hash != origin.config_hash:
         raise InputError(f"{config} is not the configuration of the rollouts beside it; put back the one that is")
+    decides = made.decides_answers
     return origin.model_copy(
         update={
-            "revision": operational.get("hub_revision") or decides.get("questions_sha256"),
-            "teacher": decides.get("model"),
-            "value_model": (decides.get("value_model") or {}).get("name"),
-            "retriever": decides.get("retriever"),
-            "top_k": decides.get("top_k"),
-            "max_steps": decides.get("max_steps"),
+            "revision": made.operational.hub_revision or decides.questions_sha256 or None,
+            "teacher": decides.model or None,
+            "value_model": decides.student,
+            "retriever": decides.retriever or None,
+            "top_k": decides.top_k,
+            "max_steps": decides.max_steps,
         }
     )

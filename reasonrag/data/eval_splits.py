@@ -23,6 +23,7 @@ from reasonrag.data.datasets import ATLAS, HUB_SPLITS, download_questions
 from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG
+from reasonrag.run_config import find_config
 
 HUB: Final = "hub"
 """What `--eval` takes in place of a file for the evaluation splits of FlashRAG's collection."""
@@ -217,17 +218,15 @@ def _add_checked_before(splits: EvalSplits, summary: Path, allowed: Sequence[str
 
 
 def _add_of_run(splits: EvalSplits, config: Path, allowed: Sequence[str]) -> None:
-    try:
-        content = orjson.loads(config.read_bytes())
-        operational, decides = content["operational"], content["decides_answers"]
-        settings: dict[str, Any] = operational.get("settings") or {}
-        data_dir, questions = settings.get("data_dir"), operational.get("questions")
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        return  # rollouts alone, without their run
+    made = find_config(config)
+    if made is None or made.operational is None:
+        return
+    settings, questions = made.operational.settings, made.operational.questions
+    data_dir = settings.get("data_dir")
     folders = [Path(data_dir)] if isinstance(data_dir, str) else []
-    if isinstance(questions, str) and not any(Path(questions).parent.parent == folder for folder in folders):
+    if questions and not any(Path(questions).parent.parent == folder for folder in folders):
         folders.append(Path(questions).parent)
-    dataset = ATLAS if decides.get("dataset") == ATLAS and not settings.get("questions") else None
+    dataset = ATLAS if made.decides_answers.dataset == ATLAS and not settings.get("questions") else None
     for folder in folders:
         if not folder.is_dir():
             splits.miss(f"{folder.name}/*", folder, "the folder of the run's questions is gone")

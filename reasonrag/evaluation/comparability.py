@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.significance import Values
 from reasonrag.files import CONFIG
-from reasonrag.run_config import changed_keys, read_config
+from reasonrag.run_config import RunConfig, read_config
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,7 @@ class Evaluation:
 
     path: Path
     report: Report
-    config: dict[str, Any]
-    """What decides answers."""
+    config: RunConfig
     predictions: dict[str, Prediction]
     """By question, those that failed included."""
 
@@ -109,7 +107,7 @@ def _evaluation(path: Path) -> Evaluation:
     if not (path / CONFIG).is_file():
         raise InputError(f"{path} has no {CONFIG}, so nobody knows how its answers were made; evaluate once more")
     by_id = {each.question_id: each for each in predictions}
-    return Evaluation(path, report, read_config(path / CONFIG)["decides_answers"], by_id)
+    return Evaluation(path, report, read_config(path / CONFIG), by_id)
 
 
 # -- what all of them answered ---------------------------------------------------------------------------------
@@ -158,7 +156,7 @@ def _check_same_data(one: Evaluation, other: Evaluation) -> None:
 
 def changed(one: Condition, other: Condition) -> list[str]:
     """What decides answers and differs between two conditions, by their first seeds: `key was x, is y`."""
-    return changed_keys(one.first.config, other.first.config)
+    return one.first.config.changed_to(other.first.config)
 
 
 def doubts(conditions: Sequence[Condition], left_out: LeftOut) -> list[str]:
@@ -182,7 +180,7 @@ def doubts(conditions: Sequence[Condition], left_out: LeftOut) -> list[str]:
 def _doubts_within(condition: Condition) -> list[str]:
     """A group is of one thing: only its seeds, and models trained with different ones, should differ."""
     first, *rest = condition.seeds
-    keys = {line.partition(" was ")[0] for each in rest for line in changed_keys(first.config, each.config)}
+    keys = {line.partition(" was ")[0] for each in rest for line in first.config.changed_to(each.config)}
     others = sorted(key for key in keys if key not in ("seed", "model") and not key.startswith("model."))
     return [f"the runs of {condition.name} differ in more than seed and model: {', '.join(others)}"] if others else []
 
@@ -196,7 +194,7 @@ def _doubts_between(one: Condition, other: Condition) -> list[str]:
         for name, mine, its in asked
         if mine != its and None not in (mine, its)
     ]
-    shown = [each.first.config.get("baseline_prompts") for each in (one, other)]
+    shown = [each.first.config.decides_answers.baseline_prompts for each in (one, other)]
     if ours.method == theirs.method and shown[0] != shown[1]:
         found.append(
             f"{other.name} was asked with other prompts than {one.name}: a difference may be due to that alone"

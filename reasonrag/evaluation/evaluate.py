@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from preference.candidates import is_training_split
@@ -43,7 +43,7 @@ from reasonrag.llm.models import Models
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import config_hash, has_answers, keep_config, versions
+from reasonrag.run_config import RunConfig, has_answers, keep_config, versions
 from reasonrag.settings import resolve
 
 BEFORE_SEARCHING = ("renderer", "top_k", "max_steps")
@@ -153,9 +153,9 @@ class _Plan:
             )
         return found
 
-    @property
-    def decides_answers(self) -> dict[str, Any]:
-        return {
+    @cached_property
+    def config(self) -> RunConfig:
+        decides_answers = {
             "dataset": self.source.dataset,
             "split": self.source.split,
             "questions_sha256": self.source.sha256,
@@ -165,20 +165,7 @@ class _Plan:
             "sampling": shown_sampling(self.policy.sampling),
             "seed": self.settings.seed,
         } | identity_of(self.settings, self.prompts)
-
-    @property
-    def config_hash(self) -> str:
-        return config_hash(self.decides_answers)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Content of config.json."""
-        return {
-            "config_hash": self.config_hash,
-            "decides_answers": self.decides_answers,
-            "operational": {"questions": str(self.source.path), "settings": self.shown_settings},
-            "versions": versions(),
-        }
+        return RunConfig.of(decides_answers, {"questions": str(self.source.path), "settings": self.shown_settings})
 
     @property
     def shown_settings(self) -> dict[str, Any]:
@@ -299,7 +286,7 @@ class _Run:
             model=plan.policy.name,
             judge=plan.judge.name if plan.judge else None,
             asked=plan.asked,
-            config_hash=plan.config_hash,
+            config_hash=plan.config.config_hash,
             seed=settings.seed,
             confidence=settings.confidence,
             bootstrap=settings.bootstrap,
@@ -324,7 +311,7 @@ class _Run:
             earlier = read_report(self.plan.settings.run)
         except InputError:  # there is none, or none that can be read: it is written anew
             return Latency()
-        return earlier.latency if earlier.config_hash == self.plan.config_hash else Latency()
+        return earlier.latency if earlier.config_hash == self.plan.config.config_hash else Latency()
 
     def _write(self, report: Report) -> None:
         folder = self.plan.settings.run

@@ -52,7 +52,7 @@ from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import config_hash, versions
+from reasonrag.run_config import RunConfig
 from reasonrag.settings import resolve
 
 
@@ -198,8 +198,8 @@ def _identify(
     rule: OutcomeRule,
     teacher: Policy,
     student: Policy | None,
-) -> tuple[RunIdentity, dict[str, Any]]:
-    """What every record says about the run, and the content of its config.json."""
+) -> tuple[RunIdentity, RunConfig]:
+    """What every record says about the run, and its configuration."""
     recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
     decides_answers = {
         "dataset": source.dataset,
@@ -216,22 +216,17 @@ def _identify(
     } | rule.identity
     if student:
         decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}
+    config = RunConfig.of(decides_answers, _operational(settings, source, corpus))
     identity = RunIdentity(
         dataset=source.dataset,
         split=source.split,
-        config_hash=config_hash(decides_answers),
+        config_hash=config.config_hash,
         seed=settings.seed,
         recipe=recipe,
         renderer=renderer_hash(prompts),
         price=teacher.price,
         value_price=student.price if student else None,
     )
-    config = {
-        "config_hash": identity.config_hash,
-        "decides_answers": decides_answers,
-        "operational": _operational(settings, source, corpus),
-        "versions": versions(),
-    }
     return identity, config
 
 

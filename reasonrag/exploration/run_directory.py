@@ -25,7 +25,7 @@ from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError, StorageError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, SUMMARY, append_durably, only_writer
 from reasonrag.redaction import redact
-from reasonrag.run_config import changed_keys, has_answers, keep_config, read_config
+from reasonrag.run_config import RunConfig, has_answers, keep_config, read_config
 
 
 class RunDirectory:
@@ -34,7 +34,7 @@ class RunDirectory:
     Raises InputError where the directory cannot be written, is in use, or holds another configuration.
     """
 
-    def __init__(self, path: Path, config: dict[str, Any], *, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, config: RunConfig, *, say: Callable[[str], None]) -> None:
         self.path = path
         self._config = config
         self._say = say
@@ -110,9 +110,7 @@ class RunDirectory:
         """Refuse to mix configurations; a directory without any tree or answer takes every one."""
         paid = has_answers(self.path)
         only_failures = self._lines and not paid and len(self._lines) == len(self._failed)
-        if only_failures and changed_keys(
-            read_config(self.path / CONFIG)["decides_answers"], self._config["decides_answers"]
-        ):
+        if only_failures and read_config(self.path / CONFIG).changed_to(self._config):
             self._say(f"{self.path} holds no tree, only failures of another configuration; starting anew")
             self._rollouts.truncate(0)
             self._lines.clear()

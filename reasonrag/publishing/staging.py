@@ -33,7 +33,7 @@ from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS
 from reasonrag.redaction import hidden, hidden_in, secrets
-from reasonrag.run_config import read_config
+from reasonrag.run_config import RunConfig, read_config
 
 CARD = "README.md"
 STAGED = "publish"
@@ -107,9 +107,9 @@ def trees_of(runs: Sequence[Path], inventory: Inventory) -> list[Tree]:
         if not (run / ROLLOUTS).is_file():
             raise InputError(f"there is no {run / ROLLOUTS}; --with-trees takes run directories of reasonrag generate")
         config = read_config(run / CONFIG)
-        if config.get("config_hash") not in known:
+        if config.config_hash not in known:
             raise InputError(
-                f"{run} (configuration {config.get('config_hash')}) is none of the runs that {inventory.directory} was "
+                f"{run} (configuration {config.config_hash}) is none of the runs that {inventory.directory} was "
                 "made of; leave it out of --with-trees"
             )
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", run.resolve().name).strip("-.") or "run"
@@ -247,11 +247,12 @@ def _write_summary(inventory: Inventory, target: Path) -> None:
     target.write_bytes(orjson.dumps(hidden_in(public.model_dump(), secrets()), option=INDENTED))
 
 
-def _public_config(config: dict[str, Any]) -> dict[str, Any]:
+def _public_config(config: RunConfig) -> dict[str, Any]:
     """What decides answers, and versions; neither paths nor addresses."""
-    kept = {name: config[name] for name in ("config_hash", "decides_answers", "versions") if name in config}
-    public: dict[str, Any] = hidden_in(without_addresses(kept), secrets())
-    return public
+    public = ("config_hash", "decides_answers", "versions")
+    kept = {name: value for name, value in config.model_dump().items() if name in public}
+    shown: dict[str, Any] = hidden_in(without_addresses(kept), secrets())
+    return shown
 
 
 def warnings_of(summary: PairSummary) -> list[str]:

@@ -103,7 +103,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         run=str(run),
         config_hash=made.config_hash,
         questions=questions,
-        teacher=made.decides_answers.model,
+        teacher=made.decides_answers.model or "unknown",
         value_model=made.decides_answers.student,
         siblings=dict(tally.siblings),
         rules=tally.agreement(),

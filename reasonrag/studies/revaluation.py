@@ -55,7 +55,7 @@ from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import read_config
+from reasonrag.run_config import Operational, RunConfig, read_config
 from reasonrag.studies.settings import CalibrateSettings
 
 PLACE, REPORT = "calibration", "report.json"
@@ -138,58 +138,20 @@ class Injected:
     watcher: Watcher
 
 
-class _ValueModel(BaseModel):
-    name: str
-
-
-class _Recipe(BaseModel):
-    outcome: str = "f1"
-    judge_sees_gold: bool | None = None
-    """Null of imported trees: there was no judge."""
-
-
-class _DecidesAnswers(BaseModel):
-    model: str
-    retriever: str
-    prompts: str
-    recipe: _Recipe = _Recipe()
-    value_model: _ValueModel | None = None
-
-    @property
-    def student(self) -> str | None:
-        return self.value_model.name if self.value_model else None
-
-
-class _Operational(BaseModel):
-    settings: dict[str, Any] | None = None
-    imported: list[Any] | None = None
-    corpus: str | None = None
-    base_url: list[str] = []
-    value_base_url: list[str] = []
-
-
-class _MadeWith(BaseModel):
-    """What a calibration reads of the run's config.json."""
-
-    config_hash: str
-    decides_answers: _DecidesAnswers
-    operational: _Operational = _Operational()
-
-
-def made_with(run: Path) -> _MadeWith:
-    try:
-        config = read_config(run / CONFIG)
-        if "imported" in config["decides_answers"]:
-            unknown = dict.fromkeys(("model", "retriever", "prompts"), "unknown")
-            config = config | {"decides_answers": unknown | config["decides_answers"]}
-        return _MadeWith.model_validate(config)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"]))
+def made_with(run: Path) -> RunConfig:
+    """The configuration of the run. Raises InputError naming the key that a calibration needs and that it lacks."""
+    made = read_config(run / CONFIG)
+    needed = {"config_hash": made.config_hash}
+    if not made.decides_answers.imported:
+        decides = made.decides_answers
+        needed |= {f"decides_answers.{name}": getattr(decides, name) for name in ("model", "retriever", "prompts")}
+    missing = next((name for name, value in needed.items() if not value), None)
+    if missing:
         raise InputError(
-            f"{run / CONFIG} is not a configuration of reasonrag: {field}: {first['msg']}. "
+            f"{run / CONFIG} is not a configuration of reasonrag: {missing}: Field required. "
             "Give a run directory of reasonrag generate"
-        ) from error
+        )
+    return made
 
 
 @dataclass(frozen=True)
@@ -259,7 +221,7 @@ class _Continuing:
         return open_value_model(self.settings, flags="--", key_variable=self.key_variable)
 
 
-def _who_continues(run: Path, made: _MadeWith, given: CalibrateSettings, chat_model: ChatModel | None) -> _Continuing:
+def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_model: ChatModel | None) -> _Continuing:
     """Who continued in the run, unless another model is given."""
     saved, corpus = _saved_settings(run, made, given)
     teacher, student = made.decides_answers.model, made.decides_answers.student
@@ -284,16 +246,16 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None and value != []}
 
 
-def _saved_settings(run: Path, made: _MadeWith, given: CalibrateSettings) -> tuple[GenerateSettings, Path | None]:
+def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tuple[GenerateSettings, Path | None]:
     """How the run was made, files that have moved apart; and the corpus."""
-    operational = made.operational
+    operational = made.operational or Operational()
     older = InputError(
         f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
         "Run the same generate command again: it adds them and asks nothing"
     )
-    if operational.imported is not None:
+    if made.decides_answers.imported:
         raise InputError(f"{run} was imported: what its steps were made with is not there to continue them")
-    if operational.settings is None:
+    if not operational.settings:
         raise older
     try:
         saved = GenerateSettings.model_validate(operational.settings | {"run": run})
@@ -341,7 +303,7 @@ class Revaluer:
     """What a revaluation needs to know; see `calibrate`."""
 
     run: Path
-    made: _MadeWith
+    made: RunConfig
     settings: CalibrateSettings
     caller: Injected
 

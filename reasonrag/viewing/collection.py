@@ -33,6 +33,7 @@ from reasonrag.curation.pairs import is_data_set
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, TUNING
+from reasonrag.run_config import find_config
 
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
@@ -157,7 +158,8 @@ class RunCollection:
         self.rules = PairingRules()
         self.capped: dict[int, DropReason] = {}
         self.warnings: list[str] = []
-        self.teachers = _teacher_of(rollouts.with_name(CONFIG))
+        made = find_config(rollouts.with_name(CONFIG))
+        self.teachers = {made.decides_answers.model} - {""} if made else set()
         self._lines = _LineFile(rollouts)
         self._places: list[tuple[LineSpan, int]] = []
         """Of each question its line, and the place of its first pair."""
@@ -206,13 +208,6 @@ class RunCollection:
         chosen = [] if record.error else select(labelled_states(record), self.rules)
         tree = ExploredTree(str(self.path), record)
         return ExploredQuestion(number, [question_record(record)], chosen, [tree], first_pair)
-
-
-def _teacher_of(config: Path) -> set[str]:
-    try:
-        return {str(orjson.loads(config.read_bytes())["decides_answers"]["model"])}
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        return set()  # rollouts alone, without their run
 
 
 def _with_caps(candidates: Sequence[Candidate], first_pair: int, capped: Mapping[int, DropReason]) -> list[Candidate]:

@@ -1,0 +1,70 @@
+"""config.json: what is kept of it, what other stages read of it, and what a change is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preference.export.files import INDENTED
+from reasonrag.run_config import RunConfig, changed_keys, find_config
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda nested: st.lists(nested, max_size=2) | st.dictionaries(st.text(max_size=3), nested, max_size=3),
+    max_leaves=8,
+)
+settings = st.dictionaries(st.text("ab", min_size=1, max_size=2), values, max_size=4)
+flat = st.dictionaries(st.text("ab", min_size=1, max_size=2), st.integers(0, 2), max_size=4)
+
+
+@given(st.permutations(["config_hash", "decides_answers", "operational", "later"]), settings, settings, values)
+def test_what_was_read_is_written_byte_by_byte(
+    order: list[str], decides: dict[str, Any], operational: dict[str, Any], later: Any
+) -> None:
+    """In its order, with the keys of other versions."""
+    content = {"config_hash": "c0", "decides_answers": decides, "operational": operational, "later": later}
+    written = orjson.dumps({name: content[name] for name in order}, option=INDENTED)
+    assert RunConfig.model_validate(orjson.loads(written)).to_bytes() == written
+
+
+@given(flat, flat, flat, flat)
+def test_every_leaf_that_differs_is_named(
+    old: dict[str, int], now: dict[str, int], old_deep: dict[str, int], new_deep: dict[str, int]
+) -> None:
+    """By its path, each once, in the order of their names; no other."""
+    one, other = RunConfig.of(old | {"deep": old_deep}, {}), RunConfig.of(now | {"deep": new_deep}, {"limit": 3})
+    differ = [name for name in old.keys() | now.keys() if old.get(name) != now.get(name)]
+    differ += [f"deep.{name}" for name in old_deep.keys() | new_deep.keys() if old_deep.get(name) != new_deep.get(name)]
+    assert [line.partition(" was ")[0] for line in one.changed_to(other)] == sorted(differ)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "changes"),
+    [
+        ({}, {}, []),
+        ({"a": 1, "b": [1, 2]}, {"b": [1, 2], "a": 1}, []),
+        ({"a": 1}, {"a": 2}, ["a was 1, is 2"]),
+        ({"b": 1}, {"a": "x"}, ["a was None, is 'x'", "b was 1, is None"]),
+        ({"a": {"deep": 1}}, {"a": {"deep": 2}}, ["a.deep was 1, is 2"]),
+    ],
+)
+def test_changed_keys_are_named_with_both_values(
+    before: dict[str, Any], now: dict[str, Any], changes: list[str]
+) -> None:
+    """In the order of their names; a missing key is None."""
+    assert changed_keys(before, now) == changes
+
+
+def test_what_the_file_does_not_say_is_empty(tmp_path: Path) -> None:
+    """Of imported trees, published runs and older versions; what is no configuration is none."""
+    (tmp_path / "config.json").write_bytes(b'{"decides_answers": {"model": "m"}}')
+    found = find_config(tmp_path / "config.json")
+    assert found
+    assert (found.decides_answers.model, found.decides_answers.student, found.operational) == ("m", None, None)
+    (tmp_path / "config.json").write_bytes(b'{"decides_answers": {"model": 7}}')
+    assert find_config(tmp_path / "config.json") is find_config(tmp_path / "none.json") is None
