@@ -17,7 +17,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_serializer, model_validator
 from pydantic import ModelWrapValidatorHandler as Handler
 
-from preference.export.files import INDENTED, atomic_replacement
+from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS
 
@@ -133,8 +133,7 @@ def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
             f"{directory} holds a run with another configuration; its trees and answers would be of no use. "
             f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
         )
-    with atomic_replacement(path) as file:
-        file.write(config.to_bytes())
+    write_file(path, config.to_bytes())
 
 
 def changed_keys(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

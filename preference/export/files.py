@@ -26,3 +26,14 @@ def atomic_replacement(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace `path` atomically. Raises OSError."""
+    with atomic_replacement(path) as file:
+        file.write(content)
+
+
+def write_json(path: Path, content: object) -> None:
+    """Replace `path` atomically by JSON that people read. Raises OSError."""
+    write_file(path, orjson.dumps(content, option=INDENTED))

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from preference import NO_FILTERS, ActionType, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
-from preference.export.files import INDENTED, atomic_replacement
+from preference.export.files import INDENTED, atomic_replacement, write_json
 from preference.export.formats import PAIRS_FILE
 from preference.export.json_stream import JsonItem
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
@@ -202,11 +202,6 @@ def _counted(found: dict[str, Occurrences], meanings: dict[str, str]) -> dict[st
 def _nothing_usable(what: str, found: FoundSources, repair_log: RepairLog) -> InputError:
     reasons = "; ".join(f"{each.count:,}: {REFUSALS[name]}" for name, each in repair_log.refusals.items())
     return InputError(f"no {what} in {', '.join(file.source.name for file in found.files)} can be used. {reasons}")
-
-
-def _write(path: Path, content: object) -> None:
-    with atomic_replacement(path) as file:
-        file.write(orjson.dumps(content, option=INDENTED))
 
 
 # -- trees -----------------------------------------------------------------------------------------------------
@@ -446,7 +441,7 @@ def _import_pairs(found: FoundSources, settings: ImportSettings, known: dict[str
         warnings=_warnings_of_pairs(asked, settings, summary),
         next_commands=_next_for_pairs(out),
     )
-    _write(out / REPORT, report.model_dump())
+    write_json(out / REPORT, report.model_dump())
     return report
 
 

@@ -18,10 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
-import orjson
 from pydantic import ValidationError
 
-from preference.export.files import atomic_replacement
+from preference.export.files import write_json
 from preference.export.formats import pairs_files
 from preference.export.json_stream import MalformedFileError
 from preference.records import first_error
@@ -128,8 +127,7 @@ def review_report(directory: str | Path) -> ReviewReport:
         report = report_of(str(directory), judgements, read_pairs(directory))
     if judgements:
         try:
-            with atomic_replacement(directory / REVIEW / REPORT) as file:
-                file.write(orjson.dumps(report.model_dump(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+            write_json(directory / REVIEW / REPORT, report.model_dump())
         except OSError as error:
             raise InputError(f"cannot write {directory / REVIEW / REPORT}: {error.strerror}") from error
     return report

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from preference.export.files import INDENTED, atomic_replacement
+from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import (
     Condition,
@@ -102,8 +102,7 @@ def write(comparison: Comparison, out: Path) -> None:
             (PAGE, page(comparison).encode()),
             (COMPARISON, orjson.dumps(hidden_in(comparison.model_dump(mode="json"), secrets()), option=INDENTED)),
         ):
-            with atomic_replacement(out / name) as file:
-                file.write(content)
+            write_file(out / name, content)
     except OSError as error:
         raise InputError(f"cannot write the comparison to {out}: {error.strerror}; choose another --out") from error
 

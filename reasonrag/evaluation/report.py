@@ -8,10 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import orjson
 from pydantic import Field, ValidationError
 
-from preference.export.files import INDENTED, atomic_replacement
+from preference.export.files import write_json
 from preference.records import Record, first_error
 from reasonrag.errors import InputError
 
@@ -161,8 +160,7 @@ class Report(Record):
 
     def write(self, folder: Path) -> None:
         """Write `report.json`; it takes its place when it is whole."""
-        with atomic_replacement(folder / REPORT) as file:
-            file.write(orjson.dumps(self.model_dump(mode="json"), option=INDENTED))
+        write_json(folder / REPORT, self.model_dump(mode="json"))
 
 
 def read_report(path: Path) -> Report:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Self
 import orjson
 
 from preference import MalformedRolloutsError, RolloutRecord
-from preference.export.files import INDENTED, atomic_replacement
+from preference.export.files import atomic_replacement, write_json
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError, StorageError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, SUMMARY, append_durably, only_writer
@@ -101,8 +101,7 @@ class RunDirectory:
         self._rollouts = self._files.enter_context(self.rollouts_path.open("a+b", buffering=0))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        with atomic_replacement(self.path / SUMMARY) as file:
-            file.write(orjson.dumps(summary, option=INDENTED))
+        write_json(self.path / SUMMARY, summary)
 
     # -- opening -------------------------------------------------------------------------------
 

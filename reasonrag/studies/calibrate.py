@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import BaseModel, ValidationError
 
 from preference import (
@@ -22,7 +21,7 @@ from preference import (
     candidates,
     read_rollouts,
 )
-from preference.export.files import INDENTED, atomic_replacement
+from preference.export.files import write_json
 from preference.records import TornLineError
 from preference.statistics import (
     RuleAgreement,
@@ -124,8 +123,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         )
         found = found.model_copy(update={"revaluation": revaluation})
         try:
-            with atomic_replacement(run / PLACE / REPORT) as file:
-                file.write(orjson.dumps(found.model_dump(), option=INDENTED))
+            write_json(run / PLACE / REPORT, found.model_dump())
         except OSError as error:
             raise InputError(f"cannot write {run / PLACE / REPORT}: {error.strerror}") from error
     return found

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from mcts import SearchConfig
 from mcts.recipes import JUDGED_OUTCOMES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
-from preference.export.files import atomic_replacement
+from preference.export.files import write_file, write_json
 from reasonrag.agent.from_settings import check_prices, find_data, open_model, owned
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices
@@ -489,12 +489,10 @@ def _config(trial: Trial) -> dict[str, Any]:
 
 
 def _write(tuning: Tuning, place: Path) -> None:
-    with atomic_replacement(place / TUNING) as file:
-        file.write(orjson.dumps(tuning.model_dump(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_json(place / TUNING, tuning.model_dump())
     if not tuning.suggests_a_change:
         (place / SETTINGS_FILE).unlink(missing_ok=True)  # of an earlier tune, which knew less
         return
     lines = [f"{FIRST_WORDS} {tuning.suggested}, after {tuning.questions} questions", "[generate]"]
     lines += [f"{name} = {orjson.dumps(value).decode()}" for name, value in tuning.config.items()]
-    with atomic_replacement(place / SETTINGS_FILE) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
+    write_file(place / SETTINGS_FILE, "".join(f"{line}\n" for line in lines).encode())

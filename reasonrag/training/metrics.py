@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.files import atomic_replacement
+from preference.export.files import atomic_replacement, write_json
 from reasonrag.rendering import drawing_style
 
 METRICS, CURVES = "metrics.json", "curves"
@@ -107,10 +106,7 @@ def read_metrics(folder: Path, stage: str) -> Metrics:
 
 def write_metrics(metrics: Metrics, folder: Path) -> list[str]:
     """Write numbers and drawings; names of the files."""
-    with atomic_replacement(folder / METRICS) as file:
-        file.write(
-            orjson.dumps(metrics.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        )
+    write_json(folder / METRICS, metrics.model_dump(mode="json"))
     return [METRICS, *_draw(metrics, folder)]
 
 

@@ -21,10 +21,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from preference.export.files import INDENTED, atomic_replacement
+from preference.export.files import write_file, write_json
 from preference.records import first_error
 from reasonrag.agent.prompting import Prompts
 from reasonrag.errors import InputError
@@ -157,8 +156,7 @@ class OutputDirectory:
         write_json(self.own / TRAINING, record.model_dump(mode="json"))
 
     def write_config(self, text: str) -> Path:
-        with atomic_replacement(self.own / TRAIN_YAML) as file:
-            file.write(text.encode())
+        write_file(self.own / TRAIN_YAML, text.encode())
         return self.own / TRAIN_YAML
 
     def write_prompts(self, prompts: Prompts) -> None:
@@ -170,11 +168,6 @@ class OutputDirectory:
             (scratch / f"{name}.txt").write_text(f"{getattr(prompts, name)}\n", "utf-8")
         shutil.rmtree(self.folder / PROMPTS, ignore_errors=True)
         scratch.rename(self.folder / PROMPTS)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    with atomic_replacement(path) as file:
-        file.write(orjson.dumps(content, option=INDENTED))
 
 
 def _occupied(folder: Path) -> str | None:

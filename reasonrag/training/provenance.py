@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from preference.candidates import QuestionRecord, is_training_split, question_key, read_lines
-from preference.export.files import INDENTED, atomic_replacement
+from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
 from preference.records import first_error
 from reasonrag.errors import InputError
@@ -99,8 +98,7 @@ class Provenance(BaseModel):
         return [each for each in questions if question_key(each) in keys]
 
     def write(self, folder: Path) -> None:
-        with atomic_replacement(folder / PROVENANCE) as file:
-            file.write(orjson.dumps(self.model_dump(mode="json"), option=INDENTED))
+        write_json(folder / PROVENANCE, self.model_dump(mode="json"))
 
 
 def find_provenance(folder: Path) -> Path | None:

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.files import atomic_replacement
+from preference.export.files import write_file
 from reasonrag.agent.prompting import renderer_hash
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact, secrets
@@ -264,8 +264,7 @@ def _sum_up(prepared: PreparedTraining, record: TrainingRecord, output: OutputDi
     facts = ModelCardFacts(
         output.folder, record, prepared.config, prepared.provenance, metrics, prepared.base.came_from
     )
-    with atomic_replacement(output.folder / CARD) as file:
-        file.write(render_model_card(facts).encode())
+    write_file(output.folder / CARD, render_model_card(facts).encode())
 
 
 # -- what is said ----------------------------------------------------------------------------------------------
@@ -333,8 +332,7 @@ def _write_script(prepared: PreparedTraining, config: str, settings: TrainSettin
     try:
         settings.slurm.parent.mkdir(parents=True, exist_ok=True)
         prepared.resolution.out.mkdir(parents=True, exist_ok=True)  # Slurm writes its log there and makes no folder
-        with atomic_replacement(settings.slurm) as file:
-            file.write(text.encode())
+        write_file(settings.slurm, text.encode())
     except OSError as error:
         raise InputError(f"cannot write {settings.slurm}: {error.strerror}") from error
     result = _result(prepared, "script written")

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from preference.candidates import is_training_split
-from preference.export.files import atomic_replacement
+from preference.export.files import write_file, write_json
 from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
 from preference.export.summary import DATASET_INFO_FILE
 from reasonrag.curation.audit import dataset_checks
@@ -86,10 +86,8 @@ def _write(report: AuditReport, at: Path) -> None:
     from reasonrag.curation.audit.page import page
 
     at.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_replacement(at) as file:
-        file.write(page(report).encode())
-    with atomic_replacement(at.with_suffix(".json")) as file:
-        file.write(orjson.dumps(report.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_file(at, page(report).encode())
+    write_json(at.with_suffix(".json"), report.model_dump(mode="json"))
 
 
 def allowed_names(names: Iterable[str]) -> list[CheckName]:

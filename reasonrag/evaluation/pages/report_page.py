@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from preference.export.files import atomic_replacement
+from preference.export.files import write_file
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import Group, Metric, Report
@@ -52,8 +52,7 @@ HEADINGS = {
 
 def write_page(folder: Path, report: Report, predictions: Sequence[Prediction]) -> None:
     """Write `report.md`; it takes its place when it is whole."""
-    with atomic_replacement(folder / PAGE) as file:
-        file.write(page(report, predictions).encode())
+    write_file(folder / PAGE, page(report, predictions).encode())
 
 
 def page(report: Report, predictions: Sequence[Prediction]) -> str:

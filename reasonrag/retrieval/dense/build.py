@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from preference.export.files import atomic_replacement
+from preference.export.files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import building, unwritable
@@ -247,8 +247,7 @@ class _Build:
         shutil.rmtree(self.unfinished, ignore_errors=True)
         self._check_space(len(scan.offsets), encoder.spec.dimension, wanted)
         self.unfinished.mkdir(parents=True)
-        with atomic_replacement(record) as file:
-            file.write(now.model_dump_json(indent=2).encode())
+        write_file(record, now.model_dump_json(indent=2).encode())
         return probe
 
     def _read(self, record: Path) -> _Unfinished:

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from preference.export.files import atomic_replacement
+from preference.export.files import write_file
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.faiss_index import IndexPlan, file_digest
@@ -133,8 +133,7 @@ def read_manifest(directory: Path) -> IndexManifest:
 
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
     """Put a manifest in place, at once or not at all."""
-    with atomic_replacement(directory / MANIFEST) as file:
-        file.write(orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
+    write_file(directory / MANIFEST, orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
 
 
 def index_place(corpus: Path, home: Path, kind: str = "bm25") -> Path:

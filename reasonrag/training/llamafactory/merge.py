@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 
-from preference.export.files import atomic_replacement
+from preference.export.files import write_file, write_json
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
@@ -21,7 +21,7 @@ from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, cli_command, run_child
 from reasonrag.training.model_card import CARD
 from reasonrag.training.model_shapes import ADAPTER_CONFIG
-from reasonrag.training.output_directory import PROMPTS, TRAIN_LOG, TRAIN_YAML, OutputDirectory, write_json
+from reasonrag.training.output_directory import PROMPTS, TRAIN_LOG, TRAIN_YAML, OutputDirectory
 from reasonrag.training.progress import LogParser, SilentTrainingWatcher, TrainingWatcher, failure_hint
 from reasonrag.training.provenance import Provenance, read_provenance
 
@@ -89,8 +89,8 @@ def _config(adapter: Path, out: Path) -> dict[str, Any]:
 
 
 def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: TrainingWatcher) -> None:
-    with atomic_replacement(out / _YAML) as file:
-        file.write(as_yaml(dict(config), "What LLaMA-Factory's export read, by reasonrag train --merge.").encode())
+    text = as_yaml(dict(config), "What LLaMA-Factory's export read, by reasonrag train --merge.")
+    write_file(out / _YAML, text.encode())
     listener = LogParser(watcher, keep=LAST_LINES)
     watcher.say(f"merging into {out}")
     status = run_child(
