@@ -379,14 +379,14 @@ def audit(
     Writes audit.json and audit.html. Exit status 1 where an error was found that no --allow names.
     """
     from reasonrag.curation.audit.audit import audit as audit_rows
-    from reasonrag.curation.audit.audit import page_of
+    from reasonrag.curation.audit.audit import page_path
     from reasonrag.curation.audit.display import show_audit
 
     found = audit_rows(directory, tokenizer=tokenizer, allow=allow, out=out)
     if as_json:
         print(found.model_dump_json())
     else:
-        show_audit(found, page_of(directory, out))
+        show_audit(found, page_path(directory, out))
     if found.errors:
         raise typer.Exit(FAILED)
 

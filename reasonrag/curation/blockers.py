@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from preference.candidates import is_training_split
-from reasonrag.curation.dataset_directory import Inventory
+from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.data.eval_splits import ALL
 from reasonrag.errors import InputError
 
@@ -20,7 +20,7 @@ Flag = Literal["--allow", "--allow-eval"]
 
 
 @dataclass(frozen=True)
-class Objection:
+class Blocker:
     """Why a data set should not be published; `flag name` sets it aside."""
 
     flag: Flag
@@ -28,22 +28,22 @@ class Objection:
     what: str
 
 
-def objections(inventory: Inventory, audit: dict[str, Any]) -> list[Objection]:
+def find_blockers(inventory: DatasetInventory, audit: dict[str, Any]) -> list[Blocker]:
     """All of them, at once, so that nobody meets them one after the other. audit: the content of `audit.json`."""
     return [
-        *_of_evaluation(inventory),
-        *_of_the_audit(audit),
-        *_of_the_rows(inventory),
+        *_evaluation_blockers(inventory),
+        *_audit_blockers(audit),
+        *_row_blockers(inventory),
     ]
 
 
-def check(
-    found: Collection[Objection],
+def refuse_unless_allowed(
+    found: Collection[Blocker],
     *,
     allow: Collection[str],
     allow_eval: Collection[str],
     therefore: str = "not published",
-) -> list[Objection]:
+) -> list[Blocker]:
     """Those that were set aside. Raises InputError for the others, with the flags that would.
 
     therefore: what does not happen because of them.
@@ -61,13 +61,13 @@ def check(
     return aside
 
 
-def checks_of(audit: dict[str, Any] | None) -> list[dict[str, Any]]:
+def readable_checks(audit: dict[str, Any] | None) -> list[dict[str, Any]]:
     """The checks of an audit, as far as they can be read."""
     checks = (audit or {}).get("checks")
     return [each for each in checks if isinstance(each, dict) and "name" in each] if isinstance(checks, list) else []
 
 
-def of_evaluation(by_split: Mapping[str, int], in_evaluation: Mapping[str, int]) -> list[Objection]:
+def evaluation_blockers(by_split: Mapping[str, int], in_evaluation: Mapping[str, int]) -> list[Blocker]:
     """Questions that a model must not be trained on. by_split: how many were drawn from each dataset/split.
     in_evaluation: how many of all stand in a split that is kept for evaluation, by its name."""
     found = {
@@ -77,35 +77,33 @@ def of_evaluation(by_split: Mapping[str, int], in_evaluation: Mapping[str, int])
     }
     for name, count in in_evaluation.items():
         found.setdefault(name, f"questions of {name}, which is kept for evaluation, are in it ({count:,})")
-    return [Objection("--allow-eval", name, what) for name, what in found.items()]
+    return [Blocker("--allow-eval", name, what) for name, what in found.items()]
 
 
-def _of_evaluation(inventory: Inventory) -> list[Objection]:
+def _evaluation_blockers(inventory: DatasetInventory) -> list[Blocker]:
     unchecked = (
         []
         if inventory.summary.contamination.get("checked")
-        else [Objection("--allow", "no_contamination_check", "nobody looked for its questions in evaluation sets")]
+        else [Blocker("--allow", "no_contamination_check", "nobody looked for its questions in evaluation sets")]
     )
-    return of_evaluation(inventory.candidate_questions, inventory.in_evaluation) + unchecked
+    return evaluation_blockers(inventory.candidate_questions, inventory.in_evaluation) + unchecked
 
 
-def _of_the_audit(audit: dict[str, Any]) -> list[Objection]:
+def _audit_blockers(audit: dict[str, Any]) -> list[Blocker]:
     return [
-        Objection("--allow", str(each["name"]), f"the audit has an error, {each['name']} ({each.get('count', '?')})")
-        for each in checks_of(audit)
+        Blocker("--allow", str(each["name"]), f"the audit has an error, {each['name']} ({each.get('count', '?')})")
+        for each in readable_checks(audit)
         if each.get("severity") == "error" and each.get("count", 1)
     ]
 
 
-def _of_the_rows(inventory: Inventory) -> list[Objection]:
+def _row_blockers(inventory: DatasetInventory) -> list[Blocker]:
     found = []
     if inventory.summary.flipped:
         found.append(
-            Objection(
-                "--allow", "flipped", f"the sides of {inventory.summary.flipped:,} pairs are exchanged on purpose"
-            )
+            Blocker("--allow", "flipped", f"the sides of {inventory.summary.flipped:,} pairs are exchanged on purpose")
         )
     if inventory.secrets:
         more = f" and {len(inventory.secrets) - 1:,} more lines" if len(inventory.secrets) > 1 else ""
-        found.append(Objection("--allow", "secrets", f"{inventory.secrets[0]}{more} hold something like a key"))
+        found.append(Blocker("--allow", "secrets", f"{inventory.secrets[0]}{more} hold something like a key"))
     return found

@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass
-class RunFacts:
+class RunContribution:
     """What one run gave to the data set."""
 
     origin: Origin
@@ -48,12 +48,12 @@ class RunFacts:
 
 
 @dataclass
-class Inventory:
+class DatasetInventory:
     """A data set that was read whole."""
 
     directory: Path
     summary: PairSummary
-    runs: list[RunFacts]
+    runs: list[RunContribution]
     candidate_questions: dict[str, int]
     """Questions of candidates and paths, by `dataset/split`."""
     in_evaluation: dict[str, int]
@@ -72,7 +72,7 @@ class Inventory:
         return self.rows(FORMATS["proguide"].file_name(split))
 
 
-def take_inventory(directory: Path) -> Inventory:
+def read_dataset_directory(directory: Path) -> DatasetInventory:
     """Read a data set. Raises InputError where it is none, is empty, or is not what its summary says."""
     if (directory / ROLLOUTS).is_file() and not (directory / CANDIDATES).is_file():
         raise InputError(
@@ -91,12 +91,12 @@ def take_inventory(directory: Path) -> Inventory:
     for name in (DROPPED, CONTAMINATION):
         if (directory / name).is_file():
             found.extend(secrets_in(directory / name))
-    return Inventory(
+    return DatasetInventory(
         directory,
         summary,
         sorted(runs.values(), key=lambda run: run.origin.model_dump_json()),
         _by_split(runs.values()),
-        kept_in_evaluation(directory, summary),
+        kept_evaluation_questions(directory, summary),
         found,
     )
 
@@ -176,21 +176,21 @@ def _check_candidates(directory: Path, summary: PairSummary, pair_ids: set[str],
         )
 
 
-def _runs(directory: Path, found: list[str]) -> dict[str, RunFacts]:
+def _runs(directory: Path, found: list[str]) -> dict[str, RunContribution]:
     path, known = directory / QUESTIONS, secrets()
-    runs: dict[str, RunFacts] = {}
+    runs: dict[str, RunContribution] = {}
     for number, question in _objects(path):
         if line_holds_key(question.text, question.value, known):
             found.append(f"{path}, line {number}")
         try:
             origin = Origin.model_validate(question.value["origin"])
-            runs.setdefault(origin.model_dump_json(), RunFacts(origin)).add(question.value)
+            runs.setdefault(origin.model_dump_json(), RunContribution(origin)).add(question.value)
         except (ValidationError, KeyError) as error:
             raise InputError(f"{path}, line {number} is no line of questions. {_AGAIN.format(directory)}") from error
     return runs
 
 
-def _by_split(runs: Collection[RunFacts]) -> dict[str, int]:
+def _by_split(runs: Collection[RunContribution]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for run in runs:
         name = f"{run.origin.dataset}/{run.origin.split}"
@@ -198,7 +198,7 @@ def _by_split(runs: Collection[RunFacts]) -> dict[str, int]:
     return {name: count for name, count in sorted(counts.items()) if count}
 
 
-def kept_in_evaluation(directory: Path, summary: PairSummary) -> dict[str, int]:
+def kept_evaluation_questions(directory: Path, summary: PairSummary) -> dict[str, int]:
     """Questions of a data set that stand in an evaluation split and were not left out, by its name."""
     path, counts, dropped = directory / CONTAMINATION, dict[str, int](), set[str]()
     for _, line in _objects(path) if path.is_file() else ():
@@ -217,12 +217,12 @@ def kept_in_evaluation(directory: Path, summary: PairSummary) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _JsonLine:
     text: str
     value: dict[str, Any]
 
 
-def _objects(path: Path) -> Iterator[tuple[int, _Line]]:
+def _objects(path: Path) -> Iterator[tuple[int, _JsonLine]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -231,4 +231,4 @@ def _objects(path: Path) -> Iterator[tuple[int, _Line]]:
                 value = None
             if not isinstance(value, dict):
                 raise InputError(f"{path}, line {number} is no JSON object. {_AGAIN.format(path.parent)}")
-            yield number, _Line(line.decode(), value)
+            yield number, _JsonLine(line.decode(), value)

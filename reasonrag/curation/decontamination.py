@@ -1,8 +1,9 @@
 """Which questions of a data set stand in an evaluation split, and which are therefore left out.
 
-Decides who may pass (`gate`) and what is told of it. Leaves to `likeness` when two questions are the same, and to
-`evaluation_splits` what they are compared with. The data set is held as numbers and the evaluation splits stream past
-it, so that neither their size nor their order matters. `publish`, training and evaluation ask `questions_in`.
+Decides what is dropped (`decontaminate`) and what is reported of it. `near_duplicates` decides when two questions are
+the same, `data.eval_splits` which splits they are compared with. The data set is held as numbers and the evaluation
+splits stream past it, so neither their size nor their order matters. `publish`, training and evaluation ask
+`find_contaminated`.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from pydantic import BaseModel
 from preference.candidates import Origin, QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.files import atomic_replacement
 from preference.export.summary import QUESTIONS
-from reasonrag.curation.near_duplicates import RULES, HeldQuestions, Rule
+from reasonrag.curation.near_duplicates import RULES, QuestionIndex, Rule
 from reasonrag.data.eval_splits import ALL, EvalSplit, EvalSplits, Unchecked
 from reasonrag.errors import InputError, choices
 
 CONTAMINATION = "contamination.jsonl"
 
 
-class Match(BaseModel):
+class EvalMatch(BaseModel):
     """The evaluation question of one split that is most like a question of the data set."""
 
     rule: Rule
@@ -38,7 +39,7 @@ class Match(BaseModel):
     """Whether the question was drawn from this very split."""
 
 
-class Flagged(BaseModel):
+class ContaminatedQuestion(BaseModel):
     """A question of the data set with its matches, one for each split at most: a line of contamination.jsonl."""
 
     question_id: str
@@ -47,14 +48,14 @@ class Flagged(BaseModel):
     question_key: str
     dropped: bool = False
     """Whether its candidates are left out: a split that is not its own has it and was not allowed."""
-    matches: list[Match]
+    matches: list[EvalMatch]
 
 
 # -- a data set ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _HeldQuestion:
     """A question of the data set, as far as its line in contamination.jsonl goes."""
 
     question_id: str
@@ -68,18 +69,18 @@ class _Asked:
         return named or self.origin.revision == split.sha256
 
 
-def questions_in(data_set: Path, splits: Iterable[EvalSplit]) -> list[Flagged]:
+def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[ContaminatedQuestion]:
     """The questions of a data set that stand in evaluation splits, in its order; none of them is dropped by this.
 
     data_set: a folder with questions.jsonl. The splits are read one after the other, each once. Raises InputError for a
     split that cannot be read, MalformedCandidatesError for a bad line of the data set, OSError if it is not there.
     """
     held, asked = _hold(data_set / QUESTIONS)
-    found: dict[int, dict[str, Match]] = {}
+    found: dict[int, dict[str, EvalMatch]] = {}
     for split in splits if len(held) else ():
         for other in split.read():
             for number, (rule, similarity) in held.same_as(other.question, other.answers).items():
-                match = Match(
+                match = EvalMatch(
                     rule=rule,
                     eval=split.name,
                     eval_id=other.id,
@@ -89,7 +90,7 @@ def questions_in(data_set: Path, splits: Iterable[EvalSplit]) -> list[Flagged]:
                 of_question = found.setdefault(number, {})
                 of_question[split.name] = min(of_question.get(split.name, match), match, key=_closest_first)
     return [
-        Flagged(
+        ContaminatedQuestion(
             question_id=asked[number].question_id,
             dataset=asked[number].origin.dataset,
             split=asked[number].origin.split,
@@ -100,17 +101,17 @@ def questions_in(data_set: Path, splits: Iterable[EvalSplit]) -> list[Flagged]:
     ]
 
 
-def _closest_first(match: Match) -> tuple[bool, int, float, str]:
+def _closest_first(match: EvalMatch) -> tuple[bool, int, float, str]:
     return match.own_split, RULES.index(match.rule), -match.similarity, match.eval_id
 
 
-def _hold(questions: Path) -> tuple[HeldQuestions, list[_Asked]]:
+def _hold(questions: Path) -> tuple[QuestionIndex, list[_HeldQuestion]]:
     """All questions, those that several runs asked once."""
-    held, asked, origins = HeldQuestions(), [], dict[Origin, Origin]()
+    held, asked, origins = QuestionIndex(), [], dict[Origin, Origin]()
     seen: set[tuple[str, str, str, str]] = set()
     for record in read_lines(questions, QuestionRecord):
         origin = Origin(dataset=record.origin.dataset, split=record.origin.split, revision=record.origin.revision)
-        each = _Asked(record.question_id, question_key(record.question), origins.setdefault(origin, origin))
+        each = _HeldQuestion(record.question_id, question_key(record.question), origins.setdefault(origin, origin))
         identity = (each.key, each.question_id, origin.dataset, origin.split)
         if identity not in seen:
             seen.add(identity)
@@ -122,7 +123,7 @@ def _hold(questions: Path) -> tuple[HeldQuestions, list[_Asked]]:
 # -- the gate --------------------------------------------------------------------------------------------------
 
 
-class Contamination(BaseModel):
+class ContaminationSummary(BaseModel):
     """What was compared and what came of it: `contamination` of the summary of `pairs`. Counts are of questions."""
 
     checked: list[EvalSplit] = []
@@ -145,11 +146,11 @@ class Contamination(BaseModel):
 
 
 @dataclass(frozen=True)
-class Gate:
+class Decontamination:
     """Who may pass. contaminated: keys of the questions that may not."""
 
-    summary: Contamination
-    flagged: list[Flagged] = field(default_factory=list)
+    summary: ContaminationSummary
+    flagged: list[ContaminatedQuestion] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -163,24 +164,24 @@ class Gate:
                 file.write(orjson.dumps(each.model_dump(), option=orjson.OPT_APPEND_NEWLINE))
 
 
-def gate(data_set: Path, splits: EvalSplits, *, allowed: Sequence[str] = ()) -> Gate:
+def decontaminate(data_set: Path, splits: EvalSplits, *, allowed: Sequence[str] = ()) -> Decontamination:
     """Compare a data set with evaluation splits and decide which questions are left out.
 
     allowed: names of splits whose questions are kept, or ALL. Raises InputError for a name that nobody knows, and as
-    `questions_in`.
+    `find_contaminated`.
     """
     splits.found.sort(key=lambda each: (each.name, each.sha256))
     splits.missing.sort(key=lambda each: (each.name, each.path))
     _check_names(allowed, splits, data_set)
     flagged = [
-        each.model_copy(update={"dropped": any(_shuts_out(match, allowed) for match in each.matches)})
-        for each in questions_in(data_set, splits.found)
+        each.model_copy(update={"dropped": any(_is_dropping(match, allowed) for match in each.matches)})
+        for each in find_contaminated(data_set, splits.found)
     ]
     summary = _summary(flagged, splits, allowed)
-    return Gate(summary, flagged, _warnings(summary, flagged))
+    return Decontamination(summary, flagged, _warnings(summary, flagged))
 
 
-def _shuts_out(match: Match, allowed: Collection[str]) -> bool:
+def _is_dropping(match: EvalMatch, allowed: Collection[str]) -> bool:
     return not match.own_split and match.eval not in allowed and ALL not in allowed
 
 
@@ -196,7 +197,9 @@ def _check_names(allowed: Sequence[str], splits: EvalSplits, data_set: Path) -> 
             raise InputError(f"--allow-eval {name}: no split so called was looked at; {choices(name, known)}")
 
 
-def _summary(flagged: Sequence[Flagged], splits: EvalSplits, allowed: Sequence[str]) -> Contamination:
+def _summary(
+    flagged: Sequence[ContaminatedQuestion], splits: EvalSplits, allowed: Sequence[str]
+) -> ContaminationSummary:
     first_rule: dict[str, int] = {}
     by_split: dict[str, set[str]] = {}
     own: dict[str, set[str]] = {}
@@ -208,7 +211,7 @@ def _summary(flagged: Sequence[Flagged], splits: EvalSplits, allowed: Sequence[s
                 first_rule[key] = min(rule, first_rule.get(key, rule))
     rules = Counter(first_rule.values())
     dropped = {each.question_key for each in flagged if each.dropped}
-    return Contamination(
+    return ContaminationSummary(
         checked=splits.found,
         unchecked=splits.missing,
         questions=len(first_rule),
@@ -221,7 +224,7 @@ def _summary(flagged: Sequence[Flagged], splits: EvalSplits, allowed: Sequence[s
     )
 
 
-def _warnings(summary: Contamination, flagged: Sequence[Flagged]) -> list[str]:
+def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuestion]) -> list[str]:
     """What one would regret, and what to do."""
     found = []
     if not summary.checked:

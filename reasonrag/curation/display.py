@@ -12,7 +12,7 @@ from rich.table import Table
 
 from preference import GoldAgreement, PairSummary
 from preference.export.summary import CANDIDATES, DROPPED, EffectiveSize
-from reasonrag.curation.import_published import Counted, ImportReport
+from reasonrag.curation.import_published import ImportReport, RepairCount
 from reasonrag.curation.judge_labels import Judging
 from reasonrag.terminal import (
     counts_text,
@@ -71,7 +71,7 @@ def _rows(report: ImportReport) -> list[tuple[str, str]]:
     return [*rows, ("teacher", report.teacher or "unknown")]
 
 
-def _show_counts(title: str, counts: dict[str, Counted]) -> None:
+def _show_counts(title: str, counts: dict[str, RepairCount]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)

@@ -31,10 +31,10 @@ from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.curation.audit.catalogue import ERRORS
-from reasonrag.curation.import_sources import FoundSources, Kind, Say, Source, find_sources, kind_of_all
+from reasonrag.curation.import_sources import ImportFiles, ImportKind, ImportSource, Say, common_kind, find_sources
 from reasonrag.curation.pairs import pairs
 from reasonrag.curation.settings import ImportSettings
-from reasonrag.curation.token_counters import RuleOfThumb
+from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
@@ -49,7 +49,7 @@ _WRITTEN = (ROLLOUTS, FAILURES, CONFIG, CANDIDATES, QUESTIONS, PAIRS_FILE, DATAS
 _SPLITS = ("train", "dev", "validation", "val", "test")
 
 
-class Counted(BaseModel):
+class RepairCount(BaseModel):
     """How often something was repaired or given up."""
 
     count: int
@@ -61,9 +61,9 @@ class Counted(BaseModel):
 class ImportReport(BaseModel):
     """What an import read, repaired, gave up and made; the content of its `import.json`."""
 
-    kind: Kind
+    kind: ImportKind
     out: str
-    sources: list[Source] = []
+    sources: list[ImportSource] = []
     passed_over: list[str] = []
     """Files that hold the same trees as one that was read."""
     dataset: str | None = None
@@ -88,8 +88,8 @@ class ImportReport(BaseModel):
     exported: int = 0
     not_exported: dict[str, int] = {}
     """Pairs that are candidates but no rows, by reason as in `summary.json`."""
-    repairs: dict[str, Counted] = {}
-    refusals: dict[str, Counted] = {}
+    repairs: dict[str, RepairCount] = {}
+    refusals: dict[str, RepairCount] = {}
     warnings: list[str] = []
     next_commands: list[str] = []
     versions: dict[str, str] = {}
@@ -107,7 +107,7 @@ def import_published(
     given = [sources] if isinstance(sources, str | Path) else list(sources)
     with tempfile.TemporaryDirectory(prefix="reasonrag-import-") as scratch:
         found = find_sources(given, Path(scratch), say)
-        kind = kind_of_all(found.files)
+        kind = common_kind(found.files)
         _check_place(settings.out, kind, found, settings.questions)
         known = _known_questions(settings)
         try:
@@ -139,7 +139,7 @@ def _known_questions(settings: ImportSettings) -> dict[str, KnownQuestion]:
 # -- where it goes ---------------------------------------------------------------------------------------------
 
 
-def _check_place(out: Path, kind: Kind, found: FoundSources, known: Sequence[Path]) -> None:
+def _check_place(out: Path, kind: ImportKind, found: ImportFiles, known: Sequence[Path]) -> None:
     """Raises InputError where something else is there; an earlier import of the kind is replaced, but never a file that
     is being read."""
     if out.exists() and not out.is_dir():
@@ -172,7 +172,7 @@ def _own_place(out: Path) -> Iterator[None]:
 
 
 def _report(
-    kind: Kind, found: FoundSources, settings: ImportSettings, repair_log: RepairLog, **more: Any
+    kind: ImportKind, found: ImportFiles, settings: ImportSettings, repair_log: RepairLog, **more: Any
 ) -> ImportReport:
     return ImportReport(
         kind=kind,
@@ -183,23 +183,25 @@ def _report(
         split=settings.split,
         teacher=settings.teacher,
         items=sum(file.source.items for file in found.files),
-        repairs=_counted(repair_log.repairs, REPAIRS),
-        refusals=_counted(repair_log.refusals, REFUSALS),
+        repairs=_repair_counts(repair_log.repairs, REPAIRS),
+        refusals=_repair_counts(repair_log.refusals, REFUSALS),
         versions=versions(),
         **more,
     )
 
 
-def _counted(found: dict[str, Occurrences], meanings: dict[str, str]) -> dict[str, Counted]:
+def _repair_counts(found: dict[str, Occurrences], meanings: dict[str, str]) -> dict[str, RepairCount]:
     """Most frequent first."""
     ordered = sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
     return {
-        name: Counted(count=each.count, meaning=meanings[name], examples=[example[:200] for example in each.examples])
+        name: RepairCount(
+            count=each.count, meaning=meanings[name], examples=[example[:200] for example in each.examples]
+        )
         for name, each in ordered
     }
 
 
-def _nothing_usable(what: str, found: FoundSources, repair_log: RepairLog) -> InputError:
+def _nothing_usable(what: str, found: ImportFiles, repair_log: RepairLog) -> InputError:
     reasons = "; ".join(f"{each.count:,}: {REFUSALS[name]}" for name, each in repair_log.refusals.items())
     return InputError(f"no {what} in {', '.join(file.source.name for file in found.files)} can be used. {reasons}")
 
@@ -207,7 +209,7 @@ def _nothing_usable(what: str, found: FoundSources, repair_log: RepairLog) -> In
 # -- trees -----------------------------------------------------------------------------------------------------
 
 
-class _ByStringMatch:
+class _StringMatchSupport:
     """Support as `generate` finds it."""
 
     def grounded(self, action_type: ActionType, content: str, passages: Sequence[PassageText]) -> bool | None:
@@ -217,7 +219,7 @@ class _ByStringMatch:
         return is_in_evidence(answer, evidence)
 
 
-class _Trees:
+class _TreeImporter:
     """Takes trees one by one and keeps their lines in a file, so that those of a question can stand together."""
 
     def __init__(self, rules: TreeRules, lines: BinaryIO, failures: BinaryIO) -> None:
@@ -287,7 +289,7 @@ class _Trees:
                 target.write(self._lines.read(length))
 
 
-def _import_trees(found: FoundSources, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
+def _import_trees(found: ImportFiles, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
     rules = TreeRules(
         recipe=settings.recipe,
         alpha=settings.discount,
@@ -295,7 +297,7 @@ def _import_trees(found: FoundSources, settings: ImportSettings, known: dict[str
         dataset=settings.dataset or UNKNOWN,
         split=settings.split or UNKNOWN,
         questions=known,
-        support=_ByStringMatch(),
+        support=_StringMatchSupport(),
     )
     config = _config(found, settings, rules, known)
     rules = replace(rules, config_hash=config.config_hash)
@@ -308,7 +310,7 @@ def _import_trees(found: FoundSources, settings: ImportSettings, known: dict[str
             opened.enter_context(atomic_replacement(out / name)) for name in (REPORT, ROLLOUTS, FAILURES)
         )
         configuration = opened.enter_context(atomic_replacement(out / CONFIG))
-        trees = _Trees(rules, lines, failures)
+        trees = _TreeImporter(rules, lines, failures)
         for item, where, revision in found.items():
             trees.take(item, where=where, revision=revision)
         if not trees.kept:
@@ -337,7 +339,7 @@ def _import_trees(found: FoundSources, settings: ImportSettings, known: dict[str
 
 
 def _config(
-    found: FoundSources, settings: ImportSettings, rules: TreeRules, known: dict[str, KnownQuestion]
+    found: ImportFiles, settings: ImportSettings, rules: TreeRules, known: dict[str, KnownQuestion]
 ) -> RunConfig:
     """The configuration of a run whose trees another system explored."""
     hashes = [file.source.sha256 for file in found.files]
@@ -355,7 +357,7 @@ def _config(
     return RunConfig.of(decides, {"imported": files})
 
 
-def _warnings_of_trees(trees: _Trees, rules: TreeRules) -> list[str]:
+def _warnings_of_trees(trees: _TreeImporter, rules: TreeRules) -> list[str]:
     warnings = []
     if trees.without_rewards:
         why = "the file has none" if rules.keep_rewards else "no answer was reached, or no golden answer is known"
@@ -401,7 +403,7 @@ def _next_for_pairs(out: Path) -> list[str]:
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
-def _import_pairs(found: FoundSources, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
+def _import_pairs(found: ImportFiles, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
     _check_flags_of_trees(settings)
     repair_log = RepairLog()
     rules = RowRules(
@@ -409,7 +411,7 @@ def _import_pairs(found: FoundSources, settings: ImportSettings, known: dict[str
         split=settings.split or UNKNOWN,
         teacher=settings.teacher,
         questions=known,
-        tokens=RuleOfThumb(),
+        tokens=EstimatingCounter(),
     )
     reader, out = PublishedRowReader(rules, repair_log), settings.out
     with ExitStack() as opened:

@@ -21,15 +21,15 @@ from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 
-Kind = Literal["trees", "pairs"]
+ImportKind = Literal["trees", "pairs"]
 Say = Callable[[str], None]
 _OF_THE_PIPELINE = re.compile(r"(reward|final|intermediate)_([0-9]+)\.json")
-PREFERENCE = ("reward", "final", "intermediate")
+MOST_COMPLETE_FIRST = ("reward", "final", "intermediate")
 """Of files of one number in one folder: they hold the same trees, the first with most in them."""
-TOLD_EVERY_S = 10.0
+PROGRESS_INTERVAL_S = 10.0
 
 
-class Source(BaseModel):
+class ImportSource(BaseModel):
     """A file that was read. name: as it was given, or found below a folder that was given."""
 
     name: str
@@ -39,10 +39,10 @@ class Source(BaseModel):
 
 
 @dataclass(frozen=True)
-class SourceFile:
+class ImportFile:
     """path: where it is, unpacked or fetched."""
 
-    source: Source
+    source: ImportSource
     path: Path
 
     def items(self, say: Say) -> Iterator[tuple[JsonItem, str]]:
@@ -50,15 +50,15 @@ class SourceFile:
         told = time.monotonic()
         for item in read_items(self.path):
             self.source.items += 1
-            if time.monotonic() - told > TOLD_EVERY_S:
+            if time.monotonic() - told > PROGRESS_INTERVAL_S:
                 told = time.monotonic()
                 say(f"read {self.source.items:,} of {self.source.name}")
             yield item, f"{Path(self.source.name).name}:{item.number}"
 
 
 @dataclass(frozen=True)
-class FoundSources:
-    files: list[SourceFile]
+class ImportFiles:
+    files: list[ImportFile]
     passed_over: list[str]
     say: Say
 
@@ -69,41 +69,41 @@ class FoundSources:
                 yield item, where, file.source.sha256
 
 
-def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> FoundSources:
+def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> ImportFiles:
     if not given:
         raise InputError("give at least one file or folder to import")
-    files: list[SourceFile] = []
+    files: list[ImportFile] = []
     passed_over: list[str] = []
     for each in given:
         source = Path(each)
         if is_on_the_hub(source):
             files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
         elif source.is_dir():
-            chosen, others = _of_the_pipeline(source)
+            chosen, others = _pipeline_files(source)
             files.extend(_file(str(path), path) for path in chosen)
             passed_over.extend(map(str, others))
         elif source.is_file():
             files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
         else:
             raise InputError(f"there is no {each} to import")
-    once: dict[str, SourceFile] = {}
+    once: dict[str, ImportFile] = {}
     for file in files:
         if file.source.sha256 in once:
             passed_over.append(file.source.name)
         once.setdefault(file.source.sha256, file)
-    return FoundSources(list(once.values()), passed_over, say)
+    return ImportFiles(list(once.values()), passed_over, say)
 
 
-def _file(name: str, path: Path) -> SourceFile:
+def _file(name: str, path: Path) -> ImportFile:
     try:
         with path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
-            return SourceFile(Source(name=name, sha256=digest, bytes=content.tell()), path)
+            return ImportFile(ImportSource(name=name, sha256=digest, bytes=content.tell()), path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _of_the_pipeline(folder: Path) -> tuple[list[Path], list[Path]]:
+def _pipeline_files(folder: Path) -> tuple[list[Path], list[Path]]:
     """The files of trees below a folder, those to read and those that hold the same."""
     found: dict[tuple[str, int], dict[str, Path]] = {}
     for path in folder.rglob("*.json"):
@@ -119,7 +119,7 @@ def _of_the_pipeline(folder: Path) -> tuple[list[Path], list[Path]]:
     chosen: list[Path] = []
     others: list[Path] = []
     for place in sorted(found, key=lambda place: (natural_order(place[0]), place[1])):
-        first, *rest = (found[place][name] for name in PREFERENCE if name in found[place])
+        first, *rest = (found[place][name] for name in MOST_COMPLETE_FIRST if name in found[place])
         chosen.append(first)
         others.extend(rest)
     return chosen, others
@@ -130,7 +130,7 @@ def natural_order(name: str) -> list[tuple[bool, int, str]]:
     return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in re.split(r"([0-9]+)", name)]
 
 
-def kind_of_all(files: Sequence[SourceFile]) -> Kind:
+def common_kind(files: Sequence[ImportFile]) -> ImportKind:
     kinds = {file.source.name: _kind_of(file) for file in files}
     if len(set(kinds.values())) > 1:
         trees = next(name for name, kind in kinds.items() if kind == "trees")
@@ -139,7 +139,7 @@ def kind_of_all(files: Sequence[SourceFile]) -> Kind:
     return next(iter(kinds.values()))
 
 
-def _kind_of(file: SourceFile) -> Kind:
+def _kind_of(file: ImportFile) -> ImportKind:
     """What the first object that is recognised shows."""
     keys: list[str] = []
     item: JsonItem | None = None

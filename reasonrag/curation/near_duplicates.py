@@ -28,20 +28,20 @@ from preference.candidates import question_key
 Rule = Literal["question", "near_duplicate", "answer_and_entities"]
 """question: equal after SQuAD normalisation (`preference.candidates.question_key`).
 
-near_duplicate: the same words in the same order, whatever their case, accents and punctuation, articles apart. Or
-names, numbers and negations agree, and so large a share of the words is common (Jaccard index of stems): AGREEING of
-those that not every question has, where a golden answer is the same; ALIKE of all, and the same question words, where
-the answers tell nothing. Never where both have golden answers without a word in common.
+near_duplicate: the same words in the same order, ignoring case, accents, punctuation and articles. Or names, numbers
+and negations agree and the Jaccard index of the stems is high enough: SAME_ANSWER_JACCARD over content words where a
+golden answer is shared; ALL_WORDS_JACCARD over all words, with the same question words, where the answers are not
+informative. Never where both have golden answers without a word in common.
 
-answer_and_entities: the same names and numbers, some of them names, and the same golden answer; with a single name also
-LONE_NAME of the words. The rest is free.
+answer_and_entities: the same names and numbers, at least one name, and the same golden answer; with a single name the
+content words must also share SINGLE_NAME_JACCARD. Other words are ignored.
 
-An answer tells something if it is neither yes nor no nor a single character, and neither question names it."""
+An answer is informative if it is not yes, no or a single character, and neither question contains it."""
 RULES: tuple[Rule, ...] = ("question", "near_duplicate", "answer_and_entities")
 
-AGREEING = 0.75
-ALIKE = 0.9
-LONE_NAME = 0.25
+SAME_ANSWER_JACCARD = 0.75
+ALL_WORDS_JACCARD = 0.9
+SINGLE_NAME_JACCARD = 0.25
 """Thresholds, chosen by looking at what they flag in real data sets (benchmarks/RESULTS.md)."""
 
 # -- what of a question is compared ----------------------------------------------------------------------------
@@ -75,7 +75,7 @@ _SAYS_NOTHING = frozenset({"", "yes", "no", "noanswer", "true", "false"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class QuestionFeatures:
     """What of a question is compared.
 
     in_order: all words but articles, joined. stems, all_stems: of the words that not every question has, and of all but
@@ -96,19 +96,19 @@ class Reading:
     answer_words: frozenset[str]
 
 
-class Reader:
+class FeatureExtractor:
     """Takes questions apart. Each word is stemmed once."""
 
     def __init__(self) -> None:
         self._stemmer = Stemmer.Stemmer("english")
 
-    def read(self, question: str, answers: Iterable[str]) -> Reading:
+    def read(self, question: str, answers: Iterable[str]) -> QuestionFeatures:
         text = _APOSTROPHES.sub("", _POSSESSIVE.sub("", _without_accents(question)))
         spelled = [(match.group(), match.start()) for match in _WORD.finditer(text)]
         words = [word.casefold() for word, _ in spelled]
         normalized = f" {normalize_answer(question)} "
         golden = {each for each in map(normalize_answer, answers) if each}
-        return Reading(
+        return QuestionFeatures(
             key=question_key(question),
             in_order=" ".join("what" if each == "which" else each for each in words if each not in _ARTICLES),
             stems=frozenset(self._stemmer.stemWords([each for each in words if each not in _COMMON])),
@@ -145,13 +145,13 @@ def _names(text: str, spelled: Sequence[tuple[str, int]]) -> Iterator[str]:
 # -- the questions of a data set -------------------------------------------------------------------------------
 
 
-class HeldQuestions:
+class QuestionIndex:
     """Questions as numbers, to be asked which of them another question is. Texts are not kept."""
 
     def __init__(self) -> None:
-        self._reader = Reader()
+        self._reader = FeatureExtractor()
         self._vocabulary: dict[str, int] = {}
-        self._stems, self._all_stems, self._answers, self._answer_words = (_Lists() for _ in range(4))
+        self._stems, self._all_stems, self._answers, self._answer_words = (_RaggedArray() for _ in range(4))
         self._names, self._figures, self._asks = array("q"), array("q"), array("q")
         self._by_key: dict[str, list[int]] = {}
         self._by_order: dict[int, list[int]] = {}
@@ -197,29 +197,29 @@ class HeldQuestions:
         for key in _entities_with_answers(reading):
             for each in self._by_answer.get(key, ()):
                 similarity = _jaccard(self._stems[each], stems)
-                if each not in found and (len(reading.names) > 1 or similarity >= LONE_NAME):
+                if each not in found and (len(reading.names) > 1 or similarity >= SINGLE_NAME_JACCARD):
                     found[each] = "answer_and_entities", similarity
         return found
 
-    def _contradict(self, number: int, reading: Reading) -> bool:
+    def _contradict(self, number: int, reading: QuestionFeatures) -> bool:
         """Whether both have golden answers, and those have no word in common."""
         theirs = self._answer_words[number]
         return bool(theirs and reading.answer_words) and theirs.isdisjoint(map(hash, reading.answer_words))
 
-    def _nearly(self, number: int, reading: Reading, similarity: float) -> bool:
+    def _nearly(self, number: int, reading: QuestionFeatures, similarity: float) -> bool:
         names = self._names[number]
         if self._figures[number] != hash(reading.figures):
             return False
         if reading.names and names != _NO_WORDS and names != hash(reading.names):
             return False
         if not self._answers[number].isdisjoint(map(hash, reading.answers)):
-            return similarity >= AGREEING
+            return similarity >= SAME_ANSWER_JACCARD
         if self._asks[number] != hash(reading.asks) or self._contradict(number, reading):
             return False
-        return _jaccard(self._all_stems[number], frozenset(map(hash, reading.all_stems))) >= ALIKE
+        return _jaccard(self._all_stems[number], frozenset(map(hash, reading.all_stems))) >= ALL_WORDS_JACCARD
 
     def _alike(self, stems: frozenset[int]) -> Iterator[tuple[int, float]]:
-        """All whose stems are alike by AGREEING or more.
+        """All whose stems share SAME_ANSWER_JACCARD or more.
 
         Exact, without comparing all with all: ordered from rare to frequent, two sets that share so much share one of
         the first few of each (prefix filtering: Chaudhuri, Ganti, Kaushik, ICDE 2006).
@@ -229,9 +229,9 @@ class HeldQuestions:
         unknown = len(stems) - len(known)  # rarer than all others
         few = max(0, _first_few(len(stems)) - unknown)
         for number in {each for _, stem in known[:few] for each in starting.get(stem, ())}:
-            if AGREEING * len(stems) <= self._stems.length(number) <= len(stems) / AGREEING:
+            if SAME_ANSWER_JACCARD * len(stems) <= self._stems.length(number) <= len(stems) / SAME_ANSWER_JACCARD:
                 similarity = _jaccard(self._stems[number], stems)
-                if similarity >= AGREEING:
+                if similarity >= SAME_ANSWER_JACCARD:
                     yield number, similarity
 
     def _numbered(self, stems: Iterable[str]) -> frozenset[int]:
@@ -259,17 +259,17 @@ def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
 
 
 def _first_few(size: int) -> int:
-    return size - math.ceil(AGREEING * size) + 1 if size else 0
+    return size - math.ceil(SAME_ANSWER_JACCARD * size) + 1 if size else 0
 
 
-def _entities_with_answers(reading: Reading) -> Iterator[int]:
+def _entities_with_answers(reading: QuestionFeatures) -> Iterator[int]:
     """What rule answer_and_entities looks up: names and numbers with each answer."""
     if reading.names:
         for each in reading.answers:
             yield hash((reading.names, reading.figures, each))
 
 
-class _Lists:
+class _RaggedArray:
     """Many short lists of numbers in one array."""
 
     def __init__(self) -> None:

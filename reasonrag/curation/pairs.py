@@ -30,8 +30,8 @@ from preference.labelled_runs import label_file, merge_candidates, recount_token
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
 from reasonrag.concurrency import run_to_end
-from reasonrag.curation.audit.audit import AuditInspector, allowed_names, write_audit
-from reasonrag.curation.decontamination import Gate, gate
+from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
+from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.judge_labels import Judging, describe_judging, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
@@ -62,7 +62,7 @@ def pairs(
     """
     settings = resolve(PairsSettings, "pairs", flags)
     tokens, warnings = token_counter(settings.tokenizer)
-    inspector = AuditInspector(tokens, allow=allowed_names(settings.allow), name=settings.out.resolve().name)
+    inspector = AuditInspector(tokens, allow=parse_allowed(settings.allow), name=settings.out.resolve().name)
     if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
         raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
     _check_place(settings.out)
@@ -101,10 +101,10 @@ def _check_place(out: Path) -> None:
         )
 
 
-def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path]) -> Gate:
+def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path]) -> Decontamination:
     """Look for the questions in evaluation splits, those given and those that the sources tell of."""
     add_known(splits, sources, allowed=settings.allow_eval)
-    return gate(settings.out, splits, allowed=settings.allow_eval)
+    return decontaminate(settings.out, splits, allowed=settings.allow_eval)
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:

@@ -44,9 +44,9 @@ from reasonrag.settings import resolve
 from reasonrag.terminal import on_one_line
 
 REVIEW, REPORT = "review", "report.json"
-ANYBODY = "reviewer"
+DEFAULT_REVIEWER = "reviewer"
 _SAFE_NAME = re.compile(r"\w[\w.-]{0,63}")
-LONGEST_NOTE = 2000
+MAX_NOTE_LENGTH = 2000
 
 VERDICTS: Final[dict[str, Verdict]] = {"a": "a", "b": "b", "t": "tie", "s": "skip"}
 WORDS = {
@@ -66,7 +66,7 @@ WORDS = {
 """What may be written in place of a key."""
 
 
-class Keys(Protocol):
+class KeySource(Protocol):
     """Where keys come from: a terminal, or lines on stdin."""
 
     def key(self) -> str | None:
@@ -76,7 +76,7 @@ class Keys(Protocol):
         """A line of text; None when there is no more."""
 
 
-class Screen(Protocol):
+class ReviewDisplay(Protocol):
     """What the reviewer sees."""
 
     def begin(self, *, reviewer: str, contents: DataSetCounts, size: int, judged: int) -> None: ...
@@ -91,7 +91,7 @@ class Screen(Protocol):
     def say(self, message: str) -> None: ...
 
 
-def review(directory: str | Path, keys: Keys, screen: Screen, **flags: Any) -> ReviewReport:
+def review(directory: str | Path, keys: KeySource, screen: ReviewDisplay, **flags: Any) -> ReviewReport:
     """Show the pairs of the sample that are not judged yet, until there is none, or a quit; then the report.
 
     Raises InputError for a data set or a reviewer's name that cannot be used, StorageError where a judgement cannot be
@@ -108,7 +108,7 @@ def review(directory: str | Path, keys: Keys, screen: Screen, **flags: Any) -> R
             f"{' and '.join(str(path) for path in pairs_files(directory).values())}"
         )
     with _ReviewFile(directory / REVIEW / f"{reviewer}.jsonl", screen) as file:
-        session = _Session(sample, file, settings.seed, keys, screen)
+        session = _ReviewSession(sample, file, settings.seed, keys, screen)
         screen.begin(reviewer=reviewer, contents=contents, size=len(sample), judged=session.judged)
         session.run()
     return review_report(directory)
@@ -145,8 +145,8 @@ def reviewer_name(given: str | None) -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without an entry for its user
-        return ANYBODY
-    return user if _SAFE_NAME.fullmatch(user) else ANYBODY
+        return DEFAULT_REVIEWER
+    return user if _SAFE_NAME.fullmatch(user) else DEFAULT_REVIEWER
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def _readable(directory: Path) -> Iterator[None]:
 class _ReviewFile:
     """The judgements of one reviewer, locked against a second session. Use as a context manager."""
 
-    def __init__(self, path: Path, screen: Screen) -> None:
+    def __init__(self, path: Path, screen: ReviewDisplay) -> None:
         self._path = path
         self._screen = screen
         self.lines: list[JudgementRecord] = []
@@ -242,10 +242,12 @@ def _parse(path: Path, content: bytes) -> tuple[list[JudgementRecord], int]:
 # -- a session -------------------------------------------------------------------------------------------------
 
 
-class _Session:
+class _ReviewSession:
     """Pairs of a sample, one after the other."""
 
-    def __init__(self, sample: list[ReviewPair], file: _ReviewFile, seed: int, keys: Keys, screen: Screen) -> None:
+    def __init__(
+        self, sample: list[ReviewPair], file: _ReviewFile, seed: int, keys: KeySource, screen: ReviewDisplay
+    ) -> None:
         said = latest_judgements(file.lines)
         self._sample = {pair.facts.key: pair for pair in sample}
         self._waiting = [pair for pair in sample if pair.facts.key not in said]
@@ -277,7 +279,7 @@ class _Session:
         started = time.monotonic()
         while True:
             written = self._keys.key()
-            key, rest = ("q", "") if written is None else _key_of(written)
+            key, rest = ("q", "") if written is None else _parse_key(written)
             if key in VERDICTS:
                 self._keep(pair, VERDICTS[key], note, time.monotonic() - started)
                 return True
@@ -293,7 +295,7 @@ class _Session:
                 self._tell(pair, key, note)
 
     def _take_note(self, text: str | None, before: str) -> str:
-        note = before if text is None else on_one_line(text)[:LONGEST_NOTE]
+        note = before if text is None else on_one_line(text)[:MAX_NOTE_LENGTH]
         self._screen.say(f"note: {note}" if note else "no note")
         return note
 
@@ -360,7 +362,7 @@ class _Session:
             self._screen.text("golden answers of the pair before", answers)
 
 
-def _key_of(written: str) -> tuple[str, str]:
+def _parse_key(written: str) -> tuple[str, str]:
     """The key that was meant, and what stands behind `n`: its note. What is no key stays as it is."""
     word, _, rest = written.strip().partition(" ")
     if rest and word.lower() not in ("n", "note"):

@@ -36,24 +36,24 @@ from preference.review_statistics import (
     ReviewReport,
 )
 from preference.statistics import Bin, Kappa, Share, SignAgreement
-from reasonrag.curation.review import REPORT, REVIEW, Keys
+from reasonrag.curation.review import REPORT, REVIEW, KeySource
 from reasonrag.terminal import on_one_line, print_table, shown
 
-WIDEST = 100
+MAX_WIDTH = 100
 """Columns; longer lines are hard to read."""
-OF_A_PASSAGE, OF_THOUGHTS, OF_A_REPLY, OF_A_QUESTION = 600, 1200, 2400, 600
+MAX_PASSAGE_LENGTH, MAX_THOUGHTS_LENGTH, MAX_REPLY_LENGTH, MAX_QUESTION_LENGTH = 600, 1200, 2400, 600
 """Characters that are shown of each, until the whole is asked for."""
-MOST_WORDS = 600
+MAX_COMPARED_WORDS = 600
 """Words and signs of a reply beyond which words that differ are not sought: it takes up to the cube of their number, a
 second here."""
 MOSTLY_DIFFERENT = 0.5
 """Share of words that differ beyond which none is marked: all would be."""
-MOST_REMARKS = 20
+MAX_REMARKS = 20
 STDIN = 0
-ENOUGH = 10
+MIN_VERDICTS = 10
 """Verdicts from which on it is said that something is out of line."""
 EVEN = 0.5
-TOO_SOON_S = 0.2
+DEBOUNCE_S = 0.2
 """Nobody has read a pair by then: a key that is still held down from the one before is not meant for it."""
 DIFFERS = "bold yellow"
 KEYS = (
@@ -76,7 +76,7 @@ _END_OF_A_THOUGHT = re.compile(r"(</\s*(?:evidence|query|answer)\s*>[.\"]?)\s+")
 
 
 @dataclass(frozen=True)
-class Seen:
+class PromptParts:
     """A user turn in RAG_ProGuide's layout, taken apart; of another layout all is `question`."""
 
     question: str
@@ -86,22 +86,22 @@ class Seen:
     has_passages: bool = False
 
 
-def seen_in(user: str) -> Seen:
+def parse_prompt_parts(user: str) -> PromptParts:
     """What the agent had seen, by the layout of `prompting.render_prompt`."""
     head, found, reference = user.partition(". Reference: <reference>")
     if not head.startswith("Question: "):
-        return Seen(user)
+        return PromptParts(user)
     question, _, thoughts = head.removeprefix("Question: ").partition("\nPrevious Thoughts: ")
     listed = reference.removesuffix("</reference>").split("Wikipedia Title: ")
     passages = [each.strip().partition("\n") for each in listed if each.strip()]
-    return Seen(question, thoughts, tuple((title, text) for title, _, text in passages), bool(found))
+    return PromptParts(question, thoughts, tuple((title, text) for title, _, text in passages), bool(found))
 
 
-def marked(one: str, other: str) -> tuple[Text, Text]:
+def mark_differences(one: str, other: str) -> tuple[Text, Text]:
     """Both replies, what is made harmless, with the words in which they differ marked alike on both sides."""
     texts = Text(shown(one)), Text(shown(other))
     words, others = (list(_TOKEN.finditer(text.plain)) for text in texts)
-    if max(len(words), len(others)) > MOST_WORDS:
+    if max(len(words), len(others)) > MAX_COMPARED_WORDS:
         return texts
     matcher = difflib.SequenceMatcher(None, [each[0] for each in words], [each[0] for each in others], autojunk=False)
     if 1 - matcher.ratio() > MOSTLY_DIFFERENT:
@@ -117,7 +117,7 @@ def marked(one: str, other: str) -> tuple[Text, Text]:
     return texts
 
 
-def folded(text: Text, most: int, *, keep_end: float = 0.0) -> Text:
+def truncate(text: Text, most: int, *, keep_end: float = 0.0) -> Text:
     """At most so many characters of a text, and how many there are more. keep_end: share of them that are its end."""
     left_out = len(text) - most
     if left_out <= most // 8:  # not worth a fold
@@ -129,31 +129,31 @@ def folded(text: Text, most: int, *, keep_end: float = 0.0) -> Text:
     return Text.assemble(text[:start], gap, text[len(text) - end :] if end else Text())
 
 
-def screen_of(pair: ReviewPair, seed: int, *, whole: bool) -> RenderableType:
+def render_pair(pair: ReviewPair, seed: int, *, whole: bool) -> RenderableType:
     """The state, then both sides. Reads nothing of the pair but its prompt and its replies."""
-    return Group(*_state(seen_in(pair.user), whole=whole), *_sides(pair, seed, whole=whole))
+    return Group(*_state(parse_prompt_parts(pair.user), whole=whole), *_sides(pair, seed, whole=whole))
 
 
-def _state(seen: Seen, *, whole: bool) -> Iterator[RenderableType]:
+def _state(seen: PromptParts, *, whole: bool) -> Iterator[RenderableType]:
     def fold(text: str, most: int, keep_end: float = 0.0) -> Text:
-        return Text(shown(text)) if whole else folded(Text(shown(text)), most, keep_end=keep_end)
+        return Text(shown(text)) if whole else truncate(Text(shown(text)), most, keep_end=keep_end)
 
     yield Text("Question", style="bold")
-    yield _indented(fold(seen.question, OF_A_QUESTION))
+    yield _indented(fold(seen.question, MAX_QUESTION_LENGTH))
     if seen.thoughts:
         thoughts = _END_OF_A_THOUGHT.sub(r"\1\n", seen.thoughts.strip())
         yield Text("Previous thoughts", style="bold")
-        yield _indented(fold(thoughts, OF_THOUGHTS, keep_end=0.75))
+        yield _indented(fold(thoughts, MAX_THOUGHTS_LENGTH, keep_end=0.75))
     if seen.has_passages:
         yield Text("Passages found for the latest query" if seen.passages else "No passage was found", style="bold")
         for number, (title, text) in enumerate(seen.passages, start=1):
-            yield _indented(Text.assemble(f"{number} ", (on_one_line(title)[:OF_A_PASSAGE], "italic")))
-            yield Padding(fold(text if whole else on_one_line(text), OF_A_PASSAGE), (0, 0, 0, 4))
+            yield _indented(Text.assemble(f"{number} ", (on_one_line(title)[:MAX_PASSAGE_LENGTH], "italic")))
+            yield Padding(fold(text if whole else on_one_line(text), MAX_PASSAGE_LENGTH), (0, 0, 0, 4))
 
 
 def _sides(pair: ReviewPair, seed: int, *, whole: bool) -> Iterator[RenderableType]:
-    for name, text in zip("AB", marked(*pair.sides(seed)), strict=True):
-        reply = text if whole else folded(text, OF_A_REPLY, keep_end=0.4)
+    for name, text in zip("AB", mark_differences(*pair.sides(seed)), strict=True):
+        reply = text if whole else truncate(text, MAX_REPLY_LENGTH, keep_end=0.4)
         yield Panel(reply, title=Text(name, style="bold"), title_align="left", padding=(0, 1))
 
 
@@ -179,7 +179,7 @@ class ReviewScreen:
     def pair(self, pair: ReviewPair, seed: int, *, number: int, size: int, whole: bool, note: str) -> None:
         self._print("")
         self._print(Rule(Text(f"pair {number:,} of {size:,}"), style="dim"))
-        self._print(screen_of(pair, seed, whole=whole))
+        self._print(render_pair(pair, seed, whole=whole))
         if note:
             self.say(f"note: {note}")
         self._print(Text("a A  b B  t tie  s skip  n note  u undo  w whole  ? keys  q quit", style="dim"))
@@ -198,13 +198,13 @@ class ReviewScreen:
         self._print(Text(shown(message)))
 
     def _print(self, shown: RenderableType) -> None:
-        self._console.print(shown, width=min(self._console.width, WIDEST))
+        self._console.print(shown, width=min(self._console.width, MAX_WIDTH))
 
 
 # -- keys ------------------------------------------------------------------------------------------------------
 
 
-def open_keys() -> Keys:
+def open_keys() -> KeySource:
     """Single keys where stdin is a terminal, else lines."""
     return TerminalKeys(STDIN) if os.isatty(STDIN) else LineKeys(STDIN)
 
@@ -240,7 +240,7 @@ class TerminalKeys:
         before = termios.tcgetattr(self._descriptor)
         try:
             tty.setcbreak(self._descriptor)
-            time.sleep(TOO_SOON_S)
+            time.sleep(DEBOUNCE_S)
             termios.tcflush(self._descriptor, termios.TCIFLUSH)
             self._prompt("> ")
             while True:
@@ -311,9 +311,9 @@ def _show_reviewer(report: ReviewerReport) -> None:
         ("kappa", _kappa(report.kappa)),
         *((f"  {name}", _agreed(each)) for name, each in report.by_action_type.items()),
         *((f"  layer {name}", _agreed(each)) for name, each in report.by_layer.items()),
-        *(_claim(each) for each in report.by_confidence if each.mean_confidence is not None),
+        *(_confidence_row(each) for each in report.by_confidence if each.mean_confidence is not None),
         *flipped,
-        ("says A", _share(report.says_a) + _liking(report.says_a)),
+        ("says A", _share(report.says_a) + _side_bias(report.says_a)),
         ("median time", "-" if report.median_seconds is None else f"{report.median_seconds:.1f} s a pair"),
     ]
     print_table(f"review by {report.reviewer}", rows)
@@ -321,11 +321,11 @@ def _show_reviewer(report: ReviewerReport) -> None:
     _list("notes on other pairs", report.notes)
 
 
-def _claim(each: Bin) -> tuple[str, str]:
+def _confidence_row(each: Bin) -> tuple[str, str]:
     """A bin of confidence: what it claims, and what a person confirms."""
     claim, high, low = each.mean_confidence or 0.0, each.confirmed.high, each.confirmed.low
     verdict = ""
-    if high is not None and low is not None and each.confirmed.of >= ENOUGH:
+    if high is not None and low is not None and each.confirmed.of >= MIN_VERDICTS:
         verdict = "; claims too much" if high < claim else "; claims too little" if low > claim else ""
     agreed = _agreed(SignAgreement(confirmed=each.confirmed, ties=each.ties))
     return f"  confidence {each.low:.1f} to {each.high:.1f}", f"{agreed}; claimed {claim:.2f}{verdict}"
@@ -352,9 +352,9 @@ def _kappa(kappa: Kappa) -> str:
     return f"{kappa.kappa:.2f} [{kappa.low:.2f}, {kappa.high:.2f}], {kappa.chance:.2f} would agree by chance"
 
 
-def _liking(share: Share) -> str:
+def _side_bias(share: Share) -> str:
     """Whether a side was preferred whatever stood there: which one is drawn by a fair coin."""
-    if share.of < ENOUGH or share.low is None or share.high is None or share.low <= EVEN <= share.high:
+    if share.of < MIN_VERDICTS or share.low is None or share.high is None or share.low <= EVEN <= share.high:
         return ""
     return f"; leans to {'A' if share.low > EVEN else 'B'}, though a coin decides what stands there"
 
@@ -367,7 +367,7 @@ def _list(title: str, remarks: list[RemarkedPair]) -> None:
     if not remarks:
         return
     print(f"{title} (rows of {PAIRS_FILE}, from 1):")
-    for each in remarks[:MOST_REMARKS]:
+    for each in remarks[:MAX_REMARKS]:
         name = each.pair_id or each.pair
         place = f"row {each.row:,}" if each.file == PAIRS_FILE else f"{each.file} row {each.row:,}"
         over = "" if each.rejected_action_type == each.chosen_action_type else f" over {each.rejected_action_type}"
@@ -376,5 +376,5 @@ def _list(title: str, remarks: list[RemarkedPair]) -> None:
         print(f"  {name}  {place}: {each.chosen_action_type}{over}{layer}{sure}")
         if each.note:
             print(f"    note: {on_one_line(each.note)}")
-    if len(remarks) > MOST_REMARKS:
-        print(f"  .. and {len(remarks) - MOST_REMARKS:,} more, all in {REPORT}")
+    if len(remarks) > MAX_REMARKS:
+        print(f"  .. and {len(remarks) - MAX_REMARKS:,} more, all in {REPORT}")

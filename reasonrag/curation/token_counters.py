@@ -27,7 +27,7 @@ QWEN, ESTIMATE = "qwen2.5", "estimate"
 """What `--tokenizer` takes beside folders and names on the Hub."""
 DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 """What template `qwen` puts where a row has no system turn."""
-MERGES = 151_643
+QWEN_VOCABULARY_SIZE = 151_643
 """Entries of the vocabulary of Qwen2 and Qwen2.5, special tokens apart."""
 _REMEMBERED = 512
 """Texts whose length is remembered: rows of a state stand together, and few system turns are ever used."""
@@ -42,11 +42,11 @@ class SpecialTokens(Protocol):
         ...
 
 
-class Counter(TokenCounter, SpecialTokens, Protocol):
+class TemplateTokenCounter(TokenCounter, SpecialTokens, Protocol):
     """A token counter that also knows its special tokens."""
 
 
-class RuleOfThumb:
+class EstimatingCounter:
     """Four characters a token, and a few tokens for the turns: good for English, never exact."""
 
     name = "four characters a token (an estimate)"
@@ -60,7 +60,7 @@ class RuleOfThumb:
         return estimate_tokens(text) + 2
 
 
-class QwenVocabulary:
+class QwenTokenCounter:
     """Exact for Qwen2 and Qwen2.5 of any size, without the Hub: their vocabulary lies in a package."""
 
     name = "Qwen2.5's vocabulary, template qwen"
@@ -77,7 +77,7 @@ class QwenVocabulary:
         return _qwen_length(f"{text}<|im_end|>\n")
 
 
-class TokenizerFile:
+class TokenizerFileCounter:
     """Exact for the model whose `tokenizer.json` it is, as far as that speaks ChatML. Raises InputError otherwise."""
 
     exact = True
@@ -102,7 +102,7 @@ class TokenizerFile:
         return _file_length(self.path, f"{text}<|im_end|>\n")
 
 
-def token_counter(name: str | None) -> tuple[Counter, list[str]]:
+def token_counter(name: str | None) -> tuple[TemplateTokenCounter, list[str]]:
     """The counter that `--tokenizer` names, and warnings about it.
 
     None: Qwen2.5's vocabulary where the extra is installed, else the rule of thumb and a warning. Raises InputError
@@ -111,14 +111,14 @@ def token_counter(name: str | None) -> tuple[Counter, list[str]]:
     if name is None:
         if missing := _missing_for_qwen():
             estimated = f"token lengths are estimates, four characters a token, because {missing}"
-            return RuleOfThumb(), [f"{estimated}. For true ones: pip install 'reasonrag[tokens]'"]
-        return QwenVocabulary(), []
+            return EstimatingCounter(), [f"{estimated}. For true ones: pip install 'reasonrag[tokens]'"]
+        return QwenTokenCounter(), []
     if name == ESTIMATE:
-        return RuleOfThumb(), []
+        return EstimatingCounter(), []
     if name == QWEN:
         if missing := _missing_for_qwen():
             raise InputError(f"--tokenizer {QWEN}: {missing}. Install the extra: pip install 'reasonrag[tokens]'")
-        return QwenVocabulary(), []
+        return QwenTokenCounter(), []
     return _of_a_file(name), []
 
 
@@ -141,7 +141,7 @@ def _vocabulary() -> Path | None:
     return Path(next(iter(places))) / "resources" / "qwen.tiktoken" if places else None
 
 
-def _of_a_file(name: str) -> TokenizerFile:
+def _of_a_file(name: str) -> TokenizerFileCounter:
     if importlib.util.find_spec("tokenizers") is None:
         raise InputError(
             f"--tokenizer {name}: reading a tokenizer.json needs the tokens extra: pip install 'reasonrag[tokens]'"
@@ -151,13 +151,13 @@ def _of_a_file(name: str) -> TokenizerFile:
         path = folder if folder.is_file() else folder / "tokenizer.json"
         if not path.is_file():
             raise InputError(f"--tokenizer {name}: the folder has no tokenizer.json")
-        return TokenizerFile(path.resolve(), path.parent.resolve().name)
+        return TokenizerFileCounter(path.resolve(), path.parent.resolve().name)
     if name.count("/") != 1 or name.startswith(("/", ".", "~")):
         raise InputError(
             f"--tokenizer {name}: there is no such folder, and it is no name on the Hub (ORG/NAME); "
             f"give one of these, {QWEN} or {ESTIMATE}"
         )
-    return TokenizerFile(_fetched(name), name)
+    return TokenizerFileCounter(_fetched(name), name)
 
 
 def _fetched(name: str) -> Path:
@@ -236,10 +236,10 @@ def _qwen_encoding() -> Any:
         raise InputError("the package dashscope is not installed: pip install 'reasonrag[tokens]'")
     lines = (line.split() for line in path.read_bytes().splitlines() if line)
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    if len(ranks) != MERGES:
+    if len(ranks) != QWEN_VOCABULARY_SIZE:
         raise InputError(
-            f"{path} has {len(ranks):,} entries, not the {MERGES:,} of Qwen2.5; install another version of dashscope, "
-            f"or give --tokenizer FOLDER with the tokenizer.json of your model"
+            f"{path} has {len(ranks):,} entries, not the {QWEN_VOCABULARY_SIZE:,} of Qwen2.5; install another version "
+            f"of dashscope, or give --tokenizer FOLDER with the tokenizer.json of your model"
         )
     return tiktoken.Encoding("qwen2.5", pat_str=_QWEN_PATTERN, mergeable_ranks=ranks, special_tokens={})
 

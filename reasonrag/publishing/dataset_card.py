@@ -18,8 +18,8 @@ from typing import Any
 from preference import ExportOptions, PairingRules
 from preference.candidates import Origin
 from preference.export.summary import SUMMARY, PairSummary
-from reasonrag.curation.blockers import Objection, checks_of
-from reasonrag.curation.dataset_directory import Inventory, RunFacts
+from reasonrag.curation.blockers import Blocker, readable_checks
+from reasonrag.curation.dataset_directory import DatasetInventory, RunContribution
 from reasonrag.errors import InputError
 from reasonrag.publishing.licences import KNOWN, UNKNOWN, Licence, languages_of, licence_of
 from reasonrag.publishing.staging import StagedFile, Tree, configs_of, hub_dataset_info, warnings_of, without_addresses
@@ -42,11 +42,11 @@ class CardFacts:
     """What the card is filled from."""
 
     repo: str
-    inventory: Inventory
+    inventory: DatasetInventory
     audit: dict[str, Any] | None
     licence: str | None
     """As given; None derives one."""
-    aside: Sequence[Objection]
+    aside: Sequence[Blocker]
     """Objections that were set aside."""
     trees: Sequence[Tree]
     staged: Sequence[StagedFile]
@@ -111,7 +111,7 @@ def _values(facts: CardFacts) -> dict[str, Any]:
         "by_split": inventory.candidate_questions,
         "filters": _filters(summary),
         "dropped": {reason: count for reason, count in summary.dropped.items() if count},
-        "checks": checks_of(facts.audit),
+        "checks": readable_checks(facts.audit),
         "audited": facts.audit is not None,
         "cutoff_len": _cutoff_len(facts.audit),
         "tokenizer": _tokenizer(facts.audit),
@@ -150,7 +150,7 @@ def _cost(summary: PairSummary) -> str:
     return f"{tokens}, {usage.cost_usd:,.2f} US dollars at the prices that the runs were billed at"
 
 
-def _date(inventory: Inventory) -> str:
+def _date(inventory: DatasetInventory) -> str:
     changed = (inventory.directory / SUMMARY).stat().st_mtime
     return datetime.fromtimestamp(changed, tz=UTC).date().isoformat()
 
@@ -240,14 +240,14 @@ def _limits(summary: PairSummary) -> list[str]:
     return limits + [each[:1].upper() + each[1:] + "." for each in warnings_of(summary)]
 
 
-def _commands(inventory: Inventory) -> list[str]:
+def _commands(inventory: DatasetInventory) -> list[str]:
     """How it was made, as far as it is known; paths stay behind."""
     runs = [_generate(run, number) for number, run in enumerate(inventory.runs, start=1) if run.origin.config_hash]
     names = [f"runs/{number}" for number, run in enumerate(inventory.runs, start=1) if run.origin.config_hash]
     return [*runs, _pairs(inventory.summary, names or ["SOURCE"])]
 
 
-def _generate(run: RunFacts, number: int) -> str:
+def _generate(run: RunContribution, number: int) -> str:
     origin: Origin = run.origin
     flags = {
         "dataset": origin.dataset,

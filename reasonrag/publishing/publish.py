@@ -17,8 +17,8 @@ import orjson
 from preference.export.formats import pairs_files
 from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.report import AUDIT
-from reasonrag.curation.blockers import check, objections
-from reasonrag.curation.dataset_directory import Inventory, secrets_in, take_inventory
+from reasonrag.curation.blockers import find_blockers, refuse_unless_allowed
+from reasonrag.curation.dataset_directory import DatasetInventory, read_dataset_directory, secrets_in
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import CardFacts, card
@@ -68,12 +68,12 @@ def _publish_data_set(
     check_name(settings.repo)
     if not dry_run:
         check_access()
-    inventory = take_inventory(directory)
+    inventory = read_dataset_directory(directory)
     trees = trees_of(settings.with_trees, inventory)
     for tree in trees:
         inventory.secrets.extend(secrets_in(tree.directory / ROLLOUTS))
     audit = _fresh_audit(inventory, say)
-    aside = check(objections(inventory, audit), allow=settings.allow, allow_eval=settings.allow_eval)
+    aside = refuse_unless_allowed(find_blockers(inventory, audit), allow=settings.allow, allow_eval=settings.allow_eval)
     say(f"writing {directory / STAGED}")
     with staging(directory) as folder:
         staged = stage(
@@ -105,7 +105,7 @@ def _check_extra() -> None:
         raise InputError(f"publishing needs {missing[0]}, which the hub extra brings: pip install 'reasonrag[hub]'")
 
 
-def _fresh_audit(inventory: Inventory, say: Callable[[str], None]) -> dict[str, Any]:
+def _fresh_audit(inventory: DatasetInventory, say: Callable[[str], None]) -> dict[str, Any]:
     """The audit of these very rows, made now where there is none."""
     path = inventory.directory / AUDIT
     newest = max(each.stat().st_mtime_ns for each in pairs_files(inventory.directory).values())
@@ -121,7 +121,7 @@ def _fresh_audit(inventory: Inventory, say: Callable[[str], None]) -> dict[str, 
     return found
 
 
-def _warnings(settings: PublishSettings, inventory: Inventory) -> list[str]:
+def _warnings(settings: PublishSettings, inventory: DatasetInventory) -> list[str]:
     """What somebody would regret, and nobody else says."""
     found = list(inventory.summary.warnings)
     if settings.license is None and licence_of(inventory.datasets) == UNKNOWN:

@@ -18,7 +18,7 @@ from typing import Literal
 import orjson
 
 from preference.export.files import INDENTED
-from reasonrag.curation.blockers import Objection, check
+from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model, read_json
 from reasonrag.publishing.hub import Kind, Sent, Upload, check_access, check_name, published_files, told, upload
@@ -83,7 +83,9 @@ def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[st
     provenance = read_provenance(model.path)
     base = _base_on_the_hub(model, provenance, settings.base_model)
     files = _files_of(model.path)
-    aside = check(_objections(model, provenance, files), allow=settings.allow, allow_eval=settings.allow_eval)
+    aside = refuse_unless_allowed(
+        _objections(model, provenance, files), allow=settings.allow, allow_eval=settings.allow_eval
+    )
     say(f"writing {model.path / STAGED}")
     with staging(model.path) as folder:
         renamed = _renamed(model, provenance, base)
@@ -146,18 +148,18 @@ def is_hub_name(name: str) -> bool:
     return _ON_THE_HUB.fullmatch(name) is not None and not Path(name).exists()
 
 
-def _objections(model: ModelFolder, provenance: Provenance | None, files: Mapping[str, Path]) -> list[Objection]:
+def _objections(model: ModelFolder, provenance: Provenance | None, files: Mapping[str, Path]) -> list[Blocker]:
     if provenance is None:
         what = f"{model.path / PROVENANCE} is missing, so nobody can see what the model was trained on"
-        found = [Objection("--allow", "no_provenance", what)]
+        found = [Blocker("--allow", "no_provenance", what)]
     else:
         what = "it was trained on questions of {}, which is no training split and cannot be evaluated on then"
-        found = [Objection("--allow-eval", each, what.format(each)) for each in provenance.evaluation_splits]
+        found = [Blocker("--allow-eval", each, what.format(each)) for each in provenance.evaluation_splits]
     read = [source for path, source in files.items() if not _is_binary(path) and path not in _VOCABULARY]
     keys = [place for each in read for place in _keys_in(each)]
     if keys:
         more = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
-        found.append(Objection("--allow", "secrets", f"{keys[0]}{more} holds something like a key"))
+        found.append(Blocker("--allow", "secrets", f"{keys[0]}{more} holds something like a key"))
     return found
 
 

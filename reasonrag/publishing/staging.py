@@ -28,7 +28,7 @@ from preference.export.json_stream import read_items
 from preference.export.parquet import ParquetRows, schema_of
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
-from reasonrag.curation.dataset_directory import Inventory
+from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS
@@ -68,7 +68,7 @@ class StagedFile:
     about: str
 
 
-def configs_of(inventory: Inventory) -> list[Config]:
+def configs_of(inventory: DatasetInventory) -> list[Config]:
     """`default`, RAG_ProGuide's rows, and one for each other format. All of them are Parquet, because `datasets` reads
     all configurations of a repository as one kind of file. Splits without rows are left out: no reader takes them."""
     found = []
@@ -83,7 +83,7 @@ def _folder(name: FormatName) -> str:
     return "data" if name == "proguide" else name
 
 
-def hub_dataset_info(inventory: Inventory, repo: str) -> dict[str, Any]:
+def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
     """LLaMA-Factory's description for `dataset_dir: REMOTE:org/name`, with the names it has locally.
 
     There an entry with `hf_hub_url` is read by `load_dataset(hf_hub_url, subset, split=split)`; one with `file_name`
@@ -99,7 +99,7 @@ def hub_dataset_info(inventory: Inventory, repo: str) -> dict[str, Any]:
     return entries
 
 
-def trees_of(runs: Sequence[Path], inventory: Inventory) -> list[Tree]:
+def trees_of(runs: Sequence[Path], inventory: DatasetInventory) -> list[Tree]:
     """The runs whose trees are wanted. Raises InputError for one that the data set was not made of."""
     known = {run.origin.config_hash for run in inventory.runs}
     trees: list[Tree] = []
@@ -158,7 +158,7 @@ def _forget(left: Path) -> None:
 
 
 def stage(
-    inventory: Inventory, folder: Path, *, repo: str, trees: Sequence[Tree], shard_bytes: int
+    inventory: DatasetInventory, folder: Path, *, repo: str, trees: Sequence[Tree], shard_bytes: int
 ) -> list[StagedFile]:
     """Everything but the card. shard_bytes: of rows as JSON, so many go into a Parquet file at most."""
     source, staged = inventory.directory, []
@@ -233,7 +233,7 @@ def _without(lines: Iterable[bytes], removed: dict[bytes, bytes]) -> Iterator[by
         yield shown
 
 
-def _write_summary(inventory: Inventory, target: Path) -> None:
+def _write_summary(inventory: DatasetInventory, target: Path) -> None:
     """As `pairs` wrote it, without paths."""
     summary = inventory.summary
     public = summary.model_copy(

@@ -18,9 +18,9 @@ import orjson
 
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.curation.audit.audit import audit
-from reasonrag.curation.audit.cutoffs import advised_cutoff, cutoff
+from reasonrag.curation.audit.cutoffs import advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
-from reasonrag.curation.blockers import Objection, of_evaluation
+from reasonrag.curation.blockers import Blocker, evaluation_blockers
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.errors import InputError
 from reasonrag.training.hardware import TrainingEnvironment, required_packages
@@ -46,11 +46,11 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 class PreflightFindings:
     """objections: what speaks against it. notes: what somebody should know."""
 
-    objections: list[Objection] = field(default_factory=list)
+    objections: list[Blocker] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def object(self, name: str, what: str) -> None:
-        self.objections.append(Objection("--allow", name, what))
+        self.objections.append(Blocker("--allow", name, what))
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def check_rows(
             found.object("changed_rows", f"{entry.file} has changed since it was written and audited")
     if count_rows(entries[0]) == 0:
         raise InputError(f"{entries[0].file} has no rows, so there is nothing to train on")
-    found.objections += of_evaluation(asked.by_split, asked.in_evaluation)
+    found.objections += evaluation_blockers(asked.by_split, asked.in_evaluation)
     if not asked.keys:
         found.notes.append(
             f"{data.directory} does not say which questions it is of, so no evaluation can tell that it asks them again"
@@ -264,7 +264,7 @@ def resolve_cutoff(
     chosen = resolution.config["cutoff_len"]
     if not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 1:
         raise InputError(f"cutoff_len must be a whole number of tokens, not {chosen!r}")
-    cut = cutoff(prompt, reply, chosen)
+    cut = count_cut_rows(prompt, reply, chosen)
     longest = int((prompt + reply).max())
     if cut.prompt_cut:
         found.object(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reasonrag.agent.prompting import Prompts, load_prompts
-from reasonrag.curation.blockers import Objection, check
+from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.training import preflight_checks
 from reasonrag.training.hardware import TrainingEnvironment
@@ -64,8 +64,8 @@ class PreparedTraining:
     decides: dict[str, Any]
     requested: str
     notes: list[str]
-    aside: list[Objection]
-    objections: list[Objection]
+    aside: list[Blocker]
+    objections: list[Blocker]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -226,15 +226,15 @@ def launch_options(settings: TrainSettings) -> Launch:
     return Launch(settings.nodes, settings.node_rank or 0, master, settings.gpus_per_node, settings.ray)
 
 
-def _standing(found: list[Objection], settings: TrainSettings, *, strict: bool) -> list[Objection]:
+def _standing(found: list[Blocker], settings: TrainSettings, *, strict: bool) -> list[Blocker]:
     """Objections that nobody let pass; of strict ones there are none. Raises InputError."""
     if strict:
-        check(found, allow=settings.allow, allow_eval=settings.allow_eval, therefore="not trained")
+        refuse_unless_allowed(found, allow=settings.allow, allow_eval=settings.allow_eval, therefore="not trained")
         return []
     standing = []
     for each in found:
         try:
-            check([each], allow=settings.allow, allow_eval=settings.allow_eval)
+            refuse_unless_allowed([each], allow=settings.allow, allow_eval=settings.allow_eval)
         except InputError:
             standing.append(each)
     return standing

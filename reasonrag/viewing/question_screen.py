@@ -21,7 +21,7 @@ from rich.tree import Tree
 
 from preference.filters import DROP_REASONS
 from preference.records import ContinuationResult
-from reasonrag.curation.review_screen import marked
+from reasonrag.curation.review_screen import mark_differences
 from reasonrag.errors import InputError, choices
 from reasonrag.terminal import dollars, on_one_line, shown
 from reasonrag.viewing.explanations import came_to, number
@@ -117,7 +117,7 @@ def show_pair(view: QuestionView, pair_id: str) -> None:
         if state.user is not None:
             console.print(_heading("what both answer"))
             console.print(_indented(_user_turn(view, state.user, chosen.passages)))
-        texts = marked(chosen.response or "", rejected.response or "")
+        texts = mark_differences(chosen.response or "", rejected.response or "")
         for name, style, each, text in zip(
             ("chosen", "rejected"), (_CHOSEN, _REJECTED), (chosen, rejected), texts, strict=True
         ):

@@ -23,21 +23,28 @@ from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_n
 from preference.export.summary import DATASET_INFO_FILE
 from reasonrag.curation.audit import dataset_checks
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
-from reasonrag.curation.audit.cutoffs import CONTEXT, CUTOFFS, TRAINERS_DEFAULT, advised_cutoff, cutoff, kept
-from reasonrag.curation.audit.dataset_checks import Columns
+from reasonrag.curation.audit.cutoffs import (
+    CONTEXT,
+    CUTOFFS,
+    TRAINERS_DEFAULT,
+    advised_cutoff,
+    count_cut_rows,
+    kept_tokens,
+)
+from reasonrag.curation.audit.dataset_checks import RowColumns
 from reasonrag.curation.audit.report import (
     AUDIT_PAGE,
     EXAMPLES,
     AuditFailed,
     AuditReport,
     CheckResult,
-    Example,
+    RowExample,
     TokenCounterName,
 )
-from reasonrag.curation.audit.row_checks import RowFacts, RowReader
+from reasonrag.curation.audit.row_checks import RowChecker, RowFacts
 from reasonrag.curation.audit.row_files import read_rows, row_files
 from reasonrag.curation.settings import AuditSettings
-from reasonrag.curation.token_counters import Counter, token_counter
+from reasonrag.curation.token_counters import TemplateTokenCounter, token_counter
 from reasonrag.errors import InputError, choices
 from reasonrag.redaction import hidden, secrets
 from reasonrag.settings import resolve
@@ -60,17 +67,17 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
     place = Path(directory)
     files = row_files(place)
     counter, _ = token_counter(settings.tokenizer)
-    seen = Audit(counter, allow=allowed_names(settings.allow), name=place.resolve().name)
+    seen = DatasetAudit(counter, allow=parse_allowed(settings.allow), name=place.resolve().name)
     for file in files:
         described = _described(file.path)
         for item in read_rows(file.path):
             seen.add(item.value, file=file.path.name, part=file.part, described=described)
     report = seen.report()
-    _write(report, page_of(place, settings.out))
+    _write(report, page_path(place, settings.out))
     return report
 
 
-def page_of(place: Path, out: Path | None) -> Path:
+def page_path(place: Path, out: Path | None) -> Path:
     """Where the page of an audit is, and beside it the report: `audit.html`; `NAME.audit.html` of a file alone."""
     if place.is_dir():
         return (out or place) / AUDIT_PAGE
@@ -83,14 +90,14 @@ def write_audit(report: AuditReport, out: Path) -> None:
 
 
 def _write(report: AuditReport, at: Path) -> None:
-    from reasonrag.curation.audit.page import page
+    from reasonrag.curation.audit.page import render_audit_page
 
     at.parent.mkdir(parents=True, exist_ok=True)
-    write_file(at, page(report).encode())
+    write_file(at, render_audit_page(report).encode())
     write_json(at.with_suffix(".json"), report.model_dump(mode="json"))
 
 
-def allowed_names(names: Iterable[str]) -> list[CheckName]:
+def parse_allowed(names: Iterable[str]) -> list[CheckName]:
     """Names of errors to let pass, as `--allow` has them. Raises InputError for one that is none."""
     allowed: list[CheckName] = []
     for name in dict.fromkeys(names):
@@ -106,8 +113,8 @@ def allowed_names(names: Iterable[str]) -> list[CheckName]:
 class AuditInspector:
     """Audits the rows of an export before they take their place; errors that were not allowed keep them from it."""
 
-    def __init__(self, counter: Counter, *, allow: Collection[CheckName], name: str) -> None:
-        self._audit = Audit(counter, allow=allow, name=name, trusted=True)
+    def __init__(self, counter: TemplateTokenCounter, *, allow: Collection[CheckName], name: str) -> None:
+        self._audit = DatasetAudit(counter, allow=allow, name=name, trusted=True)
         self._report: AuditReport | None = None
 
     @property
@@ -125,7 +132,7 @@ class AuditInspector:
             raise AuditFailed(self._report)
 
 
-class Audit:
+class DatasetAudit:
     """Takes rows one by one; says at the end what was found.
 
     allow: errors that do not count as such. name: of the data. trusted: whether the rows' own token lengths are of the
@@ -133,21 +140,21 @@ class Audit:
     """
 
     def __init__(
-        self, counter: Counter, *, allow: Collection[CheckName] = (), name: str = "", trusted: bool = False
+        self, counter: TemplateTokenCounter, *, allow: Collection[CheckName] = (), name: str = "", trusted: bool = False
     ) -> None:
         self._counter = counter
         self._allow = list(allow)
         self._name = name
         self._secrets = secrets()
-        self._reader = RowReader(counter, secrets=self._secrets, trusted=trusted)
-        self._columns = Columns()
+        self._reader = RowChecker(counter, secrets=self._secrets, trusted=trusted)
+        self._columns = RowColumns()
         self._files: Counts[str] = Counts()
         self._parts: Counts[str] = Counts()
         self._found: Counts[CheckName] = Counts()
         self._checked: Counts[CheckName] = Counts()
-        self._details: dict[CheckName, _Names] = {}
-        self._examples: dict[CheckName, list[Example]] = {}
-        self._names = {name: _Names(_DISTINCT) for name in ("tags", "labels", "renderers", "splits")}
+        self._details: dict[CheckName, _NameCounts] = {}
+        self._examples: dict[CheckName, list[RowExample]] = {}
+        self._names = {name: _NameCounts(_DISTINCT) for name in ("tags", "labels", "renderers", "splits")}
         self._flipped = 0
         self._described_files = 0
 
@@ -188,18 +195,18 @@ class Audit:
     def _find(self, name: CheckName, facts: RowFacts, file: str, *details: str) -> None:
         """Count a row under a check, once."""
         self._found[name] += 1
-        self._details.setdefault(name, _Names(_DETAILS)).update(each for each in details if each)
+        self._details.setdefault(name, _NameCounts(_DETAILS)).update(each for each in details if each)
         examples = self._examples.setdefault(name, [])
         if len(examples) < EXAMPLES:
             named = None if facts.pair_id is None else f"{facts.pair_id:016x}"
-            examples.append(Example(pair_id=named, file=file, row=self._files[file]))
+            examples.append(RowExample(pair_id=named, file=file, row=self._files[file]))
 
     # -- the report --------------------------------------------------------------------------------------------
 
     def report(self) -> AuditReport:
         """What was found in all rows so far."""
         columns = self._columns
-        together = dataset_checks.found_together(columns) | self._of_lengths() | self._of_renderers()
+        together = dataset_checks.check_all_rows(columns) | self._of_lengths() | self._of_renderers()
         prompt, reply = columns.tokens("prompt"), columns.longer_reply
         advised = advised_cutoff(prompt, reply) if len(columns) else None
         cutoffs = sorted({*CUTOFFS, advised}) if advised else []
@@ -210,18 +217,20 @@ class Audit:
             parts={part: self._parts[part] for part in SPLITS},
             token_counter=TokenCounterName(name=self._counter.name, exact=self._counter.exact),
             lengths=dataset_checks.lengths(columns),
-            cutoffs=[cutoff(prompt, reply, each) for each in cutoffs],
+            cutoffs=[count_cut_rows(prompt, reply, each) for each in cutoffs],
             advised_cutoff=advised,
             length_gap=dataset_checks.length_gap(columns),
-            chosen_first=dataset_checks.chosen_first(columns),
-            action_types=dataset_checks.types(columns),
-            type_combinations=dataset_checks.combinations(columns),
-            layers=dataset_checks.by_layer(columns),
+            chosen_first=dataset_checks.chosen_first_share(columns),
+            action_types=dataset_checks.count_action_types(columns),
+            type_combinations=dataset_checks.count_type_combinations(columns),
+            layers=dataset_checks.count_by_layer(columns),
             **self._of_values(),
-            rows_per_question=dataset_checks.quantiles(dataset_checks.rows_per(columns, "question")),
-            rows_per_state=dataset_checks.quantiles(dataset_checks.rows_per(columns, "state")),
-            rows_per_question_counts=dataset_checks.how_many(dataset_checks.rows_per(columns, "question")),
-            worth=dataset_checks.worth(columns),
+            rows_per_question=dataset_checks.quantiles(dataset_checks.rows_per_group(columns, "question")),
+            rows_per_state=dataset_checks.quantiles(dataset_checks.rows_per_group(columns, "state")),
+            rows_per_question_counts=dataset_checks.count_frequencies(
+                dataset_checks.rows_per_group(columns, "question")
+            ),
+            worth=dataset_checks.effective_size(columns),
             **{name: self._shown(names) for name, names in self._names.items()},
             flipped=self._found["flipped"],
             checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
@@ -249,7 +258,7 @@ class Audit:
         if not len(columns):
             return {}
         prompt, reply = columns.tokens("prompt"), columns.longer_reply
-        left, _ = kept(prompt, reply, TRAINERS_DEFAULT)
+        left, _ = kept_tokens(prompt, reply, TRAINERS_DEFAULT)
         everywhere = np.arange(0 if self._counter.exact else len(columns))
         return {
             "default_cutoff": np.flatnonzero(left < prompt),
@@ -268,7 +277,7 @@ class Audit:
         check = CHECKS[name]
         if name == "no_rows":
             count, checked = int(not len(self._columns)), 1
-            examples: list[Example] = []
+            examples: list[RowExample] = []
         elif positions is not None:
             count, checked = len(positions), self._checked_of(name)
             examples = [self._columns.example(int(each)) for each in positions[:EXAMPLES]]
@@ -304,7 +313,7 @@ class Audit:
             return self._parts["validation"]
         return len(self._columns)
 
-    def _shown(self, names: _Names) -> dict[str, int]:
+    def _shown(self, names: _NameCounts) -> dict[str, int]:
         """Names and how often, most frequent first, without anybody's secrets."""
         shown: Counts[str] = Counts()
         for name, count in names.counts.items():
@@ -315,7 +324,7 @@ class Audit:
         return hidden(text, self._secrets)
 
 
-class _Names:
+class _NameCounts:
     """How often names occur; beyond so many different ones, others are counted together."""
 
     def __init__(self, most: int) -> None:

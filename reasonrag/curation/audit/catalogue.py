@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from preference.export.sanitize import PLACEHOLDER
 from preference.similarity import NEARLY_THE_SAME
 
-Severity = Literal["error", "warning", "info"]
+CheckSeverity = Literal["error", "warning", "info"]
 
 CheckName = Literal[
     "broken_row",
@@ -52,143 +52,149 @@ interval must lie beyond. Of the published data the chosen side is the shorter o
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckDescription:
     """severity: an error keeps a data set from being written or published. finds: what a row that is counted has.
     advice: what to do then."""
 
-    severity: Severity
+    severity: CheckSeverity
     finds: str
     advice: str
 
 
-CHECKS: dict[CheckName, Check] = {
-    "broken_row": Check(
+CHECKS: dict[CheckName, CheckDescription] = {
+    "broken_row": CheckDescription(
         "error",
         "a row without instruction, input, chosen or rejected, or with something there that is no text",
         "the trainer drops such rows without a word, or stops: take them out",
     ),
-    "empty_reply": Check(
+    "empty_reply": CheckDescription(
         "error", "a side that is empty", "the trainer takes it and learns about silence: take the row out"
     ),
-    "empty_prompt": Check("error", "a user turn that is empty", "take the row out"),
-    "chosen_malformed": Check(
+    "empty_prompt": CheckDescription("error", "a user turn that is empty", "take the row out"),
+    "chosen_malformed": CheckDescription(
         "error",
         "a chosen side that is no step: no tag, several, one that is not closed, or one that its turn may not use",
         "what is chosen is what the student will do: take the row out",
     ),
-    "identical_sides": Check(
+    "identical_sides": CheckDescription(
         "error", "two sides that are the same but for case and spaces", "nothing can be preferred: take the row out"
     ),
-    "secret": Check(
+    "secret": CheckDescription(
         "error",
         "a text with what looks like somebody's key or password; it is shown nowhere",
         "take it out of the source, revoke the key, and make the data set anew",
     ),
-    "special_token": Check(
+    "special_token": CheckDescription(
         "error",
         "a text that spells a special token of a chat template, which a trainer reads as the end of a turn, say; or a "
         f"user turn with {PLACEHOLDER}, for which LLaMA-Factory puts a number",
         "take the row out, or break up the token in the source; reasonrag import does",
     ),
-    "gold_in_system_turn": Check(
+    "gold_in_system_turn": CheckDescription(
         "error",
         "a golden answer in a system turn that only this question has",
         "the student would learn to copy the answer: keep golden answers out of prompts",
     ),
-    "gold_line_in_prompt": Check(
+    "gold_line_in_prompt": CheckDescription(
         "error",
         "a golden answer labelled as one in the prompt (`correct answer: ..`), outside question, thoughts and passages",
         "the student would learn to copy the answer: keep golden answers out of prompts",
     ),
-    "mixed_renderers": Check(
+    "mixed_renderers": CheckDescription(
         "error",
         "rows whose prompts come from different renderers: what differs in the prompt may be learned for the step",
         "make one data set for each, or explore again with one set of prompts",
     ),
-    "state_in_both_parts": Check(
+    "state_in_both_parts": CheckDescription(
         "error", "a state with rows for training and for validation", "split by question: reasonrag pairs does"
     ),
-    "question_in_both_parts": Check(
+    "question_in_both_parts": CheckDescription(
         "error", "a question with rows for training and for validation", "split by question: reasonrag pairs does"
     ),
-    "no_rows": Check("warning", "no row at all", "see what the candidates were dropped for in summary.json"),
-    "rejected_malformed": Check(
+    "no_rows": CheckDescription("warning", "no row at all", "see what the candidates were dropped for in summary.json"),
+    "rejected_malformed": CheckDescription(
         "warning",
         "a rejected side that is no step",
         "the easiest way to tell the sides apart is then their form; leave out --allow-malformed",
     ),
-    "near_identical_sides": Check(
+    "near_identical_sides": CheckDescription(
         "warning",
         f"two sides of one type that share more than {NEARLY_THE_SAME:.0%} of the words in their tags",
         "what is preferred may be a comma: lower --max-similarity",
     ),
-    "type_mismatch": Check(
+    "type_mismatch": CheckDescription(
         "warning", "an action type in the row that is not that of the reply's tag", "trust the tag, mend the column"
     ),
-    "no_system_turn": Check(
+    "no_system_turn": CheckDescription(
         "warning",
         "an empty system turn",
         "the trainer's template puts its own there; at evaluation do the same, or write one",
     ),
-    "other_template_token": Check(
+    "other_template_token": CheckDescription(
         "warning",
         "a text with a token of another model's template, [INST] say",
         "harmless to Qwen2.5; take the row out before a model of the other family is trained",
     ),
-    "length_bias": Check(
+    "length_bias": CheckDescription(
         "warning",
         f"one side shorter in more than {BIAS:.0%} of the rows, sure to 90 %",
         "DPO then learns length as well: balance by --balance or a wider --min-margin, use a loss that divides by "
         "length (SimPO), and compare lengths of answers before and after",
     ),
-    "position_bias": Check(
+    "position_bias": CheckDescription(
         "warning",
         f"one side sampled first in more than {BIAS:.0%} of the rows, sure to 90 %",
         "whoever shows the sides in that order (a judge, a reviewer) is led by it: shuffle them there",
     ),
-    "duplicate_row": Check("warning", "a row that says what an earlier one says", "keep one: reasonrag pairs does"),
-    "contradicting_rows": Check(
+    "duplicate_row": CheckDescription(
+        "warning", "a row that says what an earlier one says", "keep one: reasonrag pairs does"
+    ),
+    "contradicting_rows": CheckDescription(
         "warning", "a row whose sides stand the other way round in another one", "keep the surer one, or neither"
     ),
-    "gold_line_in_thoughts": Check(
+    "gold_line_in_thoughts": CheckDescription(
         "warning",
         "a golden answer labelled as one in the previous thoughts: the policy's own words, or a leak",
         "look at some: thoughts that were told the answer teach to copy it",
     ),
-    "evaluation_split": Check(
+    "evaluation_split": CheckDescription(
         "warning",
         "a row of a split that is not for training",
         "never evaluate on that split, or leave it out; publish will refuse",
     ),
-    "default_cutoff": Check(
+    "default_cutoff": CheckDescription(
         "warning",
         "a row whose prompt would lose its end at the trainer's own cutoff_len (2,048)",
         "set cutoff_len to the one that is advised here",
     ),
-    "beyond_context": Check(
+    "beyond_context": CheckDescription(
         "warning", "a row longer than Qwen2.5's context of 32,768 tokens", "leave it out: pairs --max-tokens 32768"
     ),
-    "estimated_lengths": Check(
+    "estimated_lengths": CheckDescription(
         "warning",
         "a length that is estimated, four characters a token",
         "pip install 'reasonrag[tokens]' and audit again, before you rely on a cutoff",
     ),
-    "not_described": Check(
+    "not_described": CheckDescription(
         "warning",
         "a row in a file that dataset_info.json beside it does not describe as pairs with a system turn",
         "LLaMA-Factory's default columns glue the instruction into the user turn: write `ranking: true` and the "
         "columns system: instruction, prompt: input, chosen, rejected",
     ),
-    "gold_in_question": Check(
+    "gold_in_question": CheckDescription(
         "info", "a golden answer that stands in the question itself", "nothing, it is so in `which is older, A or B?`"
     ),
-    "unknown_renderer": Check(
+    "unknown_renderer": CheckDescription(
         "info",
         "a row that does not say what rendered its prompt",
         "evaluate with the very prompts of the file; parity cannot be checked",
     ),
-    "email": Check("info", "an email address", "public ones in passages are normal; look whether one is private"),
-    "flipped": Check("info", "a row whose sides were exchanged on purpose (--flip)", "for noise experiments only"),
+    "email": CheckDescription(
+        "info", "an email address", "public ones in passages are normal; look whether one is private"
+    ),
+    "flipped": CheckDescription(
+        "info", "a row whose sides were exchanged on purpose (--flip)", "for noise experiments only"
+    ),
 }
 
 ERRORS: tuple[CheckName, ...] = tuple(name for name in CHECK_NAMES if CHECKS[name].severity == "error")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-Lengths = NDArray[np.int64]
+TokenCounts = NDArray[np.int64]
 
 STEP: Final = 64
 """Lengths that are multiples of this fill the tiles of a GPU's matrix units."""
@@ -34,7 +34,7 @@ class Cutoff(BaseModel):
     prompt_cut_share: float
 
 
-def kept(prompt: Lengths, reply: Lengths, cutoff_len: int) -> tuple[Lengths, Lengths]:
+def kept_tokens(prompt: TokenCounts, reply: TokenCounts, cutoff_len: int) -> tuple[TokenCounts, TokenCounts]:
     """Tokens of prompts and of replies that are left; each is cut at its end.
 
     reply: of the longer of the two. Source: LLaMA-Factory 0.9.5, data/processor/processor_utils.py, infer_seqlen, in
@@ -49,11 +49,11 @@ def kept(prompt: Lengths, reply: Lengths, cutoff_len: int) -> tuple[Lengths, Len
     return np.minimum(np.maximum(cutoff_len - reply_left, 0), prompt), reply_left
 
 
-def cutoff(prompt: Lengths, reply: Lengths, cutoff_len: int) -> Cutoff:
+def count_cut_rows(prompt: TokenCounts, reply: TokenCounts, cutoff_len: int) -> Cutoff:
     """How many rows are cut at a `cutoff_len`. Raises ValueError without rows."""
     if not len(prompt):
         raise ValueError("no rows, so none can be cut")
-    prompt_left, reply_left = kept(prompt, reply, cutoff_len)
+    prompt_left, reply_left = kept_tokens(prompt, reply, cutoff_len)
     prompt_cut = int(np.count_nonzero(prompt_left < prompt))
     truncated = int(np.count_nonzero((prompt_left < prompt) | (reply_left < reply)))
     return Cutoff(
@@ -65,7 +65,7 @@ def cutoff(prompt: Lengths, reply: Lengths, cutoff_len: int) -> Cutoff:
     )
 
 
-def advised_cutoff(prompt: Lengths, reply: Lengths) -> int:
+def advised_cutoff(prompt: TokenCounts, reply: TokenCounts) -> int:
     """The smallest multiple of `STEP` at which nothing is cut. Raises ValueError without rows."""
     longest = int((prompt + reply).max())
     return max(STEP, -(-longest // STEP) * STEP)

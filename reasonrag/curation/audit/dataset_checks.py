@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from preference.export.summary import EffectiveSize
 from preference.statistics import Z, effective_sample_size, wilson
 from reasonrag.curation.audit.catalogue import BIAS, TYPE_NAMES, CheckName
-from reasonrag.curation.audit.report import Estimate, Example, Histogram, LengthGap, Lengths, Quantiles
+from reasonrag.curation.audit.report import Histogram, IntervalEstimate, LengthGap, Lengths, Quantiles, RowExample
 from reasonrag.curation.audit.row_checks import RowFacts
 
 Column: TypeAlias = NDArray[Any]
@@ -27,7 +27,7 @@ _MANY = 20
 """Rows of a question from which on they are counted together."""
 
 
-class Columns:
+class RowColumns:
     """Numbers of the rows that can be trained on, in the order they came."""
 
     _CODES: tuple[tuple[str, str], ...] = (
@@ -75,9 +75,9 @@ class Columns:
     def longer_reply(self) -> NDArray[np.int64]:
         return np.maximum(self.tokens("chosen"), self.tokens("rejected"))
 
-    def example(self, position: int) -> Example:
+    def example(self, position: int) -> RowExample:
         named, pair_id = self._arrays["named"][position], self._arrays["pair_id"][position]
-        return Example(
+        return RowExample(
             pair_id=f"{pair_id:016x}" if named else None,
             file=self.files[self._arrays["file"][position]],
             row=self._arrays["row"][position],
@@ -87,7 +87,7 @@ class Columns:
 # -- what only all rows together show --------------------------------------------------------------------------
 
 
-def found_together(columns: Columns) -> dict[CheckName, Column]:
+def check_all_rows(columns: RowColumns) -> dict[CheckName, Column]:
     """Positions of the rows that a check finds by comparing rows with each other."""
     if not len(columns):
         return {}
@@ -96,7 +96,7 @@ def found_together(columns: Columns) -> dict[CheckName, Column]:
         "contradicting_rows": np.flatnonzero(np.isin(columns["pair"], columns["reverse"])),
         "state_in_both_parts": _in_both(columns["state"], columns["part"]),
         "question_in_both_parts": _in_both(columns["question"], columns["part"]),
-        "gold_in_system_turn": _in_a_turn_of_its_own(columns),
+        "gold_in_system_turn": _in_own_system_turn(columns),
     }
     found |= {"length_bias": _biased(columns, _sign_of_gap(columns))}
     known = columns["first"] >= 0
@@ -115,7 +115,7 @@ def _in_both(keys: Column, part: Column) -> Column:
     return np.flatnonzero((part == 1) & np.isin(keys, keys[part == 0]))
 
 
-def _in_a_turn_of_its_own(columns: Columns) -> Column:
+def _in_own_system_turn(columns: RowColumns) -> Column:
     """Rows with a golden answer in a system turn that no other question has."""
     flagged = columns["gold_in_system"] == 1
     if not flagged.any() or len(np.unique(columns["question"])) == 1:
@@ -127,17 +127,17 @@ def _in_a_turn_of_its_own(columns: Columns) -> Column:
     return np.flatnonzero(flagged & np.isin(instructions, turns[questions == 1]))
 
 
-def _biased(columns: Columns, sign: Column) -> Column:
+def _biased(columns: RowColumns, sign: Column) -> Column:
     """Rows of the more frequent sign (1 or -1), where its share of those with a sign is a bias; else none."""
     counted = sign != 0
     if not counted.any():
         return np.flatnonzero(counted)
     often = 1 if np.count_nonzero(sign == 1) * 2 >= np.count_nonzero(counted) else -1
-    share = share_of(sign[counted] == often, columns["question"][counted])
+    share = clustered_share(sign[counted] == often, columns["question"][counted])
     return np.flatnonzero(sign == often) if share.low > BIAS else np.flatnonzero(np.zeros(0))
 
 
-def _sign_of_gap(columns: Columns) -> Column:
+def _sign_of_gap(columns: RowColumns) -> Column:
     """1 where the chosen side is shorter, -1 where the rejected one is."""
     sign: Column = np.sign(columns.tokens("rejected") - columns.tokens("chosen"))
     return sign
@@ -146,7 +146,7 @@ def _sign_of_gap(columns: Columns) -> Column:
 # -- intervals: rows of a question are not independent ---------------------------------------------------------
 
 
-def share_of(holds: Column, clusters: Column) -> Estimate:
+def clustered_share(holds: Column, clusters: Column) -> IntervalEstimate:
     """A share with Wilson's interval for as many rows as would be independent.
 
     That number comes from how much the share varies between clusters; it is at most the number of rows, at least what
@@ -156,12 +156,12 @@ def share_of(holds: Column, clusters: Column) -> Estimate:
     sizes, spread = _by_cluster(holds.astype(float) - share, clusters)
     least = effective_sample_size(rows, float(np.sum(sizes.astype(float) ** 2))) or 0.0
     variance = float(np.sum(spread**2)) / rows**2
-    worth = min(rows, max(least, share * (1 - share) / variance)) if variance > 0 else least
-    low, high = wilson(share, worth)
-    return Estimate(value=share, low=low, high=high)
+    independent = min(rows, max(least, share * (1 - share) / variance)) if variance > 0 else least
+    low, high = wilson(share, independent)
+    return IntervalEstimate(value=share, low=low, high=high)
 
 
-def mean_of(values: Column, clusters: Column) -> Estimate:
+def clustered_mean(values: Column, clusters: Column) -> IntervalEstimate:
     """A mean with the normal interval of a cluster-robust variance; of one cluster, that of a single row."""
     mean, rows = float(np.mean(values)), len(values)
     sizes, spread = _by_cluster(values - mean, clusters)
@@ -170,15 +170,15 @@ def mean_of(values: Column, clusters: Column) -> Estimate:
     else:
         error = float(np.std(values))
     reach = Z * error
-    return Estimate(value=mean, low=mean - reach, high=mean + reach)
+    return IntervalEstimate(value=mean, low=mean - reach, high=mean + reach)
 
 
-def median_of(values: Column, clusters: Column) -> Estimate:
+def clustered_median(values: Column, clusters: Column) -> IntervalEstimate:
     """A median with the interval between two order statistics, whose distance is that of a share of one half."""
-    middle = share_of(values <= np.median(values), clusters)
+    middle = clustered_share(values <= np.median(values), clusters)
     reach = max(middle.high - middle.value, middle.value - middle.low)
     low, high = np.quantile(values, [max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)])
-    return Estimate(value=float(np.median(values)), low=float(low), high=float(high))
+    return IntervalEstimate(value=float(np.median(values)), low=float(low), high=float(high))
 
 
 def _by_cluster(values: Column, clusters: Column) -> tuple[Column, Column]:
@@ -210,7 +210,7 @@ def whole_edges(values: Column) -> list[float]:
     return [float(each * width) for each in range(-(-longest // width) + 1)]
 
 
-def lengths(columns: Columns) -> Lengths:
+def lengths(columns: RowColumns) -> Lengths:
     prompt, chosen, rejected = (columns.tokens(name) for name in ("prompt", "chosen", "rejected"))
     total, both = prompt + columns.longer_reply, whole_edges(columns.longer_reply)
     return Lengths(
@@ -226,7 +226,7 @@ def lengths(columns: Columns) -> Lengths:
     )
 
 
-def length_gap(columns: Columns) -> LengthGap:
+def length_gap(columns: RowColumns) -> LengthGap:
     sign, questions, rows = _sign_of_gap(columns), columns["question"], len(columns)
     if not rows:
         return LengthGap(rows=0)
@@ -237,19 +237,19 @@ def length_gap(columns: Columns) -> LengthGap:
         shorter=float(np.mean(sign == 1)),
         longer=float(np.mean(sign == -1)),
         equal=float(np.mean(sign == 0)),
-        shorter_of_unequal=share_of(sign[unequal] == 1, questions[unequal]) if unequal.any() else None,
-        mean=mean_of(gap, questions),
-        median=median_of(gap, questions),
+        shorter_of_unequal=clustered_share(sign[unequal] == 1, questions[unequal]) if unequal.any() else None,
+        mean=clustered_mean(gap, questions),
+        median=clustered_median(gap, questions),
     )
 
 
-def chosen_first(columns: Columns) -> Estimate | None:
+def chosen_first_share(columns: RowColumns) -> IntervalEstimate | None:
     known = columns["first"] >= 0
-    return share_of(columns["first"][known] == 1, columns["question"][known]) if known.any() else None
+    return clustered_share(columns["first"][known] == 1, columns["question"][known]) if known.any() else None
 
 
-def worth(columns: Columns) -> EffectiveSize:
-    sizes = {name: rows_per(columns, name).astype(float) for name in ("state", "question")}
+def effective_size(columns: RowColumns) -> EffectiveSize:
+    sizes = {name: rows_per_group(columns, name).astype(float) for name in ("state", "question")}
     independent = {name: effective_sample_size(len(columns), float((each**2).sum())) for name, each in sizes.items()}
     return EffectiveSize(
         states=len(sizes["state"]),
@@ -259,11 +259,11 @@ def worth(columns: Columns) -> EffectiveSize:
     )
 
 
-def rows_per(columns: Columns, what: str) -> Column:
+def rows_per_group(columns: RowColumns, what: str) -> Column:
     return np.unique(columns[what], return_counts=True)[1]
 
 
-def how_many(counts: Column) -> dict[str, int]:
+def count_frequencies(counts: Column) -> dict[str, int]:
     """How often each number occurs; those from `_MANY` on together."""
     times = np.bincount(np.minimum(counts, _MANY).astype(np.int64))
     return {
@@ -273,7 +273,7 @@ def how_many(counts: Column) -> dict[str, int]:
     }
 
 
-def by_layer(columns: Columns) -> dict[str, dict[str, int]]:
+def count_by_layer(columns: RowColumns) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for layer in np.unique(columns["layer"]):
         types = np.bincount(columns["chosen_type"][columns["layer"] == layer], minlength=len(TYPE_NAMES))
@@ -282,12 +282,12 @@ def by_layer(columns: Columns) -> dict[str, dict[str, int]]:
     return found
 
 
-def types(columns: Columns) -> dict[str, int]:
+def count_action_types(columns: RowColumns) -> dict[str, int]:
     counts = np.bincount(columns["chosen_type"], minlength=len(TYPE_NAMES))
     return {name: int(count) for name, count in zip(TYPE_NAMES, counts, strict=True) if count}
 
 
-def combinations(columns: Columns) -> dict[str, int]:
+def count_type_combinations(columns: RowColumns) -> dict[str, int]:
     both = columns["chosen_type"].astype(np.int64) * len(TYPE_NAMES) + columns["rejected_type"]
     numbers, counts = np.unique(both, return_counts=True)
     named = [divmod(int(number), len(TYPE_NAMES)) for number in numbers]

@@ -14,9 +14,9 @@ from reasonrag.curation.audit.report import (
     AUDIT_PAGE,
     AuditReport,
     CheckResult,
-    Estimate,
+    IntervalEstimate,
     Quantiles,
-    in_order,
+    by_severity,
     read_audit,
 )
 from reasonrag.terminal import on_one_line, print_table
@@ -27,7 +27,7 @@ _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info
 def show_audit(report: AuditReport, page: Path) -> None:
     """The numbers, the checks that found something, and where the page is."""
     print_table(f"audit of {on_one_line(report.data)}", _numbers(report))
-    found = [each for each in in_order(report) if each.count]
+    found = [each for each in by_severity(report) if each.count]
     if found:
         _print_checks(found)
     print(_tally(report))
@@ -122,7 +122,7 @@ def _spread(found: Quantiles) -> str:
     return "-" if found.mean is None else f"mean {found.mean:,.1f}, median {found.p50:,.0f}, most {found.max:,.0f}"
 
 
-def _interval(found: Estimate) -> str:
+def _interval(found: IntervalEstimate) -> str:
     return f"{found.value:+,.1f} [{found.low:+,.1f}, {found.high:+,.1f}]"
 
 

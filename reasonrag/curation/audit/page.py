@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from reasonrag.curation.audit.catalogue import TYPE_NAMES
-from reasonrag.curation.audit.report import AuditReport, Histogram, in_order
+from reasonrag.curation.audit.report import AuditReport, Histogram, by_severity
 from reasonrag.rendering import drawing_style, html_templates
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _HATCHES = ("", "///", "...", "xxx")
 
 
 @dataclass(frozen=True)
-class Plot:
+class AuditPlot:
     """A drawing, what it shows in words, and its numbers as a table."""
 
     title: str
@@ -47,15 +47,15 @@ class Plot:
     numbers: Sequence[Sequence[str]]
 
 
-def page(report: AuditReport) -> str:
+def render_audit_page(report: AuditReport) -> str:
     """The whole page."""
     environment = html_templates()
     environment.filters |= {"number": _number, "tokens": _tokens, "percent": _percent, "signed": _signed}
     template = environment.get_template("audit.html.j2")
-    return template.render(report=report, checks=in_order(report), plots=plots(report))
+    return template.render(report=report, checks=by_severity(report), plots=plots(report))
 
 
-def plots(report: AuditReport) -> list[Plot]:
+def plots(report: AuditReport) -> list[AuditPlot]:
     """Those for which there are numbers."""
     if not report.rows:
         return []
@@ -67,7 +67,7 @@ def plots(report: AuditReport) -> list[Plot]:
 # -- one after the other ---------------------------------------------------------------------------------------
 
 
-def _totals(report: AuditReport) -> Plot:
+def _totals(report: AuditReport) -> AuditPlot:
     bins = report.lengths.histograms["total"]
     advised = report.advised_cutoff or 0
 
@@ -104,7 +104,7 @@ def _totals(report: AuditReport) -> Plot:
     return _plot("Length of rows and cutoffs", summary, draw, ("tokens from", "to", "rows"), _rows_of(bins))
 
 
-def _sides(report: AuditReport) -> Plot:
+def _sides(report: AuditReport) -> AuditPlot:
     chosen, rejected = (report.lengths.histograms[name] for name in ("chosen", "rejected"))
 
     def draw(axes: Axes) -> None:
@@ -127,7 +127,7 @@ def _sides(report: AuditReport) -> Plot:
     return _plot("Length of both sides", summary, draw, columns, _rows_of(chosen, rejected))
 
 
-def _values(report: AuditReport, name: str) -> Plot:
+def _values(report: AuditReport, name: str) -> AuditPlot:
     bins = report.histograms["margin" if name == "margin" else "confidence"]
     found = report.margins if name == "margin" else report.confidences
     meaning = "margin of the rewards" if name == "margin" else "confidence that the chosen step is better"
@@ -142,7 +142,7 @@ def _values(report: AuditReport, name: str) -> Plot:
     return _plot(name.capitalize(), summary, draw, ("from", "to", "rows"), _rows_of(bins))
 
 
-def _layers(report: AuditReport) -> Plot:
+def _layers(report: AuditReport) -> AuditPlot:
     layers = sorted(report.layers, key=lambda name: (not name[0].isdigit(), int(re.sub(r"\D", "", name) or 0)))
     present = [name for name in TYPE_NAMES if any(name in report.layers[layer] for layer in layers)]
 
@@ -174,7 +174,7 @@ def _layers(report: AuditReport) -> Plot:
     return _plot("Layers by chosen action", f"Chosen sides: {said}.", draw, ("layer", *present), numbers)
 
 
-def _questions(report: AuditReport) -> Plot:
+def _questions(report: AuditReport) -> AuditPlot:
     counts = report.rows_per_question_counts
 
     def draw(axes: Axes) -> None:
@@ -216,7 +216,7 @@ def _plot(
     draw: Callable[[Axes], None],
     columns: Sequence[str],
     numbers: Sequence[Sequence[str]],
-) -> Plot:
+) -> AuditPlot:
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -233,7 +233,7 @@ def _plot(
         figure.savefig(
             content, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
-    return Plot(title, summary, _inline(content.getvalue(), title, summary), columns, numbers)
+    return AuditPlot(title, summary, _inline(content.getvalue(), title, summary), columns, numbers)
 
 
 def _inline(svg: str, title: str, summary: str) -> Markup:

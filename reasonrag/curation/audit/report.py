@@ -8,7 +8,7 @@ from typing import Final, Literal
 from pydantic import BaseModel
 
 from preference.export.summary import EffectiveSize
-from reasonrag.curation.audit.catalogue import CHECKS, CheckName, Severity
+from reasonrag.curation.audit.catalogue import CHECKS, CheckName, CheckSeverity
 from reasonrag.curation.audit.cutoffs import Cutoff
 from reasonrag.errors import InputError, ReasonragError
 
@@ -18,7 +18,7 @@ EXAMPLES = 5
 """Rows that a check names."""
 
 
-class Example(BaseModel):
+class RowExample(BaseModel):
     """A row: its `pair_id`, null where it has none of ours, and where it stands, counted from 1."""
 
     pair_id: str | None
@@ -37,7 +37,7 @@ class CheckResult(BaseModel):
     """What came of a check."""
 
     name: CheckName
-    severity: Severity
+    severity: CheckSeverity
     finds: str
     advice: str
     checked: int
@@ -48,7 +48,7 @@ class CheckResult(BaseModel):
     """Of the rows that were checked."""
     details: dict[str, int] = {}
     """The same rows by what exactly was found; a row can be under several."""
-    examples: list[Example] = []
+    examples: list[RowExample] = []
     allowed: bool = False
     """An error that somebody let pass by its name."""
 
@@ -67,7 +67,7 @@ class CheckResult(BaseModel):
         return "allowed" if self.allowed else self.severity
 
 
-class Estimate(BaseModel):
+class IntervalEstimate(BaseModel):
     """A number and its interval at 90 %, rows of a question taken together."""
 
     value: float
@@ -116,9 +116,9 @@ class LengthGap(BaseModel):
     """Share of the rows whose chosen side is the shorter one."""
     longer: float | None = None
     equal: float | None = None
-    shorter_of_unequal: Estimate | None = None
-    mean: Estimate | None = None
-    median: Estimate | None = None
+    shorter_of_unequal: IntervalEstimate | None = None
+    mean: IntervalEstimate | None = None
+    median: IntervalEstimate | None = None
 
 
 class TokenCounterName(BaseModel):
@@ -144,7 +144,7 @@ class AuditReport(BaseModel):
     advised_cutoff: int | None
     """The smallest multiple of 64 at which nothing is cut; null without rows."""
     length_gap: LengthGap
-    chosen_first: Estimate | None
+    chosen_first: IntervalEstimate | None
     """Share of the rows whose chosen step was sampled first; null where rows do not say."""
     action_types: dict[str, int]
     """By chosen side."""
@@ -221,7 +221,7 @@ def read_audit(directory: Path) -> AuditReport:
         raise InputError(f"{path} is no report of this version; make it anew: reasonrag audit {directory}") from error
 
 
-def in_order(report: AuditReport) -> list[CheckResult]:
+def by_severity(report: AuditReport) -> list[CheckResult]:
     """Errors, then what was allowed, warnings, the rest; in each those that found something first."""
     order = ("error", "allowed", "warning", "info", "passed", "not checked")
     return sorted(report.checks, key=lambda each: order.index(each.verdict))

@@ -23,7 +23,7 @@ from preference.similarity import NEARLY_THE_SAME, similarity
 from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.catalogue import TYPE_NAMES, CheckName, TypeName
-from reasonrag.curation.token_counters import Counter
+from reasonrag.curation.token_counters import TemplateTokenCounter
 from reasonrag.redaction import hidden, keys_in, texts_in
 
 TEXTS: Final = ("instruction", "input", "chosen", "rejected")
@@ -56,11 +56,11 @@ _ACTION_OF: dict[frozenset[str], AgentAction] = {
     frozenset({"answer"}): "conclude",
 }
 
-Finding: TypeAlias = tuple[CheckName, str]
+RowFinding: TypeAlias = tuple[CheckName, str]
 """A check and what of it was found, in a few words of ours; empty where there is nothing to add."""
 
 
-def number_of(text: str, other: str = "") -> int:
+def hash64(text: str, other: str = "") -> int:
     """Names a text, or two, by 64 bits."""
     content = text.encode("utf-8", "surrogatepass")
     both = b"%d:%b%b" % (len(content), content, other.encode("utf-8", "surrogatepass"))
@@ -71,7 +71,7 @@ def number_of(text: str, other: str = "") -> int:
 class RowFacts:
     """What is kept of a row: findings, and numbers."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[RowFinding] = field(default_factory=list)
     checked: list[CheckName] = field(default_factory=list)
     """Checks that not every row can undergo, and this one did."""
     broken: bool = False
@@ -101,10 +101,10 @@ class RowFacts:
 
 
 @dataclass(frozen=True)
-class _Prompt:
+class _PromptFacts:
     """What the two turns of a prompt show, found out once for all rows of a state."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[RowFinding, ...]
     instruction: int
     state: int
     tokens: int
@@ -112,14 +112,14 @@ class _Prompt:
     """Tags that a reply may have."""
 
 
-class RowReader:
+class RowChecker:
     """Looks at rows one by one. Remembers the last prompt and some system turns, so that each is looked at once.
 
     counter: of tokens. secrets: what the environment holds, looked for besides everything that looks like a key.
     trusted: whether lengths that stand in rows were counted by the same counter just now.
     """
 
-    def __init__(self, counter: Counter, *, secrets: Sequence[str] = (), trusted: bool = False) -> None:
+    def __init__(self, counter: TemplateTokenCounter, *, secrets: Sequence[str] = (), trusted: bool = False) -> None:
         self._counter = counter
         self._secrets = secrets
         self._trusted = trusted
@@ -138,14 +138,14 @@ class RowReader:
         facts = RowFacts(findings=list(prompt.findings), pair_id=_pair_id(row))
         facts.instruction, facts.state = prompt.instruction, prompt.state
         facts.question = _question_number(_question(row, user))
-        facts.pair = number_of(f"{prompt.state}", f"{number_of(chosen, rejected)}")
-        facts.reverse = number_of(f"{prompt.state}", f"{number_of(rejected, chosen)}")
+        facts.pair = hash64(f"{prompt.state}", f"{hash64(chosen, rejected)}")
+        facts.reverse = hash64(f"{prompt.state}", f"{hash64(rejected, chosen)}")
         facts.prompt_tokens = prompt.tokens
         facts.chosen_tokens = self._reply_tokens(row, "chosen")
         facts.rejected_tokens = self._reply_tokens(row, "rejected")
         facts.findings += (*self._text(chosen, "chosen"), *self._text(rejected, "rejected"))
         facts.findings += self._text(_rest(row), "other fields")
-        _look_at_sides(row, prompt.may, facts)
+        _check_sides(row, prompt.may, facts)
         self._look_for_gold(row, facts)
         _take_columns(row, facts)
         return facts
@@ -154,7 +154,7 @@ class RowReader:
         counted = row.get(f"{side}_tokens") if self._trusted else None
         return counted if isinstance(counted, int) else self._counter.reply(row[side])
 
-    def _prompt(self, instruction: str, user: str, counted: int | None) -> _Prompt:
+    def _prompt(self, instruction: str, user: str, counted: int | None) -> _PromptFacts:
         turns = [Message(role="system", content=instruction), Message(role="user", content=user)]
         findings = self._system(instruction, "instruction") + self._text(user, "input")
         if not instruction.strip():
@@ -163,16 +163,16 @@ class RowReader:
             findings += (("special_token", f"{PLACEHOLDER} in input"),)
         if not user.strip():
             findings += (("empty_prompt", ""),)
-        return _Prompt(
+        return _PromptFacts(
             findings=findings,
-            instruction=number_of(instruction),
-            state=number_of(instruction, user),
+            instruction=hash64(instruction),
+            state=hash64(instruction, user),
             tokens=self._counter.prompt(turns) if counted is None else counted,
             may=_tags_allowed(instruction, user),
         )
 
-    def _text(self, text: str, where: str) -> tuple[Finding, ...]:
-        findings: list[Finding] = [("secret", f"{kind} in {where}") for kind in keys_in(text, self._secrets)]
+    def _text(self, text: str, where: str) -> tuple[RowFinding, ...]:
+        findings: list[RowFinding] = [("secret", f"{kind} in {where}") for kind in keys_in(text, self._secrets)]
         if [sign for sign in self._signs if sign in text]:
             tokens = dict.fromkeys(found[0] for found in self._special.finditer(text))
             findings += [("special_token", f"{hidden(token, self._secrets)[:40]} in {where}") for token in tokens]
@@ -187,7 +187,7 @@ class RowReader:
         golden = row.get("golden_answers")
         if not isinstance(golden, list) or not golden:
             return
-        golds = _telling(tuple(each for each in golden if isinstance(each, str)))
+        golds = _checkable_answers(tuple(each for each in golden if isinstance(each, str)))
         facts.checked += ["gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts", "gold_in_question"]
         if not golds:
             return
@@ -272,7 +272,7 @@ def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=64)
-def step_of(reply: str, may: frozenset[str]) -> ParsedReply | str:
+def parse_step(reply: str, may: frozenset[str]) -> ParsedReply | str:
     """The step a reply takes where these tags are allowed, or in a word why it takes none."""
     action = _ACTION_OF.get(may)
     actions: Sequence[AgentAction] = (action,) if action else ("think", "read")
@@ -286,11 +286,11 @@ def step_of(reply: str, may: frozenset[str]) -> ParsedReply | str:
     return steps[0] if (opened, closed) == (1, 1) else "several_tags"
 
 
-def _look_at_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -> None:
+def _check_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -> None:
     chosen, rejected = row["chosen"], row["rejected"]
     empty = [name for name, side in (("chosen", chosen), ("rejected", rejected)) if not side.strip()]
     facts.findings += [("empty_reply", name) for name in empty]
-    better, worse = step_of(chosen, may), step_of(rejected, may)
+    better, worse = parse_step(chosen, may), parse_step(rejected, may)
     if isinstance(better, str) and "chosen" not in empty:
         facts.findings.append(("chosen_malformed", better))
     if isinstance(worse, str) and "rejected" not in empty:
@@ -324,7 +324,7 @@ def _type_name(step: ParsedReply | str, named: object) -> TypeName:
 
 
 @lru_cache(maxsize=64)
-def _telling(golden: tuple[str, ...]) -> tuple[str, ...]:
+def _checkable_answers(golden: tuple[str, ...]) -> tuple[str, ...]:
     """Golden answers that do not stand in any text by chance, normalised, between spaces."""
     normal = {normalize_answer(each) for each in golden}
     return tuple(f" {each} " for each in sorted(normal) if len(each) > 1 and each not in _SAYS_LITTLE)

@@ -20,24 +20,24 @@ _ROW = frozenset({"instruction", "input", "chosen", "rejected"})
 
 
 @dataclass(frozen=True)
-class RowFile:
+class AuditedFile:
     """A file of rows, and whether they are for training or validation."""
 
     path: Path
     part: SplitName
 
 
-def row_files(place: Path) -> list[RowFile]:
+def row_files(place: Path) -> list[AuditedFile]:
     """The files to audit: `place` itself, the two of `reasonrag pairs`, or every file that begins with such a row.
 
     Raises InputError where there is none.
     """
     if place.is_file():
-        return [RowFile(place, _part(place))]
+        return [AuditedFile(place, _part(place))]
     if not place.is_dir():
         raise InputError(f"there is no {place}; give a directory with RAG_ProGuide.json, or such a file")
     if ours := pairs_files(place):
-        return [RowFile(path, split) for split, path in ours.items()]
+        return [AuditedFile(path, split) for split, path in ours.items()]
     found = [path for path in sorted(place.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
     if not found and (place / ROLLOUTS).is_file():
         raise InputError(
@@ -48,7 +48,7 @@ def row_files(place: Path) -> list[RowFile]:
             f"{place} has no file with rows of RAG_ProGuide, a JSON list of objects with instruction, input, chosen "
             f"and rejected; make one with: reasonrag pairs RUN --out {place}"
         )
-    return [RowFile(path, _part(path)) for path in found]
+    return [AuditedFile(path, _part(path)) for path in found]
 
 
 def _part(path: Path) -> SplitName:

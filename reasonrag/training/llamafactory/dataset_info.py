@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from preference.candidates import MalformedCandidatesError, QuestionRecord, question_key, read_lines
 from preference.export.formats import FORMATS, FormatName, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
-from reasonrag.curation.dataset_directory import kept_in_evaluation, sha256_of
+from reasonrag.curation.dataset_directory import kept_evaluation_questions, sha256_of
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS
 from reasonrag.training.llamafactory.inspection import RowsToCount
@@ -210,7 +210,7 @@ def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
     return DatasetQuestions(
         keys=sorted(keys),
         by_split=dict(sorted(splits.items())),
-        in_evaluation=kept_in_evaluation(data.directory, data.summary) if data.summary else {},
+        in_evaluation=kept_evaluation_questions(data.directory, data.summary) if data.summary else {},
         checked=bool(data.summary and data.summary.contamination.get("checked")),
     )
 

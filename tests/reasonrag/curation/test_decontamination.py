@@ -14,7 +14,7 @@ import pytest
 import reasonrag as package
 from preference import PairSummary
 from preference.candidates import Origin, QuestionRecord
-from reasonrag.curation.decontamination import CONTAMINATION, gate, questions_in
+from reasonrag.curation.decontamination import CONTAMINATION, decontaminate, find_contaminated
 from reasonrag.data.eval_splits import EvalSplits, open_split
 
 Reasonrag = Callable[..., Any]
@@ -243,7 +243,7 @@ def test_real_training_questions_are_not_flagged_by_chance(shared_data: Path, tm
     ]
     names = ("hotpotqa", "2wikimultihopqa", "musique", "popqa", "bamboogle")
     splits = [open_split(shared_data / name / "dev.jsonl") for name in names]
-    assert questions_in(data_set(tmp_path, *asked), splits) == []
+    assert find_contaminated(data_set(tmp_path, *asked), splits) == []
 
 
 # -- provenance ------------------------------------------------------------------------------------------------
@@ -292,11 +292,11 @@ def test_the_order_of_evaluation_splits_does_not_matter(tmp_path: Path) -> None:
         ),
         put(tmp_path / "c" / "test.jsonl", {"question": "Who shot Bo Ek"}, {"question": "Who shot Ann Lee?"}),
     ]
-    expected = gate(made, splits_of(*files))
+    expected = decontaminate(made, splits_of(*files))
     assert [[match.eval for match in each.matches] for each in expected.flagged] == [["a/dev", "c/test"], ["b/dev"]]
     assert expected.flagged[1].matches[0].eval_id == "1"
     for order in itertools.permutations(files):
-        assert gate(made, splits_of(*order)) == expected
+        assert decontaminate(made, splits_of(*order)) == expected
 
 
 def test_the_own_split_is_told_but_shuts_nobody_out(tmp_path: Path) -> None:
@@ -304,10 +304,10 @@ def test_the_own_split_is_told_but_shuts_nobody_out(tmp_path: Path) -> None:
     made = data_set(tmp_path, ("Who wrote Up?", []), dataset="popqa", split="test")
     own = put(tmp_path / "popqa" / "test.jsonl", {"id": "1", "question": "Who wrote Up?"})
     copy = put(tmp_path / "copy" / "test.jsonl", {"id": "1", "question": "Who wrote Up?"})
-    alone, both = gate(made, splits_of(own)), gate(made, splits_of(own, copy))
+    alone, both = decontaminate(made, splits_of(own)), decontaminate(made, splits_of(own, copy))
     assert (alone.contaminated, alone.summary.own_split, alone.summary.questions) == (frozenset(), {"popqa/test": 1}, 0)
     assert (len(both.contaminated), both.summary.matched_by_split) == (1, {"copy/test": 1})
-    allowed = gate(made, splits_of(own, copy), allowed=["copy/test", "popqa/test"])
+    allowed = decontaminate(made, splits_of(own, copy), allowed=["copy/test", "popqa/test"])
     assert (allowed.contaminated, allowed.summary.kept) == (frozenset(), 1)
 
 
@@ -317,7 +317,7 @@ def test_a_file_of_questions_is_its_own_split_whatever_it_is_called(tmp_path: Pa
     origin = Origin(dataset="test", split="train", revision=open_split(file).sha256)
     record = QuestionRecord(question_id="1", question="Who wrote Up?", golden_answers=["Ann"], origin=origin)
     (tmp_path / "questions.jsonl").write_bytes(record.to_line())
-    found = gate(tmp_path, splits_of(file))
+    found = decontaminate(tmp_path, splits_of(file))
     assert (found.contaminated, found.summary.own_split) == (frozenset(), {"popqa/test": 1})
     assert "drawn from popqa/test itself: 1 question" in " ".join(found.warnings)
 
@@ -326,7 +326,7 @@ def test_training_questions_of_the_same_name_are_no_own_split(tmp_path: Path) ->
     """A file called train that is given as an evaluation split is one."""
     made = data_set(tmp_path, ("Who wrote Up?", []), dataset="nq", split="train")
     file = put(tmp_path / "nq" / "train.jsonl", {"id": "1", "question": "Who wrote Up?"})
-    assert len(gate(made, splits_of(file)).contaminated) == 1
+    assert len(decontaminate(made, splits_of(file)).contaminated) == 1
 
 
 def test_a_question_that_several_runs_asked_is_flagged_once(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_question_that_several_runs_asked_is_flagged_once(tmp_path: Path) -> N
     made = data_set(tmp_path, ("Who wrote Up?", []), ("Who wrote Jaws?", []))
     (made / "questions.jsonl").write_bytes((made / "questions.jsonl").read_bytes() * 3)
     file = put(tmp_path / "nq" / "dev.jsonl", {"id": "1", "question": "Who wrote Up?"})
-    assert len(gate(made, splits_of(file)).flagged) == 1
+    assert len(decontaminate(made, splits_of(file)).flagged) == 1
 
 
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:
@@ -347,6 +347,6 @@ def test_hostile_text_is_only_text(tmp_path: Path) -> None:
         {"id": None, "question": ""},
         {"id": "\x1b[2J", "question": "!"},
     )
-    found = gate(made, splits_of(file))
+    found = decontaminate(made, splits_of(file))
     found.write(tmp_path)
     assert [each["matches"][0]["eval_id"] for each in lines(tmp_path / CONTAMINATION)] == ["['../x']", "\x1b[2J"]

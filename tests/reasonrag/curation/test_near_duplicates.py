@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.curation.near_duplicates import HeldQuestions, Rule
+from reasonrag.curation.near_duplicates import QuestionIndex, Rule
 
 Asked = tuple[str, Sequence[str]]
 
@@ -18,7 +18,7 @@ def rule(one: Asked, other: Asked) -> Rule | None:
     """The rule by which the other question is the first one; the same whichever of them is held."""
     found = []
     for held, asked in ((one, other), (other, one)):
-        questions = HeldQuestions()
+        questions = QuestionIndex()
         questions.add(*held)
         found.append(questions.same_as(*asked).get(0, (None, 0.0)))
     assert found[0] == found[1]
@@ -160,7 +160,7 @@ def test_any_other_text_is_the_same_as_itself(question: str) -> None:
 def test_a_long_line_costs_no_more_than_its_length() -> None:
     """A megabyte of words is compared like any other question."""
     text = " ".join(f"Word{number}" for number in range(10**5))
-    questions = HeldQuestions()
+    questions = QuestionIndex()
     questions.add(text, [])
     assert questions.same_as(f"{text.lower()} and more", [])[0][0] == "near_duplicate"
 
@@ -183,12 +183,12 @@ def test_a_question_is_always_itself_under_case_punctuation_articles_and_spaces(
 @given(st.lists(words, min_size=1, max_size=12), words)
 def test_what_is_found_does_not_depend_on_what_else_is_held(held: list[list[str]], asked: list[str]) -> None:
     """The index is exact: it finds what comparing one with one finds."""
-    together = HeldQuestions()
+    together = QuestionIndex()
     for each in held:
         together.add(" ".join(each), ["gold"])
     alone = {}
     for number, each in enumerate(held):
-        single = HeldQuestions()
+        single = QuestionIndex()
         single.add(" ".join(each), ["gold"])
         if found := single.same_as(" ".join(asked), ["Gold"]):
             alone[number] = found[0]

@@ -26,7 +26,7 @@ from rich.text import Text
 import reasonrag as package
 from preference.review_statistics import ReviewPair, read_pairs
 from reasonrag.curation.review import reviewer_name
-from reasonrag.curation.review_screen import MOST_WORDS, folded, marked, seen_in
+from reasonrag.curation.review_screen import MAX_COMPARED_WORDS, mark_differences, parse_prompt_parts, truncate
 from reasonrag.errors import InputError
 from tests.helpers.command_line import Reasonrag
 
@@ -464,38 +464,38 @@ def test_a_long_pair_is_folded_until_it_is_asked_for_whole(data_set: Callable[..
 
 def test_words_that_differ_are_marked_alike_on_both_sides() -> None:
     """The marks favour none of the two; all different or very long, nothing is marked."""
-    one, other = marked("He was born in Rome in 1901.", "He was born in Paris in 1901.")
+    one, other = mark_differences("He was born in Rome in 1901.", "He was born in Paris in 1901.")
     assert [(span.start, span.end) for span in one.spans] == [(15, 19)]
     assert [(span.start, span.end) for span in other.spans] == [(15, 20)]
     assert {span.style for span in one.spans} == {span.style for span in other.spans}
-    assert not marked("one two three", "four five six")[0].spans
-    assert not marked("x " * 5000, "x " * 5000 + "y")[0].spans
+    assert not mark_differences("one two three", "four five six")[0].spans
+    assert not mark_differences("x " * 5000, "x " * 5000 + "y")[0].spans
 
 
 def test_a_state_is_taken_apart_by_the_layout_of_its_prompt() -> None:
     """Question, thoughts, passages; any other text is shown as it is."""
-    full = seen_in(
+    full = parse_prompt_parts(
         "Question: Q?\nPrevious Thoughts: T <query>q</query>. Reference: <reference>Wikipedia Title: A\na\n\n"
         "Wikipedia Title: B\nb\nc\n\n</reference>"
     )
     assert (full.question, full.thoughts) == ("Q?", "T <query>q</query>")
     assert full.passages == (("A", "a"), ("B", "b\nc"))
-    assert seen_in("Question: Q?").passages == ()
-    assert seen_in("Question: Q?\nPrevious Thoughts: T. Reference: <reference></reference>").has_passages
-    assert seen_in("Anything\nelse").question == "Anything\nelse"
+    assert parse_prompt_parts("Question: Q?").passages == ()
+    assert parse_prompt_parts("Question: Q?\nPrevious Thoughts: T. Reference: <reference></reference>").has_passages
+    assert parse_prompt_parts("Anything\nelse").question == "Anything\nelse"
 
 
 def test_a_fold_says_how_much_it_hides() -> None:
     """And is not made for a few characters."""
     text = "word " * 100
     start, hidden, end = re.split(
-        r" \[\.\. (\d+) more characters: w \.\.\] ", folded(Text(text), 100, keep_end=0.2).plain
+        r" \[\.\. (\d+) more characters: w \.\.\] ", truncate(Text(text), 100, keep_end=0.2).plain
     )
     assert text.startswith(start)
     assert text.endswith(end)
     assert len(start) + int(hidden) + len(end) == len(text)
     assert (len(start), len(end)) == (pytest.approx(80, abs=6), 20)
-    assert folded(Text("x" * 110), 100).plain == "x" * 110
+    assert truncate(Text("x" * 110), 100).plain == "x" * 110
 
 
 # -- bad input -------------------------------------------------------------------------------------------------
@@ -610,6 +610,6 @@ def test_a_file_in_the_published_layout_is_reviewed(shared_data: Path, tmp_path:
 def test_replies_made_to_be_slow_to_compare_are_shown_soon() -> None:
     """Words that alternate take the cube of their number; nobody waits minutes for a pair."""
     started = time.monotonic()
-    marked("a b " * (MOST_WORDS // 2), "a c " * (MOST_WORDS // 2))
-    marked("a b " * 20_000, "a c " * 20_000)
+    mark_differences("a b " * (MAX_COMPARED_WORDS // 2), "a c " * (MAX_COMPARED_WORDS // 2))
+    mark_differences("a b " * 20_000, "a c " * 20_000)
     assert time.monotonic() - started < 10

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preference import Message
-from reasonrag.curation.token_counters import ESTIMATE, QWEN, QwenVocabulary, RuleOfThumb, TokenizerFile, token_counter
+from reasonrag.curation.token_counters import (
+    ESTIMATE,
+    QWEN,
+    EstimatingCounter,
+    QwenTokenCounter,
+    TokenizerFileCounter,
+    token_counter,
+)
 from reasonrag.errors import InputError
 from tests.helpers.command_line import AskLlamaFactory
 from tests.helpers.qwen_files import write_tokenizer
@@ -68,13 +75,13 @@ def test_lengths_are_those_of_llama_factory(tokenizer_folder: Path, ask_llama_fa
     where the reply begins, and of the reply with what ends it."""
     rows = [(system, user, TEXTS[number % len(TEXTS)]) for number, (system, user) in enumerate(PROMPTS)]
     theirs = ask_llama_factory(ENCODE, {"tokenizer": str(tokenizer_folder), "rows": rows})
-    counter = QwenVocabulary()
+    counter = QwenTokenCounter()
     assert [[counter.prompt(turns(system, user)), counter.reply(reply)] for system, user, reply in rows] == theirs
 
 
 def test_the_vocabulary_of_the_package_and_a_tokenizer_file_count_alike(tokenizer_folder: Path) -> None:
     """Two libraries, one vocabulary, and the same tokens."""
-    ours, theirs = QwenVocabulary(), token_counter(str(tokenizer_folder))[0]
+    ours, theirs = QwenTokenCounter(), token_counter(str(tokenizer_folder))[0]
     assert theirs.name.startswith("Qwen2.5-0.5B (")
     assert theirs.exact
     assert ours.specials == theirs.specials
@@ -89,26 +96,26 @@ def test_the_vocabulary_of_the_package_and_a_tokenizer_file_count_alike(tokenize
 def test_any_text_is_counted_alike_by_both(tokenizer_folder: Path, text: str, special: str) -> None:
     """Law: also for what nobody would write."""
     each = text[: len(text) // 2] + special + text[len(text) // 2 :]
-    assert QwenVocabulary().reply(each) == TokenizerFile(tokenizer_folder / "tokenizer.json", "x").reply(each)
+    assert QwenTokenCounter().reply(each) == TokenizerFileCounter(tokenizer_folder / "tokenizer.json", "x").reply(each)
 
 
 def test_a_special_token_in_a_text_is_one_token_as_the_trainer_reads_it() -> None:
     """Its template encodes texts as they are, so `<|im_end|>` in a passage ends the turn there."""
-    counter = QwenVocabulary()
+    counter = QwenTokenCounter()
     assert counter.reply("<|im_end|>") == counter.reply("") + 1
     assert counter.reply("<|im_ends|>") > counter.reply("") + 3
 
 
 def test_without_a_system_turn_the_templates_own_is_counted() -> None:
     """LLaMA-Factory puts Qwen's default there."""
-    counter = QwenVocabulary()
+    counter = QwenTokenCounter()
     default = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
     assert counter.prompt(turns("", "Q?")) == counter.prompt(turns(default, "Q?"))
 
 
 def test_a_million_blanks_are_counted() -> None:
     """The library gives up on them; a page of a broken scraper must not stop an audit."""
-    assert 1000 < QwenVocabulary().reply("a" + " " * 1_000_000 + "b") < 20_000
+    assert 1000 < QwenTokenCounter().reply("a" + " " * 1_000_000 + "b") < 20_000
 
 
 @pytest.mark.parametrize("package", ["tiktoken", "dashscope"])
@@ -116,7 +123,7 @@ def test_without_the_extra_lengths_are_estimates_and_say_so(package: str, monkey
     """A warning names what is missing and the extra; asked for by name it is an error."""
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     counter, [warning] = token_counter(None)
-    assert isinstance(counter, RuleOfThumb)
+    assert isinstance(counter, EstimatingCounter)
     assert not counter.exact
     assert "estimate" in counter.name
     assert package in warning

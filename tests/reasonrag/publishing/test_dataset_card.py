@@ -17,8 +17,8 @@ from preference import ExportOptions, Message, PairingRules, export_pairs
 from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, pair_key, state_key
 from preference.export.summary import ExportFacts
 from preference.records import QuestionError, Usage
-from reasonrag.curation.blockers import Objection
-from reasonrag.curation.dataset_directory import take_inventory
+from reasonrag.curation.blockers import Blocker
+from reasonrag.curation.dataset_directory import read_dataset_directory
 from reasonrag.publishing.dataset_card import CardFacts, card
 from reasonrag.publishing.licences import licence_of
 from reasonrag.publishing.staging import stage
@@ -132,7 +132,7 @@ def data_set(directory: Path, *, origin: Origin = HOTPOT, contamination: dict[st
 
 
 def card_of(directory: Path, tmp_path: Path, *, repo: str = "org/hotpot-pairs", **facts: Any) -> str:
-    inventory = take_inventory(directory)
+    inventory = read_dataset_directory(directory)
     staged = stage(inventory, tmp_path / "staged", repo=repo, trees=[], shard_bytes=1 << 20)
     given_facts: dict[str, Any] = {"audit": AUDIT, "licence": None, "aside": [], "trees": [], "staged": staged} | facts
     return card(CardFacts(repo, inventory, **given_facts))
@@ -141,7 +141,7 @@ def card_of(directory: Path, tmp_path: Path, *, repo: str = "org/hotpot-pairs", 
 def test_the_card_tells_all_facts_of_a_data_set(tmp_path: Path, golden: Any) -> None:
     """The whole card, so that every change of it is seen."""
     directory = data_set(tmp_path / "h", contamination=CONTAMINATION)
-    text = card_of(directory, tmp_path, aside=[Objection("--allow", "length_gap", "chosen sides are shorter")])
+    text = card_of(directory, tmp_path, aside=[Blocker("--allow", "length_gap", "chosen sides are shorter")])
     assert "/home/me" not in text
     golden("dataset_card.md", text.encode())
 
@@ -169,7 +169,7 @@ def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
     contamination = {"checked": [{"name": HOSTILE, "questions": HOSTILE}], HOSTILE: HOSTILE}
     audit = {"checks": [{"name": HOSTILE, "severity": HOSTILE, "finds": HOSTILE, "count": HOSTILE}]}
     directory = data_set(tmp_path / "d", origin=origin, contamination=contamination)
-    text = card_of(directory, tmp_path, audit=audit, aside=[Objection("--allow", HOSTILE, HOSTILE)])
+    text = card_of(directory, tmp_path, audit=audit, aside=[Blocker("--allow", HOSTILE, HOSTILE)])
     _, front, body = text.split("---\n", 2)
     assert yaml.safe_load(front)["pretty_name"] == "hotpot-pairs"
     assert "\u202e" not in text

@@ -25,7 +25,7 @@ from preference.candidates import StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
 from preference.export.summary import CANDIDATES, ExportOptions
 from preference.filters import PairingRules
-from reasonrag.curation.dataset_directory import take_inventory
+from reasonrag.curation.dataset_directory import read_dataset_directory
 from reasonrag.curation.pairs import pairs
 from reasonrag.exploration.generate import generate
 from reasonrag.publishing.publish import publish
@@ -541,7 +541,7 @@ def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet", reason="the hub extra is not installed")
     rows = json.loads((data / "RAG_ProGuide.json").read_text())
     size = (data / "RAG_ProGuide.json").stat().st_size
-    staged = stage(take_inventory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 4 + 1)
+    staged = stage(read_dataset_directory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 4 + 1)
     names = [each.path for each in staged if each.path.startswith("data/train-")]
     assert names == [f"data/train-0000{number}-of-00004.parquet" for number in range(4)]
     assert [row for name in names for row in pq.read_table(tmp_path / "up" / name).to_pylist()] == rows
@@ -553,7 +553,7 @@ def test_a_format_without_rows_is_not_described(data: Path, tmp_path: Path) -> N
     (data / "sft.json").write_bytes(b"[]\n")
     summary = json.loads((data / "summary.json").read_text())
     tell(data, files=summary["files"] | {"sft.json": 0}, sha256={})
-    staged = stage(take_inventory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=1 << 20)
+    staged = stage(read_dataset_directory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=1 << 20)
     assert not [each.path for each in staged if "sft" in each.path or "validation" in each.path]
     assert list(json.loads((tmp_path / "up" / "dataset_info.json").read_text())) == ["rag_proguide"]
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reasonrag.curation.audit.audit import Audit, audit
+from reasonrag.curation.audit.audit import DatasetAudit, audit
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS
-from reasonrag.curation.audit.page import page
+from reasonrag.curation.audit.page import render_audit_page
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.audit.row_files import read_rows, row_files
-from reasonrag.curation.token_counters import RuleOfThumb
+from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.errors import InputError
 from reasonrag.exploration.generate import generate
 from reasonrag.redaction import KEY_SHAPES
@@ -62,7 +62,7 @@ def row(number: int = 0, **fields: Any) -> Row:
 
 def audited(*rows: object, validation: tuple[Row, ...] = (), described: bool | None = True) -> AuditReport:
     """What an audit says of rows."""
-    seen = Audit(RuleOfThumb(), name="toy")
+    seen = DatasetAudit(EstimatingCounter(), name="toy")
     for each in rows:
         seen.add(each, file="RAG_ProGuide.json", part="train", described=described)
     for each in validation:
@@ -249,7 +249,7 @@ def test_lengths_give_cutoffs_and_a_warning_of_the_trainers_default() -> None:
     assert by_length[report.advised_cutoff].truncated == 0
     assert (by_length[2048].truncated, by_length[2048].prompt_cut) == (1, 1)
     assert report.lengths.total.max == report.lengths.prompt.max + max(  # type: ignore[operator]
-        RuleOfThumb().reply(row(99)[side]) for side in ("chosen", "rejected")
+        EstimatingCounter().reply(row(99)[side]) for side in ("chosen", "rejected")
     )
 
 
@@ -419,7 +419,7 @@ def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> 
 
 def test_memory_holds_no_texts() -> None:
     """What is kept of a row is some hundred bytes, however long its texts are."""
-    seen = Audit(RuleOfThumb())
+    seen = DatasetAudit(EstimatingCounter())
     big = "word " * 20_000
     tracemalloc.start()
     for number in range(300):
@@ -555,7 +555,7 @@ def test_numbers_that_no_reward_could_be_are_none() -> None:
     """They would overflow as soon as a plot is drawn."""
     report = audited(row(1, margin=-1e308, confidence=5e300), row(2, margin=1e308), row(3))
     assert (report.margins.of, report.margins.max) == (1, 0.5)
-    assert page(report)
+    assert render_audit_page(report)
 
 
 def test_text_between_bars_is_no_special_token() -> None:

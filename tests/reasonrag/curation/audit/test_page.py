@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.curation.audit.audit import Audit
+from reasonrag.curation.audit.audit import DatasetAudit
 from reasonrag.curation.audit.catalogue import CHECK_NAMES
-from reasonrag.curation.audit.page import page
+from reasonrag.curation.audit.page import render_audit_page
 from reasonrag.curation.audit.report import AuditReport
-from reasonrag.curation.token_counters import RuleOfThumb
+from reasonrag.curation.token_counters import EstimatingCounter
 from tests.reasonrag.curation.audit.test_audit import GOOD, row
 
 HOSTILE = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}{% x %}--><svg onload=a()>"
@@ -49,7 +49,7 @@ class Elements(HTMLParser):
 
 
 def report(*rows: object, file: str = "RAG_ProGuide.json", name: str = "toy") -> AuditReport:
-    audit = Audit(RuleOfThumb(), name=name)
+    audit = DatasetAudit(EstimatingCounter(), name=name)
     for each in rows or GOOD:
         audit.add(each, file=file, part="train", described=True)
     return audit.report()
@@ -64,7 +64,10 @@ def test_text_of_others_stays_text() -> None:
         row(2, renderer=HOSTILE, split=HOSTILE, dataset=HOSTILE, tags=[HOSTILE], label=HOSTILE),
         row(3, renderer="another", chosen=f"<|{HOSTILE[:30]}|> <query>q</query>", chosen_action_type=HOSTILE),
     ]
-    fine, hostile = Elements(page(report())), Elements(page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE)))
+    fine, hostile = (
+        Elements(render_audit_page(report())),
+        Elements(render_audit_page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE))),
+    )
     assert {tag for tag, _ in hostile.elements} <= {tag for tag, _ in fine.elements} | {"pattern"}
     assert "script" not in {tag for tag, _ in hostile.elements}
     for _, attributes in hostile.elements:
@@ -76,7 +79,7 @@ def test_text_of_others_stays_text() -> None:
 
 def test_the_page_needs_no_network_and_runs_nothing() -> None:
     """Not one address outside itself, and a policy that would stop it."""
-    text = page(report())
+    text = render_audit_page(report())
     elements = Elements(text).elements
     policy = next(each["content"] for tag, each in elements if tag == "meta" and "http-equiv" in each)
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
@@ -92,7 +95,7 @@ def test_the_page_needs_no_network_and_runs_nothing() -> None:
 
 def test_names_in_the_page_are_unique_and_lead_somewhere() -> None:
     """Drawings that were made apart share a page: their clip paths and marks must not meet."""
-    text = page(report())
+    text = render_audit_page(report())
     ids = [each["id"] for _, each in Elements(text).elements if "id" in each]
     assert len(ids) == len(set(ids))
     led_to = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", text))
@@ -101,7 +104,7 @@ def test_names_in_the_page_are_unique_and_lead_somewhere() -> None:
 
 def test_drawings_can_be_read_aloud() -> None:
     """Each has a role, a title, a description, and its numbers in a table."""
-    elements = Elements(page(report())).elements
+    elements = Elements(render_audit_page(report())).elements
     ids = {each["id"] for _, each in elements if "id" in each}
     drawings = [each for tag, each in elements if tag == "svg"]
     assert len(drawings) == 6
@@ -115,7 +118,7 @@ def test_drawings_can_be_read_aloud() -> None:
 
 def test_every_check_stands_in_the_page_with_its_result_in_words() -> None:
     """Colour alone says nothing to many."""
-    text = " ".join(Elements(page(report(*GOOD, row(99, chosen="")))).text)
+    text = " ".join(Elements(render_audit_page(report(*GOOD, row(99, chosen="")))).text)
     for name in CHECK_NAMES:
         assert name in text
     for verdict in ("error", "warning", "passed", "not checked"):
@@ -124,13 +127,13 @@ def test_every_check_stands_in_the_page_with_its_result_in_words() -> None:
 
 def test_a_page_of_no_rows_is_a_page() -> None:
     """Nothing to draw is no reason to fail."""
-    empty = Audit(RuleOfThumb(), name="toy").report()
-    assert "no_rows" in page(empty)
+    empty = DatasetAudit(EstimatingCounter(), name="toy").report()
+    assert "no_rows" in render_audit_page(empty)
 
 
 def test_the_same_report_gives_the_same_page() -> None:
     """No date, no random names: a data set that did not change shows no difference."""
-    assert page(report()) == page(report())
+    assert render_audit_page(report()) == render_audit_page(report())
 
 
 # -- contrast, by WCAG 2.2 -------------------------------------------------------------------------------------
