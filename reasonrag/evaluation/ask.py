@@ -18,9 +18,13 @@ from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.evaluated_model import find_subject, open_subject, policy_of
-from reasonrag.evaluation.evaluated_model.provenance_check import Lineage
-from reasonrag.evaluation.methods.from_settings import LinearAgent, Parts
+from reasonrag.evaluation.evaluated_model.evaluated_model import (
+    evaluated_policy,
+    find_evaluated_model,
+    open_evaluated_model,
+)
+from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
+from reasonrag.evaluation.methods.from_settings import LinearAgent, MethodParts
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import AskSettings
 from reasonrag.llm.budget import Caps, Ledger
@@ -33,7 +37,7 @@ from reasonrag.settings import resolve
 QUESTION_ID = "asked"
 
 
-class _Capped:
+class _CappedModel:
     """A `ChatModel` whose spending is counted, and held to caps, without a journal."""
 
     def __init__(self, inner: ChatModel, ledger: Ledger) -> None:
@@ -66,7 +70,7 @@ class TakenStep(BaseModel):
     repaired: bool = False
 
 
-class Answer(BaseModel):
+class AgentAnswer(BaseModel):
     """What the agent makes of one question."""
 
     question: str
@@ -96,7 +100,7 @@ def ask(
     watcher: Watcher | None = None,
     told: Callable[[TakenStep], None] = lambda _: None,
     **flags: Any,
-) -> Answer:
+) -> AgentAnswer:
     """Answer one question; the keyword arguments are the command's flags.
 
     told: hears of every step when it is taken. Raises InputError before anything is asked, ModelError and
@@ -118,17 +122,17 @@ async def _ask(
     *,
     watcher: Watcher,
     told: Callable[[TakenStep], None],
-) -> Answer:
+) -> AgentAnswer:
     steps: list[AgentStep] = []
-    subject, prompts = find_subject(settings, chat_model), load_prompts(settings.prompts)
-    policy = policy_of(subject, settings)
+    subject, prompts = find_evaluated_model(settings, chat_model), load_prompts(settings.prompts)
+    policy = evaluated_policy(subject, settings)
     if settings.max_cost is not None:
         check_prices(policy)
     corpus = None if retriever else find_corpus(settings)
-    lineage = Lineage.of(subject, settings.trained_on)
+    lineage = ProvenanceCheck.of(subject, settings.trained_on)
     async with AsyncExitStack() as opened:
         if chat_model is None:
-            chat_model = await open_subject(subject, settings, opened, say=watcher.say)
+            chat_model = await open_evaluated_model(subject, settings, opened, say=watcher.say)
         if retriever is None:
             retriever = await open_retriever(
                 settings, corpus, opened, say=watcher.say, before_building=[chat_model.check]
@@ -145,8 +149,8 @@ async def _ask(
             watcher.warn(warning)
         caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
         ledger = Ledger(policy.price, caps)
-        parts = Parts(
-            model=_Capped(chat_model, ledger),
+        parts = MethodParts(
+            model=_CappedModel(chat_model, ledger),
             retriever=retriever,
             prompts=prompts,
             sampling=policy.sampling,
@@ -160,7 +164,7 @@ async def _ask(
             told(_taken(step))
 
         attempt = await LinearAgent(parts.agent).attempt(question, hear)
-    return Answer(
+    return AgentAnswer(
         question=question.question,
         answer=attempt.answer,
         model=policy.name,

@@ -23,7 +23,7 @@ from reasonrag.run_config import RunConfig, read_config
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationRun:
     """One run of `evaluate`: what its directory holds."""
 
     path: Path
@@ -38,10 +38,10 @@ class Condition:
     """What is compared: one evaluation, or several of the same thing that differ in their seeds."""
 
     name: str
-    seeds: tuple[Evaluation, ...]
+    seeds: tuple[EvaluationRun, ...]
 
     @property
-    def first(self) -> Evaluation:
+    def first(self) -> EvaluationRun:
         return self.seeds[0]
 
     def values(self, metric: str, questions: Sequence[str]) -> Values:
@@ -52,7 +52,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeftOutQuestions:
     """Questions that are not compared: some evaluation was not asked them, or has an error in place of replies."""
 
     missing: int
@@ -100,20 +100,20 @@ def _parsed(group: str) -> tuple[str, list[Path]]:
     return name.strip(), paths
 
 
-def _evaluation(path: Path) -> Evaluation:
+def _evaluation(path: Path) -> EvaluationRun:
     if not path.is_dir():
         raise InputError(f"there is no evaluation {path}; give the directory that reasonrag evaluate wrote (its --run)")
     report, predictions = read_report(path), read_predictions(path)
     if not (path / CONFIG).is_file():
         raise InputError(f"{path} has no {CONFIG}, so nobody knows how its answers were made; evaluate once more")
     by_id = {each.question_id: each for each in predictions}
-    return Evaluation(path, report, read_config(path / CONFIG), by_id)
+    return EvaluationRun(path, report, read_config(path / CONFIG), by_id)
 
 
 # -- what all of them answered ---------------------------------------------------------------------------------
 
 
-def common_questions(conditions: Sequence[Condition]) -> tuple[list[str], LeftOut]:
+def common_questions(conditions: Sequence[Condition]) -> tuple[list[str], LeftOutQuestions]:
     """Ids that every evaluation has replies to, sorted, and how many others there are.
 
     Raises InputError where the evaluations are of different data, and where there is no common question.
@@ -129,10 +129,10 @@ def common_questions(conditions: Sequence[Condition]) -> tuple[list[str], LeftOu
         held = ", ".join(f"{each.path} has {len(each.predictions):,}" for each in evaluations)
         why = "every question they share failed in one of them" if shared else "they share no question"
         raise InputError(f"nothing to compare: {why} ({held}). Evaluate the same questions, with the same --limit")
-    return usable, LeftOut(len(every) - len(shared), len(shared) - len(usable))
+    return usable, LeftOutQuestions(len(every) - len(shared), len(shared) - len(usable))
 
 
-def _check_same_data(one: Evaluation, other: Evaluation) -> None:
+def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
     ours, theirs = (f"{each.report.dataset}/{each.report.split}" for each in (one, other))
     if ours != theirs:
         raise InputError(f"{one.path} is an evaluation on {ours}, {other.path} on {theirs}: they do not compare")
@@ -154,12 +154,12 @@ def _check_same_data(one: Evaluation, other: Evaluation) -> None:
 # -- what is not the same --------------------------------------------------------------------------------------
 
 
-def changed(one: Condition, other: Condition) -> list[str]:
+def changed_settings(one: Condition, other: Condition) -> list[str]:
     """What decides answers and differs between two conditions, by their first seeds: `key was x, is y`."""
     return one.first.config.changed_to(other.first.config)
 
 
-def doubts(conditions: Sequence[Condition], left_out: LeftOut) -> list[str]:
+def comparability_warnings(conditions: Sequence[Condition], left_out: LeftOutQuestions) -> list[str]:
     """What keeps a comparison from being one of what its conditions are named for."""
     found = []
     if left_out.missing:
@@ -170,14 +170,14 @@ def doubts(conditions: Sequence[Condition], left_out: LeftOut) -> list[str]:
             "again to try them once more"
         )
     for condition in conditions:
-        found += _doubts_within(condition)
+        found += _warnings_within(condition)
     reference, *others = conditions
     for other in others:
-        found += _doubts_between(reference, other)
+        found += _warnings_between(reference, other)
     return found
 
 
-def _doubts_within(condition: Condition) -> list[str]:
+def _warnings_within(condition: Condition) -> list[str]:
     """A group is of one thing: only its seeds, and models trained with different ones, should differ."""
     first, *rest = condition.seeds
     keys = {line.partition(" was ")[0] for each in rest for line in first.config.changed_to(each.config)}
@@ -185,7 +185,7 @@ def _doubts_within(condition: Condition) -> list[str]:
     return [f"the runs of {condition.name} differ in more than seed and model: {', '.join(others)}"] if others else []
 
 
-def _doubts_between(one: Condition, other: Condition) -> list[str]:
+def _warnings_between(one: Condition, other: Condition) -> list[str]:
     ours, theirs = one.first.report, other.first.report
     asked = [(name, getattr(ours.asked, name), getattr(theirs.asked, name)) for name in _SAID]
     found = [

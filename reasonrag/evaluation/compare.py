@@ -20,30 +20,30 @@ from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import (
     Condition,
-    changed,
+    changed_settings,
     common_questions,
-    doubts,
+    comparability_warnings,
     read_conditions,
 )
 from reasonrag.evaluation.comparison_report import (
     COMPARISON,
+    ComparedExample,
     Comparison,
-    ConditionRecord,
-    Delta,
-    Example,
+    ComparisonPart,
+    ComparisonVerdict,
+    ConditionSummary,
     ExampleAnswer,
     ExampleStep,
-    Outcomes,
-    Pair,
-    Part,
-    Test,
-    Verdict,
+    MetricDelta,
+    PairedComparison,
+    SignificanceTest,
+    WinLossCounts,
 )
 from reasonrag.evaluation.metrics import METRICS
-from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, drawing, page
+from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, draw_comparison, render_comparison
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
-from reasonrag.evaluation.significance import Values, differences, significance
+from reasonrag.evaluation.significance import Values, paired_differences, paired_test
 from reasonrag.redaction import hidden_in, secrets
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
@@ -68,12 +68,12 @@ def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[
     """The same, and where it was written."""
     settings = resolve(CompareSettings, "compare", flags)
     conditions = read_conditions([Path(each) for each in runs], settings.group)
-    comparison, out = compared(conditions, settings), settings.out or default_out(conditions)
-    write(comparison, out)
+    comparison, out = build_comparison(conditions, settings), settings.out or default_out(conditions)
+    write_comparison(comparison, out)
     return comparison, out
 
 
-def compared(conditions: Sequence[Condition], settings: CompareSettings) -> Comparison:
+def build_comparison(conditions: Sequence[Condition], settings: CompareSettings) -> Comparison:
     """The comparison itself; nothing is written."""
     questions, left_out = common_questions(conditions)
     reference, *others = conditions
@@ -87,19 +87,19 @@ def compared(conditions: Sequence[Condition], settings: CompareSettings) -> Comp
         bootstrap=settings.bootstrap,
         seed=settings.seed,
         conditions=[_condition(each, questions) for each in conditions],
-        pairs=[_Pairing(reference, each, questions, settings).pair() for each in others],
-        warnings=doubts(conditions, left_out),
+        pairs=[_PairComparer(reference, each, questions, settings).pair() for each in others],
+        warnings=comparability_warnings(conditions, left_out),
         versions=versions(),
     )
 
 
-def write(comparison: Comparison, out: Path) -> None:
+def write_comparison(comparison: Comparison, out: Path) -> None:
     """The three files; each takes its place when it is whole."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, content in (
-            (DRAWING, drawing(comparison).encode()),
-            (PAGE, page(comparison).encode()),
+            (DRAWING, draw_comparison(comparison).encode()),
+            (PAGE, render_comparison(comparison).encode()),
             (COMPARISON, orjson.dumps(hidden_in(comparison.model_dump(mode="json"), secrets()), option=INDENTED)),
         ):
             write_file(out / name, content)
@@ -114,10 +114,10 @@ def default_out(conditions: Sequence[Condition]) -> Path:
     return conditions[0].first.path.parent / "-".join(["compare", *shown])
 
 
-def _condition(condition: Condition, questions: Sequence[str]) -> ConditionRecord:
+def _condition(condition: Condition, questions: Sequence[str]) -> ConditionSummary:
     report = condition.first.report
     found = {name: condition.values(name, questions) for name in METRICS}
-    return ConditionRecord(
+    return ConditionSummary(
         name=condition.name,
         runs=[str(each.path) for each in condition.seeds],
         method=report.method,
@@ -132,7 +132,7 @@ def _mean(values: Values) -> float | None:
     return round(float(known.mean()), 12) if known.size else None
 
 
-class _Pairing:
+class _PairComparer:
     """One condition against the reference, on these questions."""
 
     def __init__(
@@ -142,11 +142,11 @@ class _Pairing:
         self.values = {name: (reference.values(name, questions), other.values(name, questions)) for name in METRICS}
         self.em, self.cover = (_change(*self.values[name]) for name in ("em", "cover_em"))
 
-    def pair(self) -> Pair:
+    def pair(self) -> PairedComparison:
         deltas = self._deltas(METRICS, np.arange(len(self.questions)))
         tests = self._tests()
         verdict = self._verdict(deltas, tests)
-        return Pair(
+        return PairedComparison(
             reference=self.reference.name,
             other=self.other.name,
             verdict=verdict,
@@ -163,40 +163,44 @@ class _Pairing:
             outcomes=self._outcomes(np.arange(len(self.questions))),
             by_type=self._parts(lambda each: each.type),
             by_hops=self._parts(lambda each: each.hops),
-            changed=changed(self.reference, self.other),
+            changed=changed_settings(self.reference, self.other),
             wins=self._examples(self.em > 0),
             losses=self._examples(self.em < 0),
         )
 
-    def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, Delta]:
+    def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, MetricDelta]:
         chosen = {name: tuple(side[:, columns] for side in self.values[name]) for name in names}
-        found = differences(
+        found = paired_differences(
             [(one, other) for one, other in chosen.values()],
             resamples=self.settings.bootstrap,
             seed=self.settings.seed,
             confidence=self.settings.confidence,
         )
         return {
-            name: Delta(**asdict(each)) for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS
+            name: MetricDelta(**asdict(each))
+            for name, each in zip(chosen, found, strict=True)
+            if each.n or name in OF_PARTS
         }
 
-    def _tests(self) -> dict[str, Test]:
-        found = {name: significance(*self.values[name], seed=self.settings.seed) for name in TESTED}
-        return {name: Test(test=each.test, p=float(f"{each.p:.6g}")) for name, each in found.items() if each}
+    def _tests(self) -> dict[str, SignificanceTest]:
+        found = {name: paired_test(*self.values[name], seed=self.settings.seed) for name in TESTED}
+        return {
+            name: SignificanceTest(test=each.test, p=float(f"{each.p:.6g}")) for name, each in found.items() if each
+        }
 
-    def _verdict(self, deltas: dict[str, Delta], tests: dict[str, Test]) -> Verdict:
+    def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest]) -> ComparisonVerdict:
         if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):
             return "identical"
-        em, cover = (surely(name, deltas, tests, self.settings.confidence) for name in TESTED)
+        em, cover = (significant_direction(name, deltas, tests, self.settings.confidence) for name in TESTED)
         if em == 0:
             return "no_difference"
         if em > 0:
             return "gain" if cover > 0 else "style_gain"
         return "loss" if cover < 0 else "style_loss"
 
-    def _outcomes(self, columns: np.ndarray[Any, Any]) -> Outcomes:
+    def _outcomes(self, columns: np.ndarray[Any, Any]) -> WinLossCounts:
         em, alike = self.em[columns], self.cover[columns] == 0
-        return Outcomes(
+        return WinLossCounts(
             wins=int((em > 0).sum()),
             losses=int((em < 0).sum()),
             ties=int((em == 0).sum()),
@@ -204,19 +208,19 @@ class _Pairing:
             style_losses=int(((em < 0) & alike).sum()),
         )
 
-    def _parts(self, key: Callable[[Prediction], str | int | None]) -> dict[str, Part]:
+    def _parts(self, key: Callable[[Prediction], str | int | None]) -> dict[str, ComparisonPart]:
         """By what the reference's first seed says of a question; those of which it says nothing are in no part."""
         said = [key(self.reference.first.predictions[each]) for each in self.questions]
         present = sorted({each for each in said if each is not None}, key=lambda each: (isinstance(each, str), each))
         parts = {}
         for each in present:
             columns = np.flatnonzero([one == each for one in said])
-            parts[str(each)] = Part(
+            parts[str(each)] = ComparisonPart(
                 questions=len(columns), metrics=self._deltas(OF_PARTS, columns), outcomes=self._outcomes(columns)
             )
         return parts
 
-    def _examples(self, chosen: np.ndarray[Any, Any]) -> list[Example]:
+    def _examples(self, chosen: np.ndarray[Any, Any]) -> list[ComparedExample]:
         """Those that are no matter of style go first; among equals a draw by the seed."""
 
         def rank(position: int) -> tuple[float, str]:
@@ -226,9 +230,9 @@ class _Pairing:
         places = sorted((int(each) for each in np.flatnonzero(chosen)), key=rank)[: self.settings.examples]
         return [self._example(self.questions[each], style=self.cover[each] == 0) for each in places]
 
-    def _example(self, id_: str, *, style: bool) -> Example:
+    def _example(self, id_: str, *, style: bool) -> ComparedExample:
         ours, theirs = (each.first.predictions[id_] for each in (self.reference, self.other))
-        return Example(
+        return ComparedExample(
             question_id=id_,
             question=ours.question,
             golden_answers=ours.golden_answers,
@@ -260,49 +264,51 @@ def _shortened(text: str) -> str:
 # -- in words --------------------------------------------------------------------------------------------------
 
 
-def surely(metric: str, deltas: dict[str, Delta], tests: dict[str, Test], confidence: float) -> int:
+def significant_direction(
+    metric: str, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest], confidence: float
+) -> int:
     """1 or -1 where a metric is higher or lower by its interval and by its test; else 0."""
     return deltas[metric].side if metric in tests and tests[metric].p <= 1 - confidence else 0
 
 
 def sentence(
-    verdict: Verdict,
-    deltas: dict[str, Delta],
-    tests: dict[str, Test],
+    verdict: ComparisonVerdict,
+    deltas: dict[str, MetricDelta],
+    tests: dict[str, SignificanceTest],
     *,
     reference: str,
     other: str,
     confidence: float,
 ) -> str:
     """What the difference comes to, no more than intervals and tests carry."""
-    em, cover = points(deltas["em"]), points(deltas["cover_em"])
+    em, cover = in_points(deltas["em"]), in_points(deltas["cover_em"])
     sure = f"{confidence:.0%} interval"
-    its_side = surely("cover_em", deltas, tests, confidence)
-    said: dict[Verdict, str] = {
+    its_side = significant_direction("cover_em", deltas, tests, confidence)
+    said: dict[ComparisonVerdict, str] = {
         "identical": f"{other} and {reference} have the same numbers on every question.",
         "gain": f"{other} is better than {reference}: EM {em}, and cover-EM gains, too: {cover} ({sure}s without 0).",
         "style_gain": (
-            f"{other} has a higher EM than {reference}: {em}; but cover-EM {_does_not(its_side, 'gain')}: "
+            f"{other} has a higher EM than {reference}: {em}; but cover-EM {_cover_em_verb(its_side, 'gain')}: "
             f"{cover}. That may be the style of the answers and does not count as a gain."
         ),
         "loss": f"{other} is worse than {reference}: EM {em}, and cover-EM loses, too: {cover} ({sure}s without 0).",
         "style_loss": (
-            f"{other} has a lower EM than {reference}: {em}; but cover-EM {_does_not(its_side, 'lose')}: "
+            f"{other} has a lower EM than {reference}: {em}; but cover-EM {_cover_em_verb(its_side, 'lose')}: "
             f"{cover}. That may be the style of the answers."
         ),
         "no_difference": f"No difference in EM is shown between {other} and {reference}: {em}, "
-        + _why_none(deltas["em"], tests.get("em"), sure),
+        + _why_not_significant(deltas["em"], tests.get("em"), sure),
     }
-    beside = f" Cover-EM {_does_not(its_side)}: {cover}." if verdict == "no_difference" and its_side else ""
+    beside = f" Cover-EM {_cover_em_verb(its_side)}: {cover}." if verdict == "no_difference" and its_side else ""
     return said[verdict] + beside
 
 
-def _does_not(side: int, verb: str = "change") -> str:
+def _cover_em_verb(side: int, verb: str = "change") -> str:
     """What cover-EM does where EM does something else."""
     return {0: f"is not shown to {verb}", 1: "gains", -1: "loses"}[side]
 
 
-def _why_none(em: Delta, test: Test | None, sure: str) -> str:
+def _why_not_significant(em: MetricDelta, test: SignificanceTest | None, sure: str) -> str:
     """Why nothing is shown, and what could have been."""
     if em.low is None or em.high is None or test is None:
         return "without a question to tell."
@@ -313,7 +319,7 @@ def _why_none(em: Delta, test: Test | None, sure: str) -> str:
     return f"{sure} with 0. {em.n:,} questions show differences from about {50 * (em.high - em.low):.1f} points on."
 
 
-def points(delta: Delta) -> str:
+def in_points(delta: MetricDelta) -> str:
     """In points of a hundred, with the interval."""
     if delta.value is None or delta.low is None or delta.high is None:
         return "nothing to compare"

@@ -15,7 +15,7 @@ from preference.records import Record
 COMPARISON: Final = "compare.json"
 COMPARISON_SCHEMA: Final = "reasonrag.comparison/1"
 
-Verdict = Literal["identical", "gain", "style_gain", "loss", "style_loss", "no_difference"]
+ComparisonVerdict = Literal["identical", "gain", "style_gain", "loss", "style_loss", "no_difference"]
 """gain, loss: EM differs surely, and so does cover-EM to the same side. style_gain, style_loss: EM does and cover-EM
 does not: it may be how answers are worded. no_difference: EM does not. identical: no metric differs on any question.
 
@@ -23,7 +23,7 @@ Surely: the interval leaves out 0, and the test agrees (p at most 1 - confidence
 have an interval without 0, for no resampling of them holds a loss; the test knows how few they are."""
 
 
-class Delta(Record):
+class MetricDelta(Record):
     """A metric's means over the questions that have a value in both, and other minus reference with its interval; null
     where none has."""
 
@@ -42,14 +42,14 @@ class Delta(Record):
         return int(self.low > 0) - int(self.high < 0)
 
 
-class Test(Record):
+class SignificanceTest(Record):
     """A permutation test of a difference, two-sided. exact: McNemar's; monte carlo: signs flipped at random."""
 
     test: Literal["exact", "monte carlo"]
     p: float
 
 
-class Outcomes(Record):
+class WinLossCounts(Record):
     """Questions on which the other condition has a higher, lower or equal EM (over several seeds: their mean).
 
     style_wins, style_losses: those among them on which cover-EM is equal.
@@ -78,7 +78,7 @@ class ExampleAnswer(Record):
     steps: list[ExampleStep]
 
 
-class Example(Record):
+class ComparedExample(Record):
     """A question on which the two differ. style: cover-EM is equal."""
 
     question_id: str
@@ -89,15 +89,15 @@ class Example(Record):
     other: ExampleAnswer
 
 
-class Part(Record):
+class ComparisonPart(Record):
     """Questions of one type, or of as many hops. metrics: EM, F1 and cover-EM."""
 
     questions: int
-    metrics: dict[str, Delta]
-    outcomes: Outcomes
+    metrics: dict[str, MetricDelta]
+    outcomes: WinLossCounts
 
 
-class ConditionRecord(Record):
+class ConditionSummary(Record):
     """What was compared. runs: as they were given. metrics: means over questions and seeds; null without a value."""
 
     name: str
@@ -108,23 +108,23 @@ class ConditionRecord(Record):
     metrics: dict[str, float | None]
 
 
-class Pair(Record):
+class PairedComparison(Record):
     """One condition against the reference."""
 
     reference: str
     other: str
-    verdict: Verdict
+    verdict: ComparisonVerdict
     sentence: str
-    metrics: dict[str, Delta]
-    tests: dict[str, Test]
+    metrics: dict[str, MetricDelta]
+    tests: dict[str, SignificanceTest]
     """Of EM and cover-EM."""
-    outcomes: Outcomes
-    by_type: dict[str, Part] = Field(default_factory=dict)
-    by_hops: dict[str, Part] = Field(default_factory=dict)
+    outcomes: WinLossCounts
+    by_type: dict[str, ComparisonPart] = Field(default_factory=dict)
+    by_hops: dict[str, ComparisonPart] = Field(default_factory=dict)
     changed: list[str] = Field(default_factory=list)
     """What decides answers and differs: `key was x, is y`."""
-    wins: list[Example] = Field(default_factory=list)
-    losses: list[Example] = Field(default_factory=list)
+    wins: list[ComparedExample] = Field(default_factory=list)
+    losses: list[ComparedExample] = Field(default_factory=list)
 
 
 class Comparison(Record):
@@ -140,8 +140,8 @@ class Comparison(Record):
     confidence: float
     bootstrap: int
     seed: int
-    conditions: list[ConditionRecord]
+    conditions: list[ConditionSummary]
     """The first is the reference."""
-    pairs: list[Pair]
+    pairs: list[PairedComparison]
     warnings: list[str] = Field(default_factory=list)
     versions: dict[str, str] = Field(default_factory=dict)

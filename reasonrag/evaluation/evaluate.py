@@ -23,15 +23,33 @@ from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question, QuestionSource, has_golden_answers
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.evaluated_model import Subject, find_subject, open_subject, policy_of
-from reasonrag.evaluation.evaluated_model.provenance_check import Lineage
+from reasonrag.evaluation.evaluated_model.evaluated_model import (
+    EvaluatedModel,
+    evaluated_policy,
+    find_evaluated_model,
+    open_evaluated_model,
+)
+from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.judge import Judge, judge_policy, open_judge
-from reasonrag.evaluation.methods.from_settings import NoPassages, Parts, asked_by, identity_of, method_for
+from reasonrag.evaluation.methods.from_settings import (
+    MethodParts,
+    NoRetriever,
+    conditions_of_method,
+    method_for,
+    method_identity,
+)
 from reasonrag.evaluation.methods.method import Method
-from reasonrag.evaluation.metrics import Means, latency_of
+from reasonrag.evaluation.metrics import MetricAggregator, latency_summary
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.predictions import Prediction, write_predictions
-from reasonrag.evaluation.report import Check, EvaluationConditions, Latency, Report, Spent, read_report
+from reasonrag.evaluation.report import (
+    ConditionCheck,
+    EvaluationConditions,
+    EvaluationUsage,
+    Latency,
+    Report,
+    read_report,
+)
 from reasonrag.evaluation.session import Outcome, Sitting
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
@@ -81,17 +99,17 @@ async def _evaluate(
     """`evaluate` for settings that are resolved already."""
     searched = settings.method not in SEARCHLESS
     if retriever is None and not searched:
-        retriever = NoPassages()
+        retriever = NoRetriever()
     source, corpus = find_data(settings, _answerable, searched=searched)
     questions = list(source.limited(settings.limit))
-    subject, prompts = find_subject(settings, chat_model), load_prompts(settings.prompts)
-    policy, judge = policy_of(subject, settings), judge_policy(settings, judge_chat_model)
+    subject, prompts = find_evaluated_model(settings, chat_model), load_prompts(settings.prompts)
+    policy, judge = evaluated_policy(subject, settings), judge_policy(settings, judge_chat_model)
     if settings.max_cost is not None:
         check_prices(policy, judge=judge)
     if (settings.run / ROLLOUTS).exists():
         raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
     split = f"{source.dataset}/{source.split}"
-    lineage = Lineage.of(subject, settings.trained_on)
+    lineage = ProvenanceCheck.of(subject, settings.trained_on)
     checks = [lineage.seen(questions, split, settings.allow)]
     asked = EvaluationConditions(
         renderer=renderer_hash(prompts), top_k=settings.top_k, retriever="", max_steps=settings.steps
@@ -100,14 +118,14 @@ async def _evaluate(
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
     async with AsyncExitStack() as opened:
         if chat_model is None and not (subject.served_here or has_answers(settings.run)):
-            chat_model = await open_subject(subject, settings, opened, say=watcher.say)
+            chat_model = await open_evaluated_model(subject, settings, opened, say=watcher.say)
         if retriever is None:
             checking = [chat_model.check] if chat_model else []
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checking)
         asked = asked.model_copy(update={"retriever": retriever.identity})
         if settings.method == "agent":
             checks += lineage.held_against(asked, ["retriever"], settings.allow)
-        asked = asked_by(settings.method, asked)
+        asked = conditions_of_method(settings.method, asked)
         plan = _Plan(settings, source, questions, subject, policy, judge, prompts, retriever, asked, lineage, checks)
         for warning in plan.warnings:
             watcher.warn(warning)
@@ -133,14 +151,14 @@ class _Plan:
     settings: EvaluateSettings
     source: QuestionSource
     questions: list[Question]
-    subject: Subject
+    subject: EvaluatedModel
     policy: Policy
     judge: Policy | None
     prompts: Prompts
     retriever: Retriever
     asked: EvaluationConditions
-    lineage: Lineage
-    checks: list[Check]
+    lineage: ProvenanceCheck
+    checks: list[ConditionCheck]
 
     @property
     def warnings(self) -> list[str]:
@@ -164,7 +182,7 @@ class _Plan:
             "model": self.policy.name,
             "sampling": shown_sampling(self.policy.sampling),
             "seed": self.settings.seed,
-        } | identity_of(self.settings, self.prompts)
+        } | method_identity(self.settings, self.prompts)
         return RunConfig.of(decides_answers, {"questions": str(self.source.path), "settings": self.shown_settings})
 
     @property
@@ -175,8 +193,8 @@ class _Plan:
         shown = {"base_url": shown_urls(addresses), "judge_base_url": shown_urls(settings.judge_base_url)}
         return settings.model_dump(mode="json") | shown
 
-    def parts(self, model: ChatModel) -> Parts:
-        return Parts(
+    def parts(self, model: ChatModel) -> MethodParts:
+        return MethodParts(
             model=model,
             retriever=self.retriever,
             prompts=self.prompts,
@@ -236,7 +254,7 @@ class _Run:
         began, before = time.monotonic(), models.teacher.ledger.spent.completion
         found = await sitting.ask(models, owed, fresh)
         self.outcomes |= found
-        self.latency = latency_of(
+        self.latency = latency_summary(
             [each.seconds for each in found.values() if each.seconds is not None and each.prediction.error is None],
             session=time.monotonic() - began,
             tokens=models.teacher.ledger.spent.completion - before,
@@ -247,7 +265,7 @@ class _Run:
     async def _open(self, opened: AsyncExitStack) -> tuple[ChatModel, ChatModel | None]:
         """The models themselves, when something is owed: a server of a folder takes its time to start."""
         plan = self.plan
-        model = self.chat_model or await open_subject(plan.subject, plan.settings, opened, say=self.watcher.say)
+        model = self.chat_model or await open_evaluated_model(plan.subject, plan.settings, opened, say=self.watcher.say)
         if plan.judge is None:
             return model, None
         return model, self.judge_chat_model or await open_judge(plan.judge.name, plan.settings, opened)
@@ -268,7 +286,7 @@ class _Run:
         plan, settings = self.plan, self.plan.settings
         outcomes = [self.outcomes[each.id] for each in plan.questions]
         predictions = [each.prediction for each in outcomes]
-        means = Means(settings.bootstrap, settings.confidence, settings.bootstrap_seed)
+        means = MetricAggregator(settings.bootstrap, settings.confidence, settings.bootstrap_seed)
         causes = Counter(each.error.cause for each in predictions if each.error)
         answered = [each for each in predictions if each.error is None]
         unjudged = Counter(each.unjudged for each in outcomes if each.unjudged)
@@ -330,12 +348,12 @@ def _parse_failures(predictions: Iterable[Prediction]) -> dict[str, int]:
     return dict(Counter(step.parse_error for step in steps if step.parse_error is not None).most_common())
 
 
-def _spent(outcomes: Iterable[Outcome]) -> Spent:
+def _spent(outcomes: Iterable[Outcome]) -> EvaluationUsage:
     answers = judgements = Tokens()
     for each in outcomes:
         answers += Tokens(each.prediction.calls, 0, each.prediction.prompt_tokens, each.prediction.completion_tokens)
         judgements += each.judge
-    return Spent(
+    return EvaluationUsage(
         calls=answers.calls,
         prompt_tokens=answers.prompt,
         completion_tokens=answers.completion,

@@ -15,7 +15,7 @@ from preference.records import PassageRef, QuestionError
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt, AttemptStep
 from reasonrag.evaluation.predictions import PredictedStep, Prediction
-from reasonrag.evaluation.report import Group, Latency, Metric
+from reasonrag.evaluation.report import Latency, MetricMean, QuestionGroup
 from reasonrag.evaluation.significance import mean_interval
 from reasonrag.llm.budget import Tokens
 
@@ -48,7 +48,7 @@ PER_QUESTION = frozenset({"searches", "calls", "prompt_tokens", "completion_toke
 # -- one question ------------------------------------------------------------------------------------------------------
 
 
-def predicted(question: Question, attempt: Attempt, spent: Tokens, *, judged: float | None = None) -> Prediction:
+def score_attempt(question: Question, attempt: Attempt, spent: Tokens, *, judged: float | None = None) -> Prediction:
     """The line of a question that was answered, or tried.
 
     spent: by the evaluated model for it. judged: what a judge says of the answer, where one was asked.
@@ -75,7 +75,7 @@ def predicted(question: Question, attempt: Attempt, spent: Tokens, *, judged: fl
     )
 
 
-def failed(question: Question, cause: str, message: str) -> Prediction:
+def failed_prediction(question: Question, cause: str, message: str) -> Prediction:
     """The line of a question for which there was no reply to be had, or no search. It is asked again."""
     return _of(question).model_copy(update={"error": QuestionError(cause=cause, message=message)})
 
@@ -110,32 +110,34 @@ def _step(step: AttemptStep) -> PredictedStep:
 
 
 @dataclass(frozen=True)
-class Means:
+class MetricAggregator:
     """How means and their intervals are computed; see `bootstrap.mean_interval`."""
 
     samples: int
     confidence: float
     seed: int
 
-    def of(self, predictions: Iterable[Prediction]) -> dict[str, Metric]:
+    def of(self, predictions: Iterable[Prediction]) -> dict[str, MetricMean]:
         """Every metric that some of the answered questions have."""
         answered = [each for each in predictions if each.error is None]
         found = {name: self.metric([value(each) for each in answered]) for name, value in METRICS.items()}
         return {name: metric for name, metric in found.items() if metric.n}
 
-    def metric(self, values: Iterable[float | None]) -> Metric:
+    def metric(self, values: Iterable[float | None]) -> MetricMean:
         """Of those that are not None."""
         known = [each for each in values if each is not None]
         ends = mean_interval(known, samples=self.samples, confidence=self.confidence, seed=self.seed)
         mean, low, high = (None, None, None) if ends is None else (_rounded(each) for each in ends)
-        return Metric(value=mean, low=low, high=high, n=len(known))
+        return MetricMean(value=mean, low=low, high=high, n=len(known))
 
-    def groups(self, predictions: Sequence[Prediction], key: Callable[[Prediction], object]) -> dict[str, Group]:
+    def groups(
+        self, predictions: Sequence[Prediction], key: Callable[[Prediction], object]
+    ) -> dict[str, QuestionGroup]:
         """The same by what `key` says, in its order; questions of which it says None are in no group."""
         answered = [each for each in predictions if each.error is None]
         keys = sorted({found for each in answered if (found := key(each)) is not None}, key=_order)
         members = {each: [one for one in answered if key(one) == each] for each in keys}
-        return {str(each): Group(questions=len(ones), metrics=self.of(ones)) for each, ones in members.items()}
+        return {str(each): QuestionGroup(questions=len(ones), metrics=self.of(ones)) for each, ones in members.items()}
 
 
 def _order(key: object) -> tuple[bool, object]:
@@ -147,7 +149,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.10g}")
 
 
-def latency_of(seconds: Sequence[float], *, session: float, tokens: int, concurrency: int) -> Latency:
+def latency_summary(seconds: Sequence[float], *, session: float, tokens: int, concurrency: int) -> Latency:
     """Of the questions that took so long each, in a session that gave so many tokens in its seconds."""
     if not seconds:
         return Latency()

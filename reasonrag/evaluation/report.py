@@ -20,7 +20,7 @@ UNREADABLE: Final = "unreadable"
 """Cause of an answer without a score, where the judge's reply holds none, also after its repair turn."""
 
 
-class Metric(Record):
+class MetricMean(Record):
     """A mean over questions and the ends of its interval; all null where no question has a value.
 
     Shares and scores are in [0, 1]; searches, calls and tokens are numbers per question.
@@ -33,12 +33,12 @@ class Metric(Record):
     """Questions with a value."""
 
 
-class Group(Record):
+class QuestionGroup(Record):
     """Questions of one type, or of as many hops."""
 
     questions: int
     """Answered ones."""
-    metrics: dict[str, Metric]
+    metrics: dict[str, MetricMean]
 
 
 class EvaluationConditions(Record):
@@ -54,7 +54,7 @@ class EvaluationConditions(Record):
     max_steps: int | None
 
 
-class Spent(Record):
+class EvaluationUsage(Record):
     """Tokens and replies of the evaluated model in `predictions.jsonl`: the same however often the run was continued.
 
     judge: the same of the judge. Both are what these answers cost once; retries are in `failures.jsonl`.
@@ -87,7 +87,7 @@ class Latency(Record):
     """Completion tokens of the evaluated model in this session over its seconds."""
 
 
-class Check(Record):
+class ConditionCheck(Record):
     """One thing that must be as in training. outcome: allowed where it differs and --allow names it."""
 
     name: str
@@ -138,15 +138,15 @@ class Report(Record):
     bootstrap: int
     """Resamples behind an interval."""
     bootstrap_seed: int
-    metrics: dict[str, Metric]
-    by_type: dict[str, Group] = Field(default_factory=dict)
-    by_hops: dict[str, Group] = Field(default_factory=dict)
+    metrics: dict[str, MetricMean]
+    by_type: dict[str, QuestionGroup] = Field(default_factory=dict)
+    by_hops: dict[str, QuestionGroup] = Field(default_factory=dict)
     parse_failures_by_cause: dict[str, int] = Field(default_factory=dict)
-    usage: Spent = Spent()
+    usage: EvaluationUsage = EvaluationUsage()
     cost_usd: float | None = None
     """Everything delivered to the run, in all sessions, a judge's answers included; null without a price."""
     latency: Latency = Latency()
-    checks: list[Check] = Field(default_factory=list)
+    checks: list[ConditionCheck] = Field(default_factory=list)
     provenance: TrainedModel | None = None
     """Null where nothing is known of the model's training."""
     warnings: list[str] = Field(default_factory=list)

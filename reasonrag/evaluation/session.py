@@ -19,7 +19,7 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, ReasonragError, RunStopped
 from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.methods.method import Attempt, Method
-from reasonrag.evaluation.metrics import failed, predicted
+from reasonrag.evaluation.metrics import failed_prediction, score_attempt
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import UNREADABLE
 from reasonrag.llm.budget import Tokens
@@ -146,11 +146,11 @@ class Sitting:
             raise
         except ReasonragError as error:
             self.failures.give_up("question", error, question_id=question.id)
-            return Outcome(failed(question, error.cause, redact(str(error))))
+            return Outcome(failed_prediction(question, error.cause, redact(str(error))))
         except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
             message, details = f"{type(error).__name__}: {error}", traceback.format_exc()
             self.failures.note("question", question_id=question.id, cause=INTERNAL, message=message, details=details)
-            return Outcome(failed(question, INTERNAL, redact(message)))
+            return Outcome(failed_prediction(question, INTERNAL, redact(message)))
         seconds = time.monotonic() - began if timed else None
         try:
             outcome = await asked.judged(question, attempt)
@@ -213,13 +213,13 @@ class _Asked:
         if self.judge is None or self.judging is None:
             return self.unjudged(question, attempt)
         if attempt.answer is None:
-            return Outcome(predicted(question, attempt, self.meter.spent[question.id], judged=0.0))
+            return Outcome(score_attempt(question, attempt, self.meter.spent[question.id], judged=0.0))
         judgement = await self.judge.score(question, attempt)
         return Outcome(
-            predicted(question, attempt, self.meter.spent[question.id], judged=judgement.value),
+            score_attempt(question, attempt, self.meter.spent[question.id], judged=judgement.value),
             judge=self.judging.spent[question.id],
             unjudged=UNREADABLE if judgement.value is None else None,
         )
 
     def unjudged(self, question: Question, attempt: Attempt) -> Outcome:
-        return Outcome(predicted(question, attempt, self.meter.spent[question.id]))
+        return Outcome(score_attempt(question, attempt, self.meter.spent[question.id]))

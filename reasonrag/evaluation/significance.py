@@ -51,7 +51,7 @@ class Significance:
     p: float
 
 
-def differences(
+def paired_differences(
     pairs: Sequence[tuple[Values, Values]], *, resamples: int, seed: int, confidence: float
 ) -> list[Difference]:
     """Of each metric's (reference, other). All have the same questions as columns and are resampled together; a
@@ -110,7 +110,7 @@ def _difference(one: Values, other: Values, drawn: Values, *, confidence: float)
     return Difference(one.shape[1], *(round(each, _ROUNDED) + 0.0 for each in ends))
 
 
-def significance(one: Values, other: Values, *, seed: int) -> Significance | None:
+def paired_test(one: Values, other: Values, *, seed: int) -> Significance | None:
     """Whether the difference in a metric could be chance. None without a question.
 
     Exact where both are single runs of 0 and 1; else by Monte Carlo over the questions' mean differences, in which

@@ -21,8 +21,15 @@ from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.curation.blockers import Blocker, readable_checks
 from reasonrag.curation.dataset_directory import DatasetInventory, RunContribution
 from reasonrag.errors import InputError
-from reasonrag.publishing.licences import KNOWN, UNKNOWN, Licence, languages_of, licence_of
-from reasonrag.publishing.staging import StagedFile, Tree, configs_of, hub_dataset_info, warnings_of, without_addresses
+from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, languages_of, licence_of
+from reasonrag.publishing.staging import (
+    PublishedRun,
+    StagedFile,
+    hub_configs,
+    hub_dataset_info,
+    public_warnings,
+    without_addresses,
+)
 from reasonrag.redaction import hidden, secrets
 from reasonrag.rendering import Verbatim, code, markdown_templates
 
@@ -38,7 +45,7 @@ _SIZES = (
 
 
 @dataclass(frozen=True)
-class CardFacts:
+class DatasetCardFacts:
     """What the card is filled from."""
 
     repo: str
@@ -48,11 +55,11 @@ class CardFacts:
     """As given; None derives one."""
     aside: Sequence[Blocker]
     """Objections that were set aside."""
-    trees: Sequence[Tree]
+    trees: Sequence[PublishedRun]
     staged: Sequence[StagedFile]
 
 
-def card(facts: CardFacts) -> str:
+def render_dataset_card(facts: DatasetCardFacts) -> str:
     """README.md: front matter and text."""
     templates = markdown_templates()
     templates.filters |= {"count": _count, "share": _share}
@@ -60,7 +67,7 @@ def card(facts: CardFacts) -> str:
     return f"---\n{front_matter(facts)}\n---\n\n{hidden(text, secrets())}"
 
 
-def front_matter(facts: CardFacts) -> str:
+def front_matter(facts: DatasetCardFacts) -> str:
     """The YAML that the Hub reads."""
     try:
         from huggingface_hub import DatasetCardData
@@ -72,7 +79,7 @@ def front_matter(facts: CardFacts) -> str:
             **({"default": True} if config.name == "default" else {}),
             "data_files": [{"split": split, "path": f"{config.folder}/{split}-*.parquet"} for split in config.splits],
         }
-        for config in configs_of(facts.inventory)
+        for config in hub_configs(facts.inventory)
     ]
     pairs = facts.inventory.summary.pairs
     data = DatasetCardData(
@@ -87,11 +94,11 @@ def front_matter(facts: CardFacts) -> str:
     return str(data.to_yaml())
 
 
-def _licence(facts: CardFacts) -> str:
+def _licence(facts: DatasetCardFacts) -> str:
     return facts.licence or licence_of(facts.inventory.datasets)
 
 
-def _values(facts: CardFacts) -> dict[str, Any]:
+def _values(facts: DatasetCardFacts) -> dict[str, Any]:
     inventory, summary = facts.inventory, facts.inventory.summary
     return {
         "repo": facts.repo,
@@ -120,7 +127,7 @@ def _values(facts: CardFacts) -> dict[str, Any]:
         "aside": facts.aside,
         "limits": _limits(summary),
         "commands": _commands(inventory),
-        "configs": configs_of(inventory),
+        "configs": hub_configs(inventory),
         "entries": list(hub_dataset_info(inventory, facts.repo)),
         "trees": facts.trees,
         "staged": facts.staged,
@@ -156,7 +163,7 @@ def _date(inventory: DatasetInventory) -> str:
 
 
 def _part(name: str) -> tuple[str, Licence]:
-    return name, KNOWN.get(name, Licence(UNKNOWN, "nobody told reasonrag", passages=UNKNOWN, language=UNKNOWN))
+    return name, KNOWN_LICENCES.get(name, Licence(UNKNOWN, "nobody told reasonrag", passages=UNKNOWN, language=UNKNOWN))
 
 
 def _filters(summary: PairSummary) -> dict[str, Any]:
@@ -237,7 +244,7 @@ def _limits(summary: PairSummary) -> list[str]:
         "Replies were written by a language model: they can be wrong, and the terms of its provider apply to them.",
         "Passages stand in the prompts as the corpus had them, errors included.",
     ]
-    return limits + [each[:1].upper() + each[1:] + "." for each in warnings_of(summary)]
+    return limits + [each[:1].upper() + each[1:] + "." for each in public_warnings(summary)]
 
 
 def _commands(inventory: DatasetInventory) -> list[str]:

@@ -31,7 +31,7 @@ _NAMES = {form.file_name(split) for form in FORMATS.values() for split in SPLITS
 
 
 @dataclass(frozen=True)
-class Kind:
+class RepositoryKind:
     """Of a repository. name: the Hub's; shown: ours; path: between the Hub's address and the repository's name; what:
     for the title of the commit. is_ours: whether a file was put there by an earlier `publish`, perhaps of another
     version."""
@@ -47,11 +47,11 @@ def _is_of_a_data_set(path: str) -> bool:
     return path in _NAMES or _SHARD.fullmatch(path) is not None or path.startswith(f"{TREES}/")
 
 
-DATA_SET = Kind("dataset", "data set", "datasets/", "preference pairs", _is_of_a_data_set)
+DATA_SET = RepositoryKind("dataset", "data set", "datasets/", "preference pairs", _is_of_a_data_set)
 
 
 @dataclass
-class Upload:
+class UploadResult:
     """What was done on the Hub."""
 
     url: str = ""
@@ -99,8 +99,8 @@ def upload(
     *,
     private: bool | None,
     say: Callable[[str], None],
-    kind: Kind = DATA_SET,
-) -> Upload:
+    kind: RepositoryKind = DATA_SET,
+) -> UploadResult:
     """Make `repo` hold these files of `folder`, the last one being the card; then public, unless `private`.
 
     private: None leaves a private repository as it is if it has a card already, for somebody published it so.
@@ -110,10 +110,10 @@ def upload(
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
-    api, done = HfApi(), Upload()
-    with _told(repo, done, kind, "asking for it"):
+    api, done = HfApi(), UploadResult()
+    with _explained_errors(repo, done, kind, "asking for it"):
         api.whoami()
-        done.private, parent, created = _opened(api, repo, kind, private=bool(private), say=say)
+        done.private, parent, created = _open_repository(api, repo, kind, private=bool(private), say=say)
         done.url = f"{api.endpoint}/{kind.path}{repo}"
         there = _listing(api, repo, kind, parent)
     if private is None:
@@ -128,12 +128,12 @@ def upload(
     with _quiet():
         for number, addition in enumerate(additions, start=1):
             path = addition.path_in_repo
-            with _told(repo, done, kind, f"sending {path}"):
+            with _explained_errors(repo, done, kind, f"sending {path}"):
                 api.preupload_lfs_files(repo, [addition], repo_type=kind.name, free_memory=False)
             done.sent.append(path)
             say(f"{number} of {len(additions)}: {path}")
         if additions or gone:
-            with _told(repo, done, kind, "committing"):
+            with _explained_errors(repo, done, kind, "committing"):
                 done.commit = api.create_commit(
                     repo,
                     [*additions, *(CommitOperationDelete(path) for path in gone)],
@@ -142,13 +142,13 @@ def upload(
                     parent_commit=parent,
                 ).oid
             done.removed = gone
-    with _told(repo, done, kind, "comparing what is there"):
+    with _explained_errors(repo, done, kind, "comparing what is there"):
         there = _listing(api, repo, kind, done.commit or parent)
     missing = [path for path in paths if not _is_there(folder / path, there.get(path))]
     if missing:
-        raise UploadStopped(f"{repo}: the Hub does not have {missing[0]} as it was sent; {_seen_by(done, kind)}")
+        raise UploadStopped(f"{repo}: the Hub does not have {missing[0]} as it was sent; {_visibility(done, kind)}")
     if done.private and not private:
-        with _told(repo, done, kind, "making it public"):
+        with _explained_errors(repo, done, kind, "making it public"):
             api.update_repo_settings(repo, private=False, repo_type=kind.name)
             done.private = bool(api.repo_info(repo, repo_type=kind.name).private)
         say(f"everything is up; {repo} is public now")
@@ -157,7 +157,9 @@ def upload(
     return done
 
 
-def _opened(api: Any, repo: str, kind: Kind, *, private: bool, say: Callable[[str], None]) -> tuple[bool, str, bool]:
+def _open_repository(
+    api: Any, repo: str, kind: RepositoryKind, *, private: bool, say: Callable[[str], None]
+) -> tuple[bool, str, bool]:
     """Whether the repository is private, its newest commit, and whether it was created now."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -179,7 +181,7 @@ def _opened(api: Any, repo: str, kind: Kind, *, private: bool, say: Callable[[st
     return bool(info.private), str(info.sha), False
 
 
-def _check_fit(repo: str, kind: Kind, there: dict[str, Any], paths: Sequence[str]) -> None:
+def _check_fit(repo: str, kind: RepositoryKind, there: dict[str, Any], paths: Sequence[str]) -> None:
     """A private repository that somebody keeps other things in must not become public by this."""
     others = [path for path in there if path not in paths and not kind.is_ours(path) and path != _OF_THE_HUB]
     if others:
@@ -192,7 +194,7 @@ def _check_fit(repo: str, kind: Kind, there: dict[str, Any], paths: Sequence[str
 # -- what is there ---------------------------------------------------------------------------------------------
 
 
-def _listing(api: Any, repo: str, kind: Kind, revision: str) -> dict[str, Any]:
+def _listing(api: Any, repo: str, kind: RepositoryKind, revision: str) -> dict[str, Any]:
     """The Hub's files by path."""
     tree = api.list_repo_tree(repo, recursive=True, revision=revision, repo_type=kind.name)
     return {entry.path: entry for entry in tree if hasattr(entry, "blob_id")}
@@ -219,7 +221,7 @@ def _digest(file: Path, digest: Any) -> str:
 
 
 @contextmanager
-def _told(repo: str, done: Upload, kind: Kind, what: str) -> Iterator[None]:
+def _explained_errors(repo: str, done: UploadResult, kind: RepositoryKind, what: str) -> Iterator[None]:
     """Whatever the Hub's client raises, as a user can act on it."""
     try:
         yield
@@ -228,7 +230,7 @@ def _told(repo: str, done: Upload, kind: Kind, what: str) -> Iterator[None]:
     except Exception as error:
         causes = " ".join(str(each).split("\n\n")[-1] for each in (error, error.__cause__) if each is not None)
         cause = redact(" ".join(causes.split())) or type(error).__name__
-        raise UploadStopped(f"{repo}, {what}: {cause}.{_hint(error)} {_seen_by(done, kind)}") from error
+        raise UploadStopped(f"{repo}, {what}: {cause}.{_hint(error)} {_visibility(done, kind)}") from error
 
 
 def _hint(error: Exception) -> str:
@@ -240,7 +242,7 @@ def _hint(error: Exception) -> str:
     }.get(status or 0, "")
 
 
-def _seen_by(done: Upload, kind: Kind) -> str:
+def _visibility(done: UploadResult, kind: RepositoryKind) -> str:
     """What is on the Hub now and who can see it."""
     if not done.url:
         return "Nothing was sent"
@@ -274,7 +276,7 @@ class PublishedFile(BaseModel):
     bytes: int
 
 
-class Sent(BaseModel):
+class PublicationResult(BaseModel):
     """What was published, or would be."""
 
     repo: str
@@ -300,7 +302,7 @@ def published_files(folder: Path, paths: Iterable[str]) -> list[PublishedFile]:
     return [PublishedFile(path=each, bytes=(folder / each).stat().st_size) for each in paths]
 
 
-def told(done: Upload, *, dry_run: bool) -> dict[str, Any]:
+def upload_fields(done: UploadResult, *, dry_run: bool) -> dict[str, Any]:
     """The fields that say what happened on the Hub."""
     return {
         "url": done.url or None,

@@ -28,7 +28,7 @@ class Licence:
     language: str = "en"
 
 
-KNOWN: dict[str, Licence] = {
+KNOWN_LICENCES: dict[str, Licence] = {
     "2wikimultihopqa": Licence("Apache-2.0", "licence file of Alab-NII/2wikimultihop"),
     ATLAS: Licence("Apache-2.0", "made up by reasonrag, like its passages", passages="made up by reasonrag"),
     "bamboogle": Licence(
@@ -50,7 +50,7 @@ def licence_of(datasets: Collection[str]) -> str:
     `cc-by-sa-4.0` where passages of Wikipedia are in them, which must be shared alike; `unknown` where a set is not
     known, because nobody can say what its passages ask for.
     """
-    found = [KNOWN.get(each) for each in datasets]
+    found = [KNOWN_LICENCES.get(each) for each in datasets]
     if not found or None in found:
         return UNKNOWN
     if any(each is not None and each.passages == WIKIPEDIA for each in found):
@@ -60,5 +60,5 @@ def licence_of(datasets: Collection[str]) -> str:
 
 def languages_of(datasets: Collection[str]) -> list[str]:
     """Codes of the languages; empty where a set is not known."""
-    found = [KNOWN.get(each) for each in datasets]
+    found = [KNOWN_LICENCES.get(each) for each in datasets]
     return sorted({each.language for each in found if each is not None}) if found and None not in found else []

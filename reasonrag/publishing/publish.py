@@ -21,18 +21,26 @@ from reasonrag.curation.blockers import find_blockers, refuse_unless_allowed
 from reasonrag.curation.dataset_directory import DatasetInventory, read_dataset_directory, secrets_in
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
-from reasonrag.publishing.dataset_card import CardFacts, card
-from reasonrag.publishing.hub import Sent, Upload, check_access, check_name, published_files, told, upload
+from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
+from reasonrag.publishing.hub import (
+    PublicationResult,
+    UploadResult,
+    check_access,
+    check_name,
+    published_files,
+    upload,
+    upload_fields,
+)
 from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import ModelPublication, publish_model
 from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.staging import CARD, STAGED, StagedFile, stage, staging, trees_of
+from reasonrag.publishing.staging import CARD, STAGED, StagedFile, runs_with_trees, stage_files, staging_directory
 from reasonrag.settings import resolve
 
 _MEGABYTE = 1 << 20
 
 
-class Publication(Sent):
+class Publication(PublicationResult):
     """A data set that was published, or would be; the object of `publish --json`."""
 
     pairs: int
@@ -69,21 +77,21 @@ def _publish_data_set(
     if not dry_run:
         check_access()
     inventory = read_dataset_directory(directory)
-    trees = trees_of(settings.with_trees, inventory)
+    trees = runs_with_trees(settings.with_trees, inventory)
     for tree in trees:
         inventory.secrets.extend(secrets_in(tree.directory / ROLLOUTS))
     audit = _fresh_audit(inventory, say)
     aside = refuse_unless_allowed(find_blockers(inventory, audit), allow=settings.allow, allow_eval=settings.allow_eval)
     say(f"writing {directory / STAGED}")
-    with staging(directory) as folder:
-        staged = stage(
+    with staging_directory(directory) as folder:
+        staged = stage_files(
             inventory, folder, repo=settings.repo, trees=trees, shard_bytes=settings.max_shard_mb * _MEGABYTE
         )
         staged.append(StagedFile(CARD, "this card"))
-        facts = CardFacts(settings.repo, inventory, audit, settings.license, aside, trees, staged)
-        (folder / CARD).write_text(card(facts), "utf-8")
+        facts = DatasetCardFacts(settings.repo, inventory, audit, settings.license, aside, trees, staged)
+        (folder / CARD).write_text(render_dataset_card(facts), "utf-8")
     folder = directory / STAGED
-    done = Upload()
+    done = UploadResult()
     if not dry_run:
         done = upload(folder, [each.path for each in staged], settings.repo, private=settings.private, say=say)
     return Publication(
@@ -95,7 +103,7 @@ def _publish_data_set(
         licence=settings.license or licence_of(inventory.datasets),
         set_aside=[f"{each.flag} {each.name}" for each in aside],
         warnings=_warnings(settings, inventory),
-        **told(done, dry_run=dry_run),
+        **upload_fields(done, dry_run=dry_run),
     )
 
 

@@ -21,10 +21,19 @@ from preference.export.files import INDENTED
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model, read_json
-from reasonrag.publishing.hub import Kind, Sent, Upload, check_access, check_name, published_files, told, upload
+from reasonrag.publishing.hub import (
+    PublicationResult,
+    RepositoryKind,
+    UploadResult,
+    check_access,
+    check_name,
+    published_files,
+    upload,
+    upload_fields,
+)
 from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.staging import CARD, STAGED, staging
+from reasonrag.publishing.staging import CARD, STAGED, staging_directory
 from reasonrag.redaction import keys_in, secrets
 from reasonrag.rendering import code
 from reasonrag.training.provenance import PROVENANCE, Provenance, find_provenance, read_provenance
@@ -58,10 +67,10 @@ def is_model_file(path: str) -> bool:
     return named or _WEIGHTS.fullmatch(path) is not None or _PROMPT.fullmatch(path) is not None
 
 
-MODEL = Kind("model", "model", "", "a model", is_model_file)
+MODEL = RepositoryKind("model", "model", "", "a model", is_model_file)
 
 
-class ModelPublication(Sent):
+class ModelPublication(PublicationResult):
     """A model that was published, or would be; the object of `publish --model --json`."""
 
     kind: Literal["adapter", "model"]
@@ -87,7 +96,7 @@ def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[st
         _objections(model, provenance, files), allow=settings.allow, allow_eval=settings.allow_eval
     )
     say(f"writing {model.path / STAGED}")
-    with staging(model.path) as folder:
+    with staging_directory(model.path) as folder:
         renamed = _renamed(model, provenance, base)
         for path, source in files.items():
             _stage(source, folder / path, renamed)
@@ -95,7 +104,7 @@ def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[st
         licence = _write_card(folder, model, provenance, base=base, licence=settings.license, repo=settings.repo)
     ordered = [*(path for path in files if path != CARD), CARD]
     folder = model.path / STAGED
-    done = Upload()
+    done = UploadResult()
     if not dry_run:
         done = upload(folder, ordered, settings.repo, private=settings.private, say=say, kind=MODEL)
     return ModelPublication(
@@ -109,7 +118,7 @@ def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[st
         kind="adapter" if model.is_adapter else "model",
         base_model=base,
         left_behind=_left_behind(model.path),
-        **told(done, dry_run=dry_run),
+        **upload_fields(done, dry_run=dry_run),
     )
 
 

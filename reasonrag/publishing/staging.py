@@ -44,7 +44,7 @@ _REMOVED = "[removed]"
 
 
 @dataclass(frozen=True)
-class Config:
+class HubConfig:
     """A configuration of the Hub's data set: a name, the folder of its Parquet shards, and its splits."""
 
     name: str
@@ -53,7 +53,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Tree:
+class PublishedRun:
     """A run whose trees are published, and the name of its folder."""
 
     name: str
@@ -68,14 +68,14 @@ class StagedFile:
     about: str
 
 
-def configs_of(inventory: DatasetInventory) -> list[Config]:
+def hub_configs(inventory: DatasetInventory) -> list[HubConfig]:
     """`default`, RAG_ProGuide's rows, and one for each other format. All of them are Parquet, because `datasets` reads
     all configurations of a repository as one kind of file. Splits without rows are left out: no reader takes them."""
     found = []
     for name, form in FORMATS.items():
         splits = tuple(split for split in SPLITS if inventory.rows(form.file_name(split)))
         if name != "parquet" and splits:
-            found.append(Config("default" if name == "proguide" else name, _folder(name), splits))
+            found.append(HubConfig("default" if name == "proguide" else name, _folder(name), splits))
     return found
 
 
@@ -99,10 +99,10 @@ def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
     return entries
 
 
-def trees_of(runs: Sequence[Path], inventory: DatasetInventory) -> list[Tree]:
+def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> list[PublishedRun]:
     """The runs whose trees are wanted. Raises InputError for one that the data set was not made of."""
     known = {run.origin.config_hash for run in inventory.runs}
-    trees: list[Tree] = []
+    trees: list[PublishedRun] = []
     for run in runs:
         if not (run / ROLLOUTS).is_file():
             raise InputError(f"there is no {run / ROLLOUTS}; --with-trees takes run directories of reasonrag generate")
@@ -115,17 +115,17 @@ def trees_of(runs: Sequence[Path], inventory: DatasetInventory) -> list[Tree]:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", run.resolve().name).strip("-.") or "run"
         taken = {tree.name for tree in trees}
         number = next(n for n in range(1, len(runs) + 2) if (name if n == 1 else f"{name}-{n}") not in taken)
-        trees.append(Tree(name if number == 1 else f"{name}-{number}", run))
+        trees.append(PublishedRun(name if number == 1 else f"{name}-{number}", run))
     return trees
 
 
 @contextmanager
-def staging(directory: Path) -> Iterator[Path]:
+def staging_directory(directory: Path) -> Iterator[Path]:
     """A folder that becomes `DIR/publish` when the block ends well. Raises InputError where it cannot be written."""
     place = directory / STAGED
     try:
         for left in directory.glob(f".{STAGED}-*"):
-            _forget(left)
+            _remove_leftover(left)
         scratch = Path(tempfile.mkdtemp(prefix=f".{STAGED}-", dir=directory))
         held = os.open(scratch, os.O_RDONLY)
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -145,7 +145,7 @@ def staging(directory: Path) -> Iterator[Path]:
         os.close(held)
 
 
-def _forget(left: Path) -> None:
+def _remove_leftover(left: Path) -> None:
     """Remove what a killed process left behind; one that lives holds a lock on its folder."""
     folder = os.open(left, os.O_RDONLY)
     try:
@@ -157,8 +157,8 @@ def _forget(left: Path) -> None:
         os.close(folder)
 
 
-def stage(
-    inventory: DatasetInventory, folder: Path, *, repo: str, trees: Sequence[Tree], shard_bytes: int
+def stage_files(
+    inventory: DatasetInventory, folder: Path, *, repo: str, trees: Sequence[PublishedRun], shard_bytes: int
 ) -> list[StagedFile]:
     """Everything but the card. shard_bytes: of rows as JSON, so many go into a Parquet file at most."""
     source, staged = inventory.directory, []
@@ -241,7 +241,7 @@ def _write_summary(inventory: DatasetInventory, target: Path) -> None:
             "out": "",
             "sources": [Path(each).name for each in summary.sources],
             "contamination": without_addresses(summary.contamination),
-            "warnings": warnings_of(summary),
+            "warnings": public_warnings(summary),
         }
     )
     target.write_bytes(orjson.dumps(hidden_in(public.model_dump(), secrets()), option=INDENTED))
@@ -255,7 +255,7 @@ def _public_config(config: RunConfig) -> dict[str, Any]:
     return shown
 
 
-def warnings_of(summary: PairSummary) -> list[str]:
+def public_warnings(summary: PairSummary) -> list[str]:
     """The warnings without the places of evaluation splits, which some of them name."""
     compared = [each for found in summary.contamination.values() if isinstance(found, list) for each in found]
     places = [str(each["path"]) for each in compared if isinstance(each, dict) and each.get("path")]

@@ -31,7 +31,7 @@ class QuestionYield:
     right: float
 
 
-class Measured:
+class ConfigurationMeasurements:
     """One configuration's numbers: of the questions as they are (first), then of every resampling of them.
 
     cost: per expected right pair, infinite without a pair. right: expected right pairs per question. confidence: mean
@@ -52,16 +52,16 @@ class Measured:
         self.confidence = _ratio(right, pairs, empty=0.0)
         self.share = summed(float(each.pairs > 0) for each in questions) / count
 
-    def worse_than(self, base: Measured) -> bool:
+    def worse_than(self, base: ConfigurationMeasurements) -> bool:
         """In confidence or share, by more than noise."""
         differences = (self.confidence - base.confidence, self.share - base.share)
         return any(interval(each)[1] < 0 for each in differences)
 
-    def cheaper_than(self, base: Measured) -> bool:
+    def cheaper_than(self, base: ConfigurationMeasurements) -> bool:
         """Per expected right pair, by more than noise; never where a resampling has no pair to tell."""
         return interval(self.cost_change(base))[1] < 0
 
-    def cost_change(self, base: Measured) -> _Values:
+    def cost_change(self, base: ConfigurationMeasurements) -> _Values:
         """Of the cost per expected right pair, as a share of the base's."""
         nobody_has_pairs = np.isinf(self.cost) & np.isinf(base.cost)
         return np.where(nobody_has_pairs, 0.0, _ratio(self.cost, base.cost, empty=math.inf) - 1)
@@ -80,8 +80,8 @@ def _ratio(above: _Values, below: _Values, *, empty: float) -> _Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a configuration stands; the numbers are those of `Measured`.
+class TrialStanding:
+    """Where a configuration stands; the numbers are those of `ConfigurationMeasurements`.
 
     worse: than the base, by more than noise. cheaper: per expected right pair than the base, by more than noise.
     """
@@ -100,12 +100,12 @@ class Standing:
         return self.cost, -self.right, -self.confidence, -self.share
 
 
-def dominates(one: Standing, other: Standing) -> bool:
+def dominates(one: TrialStanding, other: TrialStanding) -> bool:
     """Whether one is as good in every respect, and better in one."""
     return one.rank != other.rank and all(mine <= its for mine, its in zip(one.rank, other.rank, strict=True))
 
 
-def frontier(standings: Sequence[Standing]) -> set[str]:
+def pareto_frontier(standings: Sequence[TrialStanding]) -> set[str]:
     """Names of those that make pairs and that nobody dominates."""
     return {
         each.name
@@ -114,7 +114,7 @@ def frontier(standings: Sequence[Standing]) -> set[str]:
     }
 
 
-def suggest(standings: Sequence[Standing]) -> str | None:
+def suggest_trial(standings: Sequence[TrialStanding]) -> str | None:
     """The base, which is the first, unless others are cheaper and not worse by more than noise: of these the cheapest.
 
     The best of many that differ by chance only is always cheaper than the base; it is no reason to leave it. None if

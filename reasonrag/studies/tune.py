@@ -49,7 +49,14 @@ from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions
 from reasonrag.settings import SETTINGS_FILE, resolve
-from reasonrag.studies.pareto import Measured, QuestionYield, Standing, frontier, interval, suggest
+from reasonrag.studies.pareto import (
+    ConfigurationMeasurements,
+    QuestionYield,
+    TrialStanding,
+    interval,
+    pareto_frontier,
+    suggest_trial,
+)
 from reasonrag.studies.settings import TuneSettings
 
 BASE = "base"
@@ -79,7 +86,7 @@ _OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens"}
 Unit = Literal["dollars", "calls"]
 
 
-class Range95(BaseModel):
+class Interval95(BaseModel):
     """The middle 95 % of a bootstrap over questions. An end is null where that resampling has no pair."""
 
     low: float | None
@@ -116,7 +123,7 @@ class TrialReport(BaseModel):
     """In `Tuning.unit`."""
     distinct_steps: float | None
     """Steps that say something else than their siblings, as a share of all draws."""
-    intervals: dict[str, Range95] = {}
+    intervals: dict[str, Interval95] = {}
     """Of the fields with these names, and `cost_change`: what `cost_per_right_pair` is above the base's, as a share."""
     worse_than_base: bool = False
     """In confidence or questions_with_a_pair, by more than noise."""
@@ -233,18 +240,18 @@ async def _tune(
     retriever: Retriever | None,
     watcher: Watcher,
 ) -> Tuning:
-    trials, (source, corpus) = trials_of(base, settings.vary), find_data(base, find_rule(base).check)
+    trials, (source, corpus) = plan_trials(base, settings.vary), find_data(base, find_rule(base).check)
     asked = [question.id for question in source.limited(base.limit)]
     teacher, _ = find_policies(base, chat_model)
     if base.max_cost is not None:
         check_prices(teacher, None)
     price = teacher.price
     unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
-    journal, tried, stopped = settings.run / JOURNAL, list[_Tried](), None
+    journal, tried, stopped = settings.run / JOURNAL, list[_FinishedTrial](), None
     warnings = list[str]()
     async with AsyncExitStack() as opened:
-        opened.enter_context(_own_directory(settings.run))
-        watcher.say(_what_it_takes(trials, len(asked), base, await _delivered(journal)))
+        opened.enter_context(_locked_directory(settings.run))
+        watcher.say(_cost_line(trials, len(asked), base, await _delivered(journal)))
         if chat_model is None:
             chat_model = await owned(opened, open_model(base))
         if retriever is None:
@@ -254,7 +261,7 @@ async def _tune(
             summary = await explore(trial.settings, chat_model, retriever, watcher, shared_journal=journal)
             stopped = summary.stopped
             warnings = warnings if tried else list(dict.fromkeys(summary.warnings))
-            tried.append(_Tried(trial, _records(trial, asked), settings.rules, unit, complete=stopped is None))
+            tried.append(_FinishedTrial(trial, _records(trial, asked), settings.rules, unit, complete=stopped is None))
             if stopped:
                 break
         reports, suggested = _compare(tried, seed=base.seed)
@@ -285,7 +292,7 @@ async def _tune(
     return tuning
 
 
-def _what_it_takes(trials: Sequence[Trial], questions: int, base: GenerateSettings, answered: Tokens) -> str:
+def _cost_line(trials: Sequence[Trial], questions: int, base: GenerateSettings, answered: Tokens) -> str:
     most = sum(trial.most_calls(questions) for trial in trials)
     already = f", and {answered.calls:,} are there already" if answered.calls else ""
     recipe = resolve_recipe(base)
@@ -299,7 +306,7 @@ def _what_it_takes(trials: Sequence[Trial], questions: int, base: GenerateSettin
 
 
 @contextmanager
-def _own_directory(place: Path) -> Iterator[None]:
+def _locked_directory(place: Path) -> Iterator[None]:
     """The directory of the trials, which nobody else writes to meanwhile. Raises InputError."""
     if (place / CONFIG).exists():
         raise InputError(f"{place} is a run directory of generate; choose another --run for the trials")
@@ -323,7 +330,7 @@ async def _delivered(journal: Path) -> Tokens:
 # -- which trials --------------------------------------------------------------------------------------------------
 
 
-def trials_of(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]:
+def plan_trials(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]:
     """The base, then one trial for each value in `VARIED` that is not the base's.
 
     vary: settings to vary; none: all that the recipe uses. Raises InputError for others.
@@ -369,7 +376,7 @@ def _words(name: str, value: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _FinishedTrial:
     """A trial and its records, in question order."""
 
     trial: Trial
@@ -393,24 +400,24 @@ def _records(trial: Trial, asked: Sequence[str]) -> list[RolloutRecord]:
     return [found[each] for each in asked if each in found]
 
 
-def _compare(tried: Sequence[_Tried], *, seed: int) -> tuple[list[TrialReport], Trial | None]:
+def _compare(tried: Sequence[_FinishedTrial], *, seed: int) -> tuple[list[TrialReport], Trial | None]:
     """What is reported of every trial, and the one that is suggested."""
     reports = [_report(each) for each in tried]
     if not tried[0].complete:
         return reports, None
-    base, standings = Measured(tried[0].yields(), seed=seed), []
+    base, standings = ConfigurationMeasurements(tried[0].yields(), seed=seed), []
     for position, each in enumerate(tried):
         if each.complete and each.trial.comparable:
-            measured = Measured(each.yields(), seed=seed)
+            measured = ConfigurationMeasurements(each.yields(), seed=seed)
             reports[position] = _against(base, measured, reports[position])
             standings.append(_standing(measured, reports[position], cheaper=measured.cheaper_than(base)))
-    on_frontier = frontier(standings)
+    on_frontier = pareto_frontier(standings)
     reports = [report.model_copy(update={"on_frontier": report.name in on_frontier}) for report in reports]
-    suggested = suggest(standings)
+    suggested = suggest_trial(standings)
     return reports, next((each.trial for each in tried if each.trial.name == suggested), None)
 
 
-def _report(tried: _Tried) -> TrialReport:
+def _report(tried: _FinishedTrial) -> TrialReport:
     records, yields = tried.records, tried.yields()
     questions = len(records)
     usages = [record.usage for record in records]
@@ -443,7 +450,7 @@ def _report(tried: _Tried) -> TrialReport:
     )
 
 
-def _against(base: Measured, measured: Measured, report: TrialReport) -> TrialReport:
+def _against(base: ConfigurationMeasurements, measured: ConfigurationMeasurements, report: TrialReport) -> TrialReport:
     """The report with what is noise in it."""
     resampled = {
         "right_pairs": measured.right,
@@ -455,7 +462,7 @@ def _against(base: Measured, measured: Measured, report: TrialReport) -> TrialRe
     intervals = {}
     for name, values in resampled.items():
         low, high = interval(values)
-        intervals[name] = Range95(low=_finite(low), high=_finite(high))
+        intervals[name] = Interval95(low=_finite(low), high=_finite(high))
     return report.model_copy(update={"intervals": intervals, "worse_than_base": measured.worse_than(base)})
 
 
@@ -463,8 +470,8 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _standing(measured: Measured, report: TrialReport, *, cheaper: bool) -> Standing:
-    return Standing(
+def _standing(measured: ConfigurationMeasurements, report: TrialReport, *, cheaper: bool) -> TrialStanding:
+    return TrialStanding(
         report.name,
         cost=float(measured.cost[0]),
         right=float(measured.right[0]),

@@ -33,7 +33,7 @@ _BLOCK, _BLOCKS = 1 << 16, 64
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluatedModel:
     """Who is evaluated. name: of its answers. folder: the model's, where it is at hand. served_here: from that folder.
 
     known: whether there is anything to know of its training; the offline teacher had none.
@@ -45,7 +45,7 @@ class Subject:
     known: bool = True
 
 
-def find_subject(settings: ModelSettings, chat_model: ChatModel | None = None) -> Subject:
+def find_evaluated_model(settings: ModelSettings, chat_model: ChatModel | None = None) -> EvaluatedModel:
     """What --model means. Raises InputError for a path that is no model's folder, and for a --base-model of no
     adapter."""
     found = _found(settings, chat_model)
@@ -56,27 +56,27 @@ def find_subject(settings: ModelSettings, chat_model: ChatModel | None = None) -
     return found
 
 
-def _found(settings: ModelSettings, chat_model: ChatModel | None) -> Subject:
+def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedModel:
     if chat_model is not None:
-        return Subject(chat_model.name, known=chat_model.name != OFFLINE)
+        return EvaluatedModel(chat_model.name, known=chat_model.name != OFFLINE)
     name = model_name(settings)
     if name == OFFLINE and not settings.base_url:
-        return Subject(name, known=False)
+        return EvaluatedModel(name, known=False)
     folder = Path(name).expanduser()
     if settings.base_url:  # there it is a name, whatever it looks like; servers often name a model by its folder
-        return Subject(name, folder if find_provenance(folder) else None)
+        return EvaluatedModel(name, folder if find_provenance(folder) else None)
     if folder.exists():
         found = open_model(folder)
         base = settings.base_model or found.base_model
         if found.is_adapter and base is None:
             raise InputError(f"{folder} is an adapter that does not name its base model; give --base-model")
-        return Subject(f"{found.name}@{fingerprint(found, base)}", folder, served_here=True)
+        return EvaluatedModel(f"{found.name}@{fingerprint(found, base)}", folder, served_here=True)
     if name.startswith((".", "~", os.sep)) or (os.sep in name and not os.environ.get("OPENAI_BASE_URL")):
         raise InputError(
             f"--model {name}: there is no such folder here. Check the path; or, if that is the name of a model on a "
             "server, give its --base-url"
         )
-    return Subject(name)
+    return EvaluatedModel(name)
 
 
 def fingerprint(model: ModelFolder, base_model: str | None = None) -> str:
@@ -106,15 +106,15 @@ def fingerprint(model: ModelFolder, base_model: str | None = None) -> str:
     return digest.hexdigest()[:12]
 
 
-def policy_of(subject: Subject, settings: ModelSettings) -> Policy:
+def evaluated_policy(subject: EvaluatedModel, settings: ModelSettings) -> Policy:
     """How it is sampled, and what its tokens cost; those of a server of our own nothing."""
     policy = teacher_policy(settings, subject.name)
     own = subject.served_here and settings.price_in is None and settings.price_out is None
     return Policy(policy.name, SELF_HOSTED, policy.sampling) if own else policy
 
 
-async def open_subject(
-    subject: Subject, settings: ModelSettings, opened: AsyncExitStack, *, say: Callable[[str], None]
+async def open_evaluated_model(
+    subject: EvaluatedModel, settings: ModelSettings, opened: AsyncExitStack, *, say: Callable[[str], None]
 ) -> ChatModel:
     """The model itself; for a folder a server of it is started, which ends with `opened`."""
     if not subject.known and not settings.base_url:

@@ -49,7 +49,7 @@ _BOOT = (
 
 
 @dataclass
-class _Heard:
+class _ServerOutput:
     """What a server has said so far. address: where it listens, once that is known; `http://host:port`."""
 
     address: str | None
@@ -67,17 +67,21 @@ class LocalServer:
     base_url: str
     name: str
     _process: asyncio.subprocess.Process = field(repr=False)
-    _heard: _Heard = field(repr=False)
+    _heard: _ServerOutput = field(repr=False)
 
     @property
     def ended(self) -> str | None:
         """Why it does not run any more, with its last words; None while it does."""
         status = self._process.returncode
-        return None if status is None else _death(self.name, status, self._heard, ". The same command starts it again")
+        return (
+            None
+            if status is None
+            else _death_message(self.name, status, self._heard, ". The same command starts it again")
+        )
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ServerCommand:
     """How a server is started. address: None where it says itself where it listens."""
 
     command: list[str]
@@ -96,7 +100,7 @@ async def served(
     Raises InputError for a folder that is no model, and where no environment can serve it.
     """
     model = open_model(folder)
-    plan = _plan(model, base_model)
+    plan = _choose_server(model, base_model)
     say(f"loading {model.path} with {plan.who}")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -109,7 +113,7 @@ async def served(
         start_new_session=True,  # Ctrl-C is for this process, which then ends that one
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
-    heard = _Heard(plan.address)
+    heard = _ServerOutput(plan.address)
     reading = asyncio.create_task(_read(process, heard))
     try:
         began = time.monotonic()
@@ -122,7 +126,7 @@ async def served(
         await _end(process, reading)
 
 
-def _plan(model: ModelFolder, base_model: str | None) -> _Plan:
+def _choose_server(model: ModelFolder, base_model: str | None) -> _ServerCommand:
     """Raises InputError where nobody can serve it."""
     vllm = shutil.which("vllm")
     if vllm and _has_gpu():
@@ -130,20 +134,20 @@ def _plan(model: ModelFolder, base_model: str | None) -> _Plan:
     python, who = _python([*_PACKAGES, *(["peft"] if model.is_adapter else [])])
     root = str(Path(__file__).parents[3])
     command = [str(python), "-c", _BOOT, root, str(model.path.absolute()), "--name", model.name]
-    return _Plan([*command, *(["--base", base_model] if base_model else [])], None, who)
+    return _ServerCommand([*command, *(["--base", base_model] if base_model else [])], None, who)
 
 
-def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None) -> _Plan:
+def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None) -> _ServerCommand:
     port = _free_port()
     listening = ["--host", LOOPBACK, "--port", str(port)]
     if not model.is_adapter:
         command = [vllm, "serve", str(model.path.absolute()), "--served-model-name", model.name, *listening]
-        return _Plan(command, f"http://{LOOPBACK}:{port}", "vllm")
+        return _ServerCommand(command, f"http://{LOOPBACK}:{port}", "vllm")
     base = base_model or model.base_model
     if base is None:
         raise InputError(f"{model.path} is an adapter that does not name its base model; say which it is")
     adapter = ["--enable-lora", "--max-lora-rank", "256", "--lora-modules", f"{model.name}={model.path.absolute()}"]
-    return _Plan([vllm, "serve", base, *adapter, *listening], f"http://{LOOPBACK}:{port}", "vllm")
+    return _ServerCommand([vllm, "serve", base, *adapter, *listening], f"http://{LOOPBACK}:{port}", "vllm")
 
 
 def _has_gpu() -> bool:
@@ -192,7 +196,7 @@ def _missing(python: Path, needed: Sequence[str]) -> list[str]:
 # -- from start to end -------------------------------------------------------------------------------------------
 
 
-async def _read(process: asyncio.subprocess.Process, heard: _Heard) -> None:
+async def _read(process: asyncio.subprocess.Process, heard: _ServerOutput) -> None:
     """Keep its last words, and note where it listens; ends when it does."""
     output = cast("asyncio.StreamReader", process.stdout)
     while line := await output.readline():
@@ -204,14 +208,16 @@ async def _read(process: asyncio.subprocess.Process, heard: _Heard) -> None:
     await process.wait()
 
 
-async def _started(process: asyncio.subprocess.Process, name: str, *, heard: _Heard, say: Callable[[str], None]) -> str:
+async def _started(
+    process: asyncio.subprocess.Process, name: str, *, heard: _ServerOutput, say: Callable[[str], None]
+) -> str:
     """The address once it answers. Raises ReasonragError where it ends before, or takes too long."""
     began = reported = time.monotonic()
     while True:
         if heard.address and await _is_healthy(heard.address):
             return heard.address
         if process.returncode is not None:
-            raise ReasonragError(_death(name, process.returncode, heard))
+            raise ReasonragError(_death_message(name, process.returncode, heard))
         now = time.monotonic()
         if now - began > START_S:
             raise ReasonragError(f"{name} does not answer after {START_S / 60:.0f} minutes. {heard}")
@@ -258,7 +264,7 @@ async def _watched(server: LocalServer, reading: asyncio.Task[None]) -> AsyncIte
         reading.remove_done_callback(note)
 
 
-def _death(name: str, status: int, heard: _Heard, remedy: str = "") -> str:
+def _death_message(name: str, status: int, heard: _ServerOutput, remedy: str = "") -> str:
     how = f"was killed by signal {status - 128}" if status > 128 else f"ended with status {status}"  # noqa: PLR2004
     return f"the server of {name} {how}{remedy}. {heard}"
 

@@ -16,8 +16,8 @@ from preference.candidates import MalformedCandidatesError
 from preference.export import formats, summary
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.evaluated_model import Subject
-from reasonrag.evaluation.report import Check, EvaluationConditions, TrainedModel
+from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
+from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, TrainedModel
 from reasonrag.evaluation.settings import ALLOWABLE
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import PROVENANCE, Provenance, TrainingConditions, question_keys, read_provenance
@@ -42,14 +42,14 @@ _Source: TypeAlias = tuple[Path, Provenance]
 
 
 @dataclass(frozen=True)
-class Lineage:
+class ProvenanceCheck:
     """What is known of a model's training, by the folder that says it; empty where nothing is."""
 
-    subject: Subject
+    subject: EvaluatedModel
     sources: Sequence[_Source] = field(default=())
 
     @classmethod
-    def of(cls, subject: Subject, trained_on: Path | None) -> Lineage:
+    def of(cls, subject: EvaluatedModel, trained_on: Path | None) -> ProvenanceCheck:
         """Raises InputError for a --trained-on that says nothing, for files that are damaged and for a reward model."""
         sources: list[_Source] = []
         if subject.folder is not None and (own := read_provenance(subject.folder)) is not None:
@@ -94,7 +94,9 @@ class Lineage:
             config_hash=first.config_hash or None,
         )
 
-    def held_against(self, asked: EvaluationConditions, names: Iterable[str], allowed: Iterable[str]) -> list[Check]:
+    def held_against(
+        self, asked: EvaluationConditions, names: Iterable[str], allowed: Iterable[str]
+    ) -> list[ConditionCheck]:
         """What became of the conditions of these names. Raises InputError for those that differ and are not allowed."""
         names, allowed = list(names), set(allowed)
         found = {
@@ -111,13 +113,13 @@ class Lineage:
             )
         known = {name for _, each in self.sources for name in _known(each.asked)}
         return [
-            Check(name=name, outcome="allowed", message=found[name][0])
+            ConditionCheck(name=name, outcome="allowed", message=found[name][0])
             if name in found
-            else Check(name=name, outcome="same" if name in known else "unknown")
+            else ConditionCheck(name=name, outcome="same" if name in known else "unknown")
             for name in names
         ]
 
-    def seen(self, questions: Sequence[Question], split: str | None, allowed: Iterable[str]) -> Check:
+    def seen(self, questions: Sequence[Question], split: str | None, allowed: Iterable[str]) -> ConditionCheck:
         """Whether the model was trained on some of these questions. Raises InputError for that, unless it is allowed.
 
         split: the questions' own, as dataset/split; None of a question that somebody has asked.
@@ -125,11 +127,11 @@ class Lineage:
         name = "trained_questions"
         keys = [each for _, each in self.sources if each.questions]
         if not keys:
-            return Check(name=name, outcome="unknown")
+            return ConditionCheck(name=name, outcome="unknown")
         texts = [each.question for each in questions]
         seen = {text for each in keys for text in each.trained_on(texts)}
         if not seen:
-            return Check(name=name, outcome="same")
+            return ConditionCheck(name=name, outcome="same")
         of_splits = sorted({found for each in keys for found in each.splits})
         trained = f"its training questions are of {', '.join(of_splits)}" if of_splits else "their split is not known"
         count = sum(text in seen for text in texts)
@@ -140,7 +142,7 @@ class Lineage:
                 f"{message}: it would be examined in what it was taught. Choose another --split or other questions; "
                 f"or, to measure just that, --allow {name.replace('_', '-')}"
             )
-        return Check(name=name, outcome="allowed", message=message)
+        return ConditionCheck(name=name, outcome="allowed", message=message)
 
 
 def _read(folder: Path) -> Provenance:

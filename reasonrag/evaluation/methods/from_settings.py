@@ -24,7 +24,7 @@ from reasonrag.retrieval.retriever import Retriever
 
 
 @dataclass(frozen=True)
-class Parts:
+class MethodParts:
     """What every method is made of. model: tells the question of each request from its `question_id`."""
 
     model: ChatModel
@@ -48,7 +48,7 @@ class Parts:
         )
 
 
-class NoPassages:
+class NoRetriever:
     """The retriever of who does not search: no index is opened for it."""
 
     identity = "none"
@@ -57,7 +57,7 @@ class NoPassages:
         return []
 
 
-def method_for(settings: EvaluateSettings, parts: Parts) -> Method:
+def method_for(settings: EvaluateSettings, parts: MethodParts) -> Method:
     """The method that the settings name."""
     if settings.method == "agent":
         return LinearAgent(parts.agent)
@@ -72,7 +72,7 @@ def method_for(settings: EvaluateSettings, parts: Parts) -> Method:
     )
 
 
-def asked_by(method: MethodName, asked: EvaluationConditions) -> EvaluationConditions:
+def conditions_of_method(method: MethodName, asked: EvaluationConditions) -> EvaluationConditions:
     """Those of an agent's conditions that a method has, too: only the agent has its prompts and its step budget, and
     who does not search has no retriever."""
     if method == "agent":
@@ -81,7 +81,7 @@ def asked_by(method: MethodName, asked: EvaluationConditions) -> EvaluationCondi
     return asked.model_copy(update=dict.fromkeys(none))
 
 
-def identity_of(settings: EvaluateSettings, prompts: Prompts) -> dict[str, Any]:
+def method_identity(settings: EvaluateSettings, prompts: Prompts) -> dict[str, Any]:
     """What decides a method's answers beside questions, retriever, model, sampling and seed: for the configuration."""
     if settings.method == "agent":
         return {

@@ -9,8 +9,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reasonrag.evaluation.comparison_report import COMPARISON, Comparison, Example, Pair
-from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, RULE, change, metric_name, number, tally, told
+from reasonrag.evaluation.comparison_report import COMPARISON, ComparedExample, Comparison, PairedComparison
+from reasonrag.evaluation.pages.comparison_page import (
+    DRAWING,
+    PAGE,
+    RULE,
+    difference_text,
+    metric_name,
+    metric_value,
+    outcome_sentence,
+    shown_metrics,
+)
 from reasonrag.terminal import on_one_line
 
 EXAMPLES_SHOWN = 2
@@ -32,17 +41,22 @@ def show_comparison(comparison: Comparison, out: Path) -> None:
     print(f"wrote {out / PAGE}, {DRAWING} and {COMPARISON}")
 
 
-def _show_pair(console: Console, pair: Pair, comparison: Comparison) -> None:
+def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison) -> None:
     title = f"{on_one_line(pair.other)} against {on_one_line(pair.reference)}, {comparison.questions:,} questions"
     table = Table(title=escape(title), title_justify="left")
     for heading in ("metric", "reference", "other", f"difference [{comparison.confidence:.0%}]"):
         table.add_column(escape(heading), justify="left" if heading == "metric" else "right")
-    for name, each in told(pair):
-        cells = (metric_name(name), number(name, each.reference), number(name, each.other), change(name, each))
+    for name, each in shown_metrics(pair):
+        cells = (
+            metric_name(name),
+            metric_value(name, each.reference),
+            metric_value(name, each.other),
+            difference_text(name, each),
+        )
         table.add_row(*map(escape, cells), style="" if each.side else "dim")
     console.print(table)
     _show_parts(console, pair)
-    console.print(escape(tally(pair)))
+    console.print(escape(outcome_sentence(pair)))
     console.print(escape(on_one_line(pair.sentence)), style="bold")
     for line in pair.changed:
         console.print(escape(f"  {on_one_line(line)}"), style="dim")
@@ -52,7 +66,7 @@ def _show_pair(console: Console, pair: Pair, comparison: Comparison) -> None:
     console.print()
 
 
-def _show_parts(console: Console, pair: Pair) -> None:
+def _show_parts(console: Console, pair: PairedComparison) -> None:
     if not pair.by_type and not pair.by_hops:
         return
     table = Table()
@@ -60,13 +74,13 @@ def _show_parts(console: Console, pair: Pair) -> None:
         table.add_column(heading, justify="left" if heading == "questions of" else "right")
     for kind, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         for label, part in parts.items():
-            em, cover = (change(each, part.metrics[each]) for each in ("em", "cover_em"))
+            em, cover = (difference_text(each, part.metrics[each]) for each in ("em", "cover_em"))
             won = f"{part.outcomes.wins:,}:{part.outcomes.losses:,}"
             table.add_row(*map(escape, (f"{kind} {on_one_line(label)}", f"{part.questions:,}", em, cover, won)))
     console.print(table)
 
 
-def _in_words(title: str, example: Example) -> str:
+def _in_words(title: str, example: ComparedExample) -> str:
     golden = " or ".join(example.golden_answers)
     said = [each.answer or "(no answer)" for each in (example.reference, example.other)]
     return on_one_line(f"{title}: {example.question} golden: {golden}; reference: {said[0]}; other: {said[1]}")

@@ -12,9 +12,16 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from reasonrag.evaluation.comparison_report import Comparison, Delta, Example, ExampleAnswer, Pair, Part
+from reasonrag.evaluation.comparison_report import (
+    ComparedExample,
+    Comparison,
+    ComparisonPart,
+    ExampleAnswer,
+    MetricDelta,
+    PairedComparison,
+)
 from reasonrag.evaluation.metrics import PER_QUESTION
-from reasonrag.evaluation.pages.report_page import NAMES
+from reasonrag.evaluation.pages.report_page import METRIC_NAMES
 from reasonrag.redaction import hidden, secrets
 from reasonrag.rendering import code, drawing_style, escaped
 from reasonrag.terminal import on_one_line
@@ -39,10 +46,10 @@ _STYLE = drawing_style(ink=_INK, line=_LINE, size=10, grid="x", without=("top", 
 
 
 def metric_name(metric: str) -> str:
-    return NAMES.get(metric, metric)
+    return METRIC_NAMES.get(metric, metric)
 
 
-def number(metric: str, value: float | None) -> str:
+def metric_value(metric: str, value: float | None) -> str:
     """A mean: shares in points of a hundred."""
     if value is None:
         return "-"
@@ -53,7 +60,7 @@ def _digits(metric: str) -> int:
     return 2 if metric in ("searches", "calls") else 1
 
 
-def change(metric: str, delta: Delta) -> str:
+def difference_text(metric: str, delta: MetricDelta) -> str:
     """A difference with its interval, in the same unit."""
     if delta.value is None or delta.low is None or delta.high is None:
         return "-"
@@ -65,7 +72,7 @@ def change(metric: str, delta: Delta) -> str:
 # -- compare.md ------------------------------------------------------------------------------------------------
 
 
-def page(comparison: Comparison) -> str:
+def render_comparison(comparison: Comparison) -> str:
     """The whole file."""
     names = [each.name for each in comparison.conditions]
     seeds = any(len(each.runs) > 1 for each in comparison.conditions)
@@ -90,7 +97,7 @@ def page(comparison: Comparison) -> str:
                 escaped(each.method),
                 code(each.model),
                 f"{len(each.runs)}",
-                *(number(metric, each.metrics.get(metric)) for metric in _present(comparison)),
+                *(metric_value(metric, each.metrics.get(metric)) for metric in _present(comparison)),
             )
             for each in comparison.conditions
         ],
@@ -106,7 +113,7 @@ def _present(comparison: Comparison) -> list[str]:
     return [each for each in conditions[0].metrics if each in _ALWAYS or any(one.metrics[each] for one in conditions)]
 
 
-def _pair(pair: Pair) -> list[str]:
+def _pair(pair: PairedComparison) -> list[str]:
     lines = ["", f"## {escaped(pair.other)} against {escaped(pair.reference)}", "", escaped(pair.sentence), ""]
     lines += _table(
         ("metric", "questions", "reference", "other", "difference"),
@@ -114,14 +121,14 @@ def _pair(pair: Pair) -> list[str]:
             (
                 metric_name(name),
                 f"{each.n:,}",
-                number(name, each.reference),
-                number(name, each.other),
-                change(name, each),
+                metric_value(name, each.reference),
+                metric_value(name, each.other),
+                difference_text(name, each),
             )
-            for name, each in told(pair)
+            for name, each in shown_metrics(pair)
         ],
     )
-    lines += ["", tally(pair), ""]
+    lines += ["", outcome_sentence(pair), ""]
     for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         if parts:
             lines += [*_table((title, "questions", "EM", "F1", "cover-EM", "wins", "losses", "ties"), _rows(parts)), ""]
@@ -134,12 +141,12 @@ def _pair(pair: Pair) -> list[str]:
     return lines
 
 
-def told(pair: Pair) -> list[tuple[str, Delta]]:
+def shown_metrics(pair: PairedComparison) -> list[tuple[str, MetricDelta]]:
     """Metrics by name, without those of which both have nothing at all: `malformed` of none, say."""
     return [(name, each) for name, each in pair.metrics.items() if each.reference or each.other or name in _ALWAYS]
 
 
-def tally(pair: Pair) -> str:
+def outcome_sentence(pair: PairedComparison) -> str:
     """Wins, losses and ties in a sentence, with the test."""
     outcomes, test = pair.outcomes, pair.tests.get("em")
     text = f"EM: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties"
@@ -151,10 +158,10 @@ def tally(pair: Pair) -> str:
     return f"{text}."
 
 
-def _rows(parts: dict[str, Part]) -> Iterable[Sequence[str]]:
+def _rows(parts: dict[str, ComparisonPart]) -> Iterable[Sequence[str]]:
     for name, part in parts.items():
         outcomes = part.outcomes
-        shown = [change(metric, part.metrics[metric]) for metric in ("em", "f1", "cover_em")]
+        shown = [difference_text(metric, part.metrics[metric]) for metric in ("em", "f1", "cover_em")]
         counts = [f"{each:,}" for each in (outcomes.wins, outcomes.losses, outcomes.ties)]
         yield escaped(name), f"{part.questions:,}", *shown, *counts
 
@@ -163,7 +170,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(each)} |" for each in (head, ["---"] * len(head), *rows)]
 
 
-def _example(example: Example, pair: Pair) -> list[str]:
+def _example(example: ComparedExample, pair: PairedComparison) -> list[str]:
     golden = " or ".join(escaped(each) for each in example.golden_answers) or "(none)"
     style = " *(cover-EM is equal: style)*" if example.style else ""
     return [
@@ -183,14 +190,14 @@ def _answer(name: str, said: ExampleAnswer) -> list[str]:
 # -- compare.svg -----------------------------------------------------------------------------------------------
 
 
-def drawing(comparison: Comparison) -> str:
+def draw_comparison(comparison: Comparison) -> str:
     """Differences with their intervals, and wins and losses by type, as one picture that stands by itself."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     pairs = comparison.pairs
-    present = {name for pair in pairs for name, _ in told(pair)}
+    present = {name for pair in pairs for name, _ in shown_metrics(pair)}
     metrics = [each for each in _DRAWN if each in present]
     parts = _drawn_parts(comparison)
     rows = max(len(metrics), len(parts)) * max(1.0, 0.45 * len(pairs))
@@ -225,7 +232,7 @@ def _places(rows: int, pairs: int, position: int) -> list[float]:
     return [-row - (position - (pairs - 1) / 2) * 0.7 / pairs for row in range(rows)]
 
 
-def _draw_metrics(axes: Axes, pairs: Sequence[Pair], metrics: Sequence[str], *, confidence: float) -> None:
+def _draw_metrics(axes: Axes, pairs: Sequence[PairedComparison], metrics: Sequence[str], *, confidence: float) -> None:
     for position, pair in enumerate(pairs):
         color = _COLORS[position % len(_COLORS)]
         label = _label(pair.other)
@@ -243,7 +250,7 @@ def _draw_metrics(axes: Axes, pairs: Sequence[Pair], metrics: Sequence[str], *, 
     axes.set_xlabel(f"difference in points, {confidence:.0%} interval")
 
 
-def _draw_outcomes(axes: Axes, pairs: Sequence[Pair], parts: Sequence[str | None]) -> None:
+def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequence[str | None]) -> None:
     """Losses to the left of 0, wins to the right; what is a matter of style is hatched."""
     from matplotlib.ticker import MaxNLocator
 

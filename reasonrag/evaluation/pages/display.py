@@ -11,10 +11,19 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from reasonrag.evaluation.ask import Answer, TakenStep
-from reasonrag.evaluation.pages.report_page import HEADINGS, NAMES, PAGE, cost_rows, interval, number, percent, training
+from reasonrag.evaluation.ask import AgentAnswer, TakenStep
+from reasonrag.evaluation.pages.report_page import (
+    COLUMN_METRICS,
+    METRIC_NAMES,
+    PAGE,
+    cost_rows,
+    interval,
+    number,
+    percent,
+    training_sentence,
+)
 from reasonrag.evaluation.predictions import PREDICTIONS
-from reasonrag.evaluation.report import REPORT, Group, Report
+from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
 from reasonrag.files import FAILURES
 from reasonrag.terminal import dollars, on_one_line, print_table
 
@@ -25,9 +34,9 @@ def show_evaluation(report: Report) -> None:
     table = Table(title=_safe(title), title_justify="left")
     for heading in ("metric", "mean", f"{percent(report.confidence)} interval", "questions"):
         table.add_column(heading)
-    for name in NAMES:
+    for name in METRIC_NAMES:
         if metric := report.metrics.get(name):
-            table.add_row(NAMES[name], number(name, metric.value), interval(name, metric), f"{metric.n:,}")
+            table.add_row(METRIC_NAMES[name], number(name, metric.value), interval(name, metric), f"{metric.n:,}")
     Console(highlight=False).print(table)
     _show_groups("type", report.by_type)
     _show_groups("hops", report.by_hops)
@@ -37,7 +46,7 @@ def show_evaluation(report: Report) -> None:
             ("questions", f"{report.answered:,} answered or tried, {report.failed:,} failed{_causes(report)}"),
             *(_replies(report)),
             *cost_rows(report),
-            ("training", training(report)),
+            ("training", training_sentence(report)),
         ],
     )
     run = Path(report.run)
@@ -48,13 +57,13 @@ def show_evaluation(report: Report) -> None:
     print(f"next: reasonrag compare {shlex.quote(str(run))} OTHER_RUN")
 
 
-def _show_groups(title: str, groups: Mapping[str, Group]) -> None:
+def _show_groups(title: str, groups: Mapping[str, QuestionGroup]) -> None:
     if len(groups) < 2:  # noqa: PLR2004 - one group is all questions
         return
-    columns = [name for name in HEADINGS if any(name in each.metrics for each in groups.values())]
+    columns = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
     table = Table(title=f"by {title}", title_justify="left")
     table.add_column(title, overflow="fold")
-    for heading in ("n", *(HEADINGS[name] for name in columns)):
+    for heading in ("n", *(COLUMN_METRICS[name] for name in columns)):
         table.add_column(heading, no_wrap=True)
     for name, group in groups.items():
         means = (group.metrics.get(each) for each in columns)
@@ -93,7 +102,7 @@ def show_step(step: TakenStep) -> None:
     console.print(Text.assemble((f"{what}{repaired}: ", "bold"), on_one_line(step.response)), soft_wrap=True)
 
 
-def show_answer(found: Answer) -> None:
+def show_answer(found: AgentAnswer) -> None:
     """Evidence, sources, answer, and what it took."""
     console = Console(highlight=False)
     print()

@@ -12,7 +12,7 @@ from typing import Any
 from preference.export.files import write_file
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import Prediction
-from reasonrag.evaluation.report import Group, Metric, Report
+from reasonrag.evaluation.report import MetricMean, QuestionGroup, Report
 from reasonrag.redaction import hidden, secrets
 from reasonrag.rendering import markdown_templates
 from reasonrag.terminal import dollars
@@ -22,7 +22,7 @@ EXAMPLES = 3
 """Shown of each kind."""
 LONGEST = 300
 """Characters of a text that is shown."""
-NAMES = {
+METRIC_NAMES = {
     "em": "EM",
     "f1": "F1",
     "cover_em": "cover-EM",
@@ -38,7 +38,7 @@ NAMES = {
     "completion_tokens": "completion tokens",
 }
 """Metrics as people call them, in the order in which they are shown."""
-HEADINGS = {
+COLUMN_METRICS = {
     "em": "EM",
     "f1": "F1",
     "cover_em": "cover-EM",
@@ -52,10 +52,10 @@ HEADINGS = {
 
 def write_page(folder: Path, report: Report, predictions: Sequence[Prediction]) -> None:
     """Write `report.md`; it takes its place when it is whole."""
-    write_file(folder / PAGE, page(report, predictions).encode())
+    write_file(folder / PAGE, render_report(report, predictions).encode())
 
 
-def page(report: Report, predictions: Sequence[Prediction]) -> str:
+def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
     templates = markdown_templates()
     templates.filters["count"] = lambda value: f"{value:,}"
     causes = ", ".join(f"{cause} {count:,}" for cause, count in report.failures_by_cause.items())
@@ -63,11 +63,11 @@ def page(report: Report, predictions: Sequence[Prediction]) -> str:
         report=report,
         failed_because=f" ({causes})" if causes else "",
         percent=percent(report.confidence),
-        rows=[_row(name, report.metrics[name]) for name in NAMES if name in report.metrics],
+        rows=[_row(name, report.metrics[name]) for name in METRIC_NAMES if name in report.metrics],
         groups=[*_groups("type", report.by_type), *_groups("hops", report.by_hops)],
         costs=list(cost_rows(report)),
         examples=list(_examples(predictions)),
-        training=training(report),
+        training=training_sentence(report),
         settings=[(name, _setting(value)) for name, value in report.settings.items() if value not in (None, [], "")],
     )
     return hidden(text, secrets())
@@ -87,23 +87,23 @@ def number(name: str, value: float | None) -> str:
     return f"{value:,.1f}" if name in PER_QUESTION else f"{value:.3f}"
 
 
-def interval(name: str, metric: Metric) -> str:
+def interval(name: str, metric: MetricMean) -> str:
     return "-" if metric.low is None else f"{number(name, metric.low)} to {number(name, metric.high)}"
 
 
-def _row(name: str, metric: Metric) -> dict[str, Any]:
+def _row(name: str, metric: MetricMean) -> dict[str, Any]:
     return {
-        "name": NAMES[name],
+        "name": METRIC_NAMES[name],
         "value": number(name, metric.value),
         "interval": interval(name, metric),
         "n": metric.n,
     }
 
 
-def _groups(title: str, groups: Mapping[str, Group]) -> Iterator[dict[str, Any]]:
+def _groups(title: str, groups: Mapping[str, QuestionGroup]) -> Iterator[dict[str, Any]]:
     """The table of what questions are told apart by; none where there are not at least two."""
     if len(groups) > 1:
-        columns = [name for name in HEADINGS if any(name in each.metrics for each in groups.values())]
+        columns = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
         rows = [
             {
                 "name": name,
@@ -112,10 +112,10 @@ def _groups(title: str, groups: Mapping[str, Group]) -> Iterator[dict[str, Any]]
             }
             for name, each in groups.items()
         ]
-        yield {"title": title, "columns": [HEADINGS[name] for name in columns], "rows": rows}
+        yield {"title": title, "columns": [COLUMN_METRICS[name] for name in columns], "rows": rows}
 
 
-def _cell(name: str, metric: Metric | None) -> str:
+def _cell(name: str, metric: MetricMean | None) -> str:
     if metric is None:
         return "-"
     return (
@@ -145,7 +145,7 @@ def _unjudged(report: Report) -> str:
     return f"; without a score: {shown}" if shown else ""
 
 
-def training(report: Report) -> str:
+def training_sentence(report: Report) -> str:
     """What is known of how the model was trained, in a sentence."""
     known = report.provenance
     if known is None:

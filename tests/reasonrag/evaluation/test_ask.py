@@ -13,7 +13,7 @@ import pytest
 import reasonrag as package
 from preference.candidates import question_key
 from reasonrag.errors import CapReached, InputError
-from reasonrag.evaluation.ask import Answer, TakenStep
+from reasonrag.evaluation.ask import AgentAnswer, TakenStep
 from reasonrag.evaluation.pages.display import show_answer, show_step
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.scripted import ScriptedModel
@@ -62,7 +62,7 @@ def test_the_terminal_shows_steps_evidence_sources_and_cost(reasonrag: Reasonrag
     assert shown[-2].startswith("answer: ")
     assert re.fullmatch(r"\d+ searches, \d+ replies, [\d,]+ tokens in, \d+ out, \$0\.00", shown[-1])
     told = reasonrag("ask", QUESTION, "--corpus", corpus, "--model", "offline", "--base-url", endpoint, "--json")
-    assert shown[-2].startswith(f"answer: {Answer.model_validate(json.loads(told.out)).answer}")
+    assert shown[-2].startswith(f"answer: {AgentAnswer.model_validate(json.loads(told.out)).answer}")
 
 
 def test_without_a_corpus_it_asks_atlas(reasonrag: Reasonrag) -> None:

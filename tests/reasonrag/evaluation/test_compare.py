@@ -21,12 +21,12 @@ from preference.records import QuestionError
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import read_conditions
 from reasonrag.evaluation.compare import compare, default_out
-from reasonrag.evaluation.comparison_report import Comparison, Delta
-from reasonrag.evaluation.methods.from_settings import asked_by
+from reasonrag.evaluation.comparison_report import Comparison, MetricDelta
+from reasonrag.evaluation.methods.from_settings import conditions_of_method
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
 from reasonrag.evaluation.report import EvaluationConditions, Report
 from reasonrag.evaluation.settings import CompareSettings
-from reasonrag.evaluation.significance import Difference, Values, differences, significance
+from reasonrag.evaluation.significance import Difference, Values, paired_differences, paired_test
 from tests.helpers.command_line import Reasonrag
 
 HOSTILE = "[b]x[/b] <script>alert(1)</script> |\x1b[31m ![i](http://e.vil)\n# no heading `"
@@ -40,7 +40,7 @@ def make_run(tmp_path: Path) -> MakeRun:
 
     def make(name: str, answers: Sequence[str | None], **changes: Any) -> Path:
         asked = EvaluationConditions(renderer="r", top_k=3, retriever="bm25", max_steps=7)
-        asked = asked_by(changes.get("method", "agent"), asked.model_copy(update=changes.pop("asked", {})))
+        asked = conditions_of_method(changes.get("method", "agent"), asked.model_copy(update=changes.pop("asked", {})))
         config = {"method": "agent", "seed": 0, "top_k": asked.top_k} | changes.pop("config", {})
         update = changes.pop("line", lambda _: {})
         lines = [_line(number, answer).model_copy(update=update(number)) for number, answer in enumerate(answers)]
@@ -105,7 +105,7 @@ RIGHT, STYLE, WRONG = "Ann", "it is Ann", "Bob"
 
 
 def found(one: Values, other: Values, seed: int = 0) -> Difference:
-    [difference] = differences([(one, other)], resamples=200, seed=seed, confidence=0.9)
+    [difference] = paired_differences([(one, other)], resamples=200, seed=seed, confidence=0.9)
     return difference
 
 
@@ -118,7 +118,7 @@ def test_a_condition_does_not_differ_from_itself(values: Values) -> None:
     """Exactly 0, with an interval of exactly 0, whatever the resampling."""
     difference = found(values, values)
     assert (difference.value, difference.low, difference.high) == (0, 0, 0)
-    assert significance(values, values, seed=0).p == 1  # type: ignore[union-attr]
+    assert paired_test(values, values, seed=0).p == 1  # type: ignore[union-attr]
 
 
 @given(values=QUESTION_VALUES, dice=st.randoms(use_true_random=False))
@@ -128,7 +128,7 @@ def test_exchanging_the_sides_turns_the_sign(values: Values, dice: random.Random
     there, back = found(values, other), found(other, values)
     assert there.value == pytest.approx(-(back.value or 0))
     assert (there.low, there.high) == pytest.approx((-(back.high or 0), -(back.low or 0)))
-    assert significance(values, other, seed=1) == significance(other, values, seed=1)
+    assert paired_test(values, other, seed=1) == paired_test(other, values, seed=1)
 
 
 @given(values=QUESTION_VALUES)
@@ -145,7 +145,7 @@ def test_the_interval_is_that_of_all_resamplings() -> None:
     one, other = np.array([[0.0, 0.0, 1.0]]), np.array([[1.0, 0.0, 1.0]])
     change = (other - one)[0]
     every = [np.mean([change[each] for each in drawn]) for drawn in product(range(3), repeat=3)]
-    [difference] = differences([(one, other)], resamples=20_000, seed=0, confidence=0.5)
+    [difference] = paired_differences([(one, other)], resamples=20_000, seed=0, confidence=0.5)
     expected = np.quantile(every, [0.25, 0.75], method="inverted_cdf")
     assert (difference.low, difference.high) == pytest.approx(tuple(expected))
 
@@ -155,11 +155,11 @@ def test_questions_without_a_value_are_left_out_of_that_metric_alone() -> None:
     one = np.array([[1.0, np.nan, 0.0, 0.0]])
     other = np.array([[1.0, 1.0, 1.0, np.nan]])
     whole = np.array([[1.0, 1.0, 1.0, 1.0]])
-    some, all_ = differences([(one, other), (whole, whole)], resamples=50, seed=0, confidence=0.9)
+    some, all_ = paired_differences([(one, other), (whole, whole)], resamples=50, seed=0, confidence=0.9)
     assert (some.n, some.reference, some.other, some.value) == (2, 0.5, 1.0, 0.5)
     assert all_.n == 4
     assert found(np.full((1, 3), np.nan), whole[:, :3]) == Difference(n=0)
-    assert significance(np.full((1, 3), np.nan), whole[:, :3], seed=0) is None
+    assert paired_test(np.full((1, 3), np.nan), whole[:, :3], seed=0) is None
 
 
 def test_seeds_that_disagree_widen_the_interval() -> None:
@@ -177,7 +177,7 @@ def test_the_test_of_single_runs_is_exact(wins: int, losses: int, p: float) -> N
     """McNemar's: only questions on which they differ count. By hand: 2 * (1 + 7) / 2**7 of six to one."""
     one = np.array([[0.0] * wins + [1.0] * losses + [1.0] * 5])
     other = np.array([[1.0] * wins + [0.0] * losses + [1.0] * 5])
-    verdict = significance(one, other, seed=0)
+    verdict = paired_test(one, other, seed=0)
     assert verdict is not None
     assert (verdict.test, verdict.p) == ("exact", pytest.approx(p, abs=1e-12))
 
@@ -185,7 +185,7 @@ def test_the_test_of_single_runs_is_exact(wins: int, losses: int, p: float) -> N
 def test_the_test_of_several_seeds_agrees_with_the_exact_one() -> None:
     """Signs flipped at random come near the exact p where both can be had."""
     one = np.array([[0.0] * 9 + [1.0] * 3, [0.0] * 9 + [1.0] * 3])
-    verdict, exact = significance(one, 1 - one, seed=0), significance(one[:1], 1 - one[:1], seed=0)
+    verdict, exact = paired_test(one, 1 - one, seed=0), paired_test(one[:1], 1 - one[:1], seed=0)
     assert verdict is not None
     assert exact is not None
     assert verdict.test == "monte carlo"
@@ -457,7 +457,7 @@ def test_directories_of_the_same_name_are_told_apart(make_run: MakeRun, tmp_path
 def test_the_side_of_an_interval_is_where_all_of_it_is() -> None:
     """An end at 0 is not beyond it."""
     ends = [(-0.1, 0.1), (0.0, 0.2), (0.1, 0.2), (-0.2, -0.1), (None, None)]
-    assert [Delta(n=1, low=low, high=high).side for low, high in ends] == [0, 0, 1, -1, 0]
+    assert [MetricDelta(n=1, low=low, high=high).side for low, high in ends] == [0, 0, 1, -1, 0]
 
 
 def test_settings_are_checked() -> None:

@@ -22,7 +22,7 @@ import pytest
 
 import reasonrag as package
 from reasonrag.errors import CapReached, InputError, ModelError
-from reasonrag.evaluation.evaluated_model.evaluated_model import find_subject, fingerprint
+from reasonrag.evaluation.evaluated_model.evaluated_model import find_evaluated_model, fingerprint
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings
@@ -711,7 +711,7 @@ def test_an_adapter_on_another_base_model_is_another_model(tmp_path: Path, monke
     Path("adapter/adapter_model.safetensors").write_bytes(b"delta")
 
     def name(**flags: str) -> str:
-        return find_subject(EvaluateSettings(run=RUN, model="adapter", **flags)).name
+        return find_evaluated_model(EvaluateSettings(run=RUN, model="adapter", **flags)).name
 
     one = name()
     assert name(base_model="other") != one
@@ -721,7 +721,7 @@ def test_an_adapter_on_another_base_model_is_another_model(tmp_path: Path, monke
     with pytest.raises(InputError, match="the model /gone is not there"):
         name(base_model="/gone")
     with pytest.raises(InputError, match="--base-model other: that is for an adapter's folder, and --model is none"):
-        find_subject(EvaluateSettings(run=RUN, model="base", base_model="other"))
+        find_evaluated_model(EvaluateSettings(run=RUN, model="base", base_model="other"))
     Path("adapter/adapter_config.json").write_text("{}")
     with pytest.raises(InputError, match="adapter that does not name its base model; give --base-model"):
         name()

@@ -19,9 +19,9 @@ from preference.export.summary import ExportFacts
 from preference.records import QuestionError, Usage
 from reasonrag.curation.blockers import Blocker
 from reasonrag.curation.dataset_directory import read_dataset_directory
-from reasonrag.publishing.dataset_card import CardFacts, card
+from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
 from reasonrag.publishing.licences import licence_of
-from reasonrag.publishing.staging import stage
+from reasonrag.publishing.staging import stage_files
 from reasonrag.rendering import code, escaped
 
 pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
@@ -133,9 +133,9 @@ def data_set(directory: Path, *, origin: Origin = HOTPOT, contamination: dict[st
 
 def card_of(directory: Path, tmp_path: Path, *, repo: str = "org/hotpot-pairs", **facts: Any) -> str:
     inventory = read_dataset_directory(directory)
-    staged = stage(inventory, tmp_path / "staged", repo=repo, trees=[], shard_bytes=1 << 20)
+    staged = stage_files(inventory, tmp_path / "staged", repo=repo, trees=[], shard_bytes=1 << 20)
     given_facts: dict[str, Any] = {"audit": AUDIT, "licence": None, "aside": [], "trees": [], "staged": staged} | facts
-    return card(CardFacts(repo, inventory, **given_facts))
+    return render_dataset_card(DatasetCardFacts(repo, inventory, **given_facts))
 
 
 def test_the_card_tells_all_facts_of_a_data_set(tmp_path: Path, golden: Any) -> None:

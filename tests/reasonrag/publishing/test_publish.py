@@ -29,7 +29,7 @@ from reasonrag.curation.dataset_directory import read_dataset_directory
 from reasonrag.curation.pairs import pairs
 from reasonrag.exploration.generate import generate
 from reasonrag.publishing.publish import publish
-from reasonrag.publishing.staging import stage, staging
+from reasonrag.publishing.staging import stage_files, staging_directory
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import TOKEN, HubServer, environment_for, running_hub
 
@@ -518,8 +518,8 @@ def test_what_goes_up_is_audited_as_what_it_was_made_of(data: Path, reasonrag: R
 def test_what_a_killed_process_left_behind_goes_with_the_next(data: Path) -> None:
     """Half-written folders do not pile up; that of a process at work is left alone."""
     (data / ".publish-killed" / "data").mkdir(parents=True)
-    with staging(data) as first:
-        with staging(data) as second:
+    with staging_directory(data) as first:
+        with staging_directory(data) as second:
             (second / "whose").write_text("second")
         assert first.is_dir()
     assert [path.name for path in data.glob(".publish*")] == []
@@ -541,7 +541,7 @@ def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet", reason="the hub extra is not installed")
     rows = json.loads((data / "RAG_ProGuide.json").read_text())
     size = (data / "RAG_ProGuide.json").stat().st_size
-    staged = stage(read_dataset_directory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 4 + 1)
+    staged = stage_files(read_dataset_directory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 4 + 1)
     names = [each.path for each in staged if each.path.startswith("data/train-")]
     assert names == [f"data/train-0000{number}-of-00004.parquet" for number in range(4)]
     assert [row for name in names for row in pq.read_table(tmp_path / "up" / name).to_pylist()] == rows
@@ -553,7 +553,7 @@ def test_a_format_without_rows_is_not_described(data: Path, tmp_path: Path) -> N
     (data / "sft.json").write_bytes(b"[]\n")
     summary = json.loads((data / "summary.json").read_text())
     tell(data, files=summary["files"] | {"sft.json": 0}, sha256={})
-    staged = stage(read_dataset_directory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=1 << 20)
+    staged = stage_files(read_dataset_directory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=1 << 20)
     assert not [each.path for each in staged if "sft" in each.path or "validation" in each.path]
     assert list(json.loads((tmp_path / "up" / "dataset_info.json").read_text())) == ["rag_proguide"]
 

@@ -8,16 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.studies.pareto import Measured, QuestionYield, Standing, dominates, frontier, interval, suggest
+from reasonrag.studies.pareto import (
+    ConfigurationMeasurements,
+    QuestionYield,
+    TrialStanding,
+    dominates,
+    interval,
+    pareto_frontier,
+    suggest_trial,
+)
 
 
-def standing(name: str, cost: float, right: float = 1.0, confidence: float = 0.8, share: float = 0.5) -> Standing:
-    return Standing(name, cost, right, confidence, share)
+def standing(name: str, cost: float, right: float = 1.0, confidence: float = 0.8, share: float = 0.5) -> TrialStanding:
+    return TrialStanding(name, cost, right, confidence, share)
 
 
-def surely(name: str, cost: float, *, worse: bool = False) -> Standing:
+def surely(name: str, cost: float, *, worse: bool = False) -> TrialStanding:
     """Cheaper than the base by more than noise."""
-    return Standing(name, cost, 1.0, 0.8, 0.5, worse=worse, cheaper=True)
+    return TrialStanding(name, cost, 1.0, 0.8, 0.5, worse=worse, cheaper=True)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +42,7 @@ def surely(name: str, cost: float, *, worse: bool = False) -> Standing:
     ],
 )
 def test_one_dominates_another_if_it_is_as_good_everywhere_and_better_somewhere(
-    one: Standing, other: Standing, *, expected: bool
+    one: TrialStanding, other: TrialStanding, *, expected: bool
 ) -> None:
     """Cheaper is not enough where the pairs are less sure; equal ones do not dominate each other."""
     assert dominates(one, other) is expected
@@ -51,9 +59,9 @@ def test_one_dominates_another_if_it_is_as_good_everywhere_and_better_somewhere(
         ([standing("base", math.inf, right=0, confidence=0, share=0)], set()),
     ],
 )
-def test_the_frontier_are_those_that_nobody_dominates(standings: list[Standing], expected: set[str]) -> None:
+def test_the_frontier_are_those_that_nobody_dominates(standings: list[TrialStanding], expected: set[str]) -> None:
     """Who makes no pair is never on it."""
-    assert frontier(standings) == expected
+    assert pareto_frontier(standings) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,24 +80,26 @@ def test_the_frontier_are_those_that_nobody_dominates(standings: list[Standing],
     ],
 )
 def test_the_base_is_suggested_unless_another_is_cheaper_by_more_than_noise(
-    standings: list[Standing], expected: str | None
+    standings: list[TrialStanding], expected: str | None
 ) -> None:
     """And not worse; of several such the cheapest. A base without pairs is never suggested."""
-    assert suggest(standings) == expected
+    assert suggest_trial(standings) == expected
 
 
 few = st.integers(0, 3).map(float)
 costs = few | st.just(math.inf)
 rows = st.tuples(costs, few, few, few, st.booleans(), st.booleans())
 anything = st.lists(rows, min_size=1, max_size=6).map(
-    lambda found: [Standing(str(number), *row) for number, row in enumerate(found)]
+    lambda found: [TrialStanding(str(number), *row) for number, row in enumerate(found)]
 )
 
 
 @given(anything)
-def test_who_is_suggested_is_the_base_or_surely_better_and_the_cheapest_of_these(standings: list[Standing]) -> None:
+def test_who_is_suggested_is_the_base_or_surely_better_and_the_cheapest_of_these(
+    standings: list[TrialStanding],
+) -> None:
     """Whatever the others look like; and it makes pairs."""
-    name = suggest(standings)
+    name = suggest_trial(standings)
     better = [each for each in standings if each.cheaper and not each.worse]
     if name is not None:
         [suggested] = [each for each in standings if each.name == name]
@@ -107,7 +117,7 @@ def questions(*numbers: tuple[float, int, float]) -> list[QuestionYield]:
 
 def test_the_first_numbers_are_those_of_the_questions_as_they_are() -> None:
     """Cost 60 for 2.25 right pairs, three pairs, two of three questions with a pair."""
-    found = Measured(questions((10, 2, 1.5), (20, 1, 0.75), (30, 0, 0.0)), seed=0)
+    found = ConfigurationMeasurements(questions((10, 2, 1.5), (20, 1, 0.75), (30, 0, 0.0)), seed=0)
     assert found.cost[0] == pytest.approx(60 / 2.25)
     assert found.right[0] == pytest.approx(0.75)
     assert found.confidence[0] == pytest.approx(0.75)
@@ -116,11 +126,11 @@ def test_the_first_numbers_are_those_of_the_questions_as_they_are() -> None:
 
 def test_without_a_pair_the_cost_is_infinite_and_the_confidence_zero() -> None:
     """Also of resamplings that drew only questions without one."""
-    found = Measured(questions((10, 0, 0.0), (20, 0, 0.0)), seed=0)
+    found = ConfigurationMeasurements(questions((10, 0, 0.0), (20, 0, 0.0)), seed=0)
     assert (found.cost[0], found.confidence[0]) == (math.inf, 0.0)
     assert interval(found.cost) == (math.inf, math.inf)
     assert interval(found.cost_change(found)) == (0.0, 0.0)
-    some = Measured(questions((10, 1, 0.9), (20, 0, 0.0)), seed=0)
+    some = ConfigurationMeasurements(questions((10, 1, 0.9), (20, 0, 0.0)), seed=0)
     assert interval(some.cost)[1] == math.inf
     assert interval(some.cost_change(found)) == (-1.0, 0.0)
 
@@ -128,7 +138,7 @@ def test_without_a_pair_the_cost_is_infinite_and_the_confidence_zero() -> None:
 def test_the_same_seed_gives_the_same_intervals() -> None:
     """Another one others, which say the same."""
     asked = questions(*((each, each % 3, 0.8 * (each % 3)) for each in range(1, 31)))
-    first, again, other = (interval(Measured(asked, seed=seed).cost) for seed in (1, 1, 2))
+    first, again, other = (interval(ConfigurationMeasurements(asked, seed=seed).cost) for seed in (1, 1, 2))
     assert first == again != other
     assert other == pytest.approx(first, rel=0.1)
 
@@ -136,7 +146,7 @@ def test_the_same_seed_gives_the_same_intervals() -> None:
 def test_an_interval_holds_the_value_and_shrinks_with_the_questions() -> None:
     """Four times the questions, half the width."""
     few_asked = questions(*((10, each % 2, 0.9 * (each % 2)) for each in range(30)))
-    found, more = Measured(few_asked, seed=0), Measured(few_asked * 4, seed=0)
+    found, more = ConfigurationMeasurements(few_asked, seed=0), ConfigurationMeasurements(few_asked * 4, seed=0)
     (low, high), (lower, higher) = interval(found.share), interval(more.share)
     assert low < found.share[0] < high
     assert higher - lower == pytest.approx((high - low) / 2, rel=0.25)
@@ -144,10 +154,14 @@ def test_an_interval_holds_the_value_and_shrinks_with_the_questions() -> None:
 
 def test_worse_is_only_who_is_so_beyond_the_noise() -> None:
     """The same questions are drawn for both: a difference on each of them is no chance, one on two of them is."""
-    base = Measured(questions(*((10, 1, 0.9) for _ in range(20))), seed=3)
-    less_sure = Measured(questions(*((10, 1, 0.8) for _ in range(20))), seed=3)
-    missing_two = Measured(questions(*((10, int(each > 1), 0.9 * (each > 1)) for each in range(20))), seed=3)
-    missing_half = Measured(questions(*((10, each % 2, 0.9 * (each % 2)) for each in range(20))), seed=3)
+    base = ConfigurationMeasurements(questions(*((10, 1, 0.9) for _ in range(20))), seed=3)
+    less_sure = ConfigurationMeasurements(questions(*((10, 1, 0.8) for _ in range(20))), seed=3)
+    missing_two = ConfigurationMeasurements(
+        questions(*((10, int(each > 1), 0.9 * (each > 1)) for each in range(20))), seed=3
+    )
+    missing_half = ConfigurationMeasurements(
+        questions(*((10, each % 2, 0.9 * (each % 2)) for each in range(20))), seed=3
+    )
     assert less_sure.worse_than(base)
     assert not base.worse_than(base)
     assert not base.worse_than(less_sure)
@@ -157,10 +171,14 @@ def test_worse_is_only_who_is_so_beyond_the_noise() -> None:
 
 def test_cheaper_is_only_who_is_so_beyond_the_noise() -> None:
     """A tenth on every question is no chance; half on two of twenty is. Resamplings without a pair tell nothing."""
-    base = Measured(questions(*((10 * each, 1, 0.9) for each in range(1, 21))), seed=0)
-    by_a_tenth = Measured(questions(*((9 * each, 1, 0.9) for each in range(1, 21))), seed=0)
-    on_two = Measured(questions(*((10 * each * (0.5 if each < 3 else 1), 1, 0.9) for each in range(1, 21))), seed=0)
-    rarely = Measured(questions(*((0.1, int(each == 0), 0.9 * (each == 0)) for each in range(20))), seed=0)
+    base = ConfigurationMeasurements(questions(*((10 * each, 1, 0.9) for each in range(1, 21))), seed=0)
+    by_a_tenth = ConfigurationMeasurements(questions(*((9 * each, 1, 0.9) for each in range(1, 21))), seed=0)
+    on_two = ConfigurationMeasurements(
+        questions(*((10 * each * (0.5 if each < 3 else 1), 1, 0.9) for each in range(1, 21))), seed=0
+    )
+    rarely = ConfigurationMeasurements(
+        questions(*((0.1, int(each == 0), 0.9 * (each == 0)) for each in range(20))), seed=0
+    )
     assert by_a_tenth.cheaper_than(base)
     assert not base.cheaper_than(base)
     assert not on_two.cheaper_than(base)
@@ -170,8 +188,8 @@ def test_cheaper_is_only_who_is_so_beyond_the_noise() -> None:
 
 def test_what_questions_have_in_common_is_no_noise() -> None:
     """Costs that differ much between questions and always by a tenth between configurations differ by a tenth."""
-    base = Measured(questions(*((10 * each, 1, 0.9) for each in range(1, 21))), seed=0)
-    cheaper = Measured(questions(*((9 * each, 1, 0.9) for each in range(1, 21))), seed=0)
+    base = ConfigurationMeasurements(questions(*((10 * each, 1, 0.9) for each in range(1, 21))), seed=0)
+    cheaper = ConfigurationMeasurements(questions(*((9 * each, 1, 0.9) for each in range(1, 21))), seed=0)
     assert interval(cheaper.cost_change(base)) == pytest.approx((-0.1, -0.1))
     low, high = interval(base.cost)
     assert high / low > 1.3

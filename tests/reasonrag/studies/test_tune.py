@@ -21,7 +21,7 @@ from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price
-from reasonrag.studies.tune import VARIED, TrialReport, Tuning, trials_of
+from reasonrag.studies.tune import VARIED, TrialReport, Tuning, plan_trials
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.shared import Shared
 
@@ -346,7 +346,7 @@ def test_one_setting_at_a_time_is_varied_around_the_base(
 ) -> None:
     """A value that the base has already is no trial of its own; the order is that of the table."""
     base = GenerateSettings(run=Path("runs/t"), **settings)
-    assert [trial.name for trial in trials_of(base, vary)] == names
+    assert [trial.name for trial in plan_trials(base, vary)] == names
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_one_setting_at_a_time_is_varied_around_the_base(
 def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unused: set[str]) -> None:
     """A c that no formula reads, or continuations that nobody samples, would be tried for nothing."""
     base = GenerateSettings.model_validate({"run": "runs/t", "recipe": recipe})
-    assert {name for trial in trials_of(base) for name in trial.changed} == set(VARIED) - unused
+    assert {name for trial in plan_trials(base) for name in trial.changed} == set(VARIED) - unused
 
 
 @pytest.mark.parametrize(
