@@ -1,4 +1,4 @@
-"""Monte Carlo tree search that never waits: a tree says what it wants, and is told.
+"""Monte Carlo tree search without I/O: the search asks for work and is told the results.
 
 The search is generic over a step payload `P` and does no I/O. A driver runs the loop
 

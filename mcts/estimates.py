@@ -1,8 +1,8 @@
-"""What is known about a step from the draws below it: a mean in which every draw of a state weighs the same.
+"""Estimates of a step's expected outcome from the draws below it, in which every draw of a state weighs the same.
 
-A search samples more where it is promising. A plain mean over all answers below a step would lean towards those
-places; here a state is the mean of what was drawn in it, however much was then explored below each draw. Siblings that
-say the same share one estimate. Knows neither the search nor what the estimates are used for.
+A search samples more where it expects more. A plain mean over all answers below a step would be biased towards those
+places; here a state's value is the mean of what was drawn in it, however much was then explored below each draw.
+Equivalent siblings share one estimate. Knows neither the search nor what the estimates are used for.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ EndValue = Callable[[Rollout[Any]], float]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """mean: of what the answers below a step are end_value, each draw of a state weighing the same.
-    observations: how many independent draws of the next state the mean is end_value: as many as began at the step where
-        each was another step; fewer where some were copies, which were explored once. Of an answer its draws.
-    answers: seen below the step, every draw of one counted.
+    """A step's expected outcome.
+
+    mean: value of the answers below the step, every draw of a state weighing the same.
+    observations: effective sample size (Kish), in independent draws of the next state: the number of draws if all
+        differ; fewer if some are copies, which were explored once. For an answer: its draws.
+    answers: answers seen below the step, each draw counted.
     """
 
     mean: float
@@ -31,10 +33,10 @@ class Estimate:
 
 
 def estimates(tree: Tree[Any], end_value: EndValue, *, plain_only: bool = True) -> list[Estimate | None]:
-    """Of each node by id; None where no draw below it has come to an answer.
+    """The estimate of each node by id; None where no draw below it has reached an answer.
 
-    end_value: value of one path's end, in [0, 1].
-    plain_only: whether only plain samples of a state's policy count for it.
+    end_value: value of a path's end, in [0, 1].
+    plain_only: count only plain samples of a state's policy.
     """
     own: list[Estimate | None] = [None] * len(tree)
     shared: list[Estimate | None] = [None] * len(tree)
@@ -50,7 +52,7 @@ def estimates(tree: Tree[Any], end_value: EndValue, *, plain_only: bool = True) 
 
 
 def _equal_siblings(tree: Tree[Any], node: Node[Any]) -> list[int]:
-    """A step and the later siblings that say the same."""
+    """A step and the later siblings that are equivalent to it."""
     if node.parent_id is None:
         return [node.id]
     siblings = tree.children(tree[node.parent_id])
@@ -58,7 +60,7 @@ def _equal_siblings(tree: Tree[Any], node: Node[Any]) -> list[int]:
 
 
 def _pooled(twins: list[Estimate]) -> Estimate:
-    """What is known of steps that say the same."""
+    """The joint estimate of equivalent steps."""
     observations = sum(each.observations for each in twins)
     mean = sum(each.observations * each.mean for each in twins) / observations
     return Estimate(mean, observations, sum(each.answers for each in twins))
@@ -67,7 +69,7 @@ def _pooled(twins: list[Estimate]) -> Estimate:
 def _own_estimate(
     tree: Tree[Any], node: Node[Any], end_value: EndValue, shared: list[Estimate | None], *, plain_only: bool
 ) -> Estimate | None:
-    """What a step's own draws say."""
+    """The estimate from a step's own draws."""
     if node.terminal:
         draws = max(1, node.plain_draws if plain_only else node.draws)
         return Estimate(end_value(node.rollouts[0]), draws, draws) if node.rollouts else None
@@ -82,8 +84,9 @@ def _own_estimate(
 
 
 def _mean(parts: list[tuple[Estimate, int]]) -> Estimate | None:
-    """The mean of different steps by their draws. Its variance is that of a weighted mean (Kish): copies of a step add
-    weight, not knowledge; what was explored below a draw does not make more of it than one draw of this state."""
+    """The mean over different steps, weighted by draws. Its variance is that of a weighted mean (Kish): copies of a
+    step add weight but no information, and however much was explored below a draw, it remains one draw of this
+    state."""
     draws = sum(weight for _, weight in parts)
     if not draws:
         return None

@@ -1,9 +1,9 @@
-"""The named recipes: one search configuration and one reward rule each. The only place of these defaults.
+"""The named recipes: one search configuration and one reward rule each. These defaults stand nowhere else.
 
 Sources: `released` is what the published ReasonRAG code passes (two children, 64 simulations, c 1.414, builder
-discount .9). `paper` follows arXiv 2505.14069 where it says (real continuations, alpha .9); it gives no widths or
-budgets that could be found, so those are ours, capped at the 128 calls (64 generations, 64 judgements) of the
-published code. `economy` is ours.
+discount .9). `paper` follows arXiv 2505.14069 where it is explicit (real continuations, alpha .9); it states no widths
+or budgets, so those are ours, capped at the 128 calls (64 generations, 64 judgements) of the published code. `economy`
+is ours.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from mcts.search import SearchConfig
 RecipeName = Literal["paper", "economy", "released"]
 JudgeKind = Literal["score", "rank"]
 JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
-"""Qualities of an answer that a judge decides."""
+"""Outcomes that a judge decides."""
 
 
 class Recipe(BaseModel):
-    """How a tree is searched and what its steps are then worth."""
+    """How a tree is searched and how its steps are then rewarded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: RecipeName
     search: SearchConfig
     reward: Literal["spre", "spre_even", "outcome"]
-    """Which function of `mcts.rewards` makes the labels."""
+    """The rule of `mcts.rewards` behind the labels."""
     outcome: str
-    """Which quality of an answer is backed up and rewarded; the search knows it as a number only."""
+    """The quality of an answer that is backed up and rewarded; to the search it is only a number."""
     margin_by_layer: bool
-    """Whether margins between siblings are divided by alpha**layer, so that deep pairs are not penalised."""
+    """Divide margins between siblings by alpha**layer, so that deep pairs are not penalised."""
     judge: JudgeKind | None = None
-    """How somebody outside judges siblings after the search, for their rewards: one by one, or against each other."""
+    """How a judge rates siblings after the search, for their rewards: one by one (score) or against each other
+    (rank)."""
     judge_weight: float = Field(default=0.0, ge=0, le=1)
-    """Share of that judgement in a reward; the rest is the share of `reward`."""
+    """The judgement's share in a reward; the rest comes from `reward`."""
     judge_sees_gold: bool = False
-    """Whether judges, those of answers and those that guide the search included, are shown the correct answers."""
+    """Show judges the correct answers, including judges of answers and those that guide the search."""
 
     @property
     def judged(self) -> bool:
-        """Whether anything is judged, in the search or after it, answers included."""
+        """Whether a judge is asked for anything: in the search, after it, or about answers."""
         return self.judge is not None or self.search.valuation == "score" or self.outcome in JUDGED_OUTCOMES
 
     @property
     def reward_name(self) -> str:
-        """What rewards are made of: names of rules of `mcts.rewards` and of judgements, joined by a plus sign."""
+        """The rules and judgements that make up a reward, joined by a plus sign."""
         if self.judge is None:
             return self.reward
         return f"judge-{self.judge}" if self.judge_weight == 1 else f"{self.reward}+judge-{self.judge}"

@@ -1,7 +1,7 @@
-"""What labels are made of: the reward of every step of a finished tree.
+"""Rewards for labels: one for every step of a finished tree.
 
-`spre_rewards` is the paper's estimate, `evenly_drawn_rewards` the same of a tree that was explored unevenly,
-`visit_weighted_rewards` what the published code computes instead. None looks at the values that guided the search.
+`spre_rewards` is the paper's estimate, `evenly_drawn_rewards` its counterpart for unevenly explored trees,
+`visit_weighted_rewards` what the published code computes instead. None uses the values that guided the search.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def shortest_path_reward(outcome: float, *, steps: int, alpha: float) -> float:
 def spre_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
     """Reward of each node by id: the mean discounted outcome over the real continuations through it.
 
-    A terminal's is exact, because the only path through it is its own. None where no continuation counts.
+    A terminal's reward is exact: only its own path runs through it. None where no continuation counts.
     Source: arXiv 2505.14069, Eq. 1.
     """
     rewards: list[float | None] = []
@@ -39,8 +39,8 @@ def spre_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
 def evenly_drawn_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
     """Reward of each node by id: its expected discounted outcome, every draw of a state weighing the same.
 
-    Equal to `spre_rewards` where every draw was followed to one answer; unlike it not drawn towards the places where
-    the search has sampled more. Siblings that say the same share one reward. See `mcts.estimates`.
+    Equal to `spre_rewards` where every draw was followed to one answer; unlike it, not biased towards places where the
+    search sampled more. Equivalent siblings share one reward. See `mcts.estimates`.
     """
     found = estimates(tree, lambda end: shortest_path_reward(end.outcome, steps=end.steps, alpha=alpha))
     return [None if each is None else each.mean for each in found]
@@ -48,8 +48,8 @@ def evenly_drawn_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]
 
 def visit_weighted_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
     """Reward of each node by id, bottom up: leaves ``outcome * alpha**depth``, others the mean of their
-    children's rewards weighted by visits, children that are no plain samples left out. None for unfinished leaves,
-    answers without an outcome and what stands only on them.
+    children's rewards weighted by visits, leaving out children that are not plain samples. None for unfinished leaves,
+    answers without an outcome, and nodes that rest only on these.
 
     Source: the published ReasonRAG pair builder (alpha .9), not its paper.
     """

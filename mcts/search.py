@@ -1,10 +1,10 @@
-"""The search itself: which work is wanted (`ask`), and what follows from its results (`tell`).
+"""The search: which work it wants (`ask`), and what follows from the results (`tell`).
 
 Work comes in waves. `ask` hands out a whole wave and the next one needs all of it told; results are applied
 in the order of the work, never of their arrival. One simulation takes two waves: new siblings are sampled in the
 selected state (`Expand`), then each is valued (`Continue` to real answers, or `Score` by a judge) and backed up.
-Settled here: selection by descent or by disagreement, budgets, numbers of draws, visit and value backup.
-Not known here: what a payload is, who samples, how long that takes, what labels will be made of.
+Decides selection (by descent or by expected disagreement), budgets, sample numbers, visit and value backup. Does not
+know what a payload is, what samples it, how long that takes, or how labels are made.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ P = TypeVar("P")
 
 STRIDE = 10_000
 """Sample numbers: draws of an expansion count from 0, those of continuations that begin d steps below the root from
-(d + 1) * STRIDE; judgements of a tree are counted through. So no two draws in one state share a number, and the same
+(d + 1) * STRIDE; judgements are numbered through the tree. So no two draws in one state share a number, and the same
 draw has the same number in every search."""
 
 
@@ -36,34 +36,33 @@ class SearchConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     selection: Literal["uct", "puct", "mixed"]
-    """`uct` and `puct` walk down from the root; `mixed` goes to the state whose answers are expected to disagree most,
-    and leaves settled ones alone."""
+    """`uct` and `puct` walk down from the root; `mixed` picks the state whose answers are expected to disagree most,
+    and skips converged states."""
     exploration: float = Field(ge=0)
-    """c of the UCT or PUCT formula; without meaning for `mixed`."""
+    """c of the UCT or PUCT formula; ignored by `mixed`."""
     siblings: int = Field(ge=1, lt=STRIDE)
-    """Steps drawn in a state at most; with `mixed`, continuations through the state count."""
+    """Most steps drawn in a state; with `mixed`, continuations through the state count."""
     root_siblings: int | None = Field(default=None, ge=1, lt=STRIDE)
-    """Steps drawn in the root's state at most while all answers are equal (`mixed` only); None: `siblings`."""
+    """Most steps drawn in the root's state while all answers are equal (`mixed` only); None: `siblings`."""
     siblings_at_once: int | None = Field(default=None, ge=1)
-    """Steps drawn per visit of a state; None: all that are missing, in one piece of work."""
+    """Steps drawn per visit of a state; None: all missing ones, as one piece of work."""
     resamples: int = Field(default=0, ge=0)
-    """Times that a state whose steps all say the same gets further ones, drawn in some other way (`mixed` only)."""
+    """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
     share_estimates: bool = False
-    """Whether siblings that say the same are valued once, and share what is known of them."""
+    """Value equivalent siblings once and let them share the estimate."""
     valuation: Literal["continuation", "score"]
     """How a new step is valued: by real continuations to an answer, or by one number from outside."""
     continuations: int = Field(ge=1)
-    """Real continuations sampled from every new step that does not end; without meaning for `score`."""
+    """Real continuations sampled from every new non-terminal step; ignored by `score`."""
     alpha: float = Field(gt=0, le=1)
     """Discount per step of the outcomes that are backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
     keep_continuations: bool = False
-    """Whether the steps of a continuation become nodes of the tree."""
+    """Keep the steps of continuations as nodes of the tree."""
     simulations: int = Field(ge=1)
     """Selections of a state before the search ends."""
     max_calls: int | None = Field(default=None, ge=1)
-    """Replies the search may use, however many of them one request carried. Work is handed out only while it would
-    fit, a continuation being expected to be as long as the mean of those seen so far: the last ones may overrun by
-    what they are longer."""
+    """Completions the search may use, however many one request carried. Work is handed out only while it is expected to
+    fit, with continuations as long as the mean so far; the last ones may overrun by what they are longer."""
     wave: int = Field(default=1, ge=1)
     """Simulations in flight at once in one tree."""
 
@@ -76,9 +75,9 @@ class Expand:
     node_id: int
     count: int
     sample: int
-    """Number of the first draw; the others follow. No two draws in one state share a number."""
+    """Sample number of the first draw; the others follow. Unique within a state."""
     attempt: int = 0
-    """0: plain samples. Beyond, plain ones all said the same, and it is the so-manieth try to have something else."""
+    """0: plain samples. n > 0: all plain samples were equivalent, and this is the n-th attempt at different ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Say how good the path down to `node_id` is, in [0, 1]."""
+    """Score the path down to `node_id`, in [0, 1]."""
 
     id: int
     node_id: int
@@ -102,7 +101,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Expanded(Generic[P]):
-    """Siblings in order of their draws. `calls`: replies used, repairs included."""
+    """Siblings in draw order. `calls`: completions used, repairs included."""
 
     steps: Sequence[Step[P]]
     calls: int
@@ -110,7 +109,7 @@ class Expanded(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Continued(Generic[P]):
-    """Paths in order of their draws, each ending in a terminal step."""
+    """Paths in draw order, each ending in a terminal step."""
 
     paths: Sequence[Sequence[Step[P]]]
     calls: int
@@ -118,7 +117,7 @@ class Continued(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """value: None if the judge gave no score that could be read; it then changes no mean."""
+    """value: None if the judge gave no readable score; it then changes no mean."""
 
     value: float | None
     calls: int
@@ -131,7 +130,7 @@ Result: TypeAlias = Expanded[P] | Continued[P] | Scored
 class Search(Generic[P]):
     """One tree being searched. See the module docstring for the protocol.
 
-    equivalent: whether two steps taken in one state say the same, though they are not identical.
+    equivalent: whether two different steps of one state say the same.
     """
 
     def __init__(self, config: SearchConfig, *, equivalent: Callable[[P, P], bool] | None = None) -> None:
@@ -141,7 +140,7 @@ class Search(Generic[P]):
         self.simulations = 0
         """Selections made so far."""
         self.calls = 0
-        """Replies used so far, as told."""
+        """Completions used so far, as told."""
         self._wave: dict[int, Work] = {}
         self._told: dict[int, Result[P]] = {}
         self._unvalued: list[int] = []
@@ -152,9 +151,9 @@ class Search(Generic[P]):
         self._tries: Counter[int] = Counter()
 
     def ask(self) -> list[Work]:
-        """The work of the current wave that has not been told yet; empty when the search is over.
+        """The work of the current wave without a result yet; empty when the search is over.
 
-        A new wave is made once the last one is told whole, so asking again changes nothing.
+        The next wave is made only once every result of this one is in, so asking again changes nothing.
         """
         while not self._wave:
             wave = self._valuations() or self._selections()
@@ -164,9 +163,9 @@ class Search(Generic[P]):
         return [work for work in self._wave.values() if work.id not in self._told]
 
     def tell(self, work_id: int, result: Result[P]) -> None:
-        """Take one result. Telling again what was told before does nothing, even if it differs.
+        """Take one result. A second result for the same work is ignored, even if it differs.
 
-        Raises ValueError for work that was never asked, and for a result that does not fit the work.
+        Raises ValueError for work that was never asked for, and for a result that does not fit the work.
         """
         if not 0 <= work_id < self._next_work:
             raise ValueError(f"work {work_id} was never asked for")
@@ -187,9 +186,9 @@ class Search(Generic[P]):
     # -- waves ---------------------------------------------------------------------------------
 
     def _selections(self) -> list[Work] | None:
-        """First wave: further siblings for selected states, or a new judgement of a selected leaf.
+        """First wave: more siblings for selected states, or a new judgement of a selected leaf.
 
-        None when the search is over; an empty list when all that was selected needed nothing from outside.
+        None when the search is over; an empty list when no selected state needed outside work.
         """
         wave: list[Work] = []
         taken: set[int] = set()
@@ -217,7 +216,7 @@ class Search(Generic[P]):
         return wave if wave or self.simulations > started else None
 
     def _may_select(self, taken: set[int], wave: Sequence[Work]) -> bool:
-        """Whether the wave, the simulations and the replies that are left allow for another state."""
+        """Whether wave size, simulations and remaining completions allow another state."""
         return (
             len(taken) < self.config.wave
             and self.simulations < self.config.simulations
@@ -225,13 +224,14 @@ class Search(Generic[P]):
         )
 
     def _affordable_siblings(self, node: Node[P], wave: Sequence[Work]) -> int:
-        """How many siblings to sample in a selected state: what is missing, as far as it can be valued as well."""
+        """How many siblings to sample in a selected state: the missing ones, as far as valuing them is affordable
+        too."""
         missing, _ = self._wanted_draws(node)
         affordable = self._calls_left(wave) / (1 + self._calls_per_value)
         return int(min(missing, self.config.siblings_at_once or missing, max(0, affordable)))
 
     def _wanted_draws(self, node: Node[P]) -> tuple[int, int]:
-        """Draws that a state still wants, and which try it is to have something else than plain ones gave; 0: plain."""
+        """How many draws a state still wants, and the attempt number (`Expand.attempt`)."""
         drawn, wanted = self.tree.drawn(node), self.config.siblings
         if node.id == ROOT_ID and self.config.root_siblings and drawn >= wanted and not self._answers_disagree():
             wanted = min(drawn + wanted, self.config.root_siblings)
@@ -242,7 +242,7 @@ class Search(Generic[P]):
         return 0, 0
 
     def _wants_resampling(self, node: Node[P]) -> bool:
-        """Whether all draws of a state said the same, and something else may still be tried."""
+        """Whether all draws of a state are equivalent and resampling attempts remain."""
         steps = self.tree.children(node)
         said = {step.id if step.same_as is None else step.same_as for step in steps}
         return (
@@ -258,7 +258,7 @@ class Search(Generic[P]):
         return Expand(self._work_id(), node.id, count, self._draw(Expand, node, count), attempt)
 
     def _valuations(self) -> list[Work]:
-        """Second wave: what the children of the states selected last are worth."""
+        """Second wave: values for the children of the states selected last."""
         wave: list[Work] = []
         for node in map(self.tree.__getitem__, self._unvalued):
             wanted = self._wanted_values(node)
@@ -273,7 +273,7 @@ class Search(Generic[P]):
         return wave
 
     def _wanted_values(self, node: Node[P]) -> int:
-        """How many values from outside a step is still owed."""
+        """How many outside values a step still needs."""
         if self.config.valuation == "score":
             return int(node.visits == 0)
         if node.terminal or node.same_as is not None:
@@ -297,7 +297,7 @@ class Search(Generic[P]):
                 self._follow(node, path, kept=self.config.keep_continuations)
 
     def _follow(self, node: Node[P], path: Sequence[Step[P]], *, kept: bool = True) -> None:
-        """Record a path of steps, as nodes or as a value only, and back the outcome of its answer up."""
+        """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer."""
         before = len(self.tree)
         nodes = self.tree.follow(node, path) if kept else None
         if nodes is None:
@@ -310,7 +310,7 @@ class Search(Generic[P]):
             self._back_up(nodes[-1] if nodes else node, self.tree.counting(node, path, nodes), reward)
 
     def _equal_sibling(self, node: Node[P]) -> int | None:
-        """The earliest sibling that says the same as a new step."""
+        """Id of the earliest sibling that is equivalent to a new step."""
         if self._equivalent is None or node.parent_id is None:
             return None
         for sibling in self.tree.children(self.tree[node.parent_id]):
@@ -323,7 +323,7 @@ class Search(Generic[P]):
     # -- selection -----------------------------------------------------------------------------
 
     def _descents(self, pending: Counter[int]) -> Iterator[Node[P]]:
-        """Again and again the node at which a walk down from the root ends: a state to expand, or a leaf."""
+        """Endless walks down from the root; yields where each ends: a state to expand, or a leaf."""
         while True:
             node = self.tree.root
             while not node.terminal and self.tree.drawn(node) >= self.config.siblings:
@@ -331,7 +331,7 @@ class Search(Generic[P]):
             yield node
 
     def _best_child(self, node: Node[P], pending: Counter[int]) -> Node[P]:
-        """The first of the children with the highest score."""
+        """The child with the highest score, the earliest on a tie."""
         score = SCORES[self.config.selection]
         children = self.tree.children(node)
         return max(
@@ -346,8 +346,7 @@ class Search(Generic[P]):
         )
 
     def _open_states(self) -> Iterator[Node[P]]:
-        """The states that still want something and are not settled, those first whose answers are expected to disagree
-        most, earlier ones first among equals."""
+        """States that still need work and have not converged, by falling expected disagreement, then by age."""
         ranked = [
             (-disagreement(expected), node.id)
             for node, expected in zip(self.tree.nodes, self._usual_outcome_chances(), strict=True)
@@ -356,8 +355,10 @@ class Search(Generic[P]):
         return (self.tree[node_id] for _, node_id in sorted(ranked))
 
     def _usual_outcome_chances(self) -> list[float]:
-        """Of each node by id, the chance that an answer below it has the tree's usual outcome: what is half right every
-        time is as settled as what is always right. Whoever proposed a step, what was seen below it says where to look.
+        """For each node by id, the chance that an answer below it has the tree's usual outcome.
+
+        A state that is half right every time has converged as much as one that is always right. All draws count, plain
+        or not: they only guide the search.
         """
         usual = self._usual_outcome()
         found = estimates(self.tree, lambda end: float(end.outcome == usual), plain_only=False)
@@ -369,7 +370,7 @@ class Search(Generic[P]):
         return expected
 
     def _usual_outcome(self) -> float | None:
-        """The outcome of most answers, the least one among equals; None before the first answer."""
+        """The most frequent outcome, the lowest on a tie; None before the first answer."""
         outcomes: Counter[float] = Counter()
         for node in self.tree.nodes:
             outcomes.update(end.outcome for end in node.unkept)
@@ -378,11 +379,11 @@ class Search(Generic[P]):
         return min(outcomes, key=lambda outcome: (-outcomes[outcome], outcome), default=None)
 
     def _answers_disagree(self) -> bool:
-        """Whether both better and worse answers were seen in the tree."""
+        """Whether the tree has answers of different outcomes."""
         return len({end.outcome for node in self.tree.nodes for end in node.rollouts}) > 1
 
     def _owes(self, node: Node[P]) -> bool:
-        """Whether the state still lacks siblings, or one of them values."""
+        """Whether the state still lacks siblings or values of them."""
         return self._wanted_draws(node)[0] > 0 or self._owes_values(node)
 
     def _owes_values(self, node: Node[P]) -> bool:
@@ -391,8 +392,8 @@ class Search(Generic[P]):
     # -- bookkeeping ---------------------------------------------------------------------------
 
     def _back_up(self, last: Node[P], counting: Iterable[Node[P]], value: float | None) -> None:
-        """Count a visit of every node above `last`, and a value for those for which it counts. None, what nobody could
-        say, is a visit that changes no mean."""
+        """Count a visit of `last` and every node above it, and the value for the nodes in `counting`. None (unknown) is
+        a visit that changes no mean."""
         for node in self.tree.path_up(last):
             node.visits += 1
         for node in counting if value is not None else ():
@@ -400,7 +401,7 @@ class Search(Generic[P]):
             node.value_sum += value or 0.0
 
     def _reward(self, last: Step[P], steps: int) -> float | None:
-        """The discounted outcome of an answer given `steps` below the root; None where it has none."""
+        """The discounted outcome of an answer `steps` below the root; None if it has no outcome."""
         if last.outcome is None:
             return None
         return shortest_path_reward(last.outcome, steps=steps, alpha=self.config.alpha)
@@ -410,8 +411,8 @@ class Search(Generic[P]):
         return self._next_work - 1
 
     def _draw(self, kind: type[Work], node: Node[P], count: int) -> int:
-        """Number of the first of some draws; see `STRIDE`."""
-        place = ROOT_ID if kind is Score else node.id  # judges may be shown the same of different steps
+        """Sample number of the first of `count` draws; see `STRIDE`."""
+        place = ROOT_ID if kind is Score else node.id  # judges may be shown the same text for different steps
         first = self._drawn[kind, place]
         self._drawn[kind, place] += count
         return first + (STRIDE * (node.depth + 1) if kind is Continue else 0)
@@ -422,25 +423,25 @@ class Search(Generic[P]):
         return self.config.max_calls - self.calls - sum(map(self._expected_calls, wave))
 
     def _expected_calls(self, work: Work) -> float:
-        """What a piece of work will use; for a new sibling its value, asked for in the next wave, is included."""
+        """Completions a piece of work will use; for new siblings, including their valuation in the next wave."""
         if isinstance(work, Score):
             return 1
         return work.count * (self._calls_per_value + isinstance(work, Expand))
 
     @property
     def _calls_per_value(self) -> float:
-        """Replies that a judgement or a mean continuation takes."""
+        """Completions per judgement or mean continuation."""
         return self._continuation_calls / self._continuations if self._continuation_calls else 1
 
 
 def _last_step(node: Node[P]) -> Step[P]:
     if node.step is None:
-        raise ValueError("the root is no step")
+        raise ValueError("the root is not a step")
     return node.step
 
 
 def _check(work: Work, result: Result[Any]) -> None:
-    """Refuse a result that is not an answer to this work."""
+    """Raises ValueError for a result that does not fit the work."""
     where = f"work {work.id} ({type(work).__name__} at node {work.node_id})"
     if isinstance(work, Expand) and isinstance(result, Expanded):
         given, outcomes = len(result.steps), [s.outcome for s in result.steps if s.terminal]
@@ -451,7 +452,7 @@ def _check(work: Work, result: Result[Any]) -> None:
     elif isinstance(work, Score) and isinstance(result, Scored):
         given, outcomes = 1, [result.value]
     else:
-        raise ValueError(f"{where}: a {type(result).__name__} is no answer to it")
+        raise ValueError(f"{where}: a {type(result).__name__} does not answer it")
     wanted = 1 if isinstance(work, Score) else work.count
     if given != wanted:
         raise ValueError(f"{where}: wants {wanted} results, got {given}")

@@ -1,5 +1,5 @@
-"""Scores by which a simulation walks down the tree, and the disagreement by which it jumps to a state instead. Pure
-functions of counts and means.
+"""Scores for walking down the tree, and the expected disagreement for jumping straight to a state. Pure functions of
+counts and means.
 
 `pending` simulations of the wave in flight are added to the counts but not to the values
 ("watch the unobserved", arXiv 1810.11755, Eq. 4), so that a wave spreads without a made-up loss.
@@ -11,7 +11,7 @@ import math
 from typing import Protocol
 
 UNVISITED = math.inf
-"""Score of a child nobody has visited: it goes before every visited one, in order of creation."""
+"""Score of an unvisited child: it precedes every visited one, in order of creation."""
 
 
 def uct_score(value: float, *, visits: int, parent_visits: int, prior: float, exploration: float) -> float:
@@ -44,23 +44,23 @@ SCORES: dict[str, ScoreRule] = {"uct": uct_score, "puct": puct_score}
 
 
 ROOT_PRIOR = 0.5
-"""Answers that the guess of one half weighs at the root."""
+"""Weight of the prior of one half at the root, in answers."""
 PARENT_PRIOR = 8.0
-"""Answers that what is expected of the parent weighs at a step. Tried from 1 to 10 in the laboratory: the larger, the
-truer and cheaper the pairs of deep trees; others hardly cared."""
+"""Weight of the parent's expectation at a step, in answers. Tried from 1 to 10 in the laboratory: larger values give
+truer and cheaper pairs in deep trees and hardly change others."""
 CONVERGED = 0.06
-"""Promise below which a state is settled: at the root after eight equal answers."""
+"""Expected disagreement below which a state has converged: at the root after eight equal answers."""
 
 
 def expected_outcome(expected_above: float, *, weight: float, mean: float, answers: int) -> float:
-    """Mean of a Beta posterior: what is expected of an answer below a step, given its parent's expectation.
+    """Mean of a Beta posterior: the expected outcome of an answer below a step, given its parent's expectation.
 
-    weight: answers that the parent's expectation counts for. mean, answers: seen below the step itself.
+    weight: of the parent's expectation, in answers. mean, answers: seen below the step itself.
     """
     return (weight * expected_above + answers * mean) / (weight + answers)
 
 
 def disagreement(expected: float) -> float:
-    """Chance that of two answers drawn below a state one has the usual outcome and one has not, if each has it with
-    chance `expected`: ``2 p (1 - p)``, at most one half."""
+    """Chance that exactly one of two answers drawn below a state has the usual outcome, each having it with chance
+    `expected`: ``2 p (1 - p)``, at most one half."""
     return 2 * expected * (1 - expected)

@@ -1,7 +1,7 @@
-"""The tree: nodes, what was seen at the end of the paths through them, and how both grow.
+"""The tree: nodes, the answers at the end of the paths through them, and how both grow.
 
 Decides ids (creation order, root 0), depth, that the same step drawn twice is one node, and which outcomes count for
-which node. Does not know how nodes are chosen, nor what a payload means.
+which node. Does not know how nodes are selected, nor what a payload means.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[P]):
-    """One step somebody sampled outside, as it is told to the search.
+    """One sampled step, as it is told to the search.
 
-    outcome: quality of the answer a terminal step gives, in [0, 1]; None where nobody could say, the path to it then
-        counts nowhere; ignored for other steps.
+    outcome: quality of a terminal step's answer, in [0, 1]; None if unknown, then its path counts nowhere; ignored for
+        other steps.
     plain: False if the step was not a plain sample of the policy (a repaired reply, say). Values and means over
         continuations then leave out, for every node above it, the paths that run through it.
-    identity: equal for steps that lead from one state to the same state, whoever drew them; None for a step that is
-        like no other.
+    identity: equal for steps that lead from one state to the same state; None for a step that equals no other.
     """
 
     payload: P
@@ -54,11 +53,10 @@ class Node(Generic[P]):
 
     depth: edges from the root; the layer of the state it was taken in is `depth - 1`.
     draws, plain_draws: how often the step was drawn in its state, and how many of the draws were plain samples.
-    same_as: the earliest sibling that says the same in other words, where somebody has looked; else None.
-    visits: how often search has come through the node to a value. counted, value_sum: how many of these values count
-        for the node, and their sum.
+    same_as: the earliest equivalent sibling, if the search compares siblings; else None.
+    visits: backups through the node. counted, value_sum: how many of them count for the node, and their sum.
     rollouts: every real path to an answer through the node that counts for it.
-    unkept: those of them that started here and whose steps are no nodes.
+    unkept: those that started here and whose steps are not nodes.
     """
 
     id: int
@@ -86,7 +84,7 @@ class Node(Generic[P]):
 
     @property
     def layer(self) -> int | None:
-        """Layer of the state this step was taken in; None at the root, which is no step."""
+        """Layer of the state this step was taken in; None at the root, which is not a step."""
         return None if self.step is None else self.depth - 1
 
     @property
@@ -129,17 +127,17 @@ class Tree(Generic[P]):
             node = self.nodes[node.parent_id]
 
     def drawn(self, node: Node[P]) -> int:
-        """Steps drawn so far in the state below a node, repeated ones included."""
+        """Steps drawn so far in the state below a node, repeats included."""
         return sum(child.draws for child in self.children(node))
 
     def add(self, parent: Node[P], step: Step[P]) -> Node[P]:
-        """The child of `parent` that a drawn step is: an earlier one of the same identity, or a new one. What it
-        answers is recorded."""
+        """Add a drawn step: to the earlier child of the same identity, or as a new one. A terminal step's answer is
+        recorded."""
         return self.follow(parent, [step])[0]
 
     def follow(self, start: Node[P], path: Sequence[Step[P]]) -> list[Node[P]]:
-        """Add the steps of a path drawn from `start` on, each as `add` does. Returns the nodes of the path, and, if it
-        ends in an answer, has it recorded where it counts; see `counting`."""
+        """Add the steps of a path drawn from `start`, each as `add` does, and return its nodes. An answer at its end is
+        recorded where it counts; see `counting`."""
         nodes: list[Node[P]] = []
         node = start
         for step in path:
@@ -163,7 +161,7 @@ class Tree(Generic[P]):
         return node
 
     def add_continuation(self, node: Node[P], path: Sequence[Step[P]]) -> None:
-        """Record the answer at the end of `path`, drawn from `node` on, without keeping its steps."""
+        """Record the answer at the end of `path`, drawn from `node`, without keeping its steps."""
         counted = list(self.counting(node, path)) if path[-1].outcome is not None else []
         self._record(counted, path[-1], node.depth + len(path))
         if counted:
@@ -172,10 +170,10 @@ class Tree(Generic[P]):
     def counting(
         self, start: Node[P], path: Sequence[Step[P]] = (), nodes: Sequence[Node[P]] | None = None
     ) -> Iterator[Node[P]]:
-        """The nodes for which something found at the end of a path counts, the last one first.
+        """The nodes for which the outcome at the end of a path counts, the last one first.
 
-        path: steps drawn from `start` on; nodes: what they are in the tree, None if they were not kept. What is found
-        counts up to the first step that was no plain draw; above `start`, up to a node that was never drawn plainly.
+        path: steps drawn from `start`; nodes: their nodes, None if they were not kept. The outcome counts up to the
+            first step that was not a plain sample; above `start`, up to a node that was never drawn as one.
         """
         for position in reversed(range(len(path))):
             if nodes is not None:
