@@ -1,7 +1,7 @@
 """The rollout record, and how siblings of a finished tree become preference pairs.
 
-Rollout records in, preference pairs out: scoring of answers, candidates, labels, drop reasons, export formats and
-their statistics. Knows nothing of language models, retrieval or how a tree came to be.
+Rollout records in, preference pairs out: answer scores, candidates, labels, drop reasons, export formats and their
+statistics. Knows nothing of language models, retrieval or how a tree is searched.
 """
 
 from preference.answer_scores import cover_em, exact_match, f1_score, normalize_answer

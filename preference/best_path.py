@@ -1,4 +1,4 @@
-"""What came of a question: how its continuations ended, and the best way to a right answer in its tree."""
+"""The record of an explored question: how its continuations ended, and the best path to a right answer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from preference.labelling import origin_of
 from preference.records import RolloutNode, RolloutRecord
 
 
-def question_record(rollout: RolloutRecord, beyond: Origin | None = None) -> QuestionRecord:
-    """The line of `questions.jsonl` that a rollout makes. beyond: what else is known of where it comes from."""
+def question_record(rollout: RolloutRecord, run_origin: Origin | None = None) -> QuestionRecord:
+    """The line of `questions.jsonl` for a rollout. run_origin: what the run's configuration adds to the record."""
     return QuestionRecord(
         question_id=rollout.question_id,
         question=rollout.question,
         golden_answers=rollout.golden_answers,
-        origin=origin_of(rollout, beyond),
+        origin=origin_of(rollout, run_origin),
         error=rollout.error,
         ends=_ends(rollout),
         usage=rollout.usage,
@@ -32,10 +32,10 @@ def _ends(rollout: RolloutRecord) -> Ends:
 
 
 def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
-    """The steps to the right answer that the labels hold highest; of equals the shortest path, then the earliest.
+    """The steps to the right answer with the highest reward; on a tie the shortest path, then the earliest.
 
-    Right: the answer's outcome is 1, so that it is the golden answer and, where the recipe asks for that, stands in
-    evidence; a judge must have given .9 at least. Every step must be a reply that parsed by itself, without a repair.
+    An answer is right if its outcome is 1: it equals a gold answer and, if the recipe asks for that, stands in
+    evidence; a judge's score must be at least .9. Every step must have parsed without a repair.
     """
     right = [node for node in rollout.nodes[1:] if node.terminal and _is_right(rollout, node)]
     for answer in sorted(right, key=lambda node: (-(node.reward or 0.0), node.layer or 0, node.id)):
@@ -46,7 +46,7 @@ def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
 
 
 RIGHT, RIGHT_TO_A_JUDGE = 1.0, 0.9
-"""Outcome from which an answer is right: by golden answers, and to somebody who gives scores."""
+"""Lowest outcome of a right answer: by gold answers, and by a judge's score."""
 _BY_GOLDEN_ANSWERS = ("f1", "em", "evident_f1")
 
 
@@ -68,7 +68,7 @@ def _steps_to(rollout: RolloutRecord, answer: RolloutNode) -> list[RolloutNode]:
 
 def _path_step(node: RolloutNode) -> PathStep:
     if node.prompt is None or node.action_type is None or node.layer is None:
-        raise ValueError(f"node {node.id} is no step that parsed")
+        raise ValueError(f"node {node.id} is not a step that parsed")
     return PathStep(
         layer=node.layer,
         action_type=node.action_type,

@@ -1,7 +1,7 @@
-"""The candidate record: one line of `candidates.jsonl`, a state with its steps and every two of them as a pair.
+"""The candidate record: one line of `candidates.jsonl`, a state with its steps and every pair of them.
 
-Decides the file's fields, and those of `questions.jsonl` beside it. Both are made once of rollouts, or imported; every
-filter and format works on them alone, so that a filter may be changed without the trees and without a call.
+Decides the fields of that file and of `questions.jsonl` beside it. Both are made once from rollouts, or imported; every
+filter and format works on them alone, so that filters can change without the trees and without a model call.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Tag = Literal["efficiency_only", "style_only"]
 both are answers and cover-EM cannot tell them apart; never without golden answers."""
 
 GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
-"""Whether the chosen step of two queries, or of two pieces of evidence, has more gold passages than the rejected one,
-fewer, or as many. unknown: other types, or gold passages are not known."""
+"""Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong) or as many (tie), if both
+are queries or both evidence. unknown: other types, or unknown gold passages."""
 
 LabelName = Literal["value", "judge", "imported"]
-"""Who says which step is better: what continuations are worth, a judge that saw all steps of the state, or a file."""
+"""Source of a label: values of continuations, a judge that saw all steps of the state, or an imported file."""
 
 Ends = Literal["all_right", "all_wrong", "mixed", "unknown"]
-"""What the continuations of a tree came to; unknown where none was recorded."""
+"""How the continuations of a tree ended; unknown if none was recorded."""
 
 TypeCombination: TypeAlias = tuple[ActionType | None, ActionType | None]
 
@@ -42,7 +42,7 @@ _FOR_TRAINING = frozenset({"train", "training"})
 
 
 class MalformedCandidatesError(ValueError):
-    """A line is no candidate or question record; the message has file, line and cause."""
+    """A line is not a candidate or question record; the message has file, line and cause."""
 
 
 def is_training_split(name: str) -> bool:
@@ -51,17 +51,17 @@ def is_training_split(name: str) -> bool:
 
 
 class Origin(Record):
-    """Where a state comes from: the question's data set, and the run that explored it. Null where that is not known."""
+    """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
 
     dataset: str
     split: str
     revision: str | None = None
-    """Of the question file: commit on the Hub, else its SHA-256."""
+    """The question file's commit on the Hub, else its SHA-256."""
     config_hash: str | None = None
     seed: int | None = None
     recipe: str | None = None
     reward: str | None = None
-    """What rewards are made of, as in `recipe.reward` of a rollouts line."""
+    """The reward rule, as in `recipe.reward` of a rollouts line."""
     teacher: str | None = None
     value_model: str | None = None
     retriever: str | None = None
@@ -72,7 +72,7 @@ class Origin(Record):
 
 
 class StepRecord(Record):
-    """A step of a state, with what filters and formats need of it; fields as in `RolloutNode`."""
+    """A step of a state, with the fields of `RolloutNode` that filters and formats need."""
 
     id: int
     action_type: ActionType | None
@@ -83,38 +83,38 @@ class StepRecord(Record):
     gold: int | None = None
     visits: int = 0
     rollouts: int = 0
-    """How many real continuations went through it."""
+    """Number of real continuations through it."""
     observations: float | None = None
     parse_error: str | None = None
     """Cause."""
     repaired: bool = False
     same_as: int | None = None
     tokens: int | None = None
-    """Of the reply and its end, as a trainer counts them."""
+    """Tokens of the reply and its end token, as a trainer counts them."""
 
 
 class PairRecord(Record):
-    """Two steps of a state, by id. What is not known is null, and no filter that needs it applies."""
+    """Two steps of a state, by id. Unknown fields are null, and filters that need them do not apply."""
 
     pair_id: str
     chosen: int
     rejected: int
     label: LabelName | None
-    """Null where a judge saw the state and did not pick these two."""
+    """Null if a judge saw the state and did not pick these two."""
     margin: float | None = None
     """Difference of the rewards, divided by alpha**layer if the recipe says so; below 0 where a judge disagrees."""
     confidence: float | None = None
-    """That the chosen step is truly better; null where a judge alone decides."""
+    """Chance that the chosen step is truly better, in [0, 1]; null if a judge alone decides."""
     similarity: float
-    """Of what both say, in [0, 1]: Jaccard index of the words; of the replies where types differ."""
+    """Similarity of both contents, in [0, 1]: Jaccard index of their words; of the whole replies if types differ."""
     same: bool = False
-    """Whether both say the same or share one estimate."""
+    """Both have equal content or share one estimate."""
     same_type: bool
     tags: list[Tag] = Field(default_factory=list)
     gold: GoldVerdict = "unknown"
 
     def swapped(self) -> PairRecord:
-        """The same pair, under the same name, with its sides exchanged."""
+        """The same pair under the same id, with its sides exchanged."""
         return self.model_copy(
             update={
                 "chosen": self.rejected,
@@ -130,11 +130,11 @@ _SWAPPED_VERDICTS: dict[GoldVerdict, GoldVerdict] = {"right": "wrong", "wrong": 
 
 
 class StateRecord(Record):
-    """What an agent had seen, the steps it took there, and every pair of them."""
+    """A state: its prompt, the steps taken in it, and every pair of them."""
 
     schema_version: Literal["reasonrag.candidates/1"] = CANDIDATES_SCHEMA
     state_id: str
-    """Equal for equal prompts, in whatever run."""
+    """Equal for equal prompts, across runs."""
     question_id: str
     question: str
     golden_answers: list[str]
@@ -144,9 +144,9 @@ class StateRecord(Record):
     prompt: list[Message]
     """One system and one user turn."""
     tokens: int | None = None
-    """Of the prompt in the chat template, as a trainer counts them."""
+    """Tokens of the prompt in the chat template, as a trainer counts them."""
     token_counter: str | None = None
-    """Who counted here and in the steps; null where nobody did."""
+    """What counted the tokens here and in the steps; null if they were not counted."""
     steps: list[StepRecord]
     pairs: list[PairRecord]
 
@@ -155,7 +155,7 @@ class StateRecord(Record):
 
 
 class PathStep(Record):
-    """A step on the way to an answer."""
+    """A step on the path to an answer."""
 
     layer: int
     action_type: ActionType
@@ -165,7 +165,7 @@ class PathStep(Record):
 
 
 class QuestionRecord(Record):
-    """A question that was explored: what came of it, what it cost, and the best way to a right answer."""
+    """An explored question: how it ended, what it cost, and the best path to a right answer."""
 
     schema_version: Literal["reasonrag.questions/1"] = QUESTIONS_SCHEMA
     question_id: str
@@ -176,24 +176,24 @@ class QuestionRecord(Record):
     ends: Ends = "unknown"
     usage: Usage | None = None
     path: list[PathStep] | None = None
-    """Null where no continuation in the tree ends in a right answer by steps that all parsed."""
+    """Null if no continuation reaches a right answer by steps that all parsed."""
 
     def to_line(self) -> bytes:
         return self.model_dump_json().encode() + b"\n"
 
 
 def question_key(question: str) -> str:
-    """The same for questions that differ in case, punctuation, articles and spaces only; 16 hexadecimal digits."""
+    """A key that ignores case, punctuation, articles and spaces; 16 hexadecimal digits."""
     return _digest(normalize_answer(question).encode())
 
 
 def state_key(prompt: list[Message]) -> str:
-    """Names a state: the same for the same prompt; 16 hexadecimal digits."""
+    """A state's id, a digest of its prompt; 16 hexadecimal digits."""
     return _digest(orjson.dumps([(turn.role, turn.content) for turn in prompt]))
 
 
 def pair_key(state_id: str, chosen: str, rejected: str, *, of: str) -> str:
-    """Names a pair by what it holds and the tree it is of, whatever file it is in; 16 hexadecimal digits."""
+    """A pair's id, a digest of its content and its tree, independent of the file; 16 hexadecimal digits."""
     return _digest(orjson.dumps([state_id, chosen, rejected, of]))
 
 
@@ -205,7 +205,7 @@ Line = TypeVar("Line", StateRecord, QuestionRecord)
 
 
 def read_lines(path: Path, kind: type[Line]) -> Iterator[Line]:
-    """All records of a file, one at a time. Raises MalformedCandidatesError at the first line that is none."""
+    """All records of a file, one at a time. Raises MalformedCandidatesError at the first malformed line."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             yield parse_line(line, kind, where=f"{path}, line {number}")
@@ -233,7 +233,7 @@ def _check_state(state: StateRecord, where: str) -> None:
         raise MalformedCandidatesError(f"{where}: two steps of state {state.state_id} have the same id")
     for pair in state.pairs:
         if pair.chosen == pair.rejected or not {pair.chosen, pair.rejected} <= ids:
-            raise MalformedCandidatesError(f"{where}: pair {pair.pair_id} is not of two steps of its state")
+            raise MalformedCandidatesError(f"{where}: pair {pair.pair_id} does not name two steps of its state")
 
 
 def _check_turns(prompt: list[Message], where: str) -> None:
@@ -242,5 +242,5 @@ def _check_turns(prompt: list[Message], where: str) -> None:
 
 
 def is_two_turns(prompt: Sequence[Message] | None) -> bool:
-    """Whether a prompt is one system and one user turn, as every format needs it."""
+    """Whether a prompt is one system turn and one user turn, which every format needs."""
     return [turn.role for turn in prompt or ()] == ["system", "user"]

@@ -1,8 +1,8 @@
-"""How sure a pair is: the chance that the chosen step is truly better, from the continuations that were sampled.
+"""A pair's confidence: the chance that the chosen step is truly better, from the sampled continuations.
 
-A step's worth is the chance that its policy comes to a right answer. Its posterior is a Beta distribution: Jeffreys'
-prior, and as many observations as continuations began at the step. Partial F1 counts as a part of a right answer. A
-pair's confidence is the chance that a draw from the chosen step's posterior exceeds one from the rejected step's.
+A step's value is the chance that its policy reaches a right answer. Its posterior is a Beta distribution: Jeffreys'
+prior and one observation per continuation from the step. Partial F1 counts as a fraction of a right answer. A pair's
+confidence is the chance that a draw from the chosen step's posterior exceeds one from the rejected step's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CELLS = 400
 def confidence(chosen: tuple[float, float], rejected: tuple[float, float]) -> float:
     """P(chosen truly better), in [0, 1]; one half for equal evidence.
 
-    chosen, rejected: mean of the observations, in [0, 1], and their number.
+    chosen, rejected: mean of the observations, in [0, 1], and their number (the effective sample size).
     """
     return _chance((_rounded(chosen[0]), _rounded(chosen[1])), (_rounded(rejected[0]), _rounded(rejected[1])))
 
@@ -39,7 +39,7 @@ def _rounded(value: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _posterior(mean: float, observations: float) -> tuple[float, ...]:
-    """Probability of each of equal cells of [0, 1]."""
+    """The posterior's probability in each of `_CELLS` equal cells of [0, 1]."""
     right, wrong = PRIOR + mean * observations, PRIOR + (1 - mean) * observations
     middles = ((cell + 0.5) / _CELLS for cell in range(_CELLS))
     logs = [(right - 1) * math.log(middle) + (wrong - 1) * math.log1p(-middle) for middle in middles]

@@ -1,4 +1,4 @@
-"""How different the steps are that were drawn in one state. Knows texts, not rewards."""
+"""How different the steps drawn in one state are. Knows texts, not rewards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from preference.similarity import equivalent_steps
 
 @dataclass(frozen=True, slots=True)
 class StateDraws:
-    """What the state's own prompt gave, at the run's temperature: how many draws, and how many steps that say different
-    things came of them."""
+    """Draws from a state's own prompt at the run's temperature, and how many distinct steps they gave."""
 
     layer: int
     draws: int
@@ -23,7 +22,7 @@ class StateDraws:
 def drawn_states(rollout: RolloutRecord) -> Iterator[StateDraws]:
     """Every state in which at least two steps were drawn, in order of creation.
 
-    Draws that asked for something else (repairs, hotter ones, those shown their siblings) do not count.
+    Only plain samples count: no repairs, no other temperature, no prompts that show siblings.
     """
     for node in rollout.nodes:
         steps = [each for each in map(rollout.nodes.__getitem__, node.children_ids) if each.sampled_with is None]
@@ -57,5 +56,5 @@ class DiversityCount:
             self._distinct[state.layer] += state.distinct
 
     def by_layer(self) -> dict[str, float]:
-        """Distinct steps per draw, of states with at least two draws; 1 where no two said the same."""
+        """Distinct steps per draw over states with at least two draws; 1 if no two were equivalent."""
         return {str(layer): self._distinct[layer] / self._draws[layer] for layer in sorted(self._draws)}

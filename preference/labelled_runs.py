@@ -1,7 +1,7 @@
 """Several runs as one set of candidates: trees are labelled, and all states of a question stand together.
 
-Decides the order of `candidates.jsonl` and `questions.jsonl`: questions as they first come, in each the sources as they
-were given. Which states there are is decided in `labelling`. Memory holds places in files, not what stands there.
+Decides the order of `candidates.jsonl` and `questions.jsonl`: questions by first appearance, within a question the
+sources as given. `labelling` decides which states there are. Memory holds file offsets, not contents.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from preference.labelling import TokenCounter, labelled_states
 from preference.records import MalformedRolloutsError, RolloutRecord, parse_rollout, read_rollouts
 
 _PARALLEL_FROM = 64 * 2**20
-"""Bytes from which on several processes are faster than one: starting them takes about a second."""
+"""File size in bytes above which several processes beat one: starting them takes about a second."""
 _CHUNK_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class _LabelledLines:
-    """The lines that a rollout becomes."""
+    """The output lines for one rollout."""
 
     question_id: str
     key: str
@@ -56,8 +56,8 @@ def write_candidates(
 ) -> None:
     """Label the trees of a run and write `candidates.jsonl` and `questions.jsonl` below `out`.
 
-    origin: what the run's configuration tells beyond its records. A question that failed and was explored later has one
-    line, that of its tree. Raises OSError, and whatever reading `rollouts` raises; nothing is replaced then.
+    origin: what the run's configuration adds to its records. A question that failed and was explored later has one
+        line, that of its tree. Raises OSError and whatever reading `rollouts` raises; then nothing is replaced.
     """
     with without_cycle_collection():
         _write((_label(rollout, origin, tokens) for rollout in rollouts), out)
@@ -71,9 +71,9 @@ def label_file(
     tokens: TokenCounter | None = None,
     processes: int = 1,
 ) -> None:
-    """The same of a rollouts file, shared among so many processes where it is large.
+    """The same for a rollouts file, split among `processes` if it is large.
 
-    Raises OSError, and MalformedRolloutsError for a line that is no record.
+    Raises OSError, and MalformedRolloutsError for a line that is not a record.
     """
     if processes == 1 or rollouts.stat().st_size < _PARALLEL_FROM:
         write_candidates(read_rollouts(rollouts), out, origin=origin, tokens=tokens)
@@ -87,7 +87,7 @@ _Lines: TypeAlias = list[tuple[bytes, str]]
 
 
 def _chunks(lines: Iterable[tuple[bytes, str]]) -> Iterator[_Lines]:
-    """Lines, each with its place, in lists of at least so many bytes."""
+    """Lines, each with its location, in lists of at least `_CHUNK_BYTES`."""
     chunk: _Lines = []
     size = 0
     for line in lines:
@@ -103,7 +103,7 @@ def _chunks(lines: Iterable[tuple[bytes, str]]) -> Iterator[_Lines]:
 def _ordered(
     workers: Executor, work: Callable[[_Lines], list[_LabelledLines]], chunks: Iterable[_Lines], *, ahead: int
 ) -> Iterator[_LabelledLines]:
-    """Results in the order of the chunks, of which only so many are in memory."""
+    """Results in chunk order, with at most `ahead` chunks in memory."""
     waiting: deque[Future[list[_LabelledLines]]] = deque()
     for chunk in chunks:
         with _without_interrupts():
@@ -116,8 +116,8 @@ def _ordered(
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Processes that start here never hear Ctrl-C, which a terminal sends to all: whoever shares the work ends them.
-    One that comes meanwhile is heard afterwards."""
+    """Start processes that ignore Ctrl-C, which a terminal sends to all: their parent ends them. A Ctrl-C during the
+    block is handled after it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -132,7 +132,7 @@ def _label_lines(lines: _Lines, *, origin: Origin | None, tokens: TokenCounter |
 
 @contextmanager
 def without_cycle_collection() -> Iterator[None]:
-    """Records hold none, and looking for them took a third of the time."""
+    """Pause the cyclic garbage collector: records hold no cycles, and it took a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -178,14 +178,14 @@ def _write(labelled: Iterable[_LabelledLines], out: Path) -> None:
 
 
 def _completed(origin: Origin, rollout: RolloutRecord) -> Origin:
-    """What is known of a run, for one of its records: those of an imported one may be of several data sets."""
+    """The run's origin completed for one record: records of an imported run may come from several data sets."""
     own = {"dataset": rollout.dataset, "split": rollout.split, "revision": rollout.revision or origin.revision}
     return origin.model_copy(update=own)
 
 
 def merge_candidates(folders: Sequence[Path], out: Path) -> None:
-    """Several folders with candidates as one; states of one question stand together, and of a tree that is in several
-    folders the first is taken, whoever counted its tokens or labelled its pairs.
+    """Merge the candidates of several folders. States of one question stand together; a tree that is in several folders
+    is taken from the first, regardless of token counter and labels.
 
     Raises OSError, and MalformedCandidatesError for a line that names no question.
     """
@@ -200,8 +200,8 @@ def merge_candidates(folders: Sequence[Path], out: Path) -> None:
 
 
 def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
-    """Count anew the lengths in `candidates.jsonl` that another counter counted, or nobody; without any, nothing is
-    written. Raises OSError, and MalformedCandidatesError for a line that is no record."""
+    """Recount token lengths in `candidates.jsonl` that are missing or from another counter; writes nothing if there are
+    none. Raises OSError, and MalformedCandidatesError for a line that is not a record."""
     path, mark = folder / CANDIDATES, _counter_mark(tokens)
     with path.open("rb") as lines:
         if all(mark in line for line in lines):
@@ -215,7 +215,7 @@ def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
 
 
 def _counter_mark(tokens: TokenCounter) -> bytes:
-    """What stands in the line of a state that was counted so, and nowhere else: text in JSON has no bare quotes."""
+    """A byte string that occurs only in lines of this counter: text in JSON has no bare quotes."""
     return b'"token_counter":' + orjson.dumps(tokens.name)
 
 
@@ -226,7 +226,7 @@ def _counted(state: StateRecord, tokens: TokenCounter) -> StateRecord:
 
 
 def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:
-    """Source and place of every line, those of a question together; of lines of one tree that are equal the first."""
+    """Source and offset of every line, grouped by question; of equal lines of one tree only the first."""
     places: dict[str, list[tuple[int, int]]] = {}
     seen: set[bytes] = set()
     for number, source in enumerate(sources):
@@ -242,7 +242,7 @@ def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:
 
 
 def _key_and_digest(line: bytes, *, where: str) -> tuple[str, bytes]:
-    """Of the question that a line is of, and of what it says of a tree."""
+    """The key of the line's question, and a digest of what the line says about its tree."""
     try:
         record = orjson.loads(line)
         key = question_key(record["question"])
@@ -252,8 +252,8 @@ def _key_and_digest(line: bytes, *, where: str) -> tuple[str, bytes]:
 
 
 def _explored(record: Any) -> Any:
-    """What exploring decided: neither what is known of the run beside its rollouts, nor who counted tokens, nor which
-    pairs a judge picked. All of it where no run is named."""
+    """The part of a record that exploration decided: without the run's configuration, token counts and a judge's picks.
+    The whole record if it names no run."""
     try:
         origin = record["origin"]
         if origin["config_hash"] is None:
@@ -264,4 +264,4 @@ def _explored(record: Any) -> Any:
         steps = [(step["id"], step["reward"]) for step in record["steps"]]
         return run, record["question_id"], record["state_id"], steps, [pair["pair_id"] for pair in record["pairs"]]
     except (KeyError, TypeError):
-        return record  # whoever reads the line says what is wrong with it
+        return record  # the reader of the line reports what is wrong with it

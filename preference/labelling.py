@@ -1,8 +1,8 @@
-"""Which of two sibling steps is better, and how sure that is: the states of a finished tree with every pair.
+"""Labels: which of two sibling steps is better, and with what confidence, for every pair in every state of a tree.
 
-Decides what a state is, what siblings are worth to each other and how alike they are. Nothing is left out here; what
-makes a pair good enough is decided in `filters`. Source of the basic rule (siblings, difference of rewards): the pair
-builder of ReasonRAG, arXiv 2505.14069; states by what was seen, confidence and tags are ours.
+Decides what a state is, and a pair's label, margin, confidence, similarity and tags. Drops nothing; `filters` decides
+which pairs are good enough. Source of the basic rule (siblings, difference of rewards): the pair builder of ReasonRAG,
+arXiv 2505.14069; states by what was seen, confidence and tags are ours.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ from preference.records import ActionType, Message, RolloutNode, RolloutRecord
 from preference.similarity import folded, jaccard, words_of
 
 TOLERANCE = 1e-9
-"""Below this two means of the same outcomes are the same number."""
+"""Means of outcomes that differ by less are equal."""
 
 
 class TokenCounter(Protocol):
-    """Counts as a trainer does. exact: whether in the true vocabulary and template, or by a rule of thumb."""
+    """Counts tokens as a trainer does. exact: by the true vocabulary and template, not by a rule of thumb."""
 
     @property
     def name(self) -> str: ...
     @property
     def exact(self) -> bool: ...
     def prompt(self, prompt: Sequence[Message]) -> int:
-        """Tokens up to where the reply begins."""
+        """Tokens up to the beginning of the reply."""
         ...
 
     def reply(self, text: str) -> int:
-        """Tokens of a reply and of what ends it."""
+        """Tokens of a reply and its end token."""
         ...
 
 
 def labelled_states(
-    rollout: RolloutRecord, beyond: Origin | None = None, tokens: TokenCounter | None = None
+    rollout: RolloutRecord, run_origin: Origin | None = None, tokens: TokenCounter | None = None
 ) -> Iterator[StateRecord]:
     """Every state of a tree in which at least two steps were taken, in order of creation.
 
-    In each state pairs stand by falling confidence, then margin, the better step as `chosen` (the earlier one if they
-    are equal). beyond: what else is known of where the record comes from.
+    Pairs of a state are sorted by falling confidence, then margin, with the better step as `chosen` (the earlier one on
+    a tie). run_origin: what the run's configuration adds to the record.
     """
-    origin = origin_of(rollout, beyond)
+    origin = origin_of(rollout, run_origin)
     for siblings in _states(rollout):
         if len(siblings) > 1:
             yield _labelled(rollout, origin, siblings, tokens)
 
 
-def origin_of(rollout: RolloutRecord, beyond: Origin | None = None) -> Origin:
-    """What a record itself says of where it comes from; of the rest, what is known beyond it of its configuration."""
+def origin_of(rollout: RolloutRecord, run_origin: Origin | None = None) -> Origin:
+    """Origin of a record: its own fields, the rest from the run's configuration."""
     own = Origin(
         dataset=rollout.dataset,
         split=rollout.split,
@@ -75,14 +75,14 @@ def origin_of(rollout: RolloutRecord, beyond: Origin | None = None) -> Origin:
         reward=rollout.recipe.reward,
         renderer=rollout.renderer,
     )
-    if beyond is None or beyond.config_hash not in (None, own.config_hash):
+    if run_origin is None or run_origin.config_hash not in (None, own.config_hash):
         return own
-    return beyond.model_copy(update=own.model_dump(exclude_none=True))
+    return run_origin.model_copy(update=own.model_dump(exclude_none=True))
 
 
 def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
-    """The steps taken in each state. A state is what the agent has seen: two nodes that were reached by the same
-    replies are one state, and what follows them are siblings."""
+    """The steps taken in each state. A state is what the agent has seen: two nodes reached by the same replies are one
+    state, and the steps that follow them are siblings."""
     states: dict[object, list[RolloutNode]] = {}
     for node in rollout.nodes[1:]:
         seen = node.parent_id if node.prompt is None else tuple((turn.role, turn.content) for turn in node.prompt)
@@ -143,7 +143,7 @@ def _record(node: RolloutNode, tokens: TokenCounter | None) -> StepRecord:
 
 
 def distinct_steps(state: StateRecord) -> list[StepRecord]:
-    """The steps that parsed and say different things, in order: what somebody who compares them has to see."""
+    """The steps that parsed and differ in content, in order: those a judge has to compare."""
     found: dict[object, StepRecord] = {}
     for step in state.steps:
         if step.parse_error is None and step.same_as is None:
@@ -152,9 +152,10 @@ def distinct_steps(state: StateRecord) -> list[StepRecord]:
 
 
 def with_judge_label(state: StateRecord, pick: tuple[int, int] | None) -> StateRecord:
-    """The state as a judge labels it: `pick` holds the ids of a better and a worse step; None where there are none.
+    """The state as a judge labels it.
 
-    Every other pair loses its label. Margins stay those of the values, below 0 where these disagree with the judge.
+    pick: ids of the better and the worse step; None if the judge picked none. Every other pair loses its label. Margins
+        stay those of the values: negative where they disagree with the judge.
     """
     return state.model_copy(update={"pairs": [_with_judge_label(pair, pick) for pair in state.pairs]})
 
@@ -163,14 +164,14 @@ def _with_judge_label(pair: PairRecord, pick: tuple[int, int] | None) -> PairRec
     if pick is None or {pair.chosen, pair.rejected} != set(pick):
         return pair.model_copy(update={"label": None, "confidence": None})
     swapped = pair if pair.chosen == pick[0] else pair.swapped()
-    # efficiency_only says what values differ by, and they did not decide
+    # efficiency_only is about values, which did not decide this label
     tags = [tag for tag in pair.tags if tag != "efficiency_only"]
     return swapped.model_copy(update={"label": "judge", "confidence": None, "tags": tags})
 
 
 @dataclass(frozen=True)
 class _Sibling:
-    """A node, and what every comparison with its siblings asks of it, found out once."""
+    """A node, with what every comparison with its siblings needs, computed once."""
 
     node: RolloutNode
     rollout: RolloutRecord = field(repr=False)
@@ -182,12 +183,12 @@ class _Sibling:
 
     @cached_property
     def text(self) -> str:
-        """The text inside the tag; of a failed step all of it."""
+        """The text inside the tag; the whole reply if it did not parse."""
         return self.node.content if self.node.content is not None else self.node.response or ""
 
     @cached_property
     def content_key(self) -> tuple[ActionType | None, str]:
-        """What a step says, whatever its case and spaces: the same for two steps that make no pair."""
+        """Type and content regardless of case and spaces: equal for two steps that make no pair."""
         return self.node.action_type, folded(self.text)
 
     @cached_property
@@ -200,18 +201,18 @@ class _Sibling:
 
     @cached_property
     def first_equal(self) -> int:
-        """The earliest sibling that says the same."""
+        """Id of the earliest equivalent sibling."""
         return self.node.id if self.node.same_as is None else self.node.same_as
 
     @cached_property
     def covers(self) -> bool:
-        """Whether an answer holds a golden one, as `answer_scores.cover_em`, for answers normalised once."""
+        """Whether the answer contains a gold answer: `answer_scores.cover_em` on answers normalised once."""
         padded = f" {normalize_answer(self.text)} "
         return any(f" {gold} " in padded for each in self.rollout.golden_answers if (gold := normalize_answer(each)))
 
     @cached_property
     def mean_outcome(self) -> float | None:
-        """Undiscounted, what the reward is made of; the step's own outcome where nothing was continued."""
+        """The undiscounted mean behind the reward; the step's own outcome if nothing was continued."""
         if (self.rollout.recipe.reward or "").startswith("spre_even"):
             return self.node.expected_outcome
         if self.node.rollouts:
@@ -220,7 +221,7 @@ class _Sibling:
 
     @cached_property
     def observed(self) -> tuple[float, float] | None:
-        """What continuations say a step is worth, as a share of the greatest it could be, and how many they are."""
+        """Mean reward of the continuations as a share of the highest possible, and their number."""
         rule, judged, _ = (self.rollout.recipe.reward or "").partition("+")
         worth = self.node.rewards.get(rule) if judged else self.node.reward
         if worth is None:
@@ -255,7 +256,7 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
 
 
 def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) -> float | None:
-    """Difference of rewards; None where one is missing."""
+    """Difference of rewards; None if one is missing."""
     if chosen.reward is None or rejected.reward is None:
         return None
     scale = _discount(rollout, _layer(chosen)) if rollout.recipe.margin_by_layer else 1.0
@@ -263,8 +264,8 @@ def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) 
 
 
 def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> float | None:
-    """From the continuations alone, where a judge's word is a part of the reward; nothing is known of how often a judge
-    alone is right."""
+    """Computed from continuations alone, even if a judgement is part of the reward: how often a judge is right is
+    unknown."""
     if chosen.node.reward is None or rejected.node.reward is None or rollout.recipe.judge_weight == 1:
         return None
     better, worse = chosen.observed, rejected.observed
@@ -293,11 +294,11 @@ def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> list[
 
 
 def _discount(rollout: RolloutRecord, steps: int) -> float:
-    """alpha**steps, above 0 however many there are."""
+    """alpha**steps, kept above 0."""
     return max(rollout.recipe.alpha**steps, sys.float_info.min)
 
 
 def _layer(node: RolloutNode) -> int:
     if node.layer is None:
-        raise ValueError(f"node {node.id} is no step and has no layer")
+        raise ValueError(f"node {node.id} is not a step and has no layer")
     return node.layer

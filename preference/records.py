@@ -1,7 +1,7 @@
 """The rollout record: one line of `rollouts.jsonl`, everything explored for one question.
 
-Decides the file's fields, their meaning and how lines are read back. `docs/formats.md` describes the same, for people.
-Optional fields may be added; a change of meaning needs a new SCHEMA_VERSION.
+Decides the file's fields, their meaning and how lines are read back. `docs/formats.md` describes them. Optional fields
+may be added; a change of meaning needs a new SCHEMA_VERSION.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ AgentAction = Literal["think", "read", "conclude"]
 
 
 OutcomeName = Literal["f1", "em", "evident_f1", "judge", "rubric"]
-"""Quality of an answer, in [0, 1]. evident_f1: F1, but 0 for an answer that no evidence reported before it holds.
-judge, rubric: a judge's score, by the passages that were read or by a rubric. A function of the user's has its own
-name."""
+"""Quality of an answer, in [0, 1]. evident_f1: F1, but 0 if no evidence reported before holds the answer. judge,
+rubric: a judge's score, by the passages read or by a rubric. A user's function has its own name."""
 
 
 class MalformedRolloutsError(ValueError):
@@ -32,11 +31,11 @@ class MalformedRolloutsError(ValueError):
 
 
 class OtherSchemaError(MalformedRolloutsError):
-    """The line was written by another version of reasonrag: it is not broken, it is not for this one."""
+    """The line was written by another version of reasonrag; it is not broken."""
 
 
 class TornLineError(MalformedRolloutsError):
-    """The last line was cut off while it was written."""
+    """The last line was cut off while being written."""
 
 
 class Record(BaseModel):
@@ -51,7 +50,7 @@ class Message(Record):
 
 
 class PassageRef(Record):
-    """A passage as a read turn saw it, without its text. score: null where an imported tree does not say."""
+    """A passage as a read turn saw it, without its text. score: null if an imported tree does not have it."""
 
     id: str
     title: str
@@ -59,7 +58,7 @@ class PassageRef(Record):
 
 
 class ParseFailure(Record):
-    """Why a reply is no step. `repair`: the reply to the repair turn, which did not parse either."""
+    """Why a reply did not parse. `repair`: the reply to the repair turn, which did not parse either."""
 
     cause: str
     detail: str
@@ -72,8 +71,8 @@ ContinuationResult = Literal["right", "partly right", "wrong", "failed"]
 class FinalScore(Record):
     """The end of one real continuation: its answer's scores, 0 for a failed step. `steps`: edges from the root.
 
-    f1, em: null where the question has no golden answers.
-    end: an answer of the agent's own accord, the conclusion it was forced to, or a failed step; null in older records.
+    f1, em: null if the question has no gold answers.
+    end: an answer the agent chose to give, a forced conclusion, or a failed step; null in older records.
     """
 
     f1: float | None
@@ -81,33 +80,32 @@ class FinalScore(Record):
     steps: int
     end: Literal["answer", "conclusion", "failed"] | None = None
     outcome: float | None = None
-    """What search and labels took for the answer's quality; null where it was F1."""
+    """The answer quality that search and labels used; null if it was F1."""
 
     @property
     def quality(self) -> float:
-        """What search and labels took for the answer's quality."""
+        """The answer quality that search and labels used."""
         return (self.f1 or 0.0) if self.outcome is None else self.outcome
 
     @property
     def came_to(self) -> ContinuationResult:
-        """The same in a word; `failed` where a step could not be read."""
+        """The quality in a word; `failed` if a step did not parse."""
         if self.end == "failed":
             return "failed"
         return "right" if self.quality >= 1 else "wrong" if self.quality <= 0 else "partly right"
 
 
 class Outcome(Record):
-    """The number that search and labels take as the quality of an answer, in [0, 1]; null where the judgement that it
-    would be could not be read."""
+    """The answer quality that search and labels use, in [0, 1]; null if its judgement was unreadable."""
 
     name: str
     value: float | None
 
 
 class Usage(Record):
-    """What the answers in this record cost, once: however often a run was continued. Retries are not in it.
+    """What the completions in this record cost, counted once however often a run was continued. Excludes retries.
 
-    calls: sampled replies; requests: HTTP requests that delivered them (several replies may share one).
+    calls: completions; requests: HTTP requests that delivered them (several completions may share one).
     """
 
     calls: int = 0
@@ -119,14 +117,14 @@ class Usage(Record):
     repairs: int = 0
     """Repair turns among the calls."""
     judgements: int = 0
-    """Replies of a judge of answers, or of one that was asked after the search, among the calls."""
+    """Completions of a judge of answers, or of one asked after the search, among the calls."""
     bounded_requests: int = 0
-    """Requests whose endpoint told no tokens: theirs are an upper bound, a token for each byte."""
+    """Requests whose endpoint reported no token counts: theirs are an upper bound, one token per byte."""
     cached_calls: int = 0
     cost_usd: float | None = None
 
     def __add__(self, other: Usage) -> Usage:
-        """Both together; their cost is not known where one's is not."""
+        """The sum; its cost is unknown if either cost is."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields if name != "cost_usd"}
         if self.cost_usd is None or other.cost_usd is None:
             return Usage(**sums)
@@ -141,7 +139,7 @@ class QuestionError(Record):
 
 
 class RolloutNode(Record):
-    """A step: `prompt` produced `response`. The root (id 0) is no step and has none of that."""
+    """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
     id: int
     parent_id: int | None
@@ -150,13 +148,13 @@ class RolloutNode(Record):
     """Layer of the state the step was taken in; root state 0, null at the root node."""
     action: AgentAction | None = None
     prompt: list[Message] | None = None
-    """The state's own prompt, byte-identical to what training and evaluation use."""
+    """The state's own prompt, byte-identical to the one training and evaluation use."""
     response: str | None = None
     action_type: ActionType | None = None
     content: str | None = None
     """Text inside the tag."""
     passages: list[PassageRef] | None = None
-    """What a read turn was shown, best first; null for other turns."""
+    """Passages shown in a read turn, best first; null for other turns."""
     terminal: bool = False
     parse_error: ParseFailure | None = None
     repaired: bool = False
@@ -164,38 +162,38 @@ class RolloutNode(Record):
     em: float | None = None
     outcome: Outcome | None = None
     grounded: bool | None = None
-    """Whether the content is supported by passages read so far; null where that has no meaning."""
+    """Whether passages read so far support the content; null where that does not apply."""
     in_evidence: bool | None = None
-    """Whether an answer occurs in evidence reported before it; null for other steps, and for yes and no."""
+    """Whether evidence reported before holds the answer; null for other steps, and for yes and no."""
     gold: int | None = None
-    """Of a query: gold passages it found that were not read before on its path. Of evidence: gold passages of its read
-    turn from which it reports a sentence. Null for other steps, where no gold passages are known, and for a query
-    whose passages nobody looked up."""
+    """For a query: gold passages it found that were not read before on its path. For evidence: gold passages of its
+    read turn from which it reports a sentence. Null for other steps, if no gold passages are known, and for a query
+    that was never searched."""
     sampled_by: str | None = None
-    """The model whose reply it is, where that is not the run's teacher but its value model."""
+    """The model that gave the reply, if that is the run's value model and not its teacher."""
     sampled_with: list[Message] | None = None
-    """What was really sent, where the step is no plain sample of `prompt`: the repair turn, siblings shown, or the
+    """The messages really sent, if the step is not a plain sample of `prompt`: the repair turn, siblings shown, or the
     prompt itself at another temperature."""
     sampled_temperature: float | None = None
     """That other temperature."""
     draws: int = 1
-    """How often the step was drawn in its state; it is one node however often."""
+    """How often the step was drawn in its state; repeats are one node."""
     plain_draws: int = 1
-    """How many of the draws were plain samples of the state's policy: that of the value model, where there is one."""
+    """How many draws were plain samples of the state's policy (the value model's, if there is one)."""
     same_as: int | None = None
-    """The earlier sibling that says the same in other words and with which it shares its estimate."""
+    """The earlier equivalent sibling, whose estimate this step shares."""
     visits: int = 0
     value: float = 0.0
-    """What search used."""
+    """Mean value, used by the search."""
     reward: float | None = None
-    """What labels use; null if no counted continuation runs through the step, or its judgement is missing."""
+    """Used by labels; null if no counted continuation runs through the step, or its judgement is missing."""
     rewards: dict[str, float | None] = {}
-    """What the step would be worth under each rule that was computed, by name. `judge-score`, `judge-rank`: a judge's
-    view; null where it is missing, and where there was nothing to choose between."""
+    """The step's reward under each computed rule, by name. `judge-score`, `judge-rank`: a judge's; null if it is
+    missing or there was nothing to choose between."""
     observations: float | None = None
-    """How many independent continuations what is known of the step is worth: as many as began at it, or at a sibling it
-    shares its estimate with; fewer where several of them began with the same step, which was explored once. Of an
-    answer how often it was drawn. Null where none was."""
+    """Effective sample size (Kish) behind the step's estimate: the continuations that began at it or at an equivalent
+    sibling; fewer if several began with the same step, which was explored once. For an answer: its draws. Null without
+    any."""
     expected_outcome: float | None = None
     """Mean outcome below the step, undiscounted, every draw of a state weighing the same."""
     rollouts: list[FinalScore] = []
@@ -215,12 +213,12 @@ class FailedContinuation(Record):
 
 
 class UnreadableJudgement(Record):
-    """A judgement that could not be read, which is therefore missing: it is no number and changes none.
+    """An unreadable judgement: it counts as missing and changes no number.
 
-    kind: score and rank are of steps, answer of the answer at the end of a path, which then counts nowhere.
-    node_id: the step that was scored, or the one after which the steps that were ranked were taken (0: the question),
-        or the answer; of an answer that is no node the step that was continued to it.
-    response: the last reply, to the repair turn unless a content filter took the first one back.
+    kind: score and rank are about steps, answer about the answer at the end of a path, which then counts nowhere.
+    node_id: the scored step, the parent of the ranked steps (0: the question), or the answer; for an answer that is not
+        a node, the step that was continued to it.
+    response: the last reply: to the repair turn, unless a content filter withdrew the first one.
     """
 
     kind: Literal["score", "rank", "answer"] = "score"
@@ -229,12 +227,12 @@ class UnreadableJudgement(Record):
 
 
 class RecipeRef(Record):
-    """How the rewards of a record came about. `outcome`: what quality of an answer they are made of, an `OutcomeName`
-    or the name of a user's function.
+    """How a record's rewards were computed.
 
-    reward: which of a node's `rewards` its reward is, or the mean of which two, joined by a plus sign; null where
-        nobody has said.
-    judge_weight: share of the judgement in a reward; 0 without a judge, 1 for nothing else.
+    outcome: the answer quality behind them, an `OutcomeName` or the name of a user's function.
+    reward: which of a node's `rewards` is its reward, or which two it is the mean of, joined by a plus sign; null if
+        not stated.
+    judge_weight: the judgement's share in a reward; 0 without a judge, 1 if it is the whole reward.
     judge_sees_gold: whether judges, of answers and steps, were shown the golden answers; null without any judge.
     """
 
@@ -254,23 +252,23 @@ class RolloutRecord(Record):
     question_id: str
     question: str
     golden_answers: list[str]
-    """Empty where the question has none, and something else says what an answer is worth."""
+    """Empty if the question has none; then a judge or a function decides the outcome."""
     rubric: list[str] | None = None
-    """What answers were held against, criterion by criterion; null where the outcome is no rubric's."""
+    """The criteria answers were judged by; null unless the outcome is `rubric`."""
     gold_passages: list[str] | None = None
-    """Passages the answer rests on, by id or else by title; null where the question file names none."""
+    """Passages the answer rests on, by id or else by title; null if the question file names none."""
     dataset: str
     split: str
     revision: str | None = None
-    """Of an imported tree: SHA-256 of its file. Other records do not have the field."""
+    """SHA-256 of an imported tree's file. Other records do not have the field."""
     config_hash: str
     seed: int
     renderer: str | None = None
-    """Names what turned states into prompts; null in older records."""
+    """Identifies the prompt templates; null in older records."""
     recipe: RecipeRef
     usage: Usage
     value_usage: Usage | None = None
-    """The part of `usage` that is the value model's; null in a run without one."""
+    """The value model's part of `usage`; null in a run without one."""
     nodes: list[RolloutNode]
     failed_continuations: list[FailedContinuation] = []
     unreadable_judgements: list[UnreadableJudgement] = []
@@ -278,8 +276,8 @@ class RolloutRecord(Record):
 
     @cached_property
     def ends(self) -> list[FinalScore]:
-        """The ends of all continuations, each once, also those that do not count for the root: below a step that was no
-        plain sample, or was none yet."""
+        """The ends of all continuations, each once, including those that do not count for the root: below a step that
+        was not (yet) a plain sample."""
         below = [Counter[FinalScore]() for _ in self.nodes]
         hidden = [Counter[FinalScore]() for _ in self.nodes]
         for node in reversed(self.nodes):  # children have higher ids than their parents
@@ -305,9 +303,9 @@ class RolloutRecord(Record):
         return self
 
     def _parent_id(self, node: RolloutNode) -> int:
-        """Where a step hangs, once it is sure that it may hang there."""
+        """A step's parent id. Raises ValueError if that parent is impossible."""
         if node.parent_id is None or not 0 <= node.parent_id < node.id:
-            raise ValueError(f"node {node.id} has parent {node.parent_id}, which is no node before it")
+            raise ValueError(f"node {node.id} has parent {node.parent_id}, which is not an earlier node")
         parent = self.nodes[node.parent_id]
         layer = 0 if parent.layer is None else parent.layer + 1
         if node.layer != layer:
@@ -330,7 +328,7 @@ def parse_rollout(line: bytes, *, where: str) -> RolloutRecord:
         record = orjson.loads(line)
         if isinstance(record, dict) and "schema_version" not in record:
             raise MalformedRolloutsError(
-                f"{where} is not a rollout record: it says no schema_version (this reasonrag reads {SCHEMA_VERSION})"
+                f"{where} is not a rollout record: it has no schema_version (this reasonrag reads {SCHEMA_VERSION})"
             )
         if isinstance(record, dict) and record["schema_version"] != SCHEMA_VERSION:
             raise OtherSchemaError(
@@ -346,14 +344,14 @@ def parse_rollout(line: bytes, *, where: str) -> RolloutRecord:
 
 
 def read_rollouts(path: Path) -> Iterator[RolloutRecord]:
-    """All records of a file, one at a time. Raises MalformedRolloutsError at the first line that is none."""
+    """All records of a file, one at a time. Raises MalformedRolloutsError at the first malformed line."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             yield parse_rollout(line, where=f"{path}, line {number}")
 
 
 def first_error(error: ValidationError) -> str:
-    """The first complaint of a validation error as `field: message`."""
+    """The first problem of a validation error as `field: message`."""
     first: Any = error.errors(include_url=False)[0]
     location = ".".join(str(part) for part in first["loc"]) or "record"
     return f"{location}: {first['msg']}"

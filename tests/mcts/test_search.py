@@ -729,8 +729,8 @@ def test_the_first_telling_of_a_work_holds() -> None:
 @pytest.mark.parametrize(
     ("result", "complaint"),
     [
-        (Scored(0.5, calls=1), "a Scored is no answer to it"),
-        (continued([answer(1.0)], [answer(1.0)]), "a Continued is no answer to it"),
+        (Scored(0.5, calls=1), "a Scored does not answer it"),
+        (continued([answer(1.0)], [answer(1.0)]), "a Continued does not answer it"),
         (expanded(step("one")), "wants 2 results, got 1"),
         (expanded(step("one"), step("two"), step("three")), "wants 2 results, got 3"),
         (expanded(step("one"), answer(1.5)), "1.5 is not in"),
@@ -753,8 +753,8 @@ def test_an_expansion_refuses_what_does_not_fit(result: Result[str], complaint: 
 @pytest.mark.parametrize(
     ("result", "complaint"),
     [
-        (Scored(0.5, calls=1), "a Scored is no answer to it"),
-        (expanded(answer(1.0)), "an? Expanded is no answer to it"),
+        (Scored(0.5, calls=1), "a Scored does not answer it"),
+        (expanded(answer(1.0)), "an? Expanded does not answer it"),
         (continued(), "wants 1 results, got 0"),
         (continued([answer(1.0)], [answer(1.0)]), "wants 1 results, got 2"),
         (continued([]), "must end in its only terminal step"),

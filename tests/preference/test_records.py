@@ -261,7 +261,7 @@ def without(field: str) -> bytes:
         (changed(recipe={"name": "paper", "alpha": "x", "margin_by_layer": True}), "record: recipe.alpha"),
         (changed(recipe={"name": "paper", "alpha": 0, "margin_by_layer": True}), "record: recipe.alpha"),
         (changed(recipe={"name": "paper", "alpha": 1.1, "margin_by_layer": True}), "record: recipe.alpha"),
-        (without("schema_version"), "is not a rollout record: it says no schema_version"),
+        (without("schema_version"), "is not a rollout record: it has no schema_version"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused_with_file_line_and_cause(
@@ -307,8 +307,8 @@ def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
         ([node(0, None, (1,)), node(1, 0, (1,))], "node 1 lists the children"),
         ([node(0, 0)], "node 0 is the root, but has parent 0 and layer 0"),
         ([node(0, None, layer=0)], "node 0 is the root, but has parent None and layer 0"),
-        ([node(0, None, (1,)), node(1, None)], "node 1 has parent None, which is no node before it"),
-        ([node(0, None, (1,)), node(1, 1)], "node 1 has parent 1, which is no node before it"),
+        ([node(0, None, (1,)), node(1, None)], "node 1 has parent None, which is not an earlier node"),
+        ([node(0, None, (1,)), node(1, 1)], "node 1 has parent 1, which is not an earlier node"),
         ([node(0, None, (1,)), node(1, layer=None)], "node 1 has layer None, below node 0 it is 0"),
         ([node(0, None, (1,)), node(1, layer=3)], "node 1 has layer 3, below node 0 it is 0"),
         (
