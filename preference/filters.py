@@ -1,8 +1,8 @@
-"""Which candidates become rows, and why the others do not.
+"""Filters: which candidates become rows, and the reason why each other one is dropped.
 
-Every candidate is kept, or dropped under exactly one reason: the first in the order of `DropReason`. Rules that look at
-one question are applied by `select`, those about shares of the whole data set by `dropped_by_caps` at the end. Asks
-nobody and reads no file; how labels came about is decided in `labelling`.
+Every candidate is kept, or dropped under exactly one reason: the first that applies in the order of `DropReason`.
+`select` applies the rules that look at one question, `dropped_by_caps` those about shares of the whole data set, at the
+end. Reads no file and makes no label; `labelling` does that.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ DropReason = Literal[
     "style_only_cap",
     "unbalanced",
 ]
-"""contaminated: the question stands in an evaluation split. malformed: the better or, unless allowed, the worse step
-did not parse. unvalued: a step has no reward. same_content: both say the same, or share one estimate. not_picked: a
-judge saw the state and picked two others, or none. ungrounded: no passage read so far supports the chosen step.
-small_margin: rewards too close. uncertain: confidence too low. near_identical: both say nearly the same. other_type:
-the steps are of two types. too_long: prompt and longer reply have too many tokens. duplicate: a pair of this
-state says the same with a wider margin. contradicted: one says the opposite with a wider margin. not_extreme: its state
-has a pair of these two types with a wider margin. state_full, question_full: the state or question has enough pairs.
-efficiency_only_cap, style_only_cap: the data set has enough pairs so tagged. unbalanced: it has fewer pairs of
-another action type."""
+"""contaminated: the question is in an evaluation split. malformed: the better or, unless allowed, the worse step did
+not parse. unvalued: a step has no reward. same_content: equal content, or one shared estimate. not_picked: a judge saw
+the state and picked two other steps, or none. ungrounded: no passage read so far supports the chosen step.
+small_margin: rewards too close. uncertain: confidence too low. near_identical: contents too similar. other_type: the
+steps have different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the
+state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of the state and
+these two types has a wider margin. state_full, question_full: the state or question has enough pairs.
+efficiency_only_cap, style_only_cap: the data set has enough pairs with that tag. unbalanced: another action type has
+fewer pairs."""
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
 
 @dataclass(frozen=True, slots=True)
 class PairingRules:
-    """What makes a pair. None, and a share of 1: no limit.
+    """The filters' thresholds. None, and a share of 1, mean no limit.
 
-    min_margin: smallest difference of rewards, after division by alpha**layer where the recipe says so. The published
-        builder has .01.
+    min_margin: smallest difference of rewards, after division by alpha**layer if the recipe says so. The published
+        builder uses .01.
     min_confidence: smallest chance that the chosen step is truly better; see `preference.confidence`. The default is
-        the least of those tried at which 19 of 20 pairs were right, ties apart, in every setting of the laboratory but
+        the lowest tried value at which 19 of 20 pairs were right, ties excluded, in every setting of the laboratory but
         the hardest, where it was .94 (benchmarks/RESULTS.md).
-    max_similarity: of what both sides say; beyond, they are near-identical.
+    max_similarity: of both contents; above it, they are near-identical.
     max_per_combination: pairs of a state with the same two action types, widest margins first.
-    max_per_state, max_per_question: those that remain, the surest first.
+    max_per_state, max_per_question: applied to the rest, highest confidence first.
     max_tokens: of prompt and longer reply.
     same_type: whether both steps must be of one action type.
-    max_efficiency_only, max_style_only: largest share of the data set that may have the tag, the surest first.
-    balance: whether each action type of the chosen step gets as many pairs as the rarest.
+    max_efficiency_only, max_style_only: largest share of the data set with the tag, highest confidence first.
+    balance: give each action type of the chosen step as many pairs as the rarest has.
     allow_malformed: whether a step that did not parse may be the rejected side.
     allow_ungrounded: whether a step that no passage supports may be the chosen side.
     """
@@ -97,12 +97,12 @@ NO_FILTERS = PairingRules(
     max_style_only=1.0,
     allow_ungrounded=True,
 )
-"""All that can be undone is undone, but for rejected steps that did not parse."""
+"""Every optional filter off, except the one against rejected steps that did not parse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pair with its state; what was decided of it is `dropped`, None while it is kept."""
+    """A pair with its state. dropped: the reason it was dropped for; None while it is kept."""
 
     state: StateRecord
     pair: PairRecord
@@ -112,7 +112,7 @@ class Candidate:
 
     @property
     def margin(self) -> float:
-        """0 where it is not known."""
+        """The margin; 0 if unknown."""
         return self.pair.margin or 0.0
 
     @property
@@ -137,7 +137,7 @@ class Candidate:
 
     @property
     def tokens(self) -> int | None:
-        """Of prompt and longer reply; None where nobody counted."""
+        """Tokens of prompt and longer reply; None if not counted."""
         if self.state.tokens is None or self.chosen.tokens is None or self.rejected.tokens is None:
             return None
         return self.state.tokens + max(self.chosen.tokens, self.rejected.tokens)
@@ -153,7 +153,7 @@ class Candidate:
 
 
 def candidates(rollout: RolloutRecord, rules: PairingRules) -> Iterator[Candidate]:
-    """All candidates of one tree and what the rules make of them, but for shares of a whole data set."""
+    """All candidates of one tree, filtered by the rules except those about shares of the data set."""
     return iter(select(labelled_states(rollout), rules))
 
 
@@ -165,10 +165,10 @@ def candidates_of(state: StateRecord) -> Iterator[Candidate]:
 
 
 def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: bool = False) -> list[Candidate]:
-    """What the rules make of all candidates of one question, in the order they come.
+    """Filter all candidates of one question; their order stays.
 
-    states: of one question; those of one `state_id` are one state, whatever run they are of. contaminated: whether the
-    question stands in an evaluation split that was not allowed.
+    states: of one question; those with one `state_id` are one state, even from several runs. contaminated: whether the
+        question is in an evaluation split that was not allowed.
     """
     judged = [
         replace(each, dropped="contaminated" if contaminated else _reason_alone(each, rules))
@@ -205,7 +205,7 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
 
 
 def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[int, DropReason]:
-    """Of the positions that their state has no room for, why."""
+    """Drop reasons, by position, of pairs that lose against others of their state."""
     by_state: dict[str, list[int]] = {}
     for position, each in enumerate(judged):
         if each.dropped is None:
@@ -234,7 +234,7 @@ def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> 
 
 
 def _says(state: StateRecord, step: StepRecord) -> tuple[object, str]:
-    """What a step says, whatever its case and spaces, by the first of its siblings that says so."""
+    """A key for a step's content regardless of case and spaces: that of its earliest equivalent sibling."""
     first = step if step.same_as is None else next((each for each in state.steps if each.id == step.same_as), step)
     said = first.response if first.content is None else first.content
     return first.action_type, folded(said)
@@ -243,21 +243,22 @@ def _says(state: StateRecord, step: StepRecord) -> tuple[object, str]:
 def _all_but_surest(
     positions: Sequence[int], judged: Sequence[Candidate], most: int | None, reason: DropReason
 ) -> dict[int, DropReason]:
-    """All but the surest so many."""
+    """Drop all but the `most` pairs with the highest confidence."""
     if most is None or len(positions) <= most:
         return {}
     ordered = sorted(positions, key=lambda position: (judged[position].surest_first, position))
     return dict.fromkeys(ordered[most:], reason)
 
 
-# -- of the whole data set -------------------------------------------------------------------------------------
+# -- the whole data set --------------------------------------------------------------------------------------
 
 _BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2}
 _TYPES: tuple[ActionType | None, ...] = ("query", "evidence", "answer", None)
 
 
 class KeptPairs:
-    """What the rules about the whole data set need of the pairs that others let pass: some 20 bytes each, in order."""
+    """The pairs that passed the other rules, as far as the rules about the whole data set need them: some 20 bytes
+    each, in order."""
 
     def __init__(self) -> None:
         self.tags = array("B")
@@ -279,10 +280,10 @@ class KeptPairs:
 
 
 def dropped_by_caps(kept: KeptPairs, rules: PairingRules) -> dict[int, DropReason]:
-    """Positions among the kept pairs that the data set has too many of, and why."""
+    """Drop reasons, by position among the kept pairs, of those beyond the data set's caps."""
     dropped: dict[int, DropReason] = {}
     before = -1
-    while before != len(dropped):  # what one rule takes away makes what is left unequal for the others
+    while before != len(dropped):  # pairs dropped by one rule change the shares for the others
         before = len(dropped)
         dropped |= _over_share(kept, dropped, "efficiency_only", rules.max_efficiency_only, "efficiency_only_cap")
         dropped |= _over_share(kept, dropped, "style_only", rules.max_style_only, "style_only_cap")
@@ -294,7 +295,7 @@ def dropped_by_caps(kept: KeptPairs, rules: PairingRules) -> dict[int, DropReaso
 def _over_share(
     kept: KeptPairs, dropped: dict[int, DropReason], tag: Tag, share: float, reason: DropReason
 ) -> dict[int, DropReason]:
-    """All but as many pairs with the tag as are that share of what is left; the surest stay."""
+    """Drop tagged pairs until they are at most that share of the rest; the highest confidence stays."""
     tagged = [i for i, tags in enumerate(kept.tags) if tags & _BITS[tag] and i not in dropped]
     others = len(kept) - len(dropped) - len(tagged)
     room = len(tagged) if share >= 1 else int(share / (1 - share) * others + TOLERANCE)
@@ -303,7 +304,7 @@ def _over_share(
 
 
 def _unbalanced(kept: KeptPairs, dropped: dict[int, DropReason]) -> dict[int, DropReason]:
-    """All but as many of each action type as the rarest has; the surest stay."""
+    """Drop pairs until every action type has as many as the rarest; the highest confidence stays."""
     by_type: dict[int, list[int]] = {}
     for i, each in enumerate(kept.types):
         if i not in dropped:
@@ -317,5 +318,5 @@ def _unbalanced(kept: KeptPairs, dropped: dict[int, DropReason]) -> dict[int, Dr
 
 
 def seeded_uniform(name: str, *, seed: int) -> float:
-    """A number in [0, 1) that the name and the seed decide, whatever else is drawn."""
+    """A number in [0, 1) that depends only on name and seed."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:6]) / 2**48

@@ -1,7 +1,7 @@
-"""What a person says of pairs without knowing their labels: who is shown which pairs, and what the answers come to.
+"""Blind human review of pairs: the sample to show, the judgement record, and agreement with the labels.
 
-Decides what of a row is shown and what names a pair, which sample is drawn, what a judgement is, and the statistics.
-Knows no terminal and no file but the data set's; rows of others' RAG_ProGuide files, which have ten fields, will do.
+Decides what of a row is shown and what identifies a pair, which sample is drawn, what a judgement is, and the
+statistics. Knows no terminal and no file but the data set's; published RAG_ProGuide rows with ten fields are enough.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from preference.stratified_sample import StratifiedSample
 REVIEW_SCHEMA: Final = "reasonrag.review/1"
 REPORT_SCHEMA: Final = "reasonrag.review_report/1"
 Verdict = Literal["a", "b", "tie", "skip", "withdrawn"]
-"""Which side is better. tie: both are as good. skip: this person cannot say. withdrawn: the last judgement of the pair
-is taken back, and it is shown again."""
+"""Which side is better. tie: both are equally good. skip: the reviewer cannot say. withdrawn: the last judgement of the
+pair is revoked, and it is shown again."""
 Sides: TypeAlias = tuple[str, str]
 
 UNKNOWN = "unknown"
@@ -54,9 +54,9 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class PairFacts:
-    """What a data set says of a pair, without its texts. None where it does not say.
+    """A pair's fields without its texts; None where the data set lacks them.
 
-    key: names the pair by its prompt and its two replies, whichever is preferred. row: from 1, in `file`. chosen,
+    key: identifies the pair by its prompt and two replies, independent of the label. row: from 1, in `file`. chosen,
     rejected: digests of the replies.
     """
 
@@ -89,7 +89,7 @@ class PairFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReviewPair:
-    """A pair to be shown: its facts and its texts."""
+    """A pair to show: its facts and texts."""
 
     facts: PairFacts
     system: str
@@ -100,32 +100,32 @@ class ReviewPair:
 
     @property
     def question(self) -> str:
-        """The user turn's first line, which is the question in RAG_ProGuide's layout."""
+        """The user turn's first line: the question, in RAG_ProGuide's layout."""
         return self.user.partition("\n")[0]
 
     def sides(self, seed: int) -> Sides:
-        """The replies as A and B; which is which is drawn by the seed and the pair."""
+        """The replies as A and B, in an order drawn from the seed and the pair."""
         exchanged = seeded_uniform(f"side:{self.facts.key}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
-        first, second = sorted((self.chosen, self.rejected), reverse=exchanged)  # the label decides nothing here
+        first, second = sorted((self.chosen, self.rejected), reverse=exchanged)  # independent of the label
         return first, second
 
 
 @dataclass
 class DataSetCounts:
-    """What a pass over a data set counts on its way."""
+    """Counts of one pass over a data set."""
 
     rows: int = 0
     unreadable: int = 0
     """Rows without a prompt and two replies."""
     same: int = 0
-    """Rows whose two replies are equal: nobody could tell them apart."""
+    """Rows whose two replies are equal."""
     repeated: int = 0
-    """Rows with the prompt and replies of an earlier one; the first one counts."""
+    """Rows with the prompt and replies of an earlier row, which is the one that counts."""
     pairs: int = 0
 
 
 def read_pairs(directory: Path, contents: DataSetCounts | None = None) -> Iterator[ReviewPair]:
-    """Every pair once, one at a time. Raises MalformedFileError, OSError."""
+    """Every distinct pair, one at a time. Raises MalformedFileError, OSError."""
     contents = contents or DataSetCounts()
     seen: set[str] = set()
     for path in pairs_files(directory).values():
@@ -145,7 +145,7 @@ def read_pairs(directory: Path, contents: DataSetCounts | None = None) -> Iterat
 
 
 def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
-    """What a row shows; None for one without a prompt or two replies. Any other field may be missing or odd."""
+    """The pair of a row; None without a prompt or two replies. Any other field may be missing or malformed."""
     if not isinstance(row, dict):
         return None
     chosen, rejected = _text(row, "chosen"), _text(row, "rejected")
@@ -183,7 +183,7 @@ def _type(value: Any) -> str:
 
 
 def digest(*texts: str) -> str:
-    """16 hexadecimal digits. Texts of others may hold lone surrogates."""
+    """16 hexadecimal digits. The texts may hold lone surrogates."""
     whole = hashlib.sha256()
     for text in texts:
         content = text.encode("utf-8", "surrogatepass")
@@ -192,10 +192,10 @@ def digest(*texts: str) -> str:
 
 
 def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewPair], DataSetCounts]:
-    """`size` pairs, or all, in the order they are to be shown, and what the data set holds.
+    """`size` pairs, or all, in display order, and the data set's counts.
 
     Stratified by the chosen step's action type, layer and confidence; each prefix is the sample of its size. Reads the
-    data set twice, so that only the texts of the sample are held. Raises MalformedFileError, OSError.
+    data set twice, to hold only the sample's texts. Raises MalformedFileError, OSError.
     """
     contents, sample = DataSetCounts(), StratifiedSample(size, seed=seed)
     for pair in read_pairs(directory, contents):
@@ -209,19 +209,19 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
 
 
 class JudgementRecord(Record):
-    """A line of `review/<reviewer>.jsonl`: what somebody said of a pair, or that it is taken back."""
+    """A line of `review/<reviewer>.jsonl`: a verdict on a pair, or its withdrawal."""
 
     schema_version: Literal["reasonrag.review/1"] = REVIEW_SCHEMA
     pair: str
-    """`PairFacts.key`: the same for the same prompt and replies, whichever of them is preferred."""
+    """`PairFacts.key`: the same for the same prompt and replies, independent of the label."""
     pair_id: str | None = None
-    """As in the row; null where it has none."""
+    """The row's own; null if it has none."""
     shown: Sides
-    """Digests of the replies that were shown as A and as B. Says what was judged, and not what the label was."""
+    """Digests of the replies shown as A and as B. Tells what was judged, not what the label was."""
     verdict: Verdict
     note: str = ""
     seconds: float
-    """From the pair on the screen to the verdict."""
+    """From showing the pair to the verdict."""
     at: str
     """UTC, ISO 8601."""
     seed: int
@@ -233,7 +233,7 @@ class JudgementRecord(Record):
 
 
 def latest_judgements(judgements: Iterable[JudgementRecord]) -> dict[str, JudgementRecord]:
-    """What was said last of each pair and not taken back, in the order it was said."""
+    """The last judgement of each pair, unless withdrawn, in the order given."""
     last: dict[str, JudgementRecord] = {}
     for each in judgements:
         last.pop(each.pair, None)
@@ -244,14 +244,14 @@ def latest_judgements(judgements: Iterable[JudgementRecord]) -> dict[str, Judgem
 
 @dataclass(frozen=True, slots=True)
 class JudgedPair:
-    """A judgement, and the pair as the data set has it now."""
+    """A judgement with the pair as the data set has it now."""
 
     judgement: JudgementRecord
     facts: PairFacts
 
     @property
     def label(self) -> Literal["a", "b"]:
-        """The side that the data set prefers, as it was shown."""
+        """The side that the data set prefers, as shown."""
         return "a" if self.judgement.shown[0] == self.facts.chosen else "b"
 
     @property
@@ -267,11 +267,11 @@ class JudgedPair:
         return self.facts.confidence
 
 
-# -- what they come to -----------------------------------------------------------------------------------------
+# -- the report -------------------------------------------------------------------------------------------
 
 
 class RemarkedPair(BaseModel):
-    """A pair worth looking at, and where it stands. verdict: better of the two by the reviewer, or `tie`, `skip`."""
+    """A pair to look at, and its location. verdict: the side the reviewer preferred, or `tie`, `skip`."""
 
     pair: str
     pair_id: str | None
@@ -287,28 +287,28 @@ class RemarkedPair(BaseModel):
 
 
 class ReviewerReport(BaseModel):
-    """What one person's judgements say of the labels. Skipped pairs are in none of it, exchanged ones in `flipped`."""
+    """Agreement of one reviewer with the labels. Skipped pairs count nowhere, exchanged ones in `flipped`."""
 
     reviewer: str
     judged: int
-    """Verdicts and ties of pairs that are in the data set."""
+    """Verdicts and ties on pairs of the data set."""
     ties: int
     skipped: int
     gone: int
-    """Judgements, skips too, of pairs that are no longer in the data set; kept, and in no other number here."""
+    """Judgements, including skips, of pairs no longer in the data set; kept, but in no other number here."""
     agreement: SignAgreement
     """With the label."""
     kappa: Kappa
-    """Of the person and the label, by the side they prefer as it was shown; ties left out."""
+    """Between reviewer and label, by the preferred side as shown; ties excluded."""
     by_action_type: dict[str, SignAgreement]
     """Of the chosen step."""
     by_layer: dict[str, SignAgreement]
     by_confidence: list[Bin]
-    """Of the pairs whose label claims a confidence."""
+    """Pairs whose label has a confidence."""
     flipped: SignAgreement
-    """With labels that were exchanged on purpose (`pairs --flip`): the less the better."""
+    """Agreement with labels exchanged on purpose (`pairs --flip`): the lower the better."""
     says_a: Share
-    """Of the verdicts that are no tie; far from one half, the person has a liking for a side."""
+    """Share of A among the verdicts that are not ties; far from one half, the reviewer has a position bias."""
     median_seconds: float | None
     disagreements: list[RemarkedPair]
     notes: list[RemarkedPair]
@@ -316,13 +316,13 @@ class ReviewerReport(BaseModel):
 
 
 class ReviewersAgreement(BaseModel):
-    """What two people say of the pairs that both judged, ties included."""
+    """Agreement of two reviewers on the pairs both judged, ties included."""
 
     one: str
     other: str
     alike: Share
     kappa: Kappa
-    """Of three answers: A, B and tie."""
+    """Over three answers: A, B and tie."""
 
 
 class ReviewReport(BaseModel):
@@ -333,7 +333,7 @@ class ReviewReport(BaseModel):
     level: float = CONFIDENCE_LEVEL
     """Of all intervals."""
     pairs: int
-    """Different pairs in the data set."""
+    """Distinct pairs in the data set."""
     reviewers: list[ReviewerReport]
     between: list[ReviewersAgreement]
 
@@ -341,7 +341,7 @@ class ReviewReport(BaseModel):
 def report_of(
     directory: str, judgements: Mapping[str, Sequence[JudgementRecord]], pairs: Iterable[ReviewPair]
 ) -> ReviewReport:
-    """The statistics of what reviewers said. judgements: the lines of each reviewer. pairs: the whole data set."""
+    """The review report. judgements: the lines of each reviewer. pairs: the whole data set."""
     said = {reviewer: latest_judgements(lines) for reviewer, lines in sorted(judgements.items())}
     wanted = {key for each in said.values() for key in each}
     count, facts = 0, {}
@@ -412,7 +412,7 @@ def _between(
     others: Mapping[str, JudgementRecord],
     facts: Mapping[str, PairFacts],
 ) -> ReviewersAgreement:
-    """By the positions that `one` was shown; the other one may have seen the sides exchanged, with another seed."""
+    """Compared by the positions shown to `one`; `other` may have seen the sides exchanged, with another seed."""
     cases = [
         (ones[key].verdict, _as_shown(others[key], ones[key].shown))
         for key in ones

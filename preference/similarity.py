@@ -1,4 +1,4 @@
-"""How alike two texts are, by their words; when two steps say the same."""
+"""Similarity of two texts by their words, and when two steps are equivalent."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from preference.answer_scores import normalize_answer
 from preference.records import ActionType
 
 NEARLY_THE_SAME = 0.9
-"""Similarity from which two queries or pieces of evidence say the same, if their telling words agree as well."""
+"""Similarity from which two queries or pieces of evidence are equivalent, if their telling words agree too."""
 _TELLING = re.compile(r"[^\W_]*\d[^\W_]*|\b[A-Z][^\W_]*|\b(?:no|not|nor|never|none|neither|without)\b|n't\b")
-"""Words of which a single one makes a difference: numbers, names, negations."""
+"""Words that change the meaning on their own: numbers, names, negations."""
 
 
 class StepContent(Protocol):
-    """A step, as far as what it says goes."""
+    """The content of a step."""
 
     @property
     def action_type(self) -> ActionType | None: ...
@@ -29,7 +29,7 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def jaccard(words: frozenset[str], others: frozenset[str]) -> float:
-    """Jaccard index, in [0, 1]; 1 where neither has any."""
+    """Jaccard index, in [0, 1]; 1 if both are empty."""
     return len(words & others) / len(words | others) if words | others else 1.0
 
 
@@ -39,13 +39,13 @@ def similarity(text: str, other: str) -> float:
 
 
 def folded(text: str) -> str:
-    """The text whatever its case and spaces: equal for two steps that say the same to the letter."""
+    """The text without differences of case and spaces."""
     return " ".join(text.split()).casefold()
 
 
 def equivalent_steps(step: StepContent, other: StepContent) -> bool:
-    """Whether two steps of one state differ in words that do not matter, if at all: equal answers, near-equal queries
-    and evidence. A failed step says nothing that another could say."""
+    """Whether two steps of one state say the same: equal answers, near-equal queries and evidence. A failed step is
+    equivalent to no other."""
     if step.content is None or other.content is None or step.action_type != other.action_type:
         return False
     text, another = normalize_answer(step.content), normalize_answer(other.content)

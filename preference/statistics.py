@@ -1,6 +1,6 @@
-"""How far labels can be trusted: how rules order the same siblings, and whether fresh draws, or people, confirm a pair.
+"""How far labels can be trusted: agreement between reward rules, and confirmation of pairs by fresh draws or people.
 
-Decides which siblings are compared, what agreement is and how sure a share is. Asks nobody and draws nothing itself.
+Decides which siblings are compared, what agreement means, and the intervals of shares. Draws nothing itself.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from preference.labelling import TOLERANCE, labelled_states
 from preference.records import RolloutNode, RolloutRecord
 
 GOLD = "gold"
-"""Gold passages among the rules: how many a query finds for the first time, or evidence reports."""
+"""The rule that orders by gold passages: how many a query finds for the first time, or evidence reports."""
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""Edges of the bins of `reliability`; the last one is in the last bin."""
+"""Edges of the bins of `reliability`; the last edge belongs to the last bin."""
 
 
 class Share(BaseModel):
-    """A share of so many, with its Wilson interval. All three are null of none."""
+    """A share of `of` cases, with its Wilson interval; all three null if `of` is 0."""
 
     of: int
     share: float | None = None
@@ -35,20 +35,20 @@ class Share(BaseModel):
 
 
 class Kappa(BaseModel):
-    """Cohen's kappa of so many cases, with an interval. All but `of` are null of none, and where chance alone would
-    agree always."""
+    """Cohen's kappa over `of` cases, with an interval. All but `of` are null without cases, and where chance agreement
+    is 1."""
 
     of: int
     kappa: float | None = None
-    """1: always alike. 0: as often as by chance. Below 0: less often."""
+    """1: full agreement. 0: as often as by chance. Below 0: less often."""
     low: float | None = None
     high: float | None = None
     chance: float | None = None
-    """Agreement expected of two who answer independently, each as often so as they do."""
+    """Agreement expected by chance, from each side's own frequencies."""
 
 
 class RuleAgreement(BaseModel):
-    """Of the siblings that two rules both order, the share that they order alike."""
+    """Agreement of two reward rules: the share of sibling pairs ordered by both that they order alike."""
 
     one: str
     other: str
@@ -56,7 +56,7 @@ class RuleAgreement(BaseModel):
 
 
 class Bin(BaseModel):
-    """Pairs whose label claims a confidence in [low, high), and how many of those that were decided were confirmed."""
+    """Pairs with a confidence in [low, high), and how many of them, ties excluded, were confirmed."""
 
     low: float
     high: float
@@ -76,7 +76,7 @@ class CheckedPair(Protocol):
 
 
 class PairWithConfidence(CheckedPair, Protocol):
-    """One whose label claims a confidence, where it is known."""
+    """A checked pair with the confidence of its label, if known."""
 
     @property
     def confidence(self) -> float | None: ...
@@ -87,7 +87,7 @@ AnyPair = TypeVar("AnyPair", bound=CheckedPair)
 
 @dataclass(frozen=True, slots=True)
 class MarginCheck:
-    """A pair and what fresh continuations say: the margin of its label, and that of the fresh means."""
+    """A pair checked by fresh continuations: the margin of its label, and that of the fresh means."""
 
     action_type: str
     layer: int
@@ -105,10 +105,10 @@ class MarginCheck:
 
 
 class SignAgreement(BaseModel):
-    """How many pairs fresh continuations, or a person, order as the label does; ties apart."""
+    """How many pairs fresh continuations, or a person, order as the label does; ties counted separately."""
 
     confirmed: Share
-    """Of the pairs that are no tie."""
+    """Of the pairs that are not ties."""
     ties: int
 
 
@@ -121,12 +121,12 @@ def share_of(part: int, whole: int) -> Share:
 
 
 def cohens_kappa(verdicts: Iterable[tuple[Hashable, Hashable]]) -> Kappa:
-    """Agreement of two judges beyond chance, of what each says in each case.
+    """Agreement of two judges beyond chance, from their verdicts in each case.
 
-    The interval is Wilson's of the share that agrees, with chance agreement held fixed. That suits cases in which a
-    coin decided where each side stands: chance agreement of two answers is then one half by design, up to a bias for a
-    position. Unlike the variance of large samples or a bootstrap it does not shrink to a point when all agree. Source:
-    J. Cohen, A coefficient of agreement for nominal scales, Educational and Psychological Measurement 20 (1960).
+    The interval is Wilson's for the agreeing share, with chance agreement held fixed. That suits cases where a coin
+    decided the sides: chance agreement of two answers is then one half by design, up to a position bias. Unlike the
+    large-sample variance or a bootstrap, it does not shrink to a point when all agree. Source: J. Cohen, A coefficient
+    of agreement for nominal scales, Educational and Psychological Measurement 20 (1960).
     """
     cases = list(verdicts)
     alike = share_of(sum(one == other for one, other in cases), len(cases))
@@ -148,17 +148,17 @@ def cohens_kappa(verdicts: Iterable[tuple[Hashable, Hashable]]) -> Kappa:
 
 
 class RuleTally:
-    """Counts, over trees, how every two rules order siblings; the gold passages are a rule among them."""
+    """Counts, over trees, how often each two rules order siblings alike; gold passages count as a rule."""
 
     def __init__(self) -> None:
         self.siblings: Counter[str] = Counter()
-        """Compared, by the action type of the one the label prefers."""
+        """Sibling pairs compared, by the action type of the preferred one."""
         self._both: Counter[tuple[str, str, str]] = Counter()
         self._alike: Counter[tuple[str, str, str]] = Counter()
         self._rules: set[str] = set()
 
     def add(self, rollout: RolloutRecord) -> None:
-        """Every two siblings that say different things and parsed; what a rule says of only one of them is no order."""
+        """Compare every two siblings that parsed and differ in content, by each rule that values both."""
         for candidate in (pair for state in labelled_states(rollout) for pair in candidates_of(state)):
             if candidate.pair.same or candidate.chosen.parse_error or candidate.rejected.parse_error:
                 continue
@@ -172,7 +172,8 @@ class RuleTally:
                     self._alike[action_type, one, other] += signs[one] == signs[other]
 
     def agreement(self, action_type: str | None = None) -> list[RuleAgreement]:
-        """Of every two rules by name, gold passages last; of all siblings, or of those of one action type."""
+        """Agreement of every two rules, by name with gold passages last; over all siblings, or those of one action
+        type."""
         types = list(self.siblings) if action_type is None else [action_type]
         return [
             RuleAgreement(
@@ -188,7 +189,7 @@ class RuleTally:
 
 
 def _signs(step: RolloutNode, other: RolloutNode) -> dict[str, int]:
-    """1, 0 or -1 by rule: whether the first step is better, as good or worse. Gold passages order only like steps."""
+    """1, 0 or -1 by rule: the first step is better, equal or worse. Gold passages compare only steps of one type."""
     worth = {name: (step.rewards[name], other.rewards[name]) for name in step.rewards if name in other.rewards}
     known = {name: (here, there) for name, (here, there) in worth.items() if here is not None and there is not None}
     if step.gold is not None and other.gold is not None and step.action_type == other.action_type:
@@ -215,7 +216,7 @@ def sign_agreement(pairs: Iterable[CheckedPair]) -> SignAgreement:
 
 
 def sign_agreement_by(pairs: Iterable[AnyPair], group: Callable[[AnyPair], str]) -> dict[str, SignAgreement]:
-    """The same by group, in the order of their names."""
+    """The same by group, sorted by name."""
     groups: dict[str, list[AnyPair]] = {}
     for each in pairs:
         groups.setdefault(group(each), []).append(each)
@@ -223,8 +224,8 @@ def sign_agreement_by(pairs: Iterable[AnyPair], group: Callable[[AnyPair], str])
 
 
 def reliability(pairs: Sequence[PairWithConfidence]) -> list[Bin]:
-    """Confidence claimed against share confirmed, bin by bin; below the first edge counts as the first bin. Pairs that
-    claim none are in no bin."""
+    """Claimed confidence against the confirmed share, bin by bin. Values below the first edge count in the first bin;
+    pairs without a confidence are in none."""
     found = []
     for low, high in pairwise(BINS):
         claims = [(each.confidence, each) for each in pairs]
@@ -236,17 +237,17 @@ def reliability(pairs: Sequence[PairWithConfidence]) -> list[Bin]:
 
 
 def _bin_of(confidence: float) -> float:
-    """Lower edge of the bin."""
+    """Lower edge of a confidence's bin."""
     return max((edge for edge in BINS[:-1] if edge <= confidence), default=BINS[0])
 
 
 CONFIDENCE_LEVEL = 0.9
 Z = NormalDist().inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
-"""Standard deviations of a normal distribution within which it holds so much."""
+"""Standard normal quantile of the interval at that level."""
 
 
 def wilson(share: float, cases: float) -> tuple[float, float]:
-    """The interval of a share of so many independent cases, more than 0; within [0, 1].
+    """The Wilson interval of a share of `cases` (> 0) independent cases; within [0, 1].
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
     """
@@ -257,7 +258,7 @@ def wilson(share: float, cases: float) -> tuple[float, float]:
 
 
 def effective_sample_size(cases: int, squares: float) -> float | None:
-    """How many independent cases those of clusters are worth at least, if all of a cluster said the same; None of none.
+    """Effective sample size: a lower bound that treats each cluster as fully correlated; None without cases.
 
     squares: sum of the squares of the clusters' sizes. Source: L. Kish, Survey Sampling (1965), chapter 8.
     """

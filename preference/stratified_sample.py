@@ -1,7 +1,7 @@
-"""A sample that looks like the whole: proportional over strata, and growing without changing.
+"""Stratified sampling: proportional over strata, and a larger sample extends a smaller one.
 
-Decides who is drawn, by names alone; knows nothing of what they stand for. Members come in an order each prefix of
-which is itself such a sample, so a smaller sample is the beginning of a larger one.
+Decides which members are drawn, by names alone; does not know what they stand for. Every prefix of the drawn order is
+itself such a sample.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from preference.filters import seeded_uniform
 
 
 class StratifiedSample:
-    """The members that pass by, of which at most `size` per stratum are held.
+    """A sample of the members added so far; holds at most `size` per stratum.
 
     The members of a stratum are ordered by their draws from [0, 1). Member k of n (from 0) is due at (k + u) / n, where
     u in [0, 1) is the stratum's own draw; the sample takes the members that are due first. At any time every stratum
@@ -26,10 +26,10 @@ class StratifiedSample:
         self._seed = seed
         self._counts: dict[str, int] = {}
         self._held: dict[str, list[tuple[float, str]]] = {}
-        """Heaps of negated lots, so that the largest is on top."""
+        """Heaps of negated draws, so that the largest is on top."""
 
     def add(self, stratum: str, name: str) -> None:
-        """A member that was not there before."""
+        """Add a new member."""
         self._counts[stratum] = self._counts.get(stratum, 0) + 1
         heap = self._held.setdefault(stratum, [])
         entry = (-seeded_uniform(f"member:{name}", seed=self._seed), name)
@@ -39,7 +39,7 @@ class StratifiedSample:
             heapq.heapreplace(heap, entry)
 
     def draw(self) -> list[str]:
-        """`size` names, or all there are, in the order in which they were called."""
+        """`size` names, or all of them, in the order they are due."""
         called = []
         for stratum, heap in self._held.items():
             start = seeded_uniform(f"stratum:{stratum}", seed=self._seed)

@@ -1,8 +1,8 @@
-"""Candidates as files: rows in every format, what LLaMA-Factory needs to know, what was dropped and why, a summary.
+"""Candidates as files: rows in every format, LLaMA-Factory's `dataset_info.json`, dropped candidates, a summary.
 
 Reads `candidates.jsonl` and `questions.jsonl` twice, question by question, so that memory does not grow with the texts:
-once to decide, once to write. Every file appears whole or not at all. Knows neither how labels came about nor the
-rules by which pairs are chosen.
+once to decide, once to write. Every file appears whole or not at all. Knows neither how labels are made nor how pairs
+are filtered.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from preference.filters import Candidate, DropReason, KeptPairs, PairingRules, d
 
 
 class RowInspector(Protocol):
-    """Someone who sees every row before any file takes its place, and may object."""
+    """Inspects every row before any file is put in place, and may stop the export."""
 
     def see(self, row: Row, split: SplitName) -> None: ...
 
     def conclude(self) -> None:
-        """All rows were seen. What this raises keeps the files from being written."""
+        """Called after the last row. Raising here keeps the files from being put in place."""
         ...
 
 
 class _NoInspector:
     def see(self, row: Row, split: SplitName) -> None:
-        """Nothing to look for."""
+        """Accepts every row."""
 
     def conclude(self) -> None:
-        """Nothing to object to."""
+        """Never stops the export."""
 
 
 def export_pairs(
@@ -72,8 +72,8 @@ def export_pairs(
 ) -> PairSummary:
     """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, below `out`.
 
-    Raises OSError if `out` cannot be written, MalformedCandidatesError for a broken line, and what the inspector
-    raises; files of an earlier export then stay as they were, because none is replaced before all are written.
+    Raises OSError if `out` cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
+    raises; files of an earlier export then stay as they were: none is replaced before all are written.
     """
     out.mkdir(parents=True, exist_ok=True)
     earlier = _files_of_formats(out)
@@ -81,7 +81,7 @@ def export_pairs(
     tally = ExportTally()
     inspector = inspector or _NoInspector()
     with ExitStack() as files:
-        # the last one opened takes its place first, the summary last
+        # the file opened last is put in place first, the summary last
         about, info, dropped = (
             files.enter_context(atomic_replacement(out / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
         )
@@ -114,7 +114,7 @@ def export_pairs(
 
 
 def _files_of_formats(out: Path) -> set[str]:
-    """The files that an earlier export wrote, as its summary says; nothing else below `out` is ours to remove."""
+    """The files an earlier export wrote, by its summary; nothing else below `out` may be removed."""
     splits: tuple[SplitName, ...] = ("train", "validation")
     try:
         files = set(orjson.loads((out / SUMMARY).read_bytes())["files"])
@@ -124,7 +124,7 @@ def _files_of_formats(out: Path) -> set[str]:
 
 
 def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
-    """The states question by question; those of a question stand together."""
+    """The states grouped by question; they are stored that way."""
     for _, group in groupby(states, key=lambda state: question_key(state.question)):
         yield list(group)
 
@@ -141,17 +141,17 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
     return proguide_row(each)
 
 
-# -- what is decided before anything is written ----------------------------------------------------------------
+# -- decisions, before anything is written ----------------------------------------------------------------
 
 
 @dataclass
 class _ExportPlan:
-    """Which candidates are kept and which questions are for validation. Must be asked in the order of the file."""
+    """Which candidates are kept and which questions go to validation. Must be asked in file order."""
 
     rules: PairingRules
     contaminated: Collection[str]
     beyond: dict[int, DropReason]
-    """By position among the pairs that the rules of their question let pass."""
+    """By position among the pairs that passed the rules of their question."""
     validation: frozenset[str]
     _position: int = 0
 
@@ -204,7 +204,7 @@ class _RowWriter(Protocol):
 
 
 class _JsonRows:
-    """A JSON list with one row a line, or one row a line without the list."""
+    """A JSON list with one row per line, or JSON lines."""
 
     def __init__(self, file: BinaryIO, *, listed: bool) -> None:
         self.rows = 0
@@ -224,7 +224,7 @@ class _JsonRows:
 
 
 class _HashingFile:
-    """A file that is written in one go, and the SHA-256 of what was."""
+    """A file written sequentially, with the SHA-256 of its bytes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -238,14 +238,14 @@ class _HashingFile:
         return self._digest.hexdigest()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)  # whatever else pyarrow asks a file for
+        return getattr(self._file, name)  # other methods that pyarrow needs
 
 
 class _SpacedByState:
-    """A file in which rows of one state stand apart, as far as that can be: each waits until another one was written.
+    """Keeps rows of one state apart where possible: each waits until a row of another state was written.
 
-    KTO trainers (LLaMA-Factory and TRL) take the reply of the row before as the one that does not belong to a prompt,
-    to estimate how far the policy has moved; a sibling's reply does belong to it.
+    KTO trainers (LLaMA-Factory and TRL) pair each prompt with the previous row's reply to estimate the KL divergence; a
+    sibling's reply would match the prompt and spoil that estimate.
     """
 
     def __init__(self, file: _RowWriter) -> None:
@@ -273,7 +273,7 @@ class _SpacedByState:
 
 
 class _Writers:
-    """The files of all formats and both parts; those of the validation part only where there is one."""
+    """The files of all formats and splits; validation files only if there is a validation split."""
 
     def __init__(self, files: ExitStack, out: Path, options: ExportOptions) -> None:
         self._open: dict[tuple[FormatName, SplitName], _RowWriter] = {}
@@ -295,7 +295,7 @@ class _Writers:
 
     @property
     def kinds(self) -> list[tuple[FormatName, SplitName]]:
-        """Those that have rows: no trainer loads a file without any."""
+        """Formats and splits with rows: trainers cannot load empty files."""
         return [kind for kind, file in self._open.items() if file.rows]
 
     def write_pairs(self, rows: Sequence[Row], split: SplitName) -> None:
@@ -306,7 +306,7 @@ class _Writers:
                     file.write(row)
 
     def write_path(self, question: QuestionRecord, split: SplitName) -> None:
-        """Steps that the trees of a question, one after the other, have in common are written once."""
+        """Write a question's path; steps shared with earlier trees of the question are written once."""
         if ("sft", split) not in self._open:
             return
         key = question_key(question.question)

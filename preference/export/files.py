@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and how JSON is laid out in them."""
+"""Atomic replacement of files, and the JSON layout used in them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import BinaryIO
 import orjson
 
 INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-"""How JSON is written that people read."""
+"""JSON for people to read."""
 
 
 @contextmanager
 def atomic_replacement(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when the block ends well, and leaves no trace otherwise."""
+    """A file that replaces `path` if the block ends without an exception, and is removed otherwise."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

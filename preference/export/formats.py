@@ -1,8 +1,7 @@
-"""Rows: what a trainer is given of a pair, or of a path, in every format; and LLaMA-Factory's description of them.
+"""Rows of every training format, made from pairs or paths, and LLaMA-Factory's description of them.
 
-Knows formats only. Which pairs there are is decided in `filters`, how files are written in `export_pairs`. Sources:
-RAG_ProGuide's ten fields; LLaMA-Factory's data/README (alpaca and sharegpt ranking, KTO); TRL's conversational
-preference format.
+Knows formats only: `filters` decides which pairs there are, `export_pairs` writes the files. Sources: RAG_ProGuide's
+ten fields; LLaMA-Factory's data/README (alpaca and sharegpt ranking, KTO); TRL's conversational preference format.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Row: TypeAlias = dict[str, Any]
 
 PAIRS_FILE = "RAG_ProGuide.json"
 DATASET = "rag_proguide"
-"""Name of the pairs in `dataset_info.json`; other formats and the validation part add to it."""
+"""Name of the pairs in `dataset_info.json`; other formats and the validation split append to it."""
 
 ACTION_TYPE_NAMES: dict[ActionType | None, str] = {
     "query": "Query Generation",
@@ -31,11 +30,11 @@ ACTION_TYPE_NAMES: dict[ActionType | None, str] = {
     "answer": "Answer Generation",
     None: "Other",
 }
-"""RAG_ProGuide's spelling of action types; `Other` is a reply that did not parse."""
+"""RAG_ProGuide's spelling of action types; `Other` for a reply that did not parse."""
 
 
 def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
-    """The ten fields of RAG_ProGuide in its order, then ours. flipped: whether sides were exchanged on purpose."""
+    """RAG_ProGuide's ten fields in its order, then ours. flipped: whether the sides were exchanged on purpose."""
     chosen, rejected, state, pair = each.chosen, each.rejected, each.state, each.pair
     system, user = system_and_user(state.prompt)
     origin = state.origin
@@ -125,7 +124,7 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("chosen_observations", "rejected_observations"), "double"),
     **dict.fromkeys(("prompt_tokens", "chosen_tokens", "rejected_tokens"), "int64"),
 }
-"""Arrow's type of every column of a row, in order, so that a column of nulls has its type all the same."""
+"""Arrow type of every column of a row, in order, so that a column of nulls is typed too."""
 
 
 def _alpaca_row(row: Row) -> Row:
@@ -181,8 +180,8 @@ def _each(convert: Callable[[Row], Row]) -> Callable[[Sequence[Row]], Iterable[R
 
 
 def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
-    """Every reply of a question's pairs once, wanted or not; those chosen in one pair and rejected in another are left
-    out."""
+    """Every reply of a question's pairs once, labelled desirable or not; replies chosen in one pair and rejected in
+    another are left out."""
     sides: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         for side in ("chosen", "rejected"):
@@ -222,9 +221,9 @@ def sft_rows(question: QuestionRecord) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Format:
-    """A file of the data set: how a question's rows of RAG_ProGuide become its rows, and what LLaMA-Factory is told.
+    """A file of the data set: how a question's RAG_ProGuide rows become its rows, and its entry for LLaMA-Factory.
 
-    convert: None where rows are not made of pairs. info: None where LLaMA-Factory does not read the format.
+    convert: None if rows are not made from pairs. info: None if LLaMA-Factory does not read the format.
     """
 
     stem: str
@@ -289,13 +288,13 @@ FORMATS: dict[FormatName, Format] = {
 
 
 def pairs_files(directory: Path) -> dict[SplitName, Path]:
-    """The files of pairs that a data set has."""
+    """The existing pair files of a data set, by split."""
     places = {split: directory / FORMATS["proguide"].file_name(split) for split in SPLITS}
     return {split: path for split, path in places.items() if path.is_file()}
 
 
 def dataset_info(written: Iterable[tuple[FormatName, SplitName]]) -> dict[str, Any]:
-    """LLaMA-Factory's description of the files that were written, by the name that `dataset:` gives them."""
+    """LLaMA-Factory's description of the written files, by the name that `dataset:` refers to."""
     entries = {}
     for name, split in written:
         form = FORMATS[name]
@@ -305,7 +304,7 @@ def dataset_info(written: Iterable[tuple[FormatName, SplitName]]) -> dict[str, A
 
 
 def dataset_name(name: FormatName, split: SplitName = "train") -> str:
-    """What LLaMA-Factory calls it: `rag_proguide`, `rag_proguide_validation`, `rag_proguide_kto`, .."""
+    """Its name in LLaMA-Factory: `rag_proguide`, `rag_proguide_validation`, `rag_proguide_kto`, .."""
     parts = [DATASET, *([] if name == "proguide" else [name]), *([] if split == "train" else [split])]
     return "_".join(parts)
 

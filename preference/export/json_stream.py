@@ -1,10 +1,9 @@
-"""Files of many JSON values, one at a time: a list however it is laid out, JSON lines, or both in one another's place.
+"""Streaming of JSON files: a list in any layout, JSON lines, or a mixture of both, one value at a time.
 
-Decides where a value begins and ends, and what becomes of characters that no text may have. A file may be larger than
-memory, so values are cut out of the bytes before they are decoded; where a guess finds the end of an object (that of
-its line, or the first brace that closes) nothing is counted, which is fast. The libraries that stream JSON refuse the
-NaN and the lone surrogates that Python's own writer leaves behind, and cannot go on after them. Knows nothing of what
-the values are.
+Decides where a value begins and ends, and what replaces invalid characters. A file may be larger than memory, so values
+are cut out of the bytes before decoding; guessing the end of an object (the end of its line, or the first closing
+brace) usually saves counting brackets. Streaming libraries refuse the NaN and lone surrogates that Python's own writer
+leaves behind, and cannot continue after them. Does not know what the values mean.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ import orjson
 
 BLOCK = 1 << 20
 LONGEST_ITEM = 1 << 28
-"""Bytes. A quote or bracket that is missing in the middle of a file is noticed there, not at its end."""
+"""In bytes, so that a missing quote or bracket is noticed near its place, not at the end of the file."""
 _UP_TO_A_BRACKET = re.compile(rb'(?:[^"{}\[\]]+|"[^"\\]*(?:\\.[^"\\]*)*")*', re.DOTALL)
-"""What stands between two brackets, whole strings among it. Without possessive quantifiers, which the first releases of
-Python 3.11 get wrong; nothing is tried twice all the same, since no part can begin as another one does."""
+"""The text between two brackets, including whole strings. No possessive quantifiers, which the first releases of Python
+3.11 get wrong; there is no backtracking anyway, since no two parts can begin alike."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _WORD = re.compile(rb"[^\s,\[\]{}\"]+")
 _BLANKS = re.compile(rb"[ \t\r\n]*")
@@ -33,7 +32,7 @@ _SHOWN = 24
 
 
 class MalformedFileError(ValueError):
-    """A file is not JSON in one of these layouts, or is cut off; the message has file, place and cause."""
+    """A file is not JSON in one of these layouts, or is cut off; the message has file, position and cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +46,34 @@ class JsonItem:
 
 
 def read_items(path: Path) -> Iterator[JsonItem]:
-    """The values of a list, or the objects that stand in a file without one; in UTF-8.
+    """The values of a list, or the objects of JSON lines; in UTF-8.
 
-    Raises MalformedFileError where the file stops being one; the items before have been given by then. OSError.
+    Raises MalformedFileError at the first malformed item, after yielding those before it, and OSError.
     """
     with path.open("rb") as file:
         yield from _ItemReader(path, file).items()
 
 
 class _ItemReader:
-    """Finds where values begin and end. Holds the one at hand, and a block or two of what follows."""
+    """Finds where values begin and end. Holds the current value and a block or two of what follows."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
         self._file = file
         self._held = b""
         self._base = 0
-        """Place in the file of what is held."""
+        """File offset of the buffer."""
         self._here = 0
-        """Place in what is held."""
+        """Offset in the buffer."""
         self._tried = 0
-        """Place in the file up to which no line is worth a try: it holds a part of an item, or several."""
+        """File offset up to which lines are not tried as objects: they hold part of an item, or several."""
         self._found = 0
 
     def items(self) -> Iterator[JsonItem]:
         self._here = len(_BYTE_ORDER_MARK) if self._next(3) == _BYTE_ORDER_MARK else 0
-        listed = False  # whether this is inside a list
-        free = True  # whether a value may follow
-        owed = False  # whether one must, because a comma was read
+        listed = False  # inside a list
+        free = True  # a value may follow
+        owed = False  # a value must follow, after a comma
         while True:
             self._skip_blanks()
             sign = self._next(1)
@@ -98,7 +97,7 @@ class _ItemReader:
                 raise self._unexpected()
 
     def _item(self, sign: bytes) -> JsonItem:
-        """The value that begins here with this sign; what follows is next."""
+        """The value that begins here with this byte; moves past it."""
         if self._here > BLOCK:
             self._base += self._here
             self._held, self._here = self._held[self._here :], 0
@@ -112,7 +111,7 @@ class _ItemReader:
         return item
 
     def _on_a_line(self, number: int) -> JsonItem | None:
-        """The object that the rest of the line is, if it is one and no more."""
+        """The object on the rest of the line, if that is exactly one object."""
         if self._base + self._here < self._tried:
             return None
         end = self._held.find(b"\n", self._here)
@@ -123,12 +122,12 @@ class _ItemReader:
         return self._guessed(line, number) if line.endswith(b"}") else None
 
     def _up_to_a_brace(self, number: int) -> JsonItem | None:
-        """The object that ends with the first closing brace: a row without objects inside, and without it in a text."""
+        """The object up to the first closing brace, if that is one: a row without nested objects or braces in texts."""
         end = self._held.find(b"}", self._here) + 1
         return self._guessed(self._held[self._here : end], number) if end else None
 
     def _guessed(self, content: bytes, number: int) -> JsonItem | None:
-        """An item of what may be one; no beginning of one is one itself, so there is no other."""
+        """The item these bytes may be. No proper prefix of an item is an item, so a match is certain."""
         try:
             value = orjson.loads(content)
         except orjson.JSONDecodeError:
@@ -146,7 +145,7 @@ class _ItemReader:
         while True:
             position = _UP_TO_A_BRACKET.match(self._held, position).end()  # type: ignore[union-attr] # matches nothing
             sign = self._held[position : position + 1]
-            if sign in (b"", b'"'):  # the end of what is held, or a string that is not whole yet
+            if sign in (b"", b'"'):  # the end of the buffer, or an incomplete string
                 self._read_more_of_it()
                 continue
             position += 1
@@ -165,7 +164,7 @@ class _ItemReader:
         return found.end()
 
     def _read_more_of_it(self) -> None:
-        """As much again as there is of the item, so that a long string is not looked at often."""
+        """Read as much again as the item has, so that a long string is rescanned only a few times."""
         held = len(self._held) - self._here
         if held > LONGEST_ITEM:
             raise self._malformed(self._base + self._here, f"item {self._found + 1:,} has no end")
@@ -197,13 +196,13 @@ class _ItemReader:
         try:
             return JsonItem(number, orjson.loads(content))
         except orjson.JSONDecodeError:
-            pass  # what Python's own writer leaves behind is read below
+            pass  # NaN and lone surrogates are handled below
         try:
             return JsonItem(number, _repaired(json.loads(content.decode("utf-8", "replace"))), repaired=True)
         except RecursionError as error:
             raise self._malformed(place, f"item {number:,} is nested too deeply") from error
         except ValueError as error:
-            raise self._malformed(place, f"item {number:,} is no JSON: {error}") from error
+            raise self._malformed(place, f"item {number:,} is not JSON: {error}") from error
 
     def _cut_off(self) -> MalformedFileError:
         return MalformedFileError(f"{self._path} is cut off: it ends after {self._found:,} whole items")
@@ -229,7 +228,7 @@ def _repaired(value: Any) -> Any:
     if isinstance(value, int):
         if -(1 << 63) <= value < 1 << 64:
             return value
-        return float(value) if abs(value) < 1 << 1023 else None  # as orjson reads them, but for those beyond a float
+        return float(value) if abs(value) < 1 << 1023 else None  # as orjson reads them, except those beyond a float
     if isinstance(value, list):
         return [_repaired(each) for each in value]
     if isinstance(value, dict):

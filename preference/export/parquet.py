@@ -13,10 +13,10 @@ _GROUP = 1000
 
 
 class ParquetRows:
-    """A Parquet file that grows row by row; every file has the same column types, whatever is null in it."""
+    """A Parquet file written row by row; all files have the same column types, even for columns of nulls."""
 
     def __init__(self, file: BinaryIO, schema: Any = None) -> None:
-        """schema: pyarrow's, of other rows than RAG_ProGuide's."""
+        """schema: of pyarrow; needed for rows that are not RAG_ProGuide's."""
         import pyarrow.parquet as pq
 
         self.rows = 0
@@ -34,7 +34,7 @@ class ParquetRows:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file, whole or not; may be called again."""
+        """Close the file, complete or not; may be called twice."""
         self._writer.close()
 
     def _flush(self) -> None:
@@ -46,7 +46,7 @@ class ParquetRows:
 
 
 def schema_of(rows: Iterable[Row]) -> Any:
-    """The column types of rows of any format: what all of them have in common. Raises pyarrow.ArrowInvalid."""
+    """The common column types of rows of any format. Raises pyarrow.ArrowInvalid."""
     import pyarrow as pa
 
     schema = pa.schema([])

@@ -1,6 +1,6 @@
-"""Text that no chat template, trainer or terminal reads as more than text.
+"""Makes text inert for chat templates, trainers and terminals.
 
-Decides what is taken for a special token, for a place that a trainer fills in, and for a control character.
+Decides what counts as a special token, a trainer's placeholder and a control character.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import re
 
 _SPECIAL_TOKEN = re.compile(r"<\|([^|<>]{1,64})\|>")
 PLACEHOLDER = "{{idx}}"
-"""What LLaMA-Factory's templates put a number for, in user turns, wherever it stands: in a passage too."""
+"""LLaMA-Factory's templates replace it by a number anywhere in a user turn, even in a passage."""
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def plain_text(text: str) -> str:
-    """Text in which no chat template finds a special token or a place to fill, and no terminal a control character."""
+    """The text without special tokens, placeholders and control characters."""
     return _SPECIAL_TOKEN.sub(r"(\1)", _UNPRINTABLE.sub(" ", text)).replace(PLACEHOLDER, "(idx)")

@@ -1,4 +1,4 @@
-"""What an export says of itself: names of its files, options, facts and counts."""
+"""The summary of an export: file names, options, facts and counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from preference.statistics import effective_sample_size
 CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"
 DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
 VALIDATION_SHARE = 0.05
-"""Of the questions that have a pair; ours."""
+"""Share of the questions with a pair; our choice."""
 
 
 class GoldAgreement(BaseModel):
@@ -35,7 +35,7 @@ class GoldAgreement(BaseModel):
 
 
 class EffectiveSize(BaseModel):
-    """How many independent pairs the data set is worth at least, if pairs of one cluster said the same (Kish)."""
+    """Effective sample size (Kish) of the pairs, treating the pairs of one cluster as fully correlated."""
 
     states: int
     questions: int
@@ -45,7 +45,7 @@ class EffectiveSize(BaseModel):
 
 
 class PairSummary(BaseModel):
-    """What an export wrote and what it left out; the content of its `summary.json`."""
+    """What an export wrote and dropped; the content of its `summary.json`."""
 
     out: str = ""
     sources: list[str] = []
@@ -53,8 +53,8 @@ class PairSummary(BaseModel):
     failed_questions: int = 0
     questions_with_a_pair: int = 0
     without_a_pair: dict[str, int] = {}
-    """Questions whose tree gave none, by reason: `all_right` and `all_wrong`, where every continuation came to the
-    same; `dropped`, where outcomes differed or are not known."""
+    """Questions without a pair, by reason: `all_right` and `all_wrong` if all continuations ended alike; `dropped` if
+    outcomes differed or are unknown."""
     states: int = 0
     candidates: int = 0
     pairs: int = 0
@@ -67,7 +67,7 @@ class PairSummary(BaseModel):
     pairs_by_layer: dict[str, int] = {}
     pairs_by_tag: dict[str, int] = {}
     mean_confidence: float | None = None
-    """Of the pairs that have one: the share that is expected to be right (`preference.confidence`)."""
+    """Over pairs that have one: the expected share of right pairs (`preference.confidence`)."""
     mean_margin: float | None = None
     same_type_pairs: int = 0
     effective: EffectiveSize = EffectiveSize(states=0, questions=0, by_state=None, by_question=None)
@@ -77,19 +77,19 @@ class PairSummary(BaseModel):
     files: dict[str, int] = {}
     """Rows by file."""
     sha256: dict[str, str] = {}
-    """By file, so that a row that was changed afterwards is noticed before it is published."""
+    """By file, so that later changes to a row are noticed before publishing."""
     recipes: list[str] = []
     splits: list[str] = []
     teachers: list[str] = []
     renderers: list[str] = []
-    """Of the pairs; `unknown` where the rollouts do not say."""
+    """Of the pairs; `unknown` if the rollouts do not have it."""
     token_counter: str | None = None
     usage: Usage | None = None
-    """What the answers in all trees cost; null where that is not known."""
+    """Usage of all trees; null if unknown."""
     rules: dict[str, Any] = {}
     options: dict[str, Any] = {}
     judging: dict[str, Any] = {}
-    """What a judge said, and cost, where labels are a judge's."""
+    """Counts and cost of the judge, if labels come from one."""
     contamination: dict[str, Any] = {}
     versions: dict[str, str] = {}
     warnings: list[str] = []
@@ -97,11 +97,11 @@ class PairSummary(BaseModel):
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What is written of the pairs that were chosen.
+    """What is written for the kept pairs.
 
-    formats: beside RAG_ProGuide, which is always written. validation: share of the questions with a pair that go to
-    validation files; of several questions one at least, and not all. flip: share of the training pairs whose sides are
-    exchanged. seed: of both choices.
+    formats: besides RAG_ProGuide, which is always written. validation: share of the questions with a pair that go to
+        validation files: at least one and not all of several questions. flip: share of the training pairs whose sides
+        are exchanged. seed: of both draws.
     """
 
     formats: tuple[FormatName, ...] = ("proguide",)
@@ -112,8 +112,8 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportFacts:
-    """What the summary says that the candidates do not. contaminated: keys of questions that an evaluation split has,
-    and that are to be left out."""
+    """Facts for the summary that the candidates do not hold. contaminated: keys of questions to drop because an
+    evaluation split has them."""
 
     sources: tuple[str, ...] = ()
     judging: dict[str, Any] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class ExportFacts:
 
 
 class ExportTally:
-    """Counts what passes through on its way to the files."""
+    """Counts questions, candidates and rows during an export."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -145,7 +145,7 @@ class ExportTally:
         self.seen: dict[str, set[str]] = {"recipes": set(), "splits": set(), "teachers": set(), "renderers": set()}
 
     def add(self, chosen: Sequence[Candidate], rows: Sequence[Row], split: SplitName) -> None:
-        """The candidates of a question, and the rows they became."""
+        """Count the candidates of a question and the rows made from them."""
         self.counts["candidates"] += len(chosen)
         self.counts["states"] += len({each.state.state_id for each in chosen})
         by_state: Counter[str] = Counter()
@@ -233,7 +233,7 @@ class ExportTally:
         )
 
     def _without_a_pair(self) -> dict[str, int]:
-        """Why questions gave none; of one that several runs explored, what all its trees came to."""
+        """Why questions have no pair, judged over all trees of a question."""
         why: Counter[str] = Counter()
         for key in self.ends.keys() - self.with_a_pair:
             [end, *others] = self.ends[key]
@@ -266,9 +266,11 @@ class ExportTally:
         ]
         if self.counts["pairs"] and options.validation and not self.counts["validation_pairs"]:
             found.append(
-                "all pairs are of one question, so there is none for validation: a training has to do without "
-                "eval_dataset and its other settings of evaluation"
+                "all pairs come from one question, so there are none for validation: train without "
+                "eval_dataset and the other evaluation settings"
             )
         if not self.counts["pairs"]:
-            found.append("no pair was made: see what the candidates were dropped for, or explore more questions")
+            found.append(
+                "no pair was kept: see why the candidates were dropped (dropped.jsonl), or explore more questions"
+            )
         return found

@@ -400,8 +400,8 @@ def test_the_summary_names_every_recipe_and_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("records", "warnings"),
     [
-        ([], ["no pair was made"]),
-        ([failure()], ["no pair was made"]),
+        ([], ["no pair was kept"]),
+        ([failure()], ["no pair was kept"]),
         ([ada(split="dev")], ["made of toy/dev questions: keep these pairs out of training"]),
         ([ada()], []),
         ([ada(split="train_1k")], []),

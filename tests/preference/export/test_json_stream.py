@@ -113,11 +113,11 @@ def test_what_stricter_readers_refuse_is_mended(file: Path) -> None:
         ("[1, 2,", [1, 2], "cut off"),
         ("[1 2]", [1], "line 1 (byte 3)"),
         ('[{"a": 1},\n {"a', [{"a": 1}], "cut off"),
-        ('[\n{"a": 1},\n{"a" 1}\n]', [{"a": 1}], "line 3 (byte 12): item 2 is no JSON"),
+        ('[\n{"a": 1},\n{"a" 1}\n]', [{"a": 1}], "line 3 (byte 12): item 2 is not JSON"),
         ("[1,]", [1], "goes on with ']'"),
         ("[1] x", [1], "goes on with 'x'"),
         ('{"a": 1},\n{"a": 2}', [{"a": 1}], "goes on with ',"),
-        ("[[1}, 2]", [], "item 1 is no JSON"),
+        ("[[1}, 2]", [], "item 1 is not JSON"),
         ("[[" + "[" * 100_000 + "]" * 100_000 + "]]", [], "nested too deeply"),
     ],
 )

@@ -328,7 +328,7 @@ BAD: list[tuple[str, Callable[[Path], object], str]] = [
     ("empty", lambda path: path.write_text(""), "is empty"),
     ("an empty list", lambda path: path.write_text("[]"), "is empty"),
     ("not JSON", lambda path: path.write_text("<html>"), "goes on with '<html>'"),
-    ("not JSON inside", lambda path: path.write_text('[{"chosen" 1}]'), "line 1 (byte 1): item 1 is no JSON"),
+    ("not JSON inside", lambda path: path.write_text('[{"chosen" 1}]'), "line 1 (byte 1): item 1 is not JSON"),
     ("cut off", lambda path: path.write_text(json.dumps([tree()] * 2)[:-9]), "ends after 1 whole items"),
     ("a list of lists", lambda path: path.write_text("[[1]]"), "neither trees"),
     ("something else", lambda path: path.write_text('[{"messages": []}]'), "neither trees"),
@@ -484,7 +484,7 @@ def test_pairs_of_one_question_come_without_a_part_for_validation(tmp_path: Path
     """Our settings for training ask for that part, and the trainer would stop: the import says so."""
     saved(tmp_path / "rows.json", [row()])
     done = reasonrag("import", "rows.json", "--out", "data/p")
-    assert "a training has to do without eval_dataset" in " ".join(done.err.split())
+    assert "train without eval_dataset" in " ".join(done.err.split())
     assert "rag_proguide_validation" not in read_json(tmp_path / "data/p/dataset_info.json")
     saved(tmp_path / "rows.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
     assert "eval_dataset" not in reasonrag("import", "rows.json", "--out", "data/p").err
