@@ -10,14 +10,10 @@ import json
 import os
 import random
 import re
-import resource
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,21 +29,13 @@ from reasonrag.data.atlas import write_world
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.llm.servers.simulator import Habits
+from tests.helpers.endpoints import Stage
+from tests.helpers.processes import Command, finished, simulated_endpoint, until
+from tests.helpers.shared import Shared
 
 QUESTIONS = 12
 KILLS = 50
-
-
-@contextmanager
-def endpoint(*habits: str) -> Iterator[str]:
-    """Base URL of a simulated endpoint in a process of its own."""
-    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", *habits]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().split()[2]
-        finally:
-            server.terminate()
 
 
 def control(base_url: str, method: str, path: str, body: object = None) -> dict[str, Any]:
@@ -63,27 +51,20 @@ def stats(base_url: str) -> dict[str, Any]:
     return control(base_url, "GET", "/stats")
 
 
-def set_down(base_url: str, *, down: bool) -> None:
-    control(base_url, "POST", "/down", {"down": down})
-
-
-def command(base_url: str, *more: object, run: str = "runs/a", limit: int = QUESTIONS) -> list[str]:
+def command(base_url: str, *more: object, run: str = "runs/a", limit: int = QUESTIONS) -> list[object]:
     words = ["generate", "--dataset", "atlas", "--limit", limit, "--simulations", 3, "--model", "offline"]
-    return [sys.executable, "-m", "reasonrag", *map(str, [*words, "--base-url", base_url, "--run", run, *more])]
+    return [*words, "--base-url", base_url, "--run", run, *more]
 
 
-def finished(*words: str, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=timeout, **options)
-
-
-def digest(run: str) -> str:
+def digest(run: str | Path) -> str:
     return hashlib.sha256(Path(run, "rollouts.jsonl").read_bytes()).hexdigest()
 
 
-def undisturbed(limit: int = QUESTIONS) -> str:
+@pytest.fixture
+def undisturbed(shared: Shared) -> str:
     """What the run ends with when nothing happens to it."""
-    package.generate(dataset="atlas", limit=limit, simulations=3, run="runs/undisturbed")
-    return digest("runs/undisturbed")
+    whole = {"dataset": "atlas", "limit": QUESTIONS, "simulations": 3, "run": "runs/undisturbed"}
+    return digest(shared.folder("undisturbed", lambda: package.generate(**whole)) / "runs/undisturbed")
 
 
 def journal_lines(run: str) -> list[dict[str, Any]]:
@@ -93,59 +74,75 @@ def journal_lines(run: str) -> list[dict[str, Any]]:
 # -- kills -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(400)
-def test_a_run_killed_at_fifty_random_moments_ends_like_an_undisturbed_one() -> None:
+class Killer:
+    """Kills the command at a request drawn by lot: when it arrives, when its answer has gone out, or a moment later."""
+
+    def __init__(self) -> None:
+        self._dice = random.Random(3)
+        self._victim: Command | None = None
+        self._wait = 0
+
+    def aim(self, victim: Command) -> None:
+        self._wait, self._victim = self._dice.randint(1, 7), victim
+
+    def arrived(self, _: int) -> None:
+        self._wait -= 1
+        if self._wait == 0 and self._dice.random() < 0.5:
+            self._kill()
+
+    def answered(self, _: int) -> None:
+        if self._wait <= 0 and self._victim:
+            time.sleep(self._dice.choice((0.0, self._dice.uniform(0.0, 0.02))))
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._victim:
+            self._victim.kill()
+        self._victim = None
+
+
+def test_a_run_killed_at_fifty_random_moments_ends_like_an_undisturbed_one(undisturbed: str) -> None:
     """SIGKILL, again and again: the same bytes in the end, and only what was in flight at a kill was asked again."""
-    concurrency, dice = 4, random.Random(3)
-    with endpoint("--latency", "0.05") as base_url:
-        kills = 0
+    concurrency, killer, kills = 4, Killer(), 0
+    stage = Stage(Habits(latency_s=0.005), arrived=killer.arrived, answered=killer.answered)
+    with stage.open():
+        words = command(stage.base_url, "--concurrency", concurrency)
         while True:
-            with subprocess.Popen(command(base_url, "--concurrency", concurrency), stderr=subprocess.DEVNULL,
-                                  stdout=subprocess.DEVNULL) as running:  # fmt: skip
+            with Command(*words) as running:
                 if kills < KILLS:
-                    wait_for_work(running)
-                    time.sleep(dice.uniform(0.0, 0.25))
-                    running.kill()
-            if running.returncode == 0:
+                    killer.aim(running)
+                status = running.wait()
+            if status == 0:
                 break
-            assert running.returncode == -signal.SIGKILL
+            assert status == -signal.SIGKILL, running.err
             kills += 1
-        served = stats(base_url)
-    assert digest("runs/a") == undisturbed()
-    assert kills >= KILLS / 2, "the run ended before it was killed often enough"
+        served = stats(stage.base_url)
+    assert digest("runs/a") == undisturbed
+    assert kills == KILLS
     keys = [key for line in journal_lines("runs/a") for key in line["keys"]]
     assert len(keys) == len(set(keys)), "an answer was recorded twice"
     trials = kills + 1  # the short question of the check, once a start
     assert served["delivered"]["repeated"] <= kills * concurrency + trials
 
 
-def wait_for_work(running: subprocess.Popen[bytes]) -> None:
-    """Until this process has opened the journal, or ended."""
-    journal, before = Path("runs/a/journal.jsonl"), 0
-    if journal.exists():
-        before = journal.stat().st_size
-    deadline = time.monotonic() + 20
-    while running.poll() is None and time.monotonic() < deadline:
-        if journal.exists() and journal.stat().st_size != before:
-            return
-        time.sleep(0.005)
-
-
-def test_a_journal_is_replayed_with_the_network_off() -> None:
+def test_a_journal_is_replayed_with_the_network_off(undisturbed: str) -> None:
     """Killed, and gone on with --replay: what the journal holds is used; what it lacks is a failed question, owed."""
-    with endpoint("--latency", "0.02") as base_url:
-        with subprocess.Popen(command(base_url, "--concurrency", "2"), stderr=subprocess.DEVNULL) as running:
-            while running.poll() is None and len(Path("runs/a/rollouts.jsonl").read_bytes().splitlines()
-                                                 if Path("runs/a/rollouts.jsonl").exists() else []) < 3:  # fmt: skip
-                time.sleep(0.01)
+    stage = Stage(Habits())
+    stage.hold_from(40)
+    with stage.open():
+        with Command(*command(stage.base_url, "--concurrency", 2)) as running:
+            stage.held.wait()
             running.kill()
-        asked = stats(base_url)["requests"]
-        replayed = finished(*command(base_url, "--replay", "--json"))
-        assert stats(base_url)["requests"] == asked
+            running.wait()
+        asked = stats(stage.base_url)["requests"]
+        replayed = finished(*command(stage.base_url, "--replay", "--json"))
+        assert stats(stage.base_url)["requests"] == asked
         summary = json.loads(replayed.stdout)
         assert summary["failures_by_cause"].keys() == {"not_recorded"}
-        assert finished(*command(base_url)).returncode == 0
-    assert digest("runs/a") == undisturbed()
+        assert summary["done"] > 0
+        stage.release()
+        assert finished(*command(stage.base_url)).returncode == 0
+    assert digest("runs/a") == undisturbed
 
 
 def test_what_was_answered_is_never_asked_again_even_if_its_question_failed() -> None:
@@ -192,14 +189,14 @@ FAULTS = {
 def test_an_endpoint_that_does_everything_wrong_changes_no_byte() -> None:
     """A quarter of all requests go wrong in nine ways; n and stop are ignored: the run is that of a good endpoint."""
     faults = [word for kind, share in FAULTS.items() for word in ("--fault", f"{kind}={share}")]
-    with endpoint(*faults, "--ignore-n", "--ignore-stop", "--hang", "60", "--slow", "0.3") as bad:
+    with simulated_endpoint(*faults, "--ignore-n", "--ignore-stop", "--hang", "60", "--slow", "0.3") as bad:
         words = command(bad, "--timeout", 2, "--concurrency", 16, "--json")
         done = finished(*words, timeout=200)
         if done.returncode == 1:  # all eight attempts of a request failed, as they may in one run of a hundred
             done = finished(*words, timeout=200)
         assert done.returncode == 0, done.stderr
         happened = stats(bad)["faults"]
-    with endpoint("--ignore-n") as good:
+    with simulated_endpoint("--ignore-n") as good:
         assert finished(*command(good, run="runs/good")).returncode == 0
     assert set(happened) == set(FAULTS)
     assert digest("runs/a") == digest("runs/good")
@@ -216,7 +213,7 @@ def test_an_endpoint_that_does_everything_wrong_changes_no_byte() -> None:
 def test_what_an_endpoint_will_always_do_is_data_not_a_loop(fault: str, share: float, cause: str) -> None:
     """A request that breaks the server for ever fails its question; a withheld reply, or one that is cut twice, fails
     its step."""
-    with endpoint("--fault", f"{fault}={share}", "--fault-seed", "5") as base_url:
+    with simulated_endpoint("--fault", f"{fault}={share}", "--fault-seed", "5") as base_url:
         done = finished(*command(base_url, "--json"))
         met = stats(base_url)["faults"][fault]
     summary = json.loads(done.stdout)
@@ -232,30 +229,30 @@ def test_what_an_endpoint_will_always_do_is_data_not_a_loop(fault: str, share: f
         assert summary["parse_failures_by_cause"].keys() == {cause}
 
 
-def test_an_endpoint_that_goes_down_is_waited_for() -> None:
+def test_an_endpoint_that_goes_down_is_waited_for(undisturbed: str) -> None:
     """While it is down it is tried now and then, visibly; the run goes on when it is back, and no question fails."""
-    with endpoint("--latency", "0.02") as base_url:
-        words = command(base_url, "--concurrency", "8")
-        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
-            wait_for_work(running)
-            set_down(base_url, down=True)
-            before = stats(base_url)["requests"]
-            time.sleep(3)
-            assert running.poll() is None, "the run ended before the endpoint went down"
-            tried = stats(base_url)["requests"] - before
-            set_down(base_url, down=False)
-            _, errors = running.communicate(timeout=60)
-    assert running.returncode == 0, errors
+
+    def go_down(number: int) -> None:
+        stage.down = stage.down or number == 30
+
+    stage = Stage(Habits(), arrived=go_down)
+    with stage.open(), Command(*command(stage.base_url, "--concurrency", 8)) as running:
+        until(lambda: stage.refused > 0)
+        time.sleep(1.5)
+        tried = stage.refused
+        assert running.poll() is None, "the run ended while the endpoint was down"
+        stage.down = False
+        assert running.wait() == 0, running.err
     assert 1 <= tried <= 40, "an endpoint that is down is not hammered"  # a client that did would try a thousand times
-    assert digest("runs/a") == undisturbed()
+    assert digest("runs/a") == undisturbed
 
 
-def test_two_endpoints_one_dead_are_one_good_endpoint() -> None:
+def test_two_endpoints_one_dead_are_one_good_endpoint(undisturbed: str) -> None:
     """Several --base-url: the dead one is left alone."""
-    with endpoint() as alive:
+    with simulated_endpoint() as alive:
         done = finished(*command(alive, "--base-url", "http://127.0.0.1:9/v1"))
     assert done.returncode == 0, done.stderr
-    assert digest("runs/a") == undisturbed()
+    assert digest("runs/a") == undisturbed
     failed = Path("runs/a/failures.jsonl").read_bytes().count(b'"cause":"connection"')
     assert 1 <= failed <= 40, "a dead endpoint is left alone"  # some in flight at first, then single trials
 
@@ -263,7 +260,7 @@ def test_two_endpoints_one_dead_are_one_good_endpoint() -> None:
 @pytest.mark.parametrize(("kind", "limit"), [("--rpm", 1_200), ("--tpm", 1_000_000)])
 def test_a_rate_limit_is_kept_without_a_storm_of_refusals(kind: str, limit: int) -> None:
     """So much a minute is allowed, 64 requests are wanted at once: hardly any is refused, and the run ends."""
-    with endpoint(kind, str(limit)) as base_url:
+    with simulated_endpoint(kind, str(limit)) as base_url:
         done = finished(*command(base_url, "--concurrency", 64, limit=4))
         seen = stats(base_url)
     assert done.returncode == 0, done.stderr
@@ -272,7 +269,7 @@ def test_a_rate_limit_is_kept_without_a_storm_of_refusals(kind: str, limit: int)
 
 def test_fewer_choices_than_asked_for_are_completed_in_one_way() -> None:
     """The others are asked for singly, with their own seeds, whatever else is under way."""
-    with endpoint("--max-choices", "2", "--latency", "0.002") as base_url:
+    with simulated_endpoint("--max-choices", "2", "--latency", "0.002") as base_url:
         for concurrency, run in ((1, "runs/a"), (16, "runs/b")):
             done = finished(*command(base_url, "--concurrency", concurrency, run=run))
             assert done.returncode == 0, done.stderr
@@ -294,10 +291,10 @@ def first_tree(run: str) -> list[dict[str, Any]]:
     ("cap", "value", "used"),
     [("--max-calls", 100, "calls"), ("--max-tokens", 30_000, "tokens"), ("--max-cost", 0.05, "cost")],
 )
-def test_a_cap_stops_the_run_before_it_is_crossed(cap: str, value: float, used: str) -> None:
+def test_a_cap_stops_the_run_before_it_is_crossed(cap: str, value: float, used: str, shared: Shared) -> None:
     """Exit status 3; what was delivered stays below the cap; the closing line is the command that goes on."""
     prices = ["--price-in", 2.5, "--price-out", 10]
-    with endpoint() as base_url:
+    with simulated_endpoint() as base_url:
         stopped = finished(*command(base_url, cap, value, *prices, "--json"))
         assert stopped.returncode == 3, stopped.stderr
         summary = json.loads(stopped.stdout)
@@ -315,11 +312,10 @@ def test_a_cap_stops_the_run_before_it_is_crossed(cap: str, value: float, used: 
         assert 2 * value <= float(words[words.index(cap) + 1]) < 2.5 * value
         at = words.index(cap)
         free = [*words[1:at], *words[at + 2 :]]
-        assert finished(sys.executable, "-m", "reasonrag", *free).returncode == 0
-    package.generate(
-        dataset="atlas", limit=QUESTIONS, simulations=3, run="runs/undisturbed", price_in=2.5, price_out=10
-    )
-    assert digest("runs/a") == digest("runs/undisturbed")
+        assert finished(*free).returncode == 0
+    whole = {"dataset": "atlas", "limit": QUESTIONS, "simulations": 3, "run": "runs/priced"}
+    priced = shared.folder("priced", lambda: package.generate(**whole, price_in=2.5, price_out=10))
+    assert digest("runs/a") == digest(priced / "runs/priced")
 
 
 def delivered(base_url: str) -> tuple[int, int]:
@@ -339,32 +335,27 @@ def test_a_cap_on_dollars_needs_a_price() -> None:
 
 
 @pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c_loses_nothing(presses: int) -> None:
+def test_ctrl_c_loses_nothing(presses: int, undisturbed: str) -> None:
     """The first drains and says what it waits for, the second stops at once; the same command goes on."""
-    with endpoint("--latency", "2.0" if presses == 1 else "8.0") as base_url:
-        words = command(base_url, "--concurrency", "8")
-        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
-            wait_for_work(running)  # type: ignore[arg-type]
-            time.sleep(0.3)
-            began = time.monotonic()
-            running.send_signal(signal.SIGINT)
-            if presses == 2:
-                time.sleep(0.2)
-                running.send_signal(signal.SIGINT)
-            _, errors = running.communicate(timeout=30)
-            seconds = time.monotonic() - began
-        served = stats(base_url)
-    assert running.returncode == 130, errors
-    assert says(r"finishing [\d,]+ requests in flight; Ctrl-C again stops at once", errors)
-    assert "continue with: reasonrag generate" in errors
-    answered = len(journal_lines("runs/a"))
-    if presses == 1:
-        assert answered + 1 == served["delivered"]["answers"], "an answer in flight was lost"  # 1: the trial question
-    else:
-        assert seconds < 4.0, "it waited for answers"
-    with endpoint() as base_url:
+    stage = Stage(Habits())
+    stage.hold_from(20)
+    with stage.open(), Command(*command(stage.base_url, "--concurrency", 8)) as running:
+        stage.held.wait()
+        running.send_signal(signal.SIGINT)
+        until(lambda: says(r"finishing [\d,]+ requests in flight; Ctrl-C again stops at once", running.err))
+        if presses == 1:
+            stage.release()
+        else:
+            running.send_signal(signal.SIGINT)  # nothing is answered any more: who waits for answers never ends
+        assert running.wait() == 130, running.err
+        assert "continue with: reasonrag generate" in running.err
+        answered = len(journal_lines("runs/a"))
+        if presses == 1:
+            served = stats(stage.base_url)
+            assert answered + 1 == served["delivered"]["answers"], "an answer in flight was lost"  # 1: the trial
+    with simulated_endpoint() as base_url:
         assert finished(*command(base_url)).returncode == 0
-    assert digest("runs/a") == undisturbed()
+    assert digest("runs/a") == undisturbed
 
 
 def says(pattern: str, text: str) -> bool:
@@ -376,16 +367,12 @@ def says(pattern: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("room", [5_000, 20_000, 120_000])
-def test_a_full_disk_stops_the_run_and_spoils_nothing(room: int) -> None:
+def test_a_full_disk_stops_the_run_and_spoils_nothing(room: int, undisturbed: str) -> None:
     """No file may grow beyond `room` bytes: the run stops, says so, and goes on when there is room."""
 
-    def full_disk() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as on a full disk: write() fails
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-
-    with endpoint() as base_url:
+    with simulated_endpoint() as base_url:
         package.index_build(corpus=_atlas_corpus())
-        stopped = finished(*command(base_url), preexec_fn=full_disk)
+        stopped = finished(*command(base_url), file_limit=room)
         assert stopped.returncode == 1, stopped.stderr
         assert says(r"cannot write runs/a/(journal|rollouts)\.jsonl: File too large", stopped.stderr)
         assert "Traceback" not in stopped.stderr
@@ -394,7 +381,7 @@ def test_a_full_disk_stops_the_run_and_spoils_nothing(room: int) -> None:
         assert whole == b"" or whole.endswith(b"\n")
         assert all(orjson.loads(line) for line in whole.splitlines())
         assert finished(*command(base_url)).returncode == 0
-    assert digest("runs/a") == undisturbed()
+    assert digest("runs/a") == undisturbed
 
 
 def _atlas_corpus() -> Path:
@@ -404,11 +391,11 @@ def _atlas_corpus() -> Path:
 
 def test_a_second_process_on_the_same_run_is_refused() -> None:
     """Two writers would pay twice."""
-    quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    with endpoint("--latency", "0.2") as base_url, subprocess.Popen(command(base_url), **quiet) as first:
-        wait_for_work(first)
-        second = finished(*command(base_url))
-        first.kill()
+    stage = Stage(Habits())
+    stage.hold_from(5)
+    with stage.open(), Command(*command(stage.base_url)):
+        stage.held.wait()
+        second = finished(*command(stage.base_url))
     assert second.returncode == 2
     assert "is being written by another reasonrag" in second.stderr
 
@@ -420,7 +407,7 @@ def test_a_planted_key_is_in_nothing_that_is_written_or_shown(echo: str) -> None
     """The endpoint repeats the key in answers, errors and headers; no file, message or traceback holds it."""
     key = "sk-planted-0123456789abcdefghij"
     environment = os.environ | {"OPENAI_API_KEY": key, "HF_TOKEN": "hf_planted_0123456789abcdef"}
-    done = finished(*command(echo, "--concurrency", 2, limit=3), env=environment)
+    done = finished(*command(echo, "--concurrency", 2, limit=3), environment=environment)
     assert done.returncode == 1
     written = b"".join(path.read_bytes() for path in Path().rglob("*") if path.is_file())
     for secret in (key, "hf_planted_0123456789abcdef"):

@@ -1,0 +1,100 @@
+"""The simulated endpoint in a thread of this process: what happens to a run is decided by the number of a request, not
+by the clock, so that it is the same on a machine of any speed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from reasonrag.llm.servers.simulator import Habits, make_app
+from reasonrag.web import listening
+
+
+class Stage:
+    """A running endpoint. arrived: called with the number of every chat request, the first is 1 (the trial question of
+    a command), before it is answered; answered: after its answer went out. Both are called in the endpoint's thread.
+    """
+
+    def __init__(
+        self,
+        habits: Habits,
+        *,
+        arrived: Callable[[int], object] = lambda _: None,
+        answered: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        self.base_url = ""
+        self._app = make_app(habits)
+        self._app.middlewares.append(self._watching())
+        self._arrived, self._answered = arrived, answered
+        self._number = 0
+        self.down = False
+        """While it is, every chat request gets status 503."""
+        self.refused = 0
+        """How many did."""
+        self._held_from: int | None = None
+        self.held = threading.Event()
+        """Whether a request has come that gets no answer for now."""
+        self._loop = asyncio.new_event_loop()
+        self._gate = asyncio.Event()
+
+    def hold_from(self, number: int) -> None:
+        """From this request on, none is answered before release()."""
+        self._held_from = number
+
+    def release(self) -> None:
+        self._loop.call_soon_threadsafe(self._gate.set)
+
+    def _watching(self) -> Callable[[web.Request, Handler], object]:
+        @web.middleware
+        async def watching(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if not request.path.endswith("/chat/completions"):
+                return await handler(request)
+            self._number += 1
+            number = self._number
+            self._arrived(number)
+            if self.down:
+                self.refused += 1
+                return web.Response(status=503)
+            if self._held_from is not None and number >= self._held_from:
+                self.held.set()
+                await self._gate.wait()
+            response = await handler(request)
+            self._answered(number)
+            return response
+
+        return watching
+
+    @contextmanager
+    def open(self) -> Iterator[Stage]:
+        """While it is open it has an address."""
+        ready, over = threading.Event(), asyncio.Event()
+
+        async def serve() -> None:
+            try:
+                async with self._listening():
+                    ready.set()
+                    await over.wait()
+                    self._gate.set()
+            finally:
+                ready.set()
+
+        thread = threading.Thread(target=self._loop.run_until_complete, args=(serve(),))
+        thread.start()
+        try:
+            ready.wait()
+            yield self
+        finally:
+            self._loop.call_soon_threadsafe(over.set)
+            thread.join()
+            self._loop.close()
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        async with listening(self._app, host="127.0.0.1", port=0) as address:
+            self.base_url = f"{address}/v1"
+            yield

@@ -1,0 +1,260 @@
+"""`reasonrag` commands as processes of their own that begin at once.
+
+A fresh Python takes most of a second to import what a command needs. So one server, started when the first command is,
+imports it once, and every command is a fork of it: with its own working directory, environment, files and signals, and
+killed or interrupted like any other. What a fresh interpreter does is tested where that is the point.
+
+    python tests/helpers/processes.py SOCKET  # the server; it ends when its stdin does
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import importlib
+import json
+import os
+import resource
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+PRELOADED = (
+    "aiohttp",
+    "bm25s",
+    "numpy",
+    "openai",
+    "reasonrag.cli",
+    "reasonrag.curation.pairs",
+    "reasonrag.exploration.generate",
+    "reasonrag.llm.endpoint",
+    "reasonrag.llm.servers.simulator",
+)
+"""Nothing that reads the environment while it is imported."""
+PATIENCE_S = 120.0
+
+
+class Command:
+    """`reasonrag` with these words, running. Like subprocess.Popen, but its outputs go to files.
+
+    cwd, environment: its own; those of this process by default. stdin: what it reads. file_limit: no file of it may
+    grow beyond so many bytes, as on a full disk. terminal: a descriptor that is its stdin, stdout, stderr and
+    controlling terminal.
+    """
+
+    def __init__(
+        self,
+        *words: object,
+        cwd: Path | None = None,
+        environment: dict[str, str] | None = None,
+        stdin: bytes = b"",
+        file_limit: int | None = None,
+        terminal: int | None = None,
+    ) -> None:
+        self.words = ["reasonrag", *map(str, words)]
+        self.returncode: int | None = None
+        self._streams = [tempfile.TemporaryFile() for _ in range(3)]  # noqa: SIM115 - closed by __exit__
+        self._ends: list[str] = []
+        self._streams[0].write(stdin)
+        self._streams[0].seek(0)
+        asked = {
+            "words": self.words,
+            "cwd": str(cwd or Path.cwd()),
+            "environment": dict(os.environ) if environment is None else environment,
+            "file_limit": file_limit,
+            "terminal": terminal is not None,
+        }
+        given = [terminal] if terminal is not None else [each.fileno() for each in self._streams]
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(_server())
+        socket.send_fds(self._connection, [b"x"], given)
+        self._connection.sendall(json.dumps(asked).encode() + b"\n")
+        self._answers = self._connection.makefile("rb")
+        self.pid = int(self._answers.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Killed if it still runs."""
+        if self.poll() is None:
+            self.kill()
+            self.wait()
+        self._answers.close()
+        self._connection.close()
+        self._ends = ["", self.out, self.err]
+        for each in self._streams:
+            each.close()
+
+    def poll(self) -> int | None:
+        """Exit status, minus the signal that ended it; None while it runs."""
+        if self.returncode is None:
+            self._connection.setblocking(False)  # noqa: FBT003 - its name
+            try:
+                self._ended(self._connection.recv(64))
+            except BlockingIOError:
+                return None
+            finally:
+                self._connection.settimeout(None)
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE_S) -> int:
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            self._ended(self._connection.recv(64))
+        assert self.returncode is not None
+        return self.returncode
+
+    def _ended(self, said: bytes) -> None:
+        assert said, "the server of processes is gone"
+        self.returncode = int(said)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    @property
+    def out(self) -> str:
+        """Stdout so far."""
+        return self._written(1)
+
+    @property
+    def err(self) -> str:
+        return self._written(2)
+
+    def _written(self, stream: int) -> str:
+        if self._ends:
+            return self._ends[stream]
+        descriptor = self._streams[stream].fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
+
+    def first_line(self) -> str:
+        """Of stdout, when it is there."""
+        until(lambda: "\n" in self.out or self.poll() is not None)
+        return self.out.partition("\n")[0]
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what another thread or process is about to do."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.005)
+
+
+def finished(*words: object, timeout: float = PATIENCE_S, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What such a command left when it had ended."""
+    with Command(*words, **options) as command:
+        status = command.wait(timeout)
+        return subprocess.CompletedProcess(command.words, status, command.out, command.err)
+
+
+@contextmanager
+def simulated_endpoint(*habits: object) -> Iterator[str]:
+    """Base URL of `reasonrag simulate-endpoint` with these flags."""
+    with Command("simulate-endpoint", "--port", 0, *habits) as server:
+        yield server.first_line().split()[2]
+
+
+@functools.cache
+def _server() -> str:
+    """Address of the server's socket; it is started once for this process."""
+    address = tempfile.mkdtemp(prefix="reasonrag-commands-") + "/socket"
+    server = subprocess.Popen([sys.executable, __file__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    server.stdout.close()
+    atexit.register(lambda stdin: (stdin.close(), server.wait()), server.stdin)
+    return address
+
+
+# -- the server ------------------------------------------------------------------------------------------------
+
+
+def serve(address: str) -> None:
+    """Fork a keeper for every connection, until stdin ends."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # somebody who interrupts the tests means the commands
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers need no burial
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        os.write(1, b"ready\n")
+        while True:
+            ready, _, _ = select.select([listener, 0], [], [])
+            if 0 in ready:
+                return
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                keep(connection)
+            connection.close()
+
+
+def keep(connection: socket.socket) -> NoReturn:
+    """Fork the command, tell its process id, and when it has ended its status."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+    asked = json.loads(connection.makefile("rb").readline())
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        os._exit(command(asked, streams))
+    for each in streams:
+        os.close(each)
+    connection.sendall(b"%d\n" % pid)
+    _, status = os.waitpid(pid, 0)
+    with suppress(OSError):  # nobody waits for it any more
+        connection.sendall(b"%d" % os.waitstatus_to_exitcode(status))
+    os._exit(0)
+
+
+def command(asked: dict[str, Any], streams: list[int]) -> int:
+    """`python -m reasonrag` in this process; its exit status."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if asked["terminal"]:
+        os.login_tty(streams[0])
+    else:
+        for number, each in enumerate(streams):
+            os.dup2(each, number)
+            os.close(each)
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["cwd"])
+    if asked["file_limit"] is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as on a full disk: write() fails
+        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_limit"], asked["file_limit"]))
+    sys.argv = asked["words"]
+    status: object = 0
+    try:
+        runpy.run_module("reasonrag", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        status = end.code
+    except BaseException:  # noqa: BLE001 - as an interpreter would
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status if isinstance(status, int) else int(status is not None)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
