@@ -1,13 +1,14 @@
 """Why a pair was labelled as it was, and why it is a row or not: in sentences that need no other page.
 
-Decides the words. The numbers are those of the records; nothing is computed anew but what a sentence spells out. Knows
-nothing of pages or terminals; text of models stands in quotes and is escaped by whoever shows it.
+Decides the words, and with how many digits a number is written, so that every equation holds as printed. The numbers
+are those of the records; nothing is computed anew but what a sentence works out. Knows nothing of pages or terminals;
+text of models stands in quotes and is escaped by the page or the terminal that shows it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel
@@ -28,21 +29,21 @@ from reasonrag.viewing.collection import ExploredTree
 
 Topic = Literal["state", "chosen", "rejected", "label", "confidence", "checks", "verdict"]
 _TURN_WORDS = {
-    "think": "what to do next: ask another query, or answer",
-    "read": "which evidence to take from the passages that its query found",
-    "conclude": "its answer, because the steps it may take were spent",
+    "think": "the agent had to ask another query, or answer",
+    "read": "the agent had to report evidence from the passages that its query found",
+    "conclude": "the agent had to answer, because its step budget was spent",
 }
 OUTCOMES = {
-    "f1": "its F1 against the golden answers",
-    "em": "as it equals a golden answer or does not",
-    "evident_f1": "its F1 against the golden answers",
-    "judge": "by a judge",
-    "rubric": "by a judge who has a rubric",
+    "f1": "its F1 against the gold answers",
+    "em": "its exact match with the gold answers",
+    "evident_f1": "its F1 against the gold answers",
+    "judge": "from a judge",
+    "rubric": "from a judge with a rubric",
 }
 
 
 class Reason(BaseModel):
-    """A sentence or two about one side of the matter."""
+    """A few sentences about one side of the matter."""
 
     topic: Topic
     text: str
@@ -59,14 +60,14 @@ def reasons(
 ) -> list[Reason]:
     """Everything that decided this pair, in the order in which it is told.
 
-    tree: the one it is of, where it is at hand. part: of the data set, where it is a row. caps_known: whether rules
+    tree: the pair's, where it is at hand. part: of the data set, where the pair is a row. caps_known: whether rules
     about shares of the whole data set have been applied.
     """
     told: list[tuple[Topic, str]] = [
         ("state", _state(each)),
-        ("chosen", _worth(each, each.chosen, tree)),
-        ("rejected", _worth(each, each.rejected, tree)),
-        ("label", _label(each, tree)),
+        ("chosen", _rewarded(each, each.chosen, tree)),
+        ("rejected", _rewarded(each, each.rejected, tree)),
+        ("label", _label(each)),
     ]
     if each.pair.label == "value" and each.pair.confidence is not None:
         told.append(("confidence", _confidence(each)))
@@ -76,20 +77,18 @@ def reasons(
 
 
 def cautions(each: Candidate) -> list[str]:
-    """Why one should look twice before one believes the label: what is known beside it says the opposite.
+    """Why the label needs review: gold answers or gold passages say the opposite.
 
-    Golden answers and gold passages decide no label by themselves, since a lucky guess teaches nothing and gold
-    passages are not the only ones that help; where they contradict one, somebody should know.
+    They decide no label by themselves, since a lucky guess teaches nothing and gold passages are not the only ones that
+    help; a reader should still see where they contradict one.
     """
     found = []
     if each.types == ("answer", "answer"):
         golden = each.state.golden_answers
         chosen, rejected = (f1_score(step.content or "", golden) for step in (each.chosen, each.rejected))
         if chosen < rejected:
-            found.append(
-                f"by the golden answers alone the rejected answer is the better one (F1 {number(rejected)}, the chosen "
-                f"one {number(chosen)})"
-            )
+            worse, better = _apart(chosen, rejected)
+            found.append(f"by gold answers alone the rejected answer is better (F1 {better}, the chosen one {worse})")
     if each.gold == "wrong":
         does = "finds" if each.rejected.action_type == "query" else "reports"
         found.append(f"the rejected step {does} more gold passages than the chosen one")
@@ -98,117 +97,132 @@ def cautions(each: Candidate) -> list[str]:
 
 def _state(each: Candidate) -> str:
     turn = _TURN_WORDS.get(each.state.action or "")
-    layer = each.state.layer
-    when = "at the very beginning" if layer == 0 else f"after {_count(layer, 'step')}"
-    asked = f", where the agent had to say {turn}" if turn else ""
-    return f"Both steps were taken in the same state, {when} (layer {layer}){asked}. Which of them was better?"
+    return f"Both steps were sampled in the same state, at depth {each.state.layer}{f': {turn}' if turn else ''}."
 
 
-# -- what a step is worth --------------------------------------------------------------------------------------
+# -- the reward of a step --------------------------------------------------------------------------------------
 
 
-def _worth(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> str:
+def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> str:
+    """A step's reward, and what it is made of."""
     record = tree.record if tree else None
     node = record.nodes[step.id] if record and step.id < len(record.nodes) else None
-    rule, _, judged = _reward(each, record).partition("+")
+    rule, _, judged = _reward_rule(each, record).partition("+")
     if step.parse_error is not None:
-        return f"Its reply could not be read as a step ({step.parse_error}), so the path ended there and counts 0."
+        return f"The reply could not be parsed as a step ({step.parse_error}): the path ends there, with reward 0."
     if step.reward is None:
         return _unknown(each, node, judged or (rule if rule in _JUDGED else ""))
-    shared = "" if step.same_as is None else f" It says the same as step {step.same_as}, and both share one estimate."
+    shared = "" if step.same_as is None else f" It repeats step {step.same_as}, and both share one estimate."
+    reward = f"Reward {number(step.reward)}"
     if rule in _JUDGED:
-        return f"It is worth {number(step.reward)}: {_JUDGED[rule]}.{shared}"
-    how = _answer(node, record) if step.action_type == "answer" else _continued(step, node, record, rule)
+        return f"{reward}: {_JUDGED[rule]}.{shared}"
+    drawn = step.reward if node is None or not judged else node.rewards.get(rule)
+    how = _answer(node, record, drawn) if step.action_type == "answer" else _continued(step, node, record, rule, drawn)
     if not judged:
-        return f"It is worth {number(step.reward)}: {how}.{shared}"
-    own, weight = (node.rewards if node else {}), record.recipe.judge_weight if record else None
-    shares = "" if weight is None else f" ({1 - weight:g} and {weight:g} of it)"
+        return f"{reward}. {how}{shared}"
+    word = node.rewards.get(judged) if node else None
     return (
-        f"It is worth {number(step.reward)}, of two parts{shares}. By what it led to {number(own.get(rule))}: {how}. "
-        f"And {number(own.get(judged))}: {_JUDGED.get(judged, judged)}.{shared}"
+        f"{reward}, {_two_parts(step.reward, drawn, word, record)}. By what it led to, {number(drawn)}: {how} "
+        f"By {_JUDGED.get(judged, judged)}, {number(word)}.{shared}"
     )
 
 
 _JUDGED = {
-    "judge-score": "a judge's score of the path down to it",
-    "judge-rank": "its rank, by a judge, among the different steps of this state",
+    "judge-score": "a judge's score of the path down to this step",
+    "judge-rank": "its rank, by a judge, among the distinct steps of this state",
 }
 
 
-def _reward(each: Candidate, record: RolloutRecord | None) -> str:
+def _two_parts(reward: float, drawn: float | None, word: float | None, record: RolloutRecord | None) -> str:
+    """How what a step led to and what a judge says of it make up its reward."""
+    if record is None:
+        return "in two parts"
+    weight = record.recipe.judge_weight
+    shares = f"{1 - weight:g}", f"{weight:g}"
+    if drawn is not None and word is not None:
+        form = f"{shares[0]} x {{}} + {shares[1]} x {{}}"
+        worked = _equation(form, (drawn, word), reward, lambda a, b: float(shares[0]) * a + float(shares[1]) * b)
+        if worked:
+            return f"in two parts: {worked}"
+    return f"in two parts, weighted {shares[0]} and {shares[1]}"
+
+
+def _reward_rule(each: Candidate, record: RolloutRecord | None) -> str:
     """Name of the rule, or of the two, that rewards are made of."""
     return (record.recipe.reward if record else each.state.origin.reward) or ""
 
 
 def _unknown(each: Candidate, node: RolloutNode | None, judged: str) -> str:
     if each.pair.label == "imported":
-        return "The file that was imported does not say what it is worth."
+        return "Reward unknown: the imported file does not give one."
     if judged and (node is None or node.rewards.get(judged) is None):
-        return (
-            "The judgement that it would be worth is missing: it could not be read, or there was nothing to choose "
-            "between. So nobody knows what it is worth."
-        )
-    return "No continuation from it that counts came to an answer, so nobody knows what it is worth."
+        return "Reward unknown: its judgement is missing, as it could not be read or there was nothing to choose from."
+    return "Reward unknown: no continuation from this step that counts reached an answer."
 
 
-def _answer(node: RolloutNode | None, record: RolloutRecord | None) -> str:
+def _answer(node: RolloutNode | None, record: RolloutRecord | None, reward: float | None) -> str:
     """What an answer scores, and how that becomes its reward."""
     if node is None or record is None or node.layer is None:
-        return "it is an answer, and its tree is not at hand"
+        return "An answer; its tree, which has its score, is not at hand."
     quality = node.f1 if node.outcome is None else node.outcome.value
     if quality is None:
-        return "its score is not known"
-    steps, alpha = node.layer + 1, record.recipe.alpha
+        return "Its score is not known."
     score = _score(node, record.recipe.outcome, quality)
-    if alpha == 1:
-        return score
-    times = "1 step" if steps == 1 else f"each of {steps} steps"
-    worked = f"{number(quality)} x {alpha:g}^{steps} = {number(quality * alpha**steps)}"
-    return f"{score}; shorter ways are better, so it counts {alpha:g} for {times} from the question: {worked}"
+    return f"{score}.{_discounted(quality, [node.layer + 1], record.recipe.alpha, reward)}"
 
 
 def _score(node: RolloutNode, outcome: str, quality: float) -> str:
-    """What an answer scores, in a clause."""
+    """What an answer scores."""
     if outcome == "evident_f1" and node.in_evidence is False and node.f1:
         return (
-            f"the answer scores 0, because no evidence that was reported before it holds it, although its F1 against "
-            f"the golden answers is {number(node.f1)}"
+            f"The answer scores 0, because no evidence reported before contains it, although its F1 against the gold "
+            f"answers is {number(node.f1)}"
         )
-    held = " (what was reported before it holds it)" if outcome == "evident_f1" and node.in_evidence else ""
+    held = " (evidence reported before contains it)" if outcome == "evident_f1" and node.in_evidence else ""
     meaning = OUTCOMES.get(outcome, f"by the outcome {outcome}")
-    return f"the answer scores {number(quality)}, {meaning}{held}"
+    return f"The answer scores {number(quality)}, {meaning}{held}"
 
 
-def _continued(step: StepRecord, node: RolloutNode | None, record: RolloutRecord | None, rule: str) -> str:
+def _discounted(quality: float | None, lengths: Sequence[int], alpha: float, reward: float | None) -> str:
+    """How steps from the question lower a mean outcome: worked out where all paths have one length."""
+    if alpha == 1:
+        return ""
+    shortest, longest = lengths[0], lengths[-1]
+    steps = (
+        f"{shortest} to {longest} steps" if shortest != longest else "1 step" if longest == 1 else f"{longest} steps"
+    )
+    text = f" Discounted by {alpha:g} per step from the question ({steps})"
+    if quality is None or reward is None or shortest != longest or not _equal(quality * alpha**longest, reward):
+        return f"{text}."
+    worked = _equation(f"{{}} x {alpha:g}^{longest}", (quality,), reward, lambda a: a * float(f"{alpha:g}") ** longest)
+    return f"{text}: {worked}." if worked else f"{text}."
+
+
+def _continued(
+    step: StepRecord, node: RolloutNode | None, record: RolloutRecord | None, rule: str, reward: float | None
+) -> str:
     """What came of the continuations through a step, and how that becomes its reward."""
     if node is None or record is None:
-        continued = f"the mean of what {_count(step.rollouts, 'continuation')} through it came to"
-        return continued if step.rollouts else "from continuations that this folder does not hold"
+        if not step.rollouts:
+            return "From continuations that this folder does not hold."
+        return f"The mean over {_count(step.rollouts, 'continuation')}, discounted as the recipe says."
     if not node.rollouts:
-        return "by what is known of a step that says the same"
-    found = f"of {_count(len(node.rollouts), 'continuation')} through it {came_to(_results(node.rollouts))}"
-    alpha = record.recipe.alpha
+        return "From what is known of a step that says the same."
+    found = f"{_count(len(node.rollouts), 'continuation')}: {came_to(_results(node.rollouts))}."
     lengths = sorted({end.steps for end in node.rollouts})
-    how_many = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    power = f"{alpha:g} to the power of its steps from the question ({how_many})"
-    discount = f", and each answer counts {power}" if alpha < 1 else ""
     if rule == "outcome":
-        return f"{found}; what follows it is weighted by how often the search went there{discount}"
+        discount = _discounted(None, lengths, record.recipe.alpha, reward)
+        return f"{found} What follows the step is weighted by how often the search went there.{discount}"
     plain = sum(end.quality for end in node.rollouts) / len(node.rollouts)
-    if rule != "spre_even" or node.expected_outcome is None:
-        return f"{found}, which is {number(plain)} on average{discount}"
-    even = node.expected_outcome
-    if abs(even - plain) < _SAME:
-        return f"{found}, which is {number(even)} on average{discount}"
+    even = node.expected_outcome if rule == "spre_even" and node.expected_outcome is not None else plain
+    discount = _discounted(even, lengths, record.recipe.alpha, reward)
+    if _equal(even, plain):
+        return f"{found} Mean {number(even)}.{discount}"
+    raw, weighted = _apart(plain, even)
     return (
-        f"{found}. They are not counted one by one ({number(plain)} on average), as the search went to some places "
-        f"more often than to others: at every fork each reply that was drawn counts alike, which makes {number(even)}"
-        f"{discount}"
+        f"{found} Raw mean {raw}. Weighting each sampled reply equally (the search oversamples some branches): "
+        f"{weighted}.{discount}"
     )
-
-
-_SAME = 0.005
-"""Means that are closer are the same when they are written."""
 
 
 def _results(ends: Iterable[FinalScore]) -> Counter[ContinuationResult]:
@@ -216,82 +230,99 @@ def _results(ends: Iterable[FinalScore]) -> Counter[ContinuationResult]:
 
 
 def came_to(counts: Mapping[ContinuationResult, int]) -> str:
-    """How many ended right, partly right, wrong or in a failed step."""
+    """How many continuations ended right, partly right, wrong or in a failed step."""
     order: tuple[ContinuationResult, ...] = ("right", "partly right", "wrong")
-    words = [f"{counts[name]} ended {name}" for name in order if counts.get(name)]
+    words = [f"{counts[name]} {name}" for name in order if counts.get(name)]
     if counts.get("failed"):
-        words.append(f"{counts['failed']} broke off at a reply that could not be read")
+        words.append(f"{counts['failed']} failed (unreadable reply)")
     return ", ".join(words) or "none ended"
 
 
 # -- label and confidence --------------------------------------------------------------------------------------
 
 
-def _label(each: Candidate, tree: ExploredTree | None) -> str:
+def _label(each: Candidate) -> str:
     pair = each.pair
     if pair.label == "judge":
-        values = (
-            "" if pair.margin is None else f" By their continuations alone the margin would be {number(pair.margin)}."
-        )
-        return f"A judge saw all steps of this state, and picked this one as better and the other as worse.{values}"
+        values = "" if pair.margin is None else f" By the rewards alone the margin would be {number(pair.margin)}."
+        return f"A judge saw every step of this state and picked this one as better and the other as worse.{values}"
     if pair.label == "imported":
-        return "The label comes from the file that was imported."
+        return "The label comes from the imported file."
     if pair.label is None:
-        return "A judge saw all steps of this state and did not pick these two."
+        return "A judge saw every step of this state and did not pick these two."
     if pair.margin is None:
-        return "One of both has no known worth, so neither can be called better."
+        return "One of the two has no known reward, so neither can be called better."
     if pair.margin == 0:
-        return "Both are worth the same, so neither is better; the earlier one stands first."
-    chosen, rejected = (number(step.reward) for step in (each.chosen, each.rejected))
-    recipe = tree.record.recipe if tree else None
-    difference, why = f"{chosen} - {rejected}", ""
-    if recipe and recipe.margin_by_layer and each.layer and recipe.alpha < 1:
-        difference = f"({difference}) / {recipe.alpha:g}^{each.layer}"
-        why = ", divided so that deep steps, which can be worth less, count as much"
-    margin = f"The margin is {difference} = {number(pair.margin)}{why}."
-    return f"The step worth more is the chosen one. {margin}{_shorter(each)}"
+        return "Both have the same reward, so neither is better; the earlier one is listed first."
+    better = "The chosen step has the higher reward. " if pair.margin > 0 else ""
+    return f"{better}{_margin(each, pair.margin)}{_shorter(each)}"
+
+
+def _margin(each: Candidate, margin: float) -> str:
+    """The margin, worked out from both rewards; without the sum where the file does not tell how it was made."""
+    plain = f"Margin: {number(margin)}."
+    rewards = each.chosen.reward, each.rejected.reward
+    if rewards[0] is None or rewards[1] is None:
+        return plain
+    if _equal(rewards[0] - rewards[1], margin):
+        worked = _equation("{} - {}", (rewards[0], rewards[1]), margin, lambda a, b: a - b)
+        return f"Margin: {worked}." if worked else plain
+    alpha = _discount_of(rewards[0] - rewards[1], margin, each.layer)
+    if alpha is None:
+        return f"Margin: {number(margin)}, the difference of the rewards as the recipe scales it."
+    scale, why = float(alpha) ** each.layer, ", divided by the discount at this depth so that deep pairs count as much"
+    form = f"({{}} - {{}}) / {alpha}^{each.layer}"
+    worked = _equation(form, (rewards[0], rewards[1]), margin, lambda a, b: (a - b) / scale)
+    return f"Margin: {worked}{why}." if worked else f"Margin: {number(margin)}{why}."
+
+
+def _discount_of(difference: float, margin: float, layer: int) -> str | None:
+    """Alpha as a recipe writes it, found by what a margin was divided; None where it was not made by alpha**layer."""
+    if not layer or not 0 < difference / margin < 1:
+        return None
+    alpha = (difference / margin) ** (1 / layer)
+    texts = (f"{alpha:.{digits}g}" for digits in range(1, 7))
+    return next((text for text in texts if _equal(difference / float(text) ** layer, margin)), None)
 
 
 def _shorter(each: Candidate) -> str:
     if "efficiency_only" not in each.tags:
         return ""
     return (
-        " Both come to equally good answers on average, apart from the discount: what is good comes after fewer steps "
-        "where the chosen step was taken, or was visited more often."
+        " Apart from the discount both lead to equally good answers: those after the chosen step come after fewer "
+        "steps, or were visited more often."
     )
 
 
 def _confidence(each: Candidate) -> str:
     chosen, rejected = (number(step.observations) for step in (each.chosen, each.rejected))
-    sure = number(each.pair.confidence)
+    sure = f"P(chosen > rejected) = {number(each.pair.confidence)}"
     if each.types == ("answer", "answer"):
         said = (
-            "The score of an answer is certain; as for other steps, each time it was drawn counts as one observation "
-            f"({chosen} and {rejected}), by which the chance that the chosen one is truly better is {sure}. It tells "
-            "how often both were seen, and doubts neither score."
+            f"{sure}. An answer's score is exact; each time it was sampled counts as one observation ({chosen} and "
+            f"{rejected}), so this says how often both were seen and doubts neither score."
         )
     else:
         said = (
-            f"A few continuations may be luck. With as many as are known here (worth {chosen} independent ones for the "
-            f"chosen step, {rejected} for the rejected one, as those that share a beginning count less), the chance "
-            f"that the chosen step is truly better is {sure}: both are Beta distributions with Jeffreys' prior."
+            f"{sure}, from Beta posteriors with a Jeffreys prior. Effective sample sizes: {chosen} and {rejected} "
+            "(continuations that share a beginning count less)."
         )
     even = 0.5
     if each.pair.confidence is not None and each.pair.confidence < even:
-        said += " That is less than one half: so little is known that the other one may as well be the better."
+        said += " Below one half: so little is known that the rejected step may as well be better."
     return said
 
 
 def _checks(each: Candidate) -> list[str]:
     found = []
     if each.chosen.grounded is not None:
-        held = "stands" if each.chosen.grounded else "does not stand"
-        found.append(f"What the chosen step says {held} in the passages that were read so far (string match).")
+        held = "is" if each.chosen.grounded else "is not"
+        found.append(f"The chosen step {held} supported by the passages read so far (string match).")
     if each.gold != "unknown":
-        more = {"right": "more gold passages than", "wrong": "fewer than", "tie": "as many as"}[each.gold]
-        found.append(f"Gold passages, which decide nothing, say: the chosen step has {more} the rejected one.")
+        more = {"right": "more gold passages than", "wrong": "fewer gold passages than", "tie": "as many as"}[each.gold]
+        found.append(f"Gold passages, which decide nothing: the chosen step has {more} the rejected one.")
     if "style_only" in each.tags:
-        found.append("Either both answers hold a golden answer, or neither does.")
+        found.append("Either both answers contain a gold answer, or neither does.")
     return found
 
 
@@ -300,16 +331,16 @@ def _checks(each: Candidate) -> list[str]:
 
 def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, flipped: bool, caps_known: bool) -> str:
     if each.dropped is not None:
-        return f"Left out: {_dropped(each, rules)}."
+        return f"Dropped: {_dropped(each, rules)}."
     where = {"train": " for training", "validation": " for validation"}.get(part or "", "")
     turned = " Its sides were exchanged on purpose (--flip)." if flipped else ""
     capped = (
-        " Pairs with its tags are capped over the whole data set; whether this one stays was not looked at here."
+        " Pairs with its tags are capped over the whole data set; that cap was not checked here."
         if each.tags and not caps_known
         else ""
     )
     if each.pair.label == "imported":
-        return f"Kept{where}, as it stands in the file that was imported.{turned}"
+        return f"Kept{where}, as in the imported file.{turned}"
     said = f"Kept{where}: it passes every filter"
     if each.pair.label == "value":
         said += f" (margin at least {number(rules.min_margin)}"
@@ -323,40 +354,40 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
 def _dropped(each: Candidate, rules: PairingRules) -> str:
     pair = each.pair
     words: dict[DropReason, str] = {
-        "contaminated": "the question stands in an evaluation split",
-        "malformed": "a side could not be read as a step",
-        "unvalued": "nobody knows what one of both is worth",
+        "contaminated": "the question is in an evaluation split",
+        "malformed": "one side could not be parsed as a step",
+        "unvalued": "the reward of one side is not known",
         "same_content": "both say the same",
         "not_picked": "the judge picked two other steps of this state, or none",
         "ungrounded": "no passage read so far supports the chosen step",
         "small_margin": "the margin {} is below {}".format(*_apart(each.margin, rules.min_margin))
         if each.margin < rules.min_margin
-        else "both are worth the same, a margin of 0",
+        else "both have the same reward, a margin of 0",
         "uncertain": "the confidence {} is below {}".format(*_apart(pair.confidence or 0.0, rules.min_confidence)),
         "near_identical": "both say nearly the same: {} of their words, above {}".format(
             *_apart(pair.similarity, rules.max_similarity)
         ),
-        "other_type": "the steps are of two action types",
-        "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens, and {rules.max_tokens or 0:,} are "
-        "allowed",
+        "other_type": "the steps have different action types",
+        "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens; the limit is {rules.max_tokens or 0:,}",
         "duplicate": "another pair of this state says the same, with a margin at least as wide",
         "contradicted": "another pair says the opposite, with a margin at least as wide",
         "not_extreme": f"for these two action types this state has {_pairs(rules.max_per_combination)} whose margin is "
         f"{number(pair.margin)} or wider",
-        "state_full": f"this state has {_pairs(rules.max_per_state)} that are surer, and may have no more",
-        "question_full": f"this question has {_pairs(rules.max_per_question)} that are surer, and may have no more",
-        "efficiency_only_cap": "only path lengths differ; at most "
-        f"{rules.max_efficiency_only:.0%} of the data set may be such pairs, and surer ones fill that",
-        "style_only_cap": "both answers hold a golden answer, or neither does; at most "
-        f"{rules.max_style_only:.0%} of the data set may be such pairs, and surer ones fill that",
-        "unbalanced": "each action type gets as many pairs as the rarest (--balance), and surer ones of this type fill "
-        "that",
+        "state_full": f"this state already has {_pairs(rules.max_per_state)} with higher confidence, the limit",
+        "question_full": f"this question already has {_pairs(rules.max_per_question)} with higher confidence, the "
+        "limit",
+        "efficiency_only_cap": f"only path lengths differ; at most {rules.max_efficiency_only:.0%} of the data set may "
+        "be such pairs, and pairs with higher confidence fill that",
+        "style_only_cap": "both answers contain a gold answer, or neither does; at most "
+        f"{rules.max_style_only:.0%} of the data set may be such pairs, and pairs with higher confidence fill that",
+        "unbalanced": "each action type gets as many pairs as the rarest (--balance), and pairs of this type with "
+        "higher confidence fill that",
     }
     reason = each.dropped
     return "" if reason is None else f"{words[reason]} ({reason})"
 
 
-# -- words -----------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------------------
 
 
 def number(value: float | None) -> str:
@@ -376,6 +407,38 @@ def _apart(value: float, limit: float) -> tuple[str, str]:
         if texts[0] != texts[1]:
             break
     return texts
+
+
+_MOST_DIGITS = 12
+
+
+def _equation(form: str, terms: Sequence[float], result: float, work: Callable[..., float]) -> str | None:
+    """`form` with its terms, and what results, in the fewest digits by which it is true of the numbers as printed.
+
+    work: computes the form, of the printed terms. The result is rounded to its own digits, at least two and no more
+    than the terms have. None where no number of digits makes it true: the numbers then belong to no such equation.
+    """
+    for digits in range(2, _MOST_DIGITS + 1):
+        texts = [f"{term:.{digits}f}" for term in terms]
+        worked = work(*map(float, texts))
+        for fewer in range(digits, 1, -1):
+            text = f"{result:.{fewer}f}"
+            if f"{worked:.{fewer}f}" == text and all(map(_tells, [*texts, text], [*terms, result])):
+                return f"{form.format(*texts)} = {text}"
+    return None
+
+
+def _tells(text: str, value: float) -> bool:
+    """Whether a number is written as 0 or 1 only where it is."""
+    return float(text) not in (0, 1) or _equal(float(text), value)
+
+
+def _equal(one: float, other: float) -> bool:
+    """Up to what floats lose."""
+    return abs(one - other) <= _ROUNDING * max(abs(one), abs(other), 1e-3)
+
+
+_ROUNDING = 1e-9
 
 
 def _pairs(most: int | None) -> str:

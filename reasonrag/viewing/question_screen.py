@@ -87,9 +87,10 @@ def show_question(view: QuestionView, run: Path) -> None:
 def show_step(view: QuestionView, step: int) -> None:
     """One step whole, in every tree that has it. Raises InputError where none does."""
     console = _console()
-    found = [(place, place.steps[step]) for place in _places(view) if step in place.steps and step > 0]
+    groups = _step_groups(view)
+    found = [(group, group.steps[step]) for group in groups if step in group.steps]
     if not found:
-        known = sorted({each for place in _places(view) for each in place.steps if each})
+        known = sorted({each for group in groups for each in group.steps})
         there = f"its steps are {known[0]} to {known[-1]}" if known else "it has no step"
         raise InputError(f"question {view.id} has no step {step}; {there}")
     for place, each in found:
@@ -348,10 +349,13 @@ def _no_pair(view: QuestionView, pair_id: str, matching: list[PairView]) -> str:
 # -- a step ----------------------------------------------------------------------------------------------------
 
 
-def _places(view: QuestionView) -> list[_StepGroup]:
+def _step_groups(view: QuestionView) -> list[_StepGroup]:
+    """The steps of each tree, without its root, and those of each state whose tree is not at hand."""
     trees = [
         _StepGroup(
-            f"in the tree of {on_one_line(tree.source)}", {each.id: each for each in tree.steps}, _marks(view, tree=i)
+            f"in the tree of {on_one_line(tree.source)}",
+            {each.id: each for each in tree.steps[1:]},
+            _marks(view, tree=i),
         )
         for i, tree in enumerate(view.trees)
     ]

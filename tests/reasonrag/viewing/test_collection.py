@@ -380,22 +380,28 @@ BAD = query("bad", 0.0, rollouts=rollouts_of(0.0, 3), observations=1, expected_o
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        (recipe("spre"), "of 2 continuations through it 2 ended right"),
-        (recipe("spre"), "each answer counts 0.9 to the power of its steps"),
-        (recipe("spre", alpha=1.0), "2 ended right, which is 1.00 on average."),
-        (recipe("spre_even"), "2 ended right, which is 1.00 on average"),
-        (recipe("outcome"), "what follows it is weighted by how often the search went there"),
-        (recipe("judge-score"), "a judge's score of the path down to it"),
+        (recipe("spre"), "2 continuations: 2 right."),
+        (recipe("spre"), "Discounted by 0.9 per step from the question (2 steps): 1.00 x 0.9^2 = 0.81."),
+        (recipe("spre", alpha=1.0), "2 right. Mean 1.00.\n"),
+        (recipe("spre_even"), "2 right. Mean 1.00. Discounted"),
+        (recipe("outcome"), "What follows the step is weighted by how often the search went there."),
+        (recipe("judge-score"), "Reward 0.81: a judge's score of the path down to this step."),
         (recipe("judge-rank"), "its rank, by a judge"),
-        (recipe("spre+judge-score", judge_weight=0.3), "of two parts (0.7 and 0.3 of it). By what it led to unknown"),
-        (recipe("spre+judge-rank", judge_weight=0.5), "And unknown: its rank, by a judge"),
+        (
+            recipe("spre+judge-score", judge_weight=0.3),
+            "in two parts, weighted 0.7 and 0.3. By what it led to, unknown",
+        ),
+        (
+            recipe("spre+judge-rank", judge_weight=0.5),
+            "By its rank, by a judge, among the distinct steps of this state, unknown.",
+        ),
     ],
 )
 def test_what_a_step_is_worth_is_told_by_the_rule_that_found_it(fields: Fields, says: str) -> None:
     """With its numbers."""
     record = siblings(GOOD, BAD, **fields)
     text = told(first_pair(record), record)
-    assert "chosen: It is worth 0.81" in text
+    assert "chosen: Reward 0.81" in text
     assert says in text
 
 
@@ -405,22 +411,22 @@ def test_an_answer_is_worth_what_its_outcome_says(outcome: str) -> None:
     value = {"name": outcome, "value": 0.5}
     record = siblings(answer("right", 0.45, f1=1.0, outcome=value), answer("wrong", 0.0), **recipe(outcome=outcome))
     text = told(first_pair(record), record)
-    assert f"It is worth 0.45: the answer scores 0.50, {OUTCOMES[outcome]}" in text
-    assert "so it counts 0.9 for 1 step from the question: 0.50 x 0.9^1 = 0.45." in text
+    assert f"Reward 0.45. The answer scores 0.50, {OUTCOMES[outcome]}." in text
+    assert "Discounted by 0.9 per step from the question (1 step): 0.50 x 0.9^1 = 0.45." in text
 
 
 def test_a_label_names_its_margin_and_how_it_was_divided() -> None:
     """Deep pairs by the discount of their layer."""
     record = tree([0, 1, 1], [query("a", 0.5), evidence("good", 0.729), evidence("bad", 0.0)], by_layer=True)
     text = told(first_pair(record), record)
-    assert "The margin is (0.73 - 0.00) / 0.9^1 = 0.81, divided so that deep steps" in text
+    assert "Margin: (0.73 - 0.00) / 0.9^1 = 0.81, divided by the discount at this depth" in text
 
 
 @pytest.mark.parametrize(
     ("pick", "says"),
     [
-        ((1, 2), "A judge saw all steps of this state, and picked this one as better"),
-        ((2, 1), "By their continuations alone the margin would be -0.81"),
+        ((1, 2), "A judge saw every step of this state and picked this one as better"),
+        ((2, 1), "By the rewards alone the margin would be -0.81"),
         (None, "did not pick these two"),
     ],
 )
@@ -434,27 +440,27 @@ def test_a_judges_label_is_told_as_a_judges(pick: tuple[int, int] | None, says: 
 def test_luck_is_told_in_numbers() -> None:
     """How many continuations stand behind either side, and the chance that results."""
     each = first_pair(siblings(GOOD, BAD))
-    assert "worth 2.00 independent ones for the chosen step, 1.00 for the rejected one, as" in told(each)
-    assert f"truly better is {each.confidence:.2f}: both are Beta distributions" in told(each)
+    sure = f"P(chosen > rejected) = {each.confidence:.2f}, from Beta posteriors with a Jeffreys prior."
+    assert f"{sure} Effective sample sizes: 2.00 and 1.00" in told(each)
 
 
 DROPPED: dict[DropReason, str] = {
     "contaminated": "evaluation split",
-    "malformed": "could not be read",
-    "unvalued": "nobody knows",
+    "malformed": "could not be parsed",
+    "unvalued": "the reward of one side is not known",
     "same_content": "both say the same",
     "not_picked": "the judge picked two other steps",
     "ungrounded": "no passage read so far supports",
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
     "near_identical": "0.95 of their words, above 0.90",
-    "other_type": "two action types",
-    "too_long": "1,234 tokens, and 1,000 are allowed",
+    "other_type": "different action types",
+    "too_long": "1,234 tokens; the limit is 1,000",
     "duplicate": "says the same, with a margin at least as wide",
     "contradicted": "says the opposite",
     "not_extreme": "this state has 1 pair whose margin is 0.05 or wider",
-    "state_full": "this state has 2 pairs that are surer",
-    "question_full": "this question has 3 pairs that are surer",
+    "state_full": "this state already has 2 pairs with higher confidence",
+    "question_full": "this question already has 3 pairs with higher confidence",
     "efficiency_only_cap": "at most 10% of the data set",
     "style_only_cap": "at most 20% of the data set",
     "unbalanced": "as many pairs as the rarest",
@@ -471,7 +477,7 @@ def test_every_drop_reason_is_a_sentence_with_the_numbers_that_decided(reason: D
     [each] = candidates_of(state)
     pair = each.pair.model_copy(update={"margin": 0.0499, "confidence": 0.6, "similarity": 0.95})
     text = told(replace(each, pair=pair, dropped=reason), rules=rules)
-    assert f"verdict: Left out: {DROPPED[reason]}" in text or DROPPED[reason] in text
+    assert f"verdict: Dropped: {DROPPED[reason]}" in text or DROPPED[reason] in text
     assert text.endswith(f"({reason}).")
 
 
@@ -480,7 +486,7 @@ def test_two_that_are_worth_the_same_are_said_to_be() -> None:
     rules = PairingRules(min_margin=0.0)
     each = first_pair(siblings(query("one", 0.5), query("other", 0.5)), rules)
     assert each.dropped == "small_margin"
-    assert "both are worth the same, a margin of 0 (small_margin)" in told(each, rules=rules)
+    assert "both have the same reward, a margin of 0 (small_margin)" in told(each, rules=rules)
 
 
 def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
@@ -497,19 +503,19 @@ def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
 def test_steps_without_a_worth_say_why() -> None:
     """Unreadable, never continued, or like another step."""
     unread = told(first_pair(siblings(GOOD, malformed("no tag"))))
-    assert "Its reply could not be read as a step (no_tag)" in unread
-    assert "nobody knows what it is worth" in told(first_pair(siblings(GOOD, query("other", None))))
+    assert "The reply could not be parsed as a step (no_tag)" in unread
+    assert "Reward unknown" in told(first_pair(siblings(GOOD, query("other", None))))
     repeated = siblings(BAD, GOOD, query("also good", 0.81, same_as=2))
     texts = [told(each, repeated) for each in select(labelled_states(repeated), RULES)]
-    assert any("says the same as step 2" in text for text in texts)
+    assert any("repeats step 2" in text for text in texts)
 
 
 @pytest.mark.parametrize(
     ("ends", "says"),
     [
         ([], "none ended"),
-        ([(1.0, None), (0.0, None)], "1 ended right, 1 ended wrong"),
-        ([(0.5, None), (0.0, "failed")], "1 ended partly right, 1 broke off at a reply that could not be read"),
+        ([(1.0, None), (0.0, None)], "1 right, 1 wrong"),
+        ([(0.5, None), (0.0, "failed")], "1 partly right, 1 failed (unreadable reply)"),
     ],
 )
 def test_what_continuations_came_to(ends: Sequence[tuple[float, str | None]], says: str) -> None:
@@ -733,7 +739,7 @@ def test_a_run_knows_which_pairs_its_data_set_would_have_too_many_of(tmp_path: P
         verdicts = [one.dropped for one in of_run.at(each.number).candidates]
         assert verdicts == [one.dropped for one in found(of_data, each.question.question_id).candidates]
     alone = package.show(run, "e2")
-    assert "whether this one stays was not looked at" in alone.pairs[0].why[-1].text
+    assert "that cap was not checked here" in alone.pairs[0].why[-1].text
 
 
 def test_a_row_of_the_list_counts_its_question(made: Made) -> None:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import ast
+import base64
+import gzip
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from hypothesis import given
 
 import reasonrag as package
-from preference import Candidate, PairingRules, RolloutRecord
+from preference import Candidate, PairingRules, RolloutRecord, read_rollouts
 from preference.filters import candidates_of, select
 from preference.labelling import labelled_states
 from reasonrag.viewing.collection import ExploredTree, open_collection
-from reasonrag.viewing.explanations import cautions, reasons
+from reasonrag.viewing.explanations import cautions, number, reasons
 from reasonrag.viewing.question_rows import question_row
-from reasonrag.viewing.question_view import question_view
-from tests.helpers.trees import Fields, answer, evidence, query, rollouts_of, siblings
+from reasonrag.viewing.question_screen import show_pair, show_question, show_step
+from reasonrag.viewing.question_view import QuestionView, question_view
+from reasonrag.viewing.stats_tables import show_stats
+from tests.helpers.trees import Fields, answer, evidence, query, random_trees, rollouts_of, siblings
 
 RULES = PairingRules()
 RECIPES = {"paper": "spre", "released": "outcome", "economy": "spre_even"}
@@ -81,8 +89,7 @@ def test_a_mean_that_is_told_is_the_mean_by_which_the_step_is_worth_what_it_is(m
         for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
             node = each.record.nodes[step.id]
             text = each.texts[topic]
-            averages = re.findall(rf"which is {NUMBER} on average", text)
-            averages += re.findall(rf"which makes {NUMBER}", text)
+            averages = re.findall(rf"(?:\. Mean|oversamples some branches\):) {NUMBER}", text)
             if not averages:
                 continue
             [told] = averages
@@ -91,7 +98,7 @@ def test_a_mean_that_is_told_is_the_mean_by_which_the_step_is_worth_what_it_is(m
             plain = sum(end.quality for end in node.rollouts) / len(node.rollouts)
             true = plain if rule == "spre" else node.expected_outcome
             assert float(told) == pytest.approx(true, abs=CLOSE), text
-            for uncounted in re.findall(rf"\({NUMBER} on average\)", text):
+            for uncounted in re.findall(rf"Raw mean {NUMBER}", text):
                 assert float(uncounted) == pytest.approx(plain, abs=CLOSE), text
             seen += 1
     assert (seen > 0) == (made.recipe != "released")
@@ -103,7 +110,7 @@ def test_a_worth_that_is_told_is_the_steps(made: Made) -> None:
     for each in made.pairs:
         for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
             text = each.texts[topic]
-            for worth in re.findall(rf"It is worth {NUMBER}", text):
+            for worth in re.findall(rf"Reward {NUMBER}", text):
                 assert float(worth) == pytest.approx(step.reward, abs=CLOSE), text
             for score, alpha, steps, result in re.findall(rf"{NUMBER} x {NUMBER}\^(\d+) = {NUMBER}", text):
                 assert float(result) == pytest.approx(float(score) * float(alpha) ** int(steps), abs=CLOSER), text
@@ -117,10 +124,10 @@ def test_a_margin_that_is_worked_out_is_the_pairs_margin(made: Made) -> None:
     forms = set()
     for each in made.pairs:
         found = re.search(
-            rf"The margin is \(?{NUMBER} - {NUMBER}\)?(?: / {NUMBER}\^(\d+))? = {NUMBER}[.,]", each.texts["label"]
+            rf"Margin: \(?{NUMBER} - {NUMBER}\)?(?: / {NUMBER}\^(\d+))? = {NUMBER}[.,]", each.texts["label"]
         )
         if not found:
-            assert "The margin is" not in each.texts["label"]
+            assert "Margin:" not in each.texts["label"]
             continue
         chosen, rejected, alpha, layer, margin = found.groups()
         assert float(chosen) == pytest.approx(each.candidate.chosen.reward, abs=CLOSE)
@@ -146,7 +153,7 @@ def test_a_judges_reward_is_not_told_by_golden_answers(reward: str) -> None:
         for topic in ("chosen", "rejected"):
             text = each.texts[topic]
             assert "judge" in text
-            assert not re.search(r"golden|F1|continuation|scores|average|counts 0\.9", text), text
+            assert not re.search(r"gold|F1|continuation|scores|[Mm]ean|Discounted", text), text
 
 
 def test_two_parts_of_a_reward_are_told_apart() -> None:
@@ -155,8 +162,10 @@ def test_two_parts_of_a_reward_are_told_apart() -> None:
     steps = [query("who", 0.7, rollouts=[*rollouts_of(1.0, 2), *rollouts_of(0.0, 2)], **known), query("what", 0.0)]
     recipe = {"name": "paper", "reward": "spre+judge-score", "judge_weight": 0.5, "alpha": 0.9, "margin_by_layer": True}
     [each] = said_by(siblings(*steps, recipe=recipe))
-    assert "It is worth 0.70, of two parts (0.5 and 0.5 of it). By what it led to 0.45: of 2" in each.texts["chosen"]
-    assert "And 0.95: a judge's score of the path down to it." in each.texts["chosen"]
+    assert (
+        "Reward 0.70, in two parts: 0.5 x 0.45 + 0.5 x 0.95 = 0.70. By what it led to, 0.45: 2" in each.texts["chosen"]
+    )
+    assert "By a judge's score of the path down to this step, 0.95." in each.texts["chosen"]
 
 
 # -- labels to look at twice -----------------------------------------------------------------------------------
@@ -173,7 +182,7 @@ RIGHT, PARTLY, WRONG = "Ada Lovelace", "Ada Byron", "Charles Babbage"
         (
             answer(WRONG, 0.9),
             answer(RIGHT, 0.1),
-            ["the rejected answer is the better one (F1 1.00, the chosen one 0.00"],
+            ["the rejected answer is better (F1 1.00, the chosen one 0.00"],
         ),
         (answer(PARTLY, 0.9), answer(RIGHT, 0.1), ["(F1 1.00, the chosen one 0.50)"]),
         (query("a", 0.9), answer(RIGHT, 0.1), []),
@@ -210,3 +219,160 @@ def test_pairs_to_look_at_twice_are_counted_as_they_are_marked(made: Made, tmp_p
     in_rows = sum(pair.doubtful for row in rows for pair in row.kept)
     assert package.stats(tmp_path).doubtful == in_rows == in_views
     assert rows[-1].kept[0].doubtful
+
+
+# -- equations -------------------------------------------------------------------------------------------------
+
+TERM = r"\(*-?\d+(?:\.\d+)?(?:e-?\d+)?\)*(?:\^\d+)?"
+EQUATION = re.compile(rf"((?:{TERM} [-+x/] )+{TERM}) = {NUMBER}")
+COUNTED = re.compile(
+    r"(\d+) continuations?: ((?:\d+ (?:right|partly right|wrong|failed \(unreadable reply\))(?:, )?)+)"
+)
+WORKINGS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+EXPLORED: dict[str, dict[str, object]] = {
+    "economy": {"recipe": "economy"},
+    "paper": {"recipe": "paper"},
+    "released, margins not by layer": {"recipe": "released", "simulations": 64},
+    "a judge's reward": {"reward": "judge-score"},
+    "a reward in two parts": {"recipe": "paper", "reward": "spre+judge-score", "judge_weight": 0.3},
+    "another discount": {"recipe": "economy", "alpha": 0.85},
+}
+
+
+def worked_out(expression: str) -> float:
+    """What a printed sum, product or quotient comes to."""
+
+    def value(node: ast.expr) -> float:
+        if isinstance(node, ast.BinOp):
+            return WORKINGS[type(node.op)](value(node.left), value(node.right))
+        return float(ast.literal_eval(node))
+
+    return value(ast.parse(expression.replace(" x ", " * ").replace("^", "**"), mode="eval").body)
+
+
+def equations_in(text: str) -> list[str]:
+    """Every equation that a text prints; each of them holds as printed, and continuations add up to their number."""
+    found = []
+    for match in EQUATION.finditer(text):
+        expression, result = match.groups()
+        digits = len(result.partition(".")[2])
+        assert abs(worked_out(expression) - float(result)) <= 0.5 * 10**-digits + 1e-9, match.group()
+        found.append(match.group())
+    for match in COUNTED.finditer(text):
+        assert int(match[1]) == sum(map(int, re.findall(r"\d+", match[2]))), match.group()
+    return found
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One run in the three forms in which it can be looked at."""
+
+    run: Path
+    data: Path
+    """The data set, without its run."""
+    imported: Path
+    """What the data set's rows are to somebody else."""
+
+
+@pytest.fixture(scope="module", params=EXPLORED)
+def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    home = tmp_path_factory.mktemp("equations")
+    run = home / "run"
+    explored = {"limit": 3, "simulations": 24} | EXPLORED[request.param]
+    package.generate(dataset="atlas", model="offline", run=run, **explored)
+    package.pairs(run, out=home / "data", min_confidence=0.5)
+    package.import_published([home / "data" / "RAG_ProGuide.json"], out=home / "imported")
+    return Shown(run.rename(home / "moved"), home / "data", home / "imported")
+
+
+def printed_of(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
+    """Everything that `show` and `stats` print of a run or a data set, and the sentences that are in its page."""
+    collection = open_collection(path)
+    for each in list(collection.scan()):
+        view = question_view(collection.at(each.number), collection.rules)
+        show_question(view, path)
+        for pair in {pair.id: pair for pair in view.pairs}.values():
+            show_pair(view, pair.id)
+        if view.pairs:
+            show_step(view, view.pairs[0].chosen)
+    show_stats(package.stats(path))
+    page = package.view(path, out=path.parent / f"{path.name}.html").read_text("utf-8")
+    packed = re.findall(r'id="question-\d+">(.*?)</script>', page)
+    views = [QuestionView.model_validate_json(gzip.decompress(base64.b64decode(each))) for each in packed]
+    sentences = [
+        text for view in views for pair in view.pairs for text in (*pair.cautions, *(w.text for w in pair.why))
+    ]
+    return capsys.readouterr().out, sentences
+
+
+def test_every_equation_that_is_printed_holds_as_printed(
+    shown: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the terminal and on the page, with the run and without it, and of pairs that were imported."""
+    monkeypatch.setenv("COLUMNS", "2000")  # else a line break may stand in the middle of one
+    for path in (shown.run, shown.data, shown.imported):
+        terminal, sentences = printed_of(path, capsys)
+        on_page = [equations_in(text) for text in sentences]
+        assert set(chain(*on_page)) <= set(equations_in(terminal))
+        for text, found in zip(sentences, on_page, strict=True):
+            assert text.count(" = ") == len(found) + text.count("P(chosen > rejected) = "), text
+        assert any(on_page) == (path != shown.imported)
+
+
+def test_without_its_run_a_margin_is_worked_out_all_the_same(shown: Shown) -> None:
+    """Alpha is found from the candidate: its margin and rewards tell it."""
+    labels = labels_of(shown.data)
+    assert labels == labels_of(shown.run)
+    divided = [text for layer, text in labels if re.search(rf"/ 0\.\d+\^{layer} = ", text)]
+    by_layer = {record.recipe.margin_by_layer for record in read_rollouts(shown.run / "rollouts.jsonl")}
+    assert by_layer == {bool(divided)}
+
+
+def labels_of(data: Path) -> list[tuple[int, str]]:
+    """Layer of each pair, and how its label is told."""
+    collection = open_collection(data)
+    views = [question_view(collection.at(each.number), collection.rules) for each in list(collection.scan())]
+    return [
+        (view.states[pair.state].layer, why.text)
+        for view in views
+        for pair in view.pairs
+        for why in pair.why
+        if why.topic == "label"
+    ]
+
+
+@given(grown=random_trees())
+def test_equations_hold_whatever_the_rewards(grown: RolloutRecord) -> None:
+    """A law: rewards of any size, discounts .5, .9 and 1, with the tree and without it."""
+    for each in select(labelled_states(grown), RULES):
+        for known in (None, ExploredTree("runs/a", grown)):
+            for why in reasons(each, known, RULES):
+                found = equations_in(why.text)
+                assert why.text.count(" = ") == len(found) + why.text.count("P(chosen > rejected) = ")
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, "unknown"),
+        (0.0, "0.00"),
+        (0.0049, "0.0049"),
+        (0.694, "0.69"),
+        (-0.5, "-0.50"),
+        (0.9962, "0.996"),
+        (0.99998, "0.99998"),
+        (1.0 - 1e-12, "1.00"),
+        (1.0, "1.00"),
+    ],
+)
+def test_a_number_has_two_digits_or_as_many_as_tell_it_from_nothing_and_from_certainty(
+    value: float | None, written: str
+) -> None:
+    """A chance of .9962 is not written as certainty, a margin of .0049 not as none; what floats add is left out."""
+    assert number(value) == written
