@@ -1,7 +1,7 @@
 """What the commands of the command line share: flags made of settings, and how a command ends.
 
-Knows no command. Modules of commands take their flags from here, so that a setting's help, default and flag are the
-same wherever it occurs.
+Knows no command. A flag's name, help, default and panel come from a field of the command's settings, so that they are
+written once.
 """
 
 from __future__ import annotations
@@ -11,61 +11,97 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from inspect import Signature, signature
-from typing import TYPE_CHECKING, Any, TypeAlias
+from inspect import Parameter, Signature, signature
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.redaction import redact
-from reasonrag.settings import Settings
-
-if TYPE_CHECKING:
-    from reasonrag.exploration.summary import StopReason
+from reasonrag.settings import Opposite, Panel, Settings
 
 FAILED, BAD_INPUT = 1, 2
 """Exit statuses."""
 Command: TypeAlias = Callable[..., None]
+Result = TypeVar("Result", bound=BaseModel)
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 """Of the command line that runs, without the name of the program."""
-
-PASSAGES = "Where passages come from"
-DATA, AGENT, SEARCH, MACHINE = "What is asked", "Who answers", "How it is explored", "How it runs"
-MONEY = "What it may cost"
-JSON = typer.Option("--json", help="One JSON object on stdout instead of a table")
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of a table")]
 
 
-def flag(model: type[Settings], name: str, panel: str | None = None) -> Any:
-    """A flag whose help and default are those of the setting."""
-    field = model.model_fields[name]
-    shown = "" if field.default in (None, []) or field.is_required() else f" [default: {field.default}]"
-    return typer.Option(
-        f"--{name.replace('_', '-')}",
-        help=f"{field.description}{shown}".replace("[", r"\["),  # a bracket would be markup
-        rich_help_panel=panel,
-        show_default=False,
-    )
+# -- flags -----------------------------------------------------------------------------------------------------
 
 
-def switch(model: type[Settings], name: str, panel: str | None = None) -> Any:
-    """A flag and its opposite; neither leaves the setting as it is."""
-    flag = name.replace("_", "-")
-    description = (model.model_fields[name].description or "").replace("[", r"\[")
-    return typer.Option(f"--{flag}/--no-{flag}", help=description, rich_help_panel=panel, show_default=False)
+def options(*models: type[Settings], without: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Give a command that takes `**flags` a flag for each setting of the models that is not in `without`.
+
+    A flag that is not given is None or an empty list, and leaves the setting to `settings.resolve`, which also checks
+    every value. Where two models have a setting of one name, the first model's counts.
+    """
+
+    def with_options(command: Command) -> Command:
+        own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD]
+        made: dict[str, Parameter] = {}
+        for model in models:
+            for name, field in model.model_fields.items():
+                if name not in without:
+                    made.setdefault(name, _parameter(name, field))
+        every = [each.replace(kind=each.KEYWORD_ONLY) for each in sorted([*made.values(), *own], key=_panel_number)]
+        vars(command)["__signature__"] = Signature(every)
+        command.__annotations__ = {each.name: each.annotation for each in every}
+        return command
+
+    return with_options
 
 
-def leave(stopped: StopReason | None, *, failed: int) -> None:
-    """Leave with the status of a session that was stopped early, or that left questions without a tree."""
-    if stopped:
-        print(f"continue with: {this_command(stopped.raise_cap)}", file=sys.stderr)
-        raise typer.Exit(CapReached.exit_status if stopped.cause == CapReached.cause else FAILED)
-    if failed:
-        raise typer.Exit(FAILED)
+def _parameter(name: str, field: FieldInfo) -> Parameter:
+    """A parameter as typer reads it: its range is checked with the other settings, not by typer."""
+    kind, flag = _kind(field.annotation), f"--{name.replace('_', '-')}"
+    panel = next((each for each in reversed(field.metadata) if isinstance(each, Panel)), None)
+    shown = field.description or ""
+    if kind is bool:
+        opposite = next((each.flag for each in field.metadata if isinstance(each, Opposite)), f"--no-{flag[2:]}")
+        flag = f"{flag}/{opposite}" if opposite else flag
+    elif field.default not in (None, []) and not field.is_required():
+        shown += f" [default: {field.default}]"
+    shown = shown.replace("[", r"\[")  # a bracket would be markup
+    option = typer.Option(flag, help=shown, rich_help_panel=panel, show_default=False)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+
+def _kind(annotation: Any) -> Any:
+    """The type that typer converts to: without None, a Literal as the text that it is on the command line."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        [annotation] = (each for each in parts if each is not NoneType)
+        return _kind(annotation)
+    if origin is list:
+        return list[_kind(parts[0])]  # type: ignore[misc]
+    return str if origin is Literal else annotation
+
+
+def _panel_number(parameter: Parameter) -> int:
+    option = get_args(parameter.annotation)[1]
+    return [None, *Panel].index(getattr(option, "rich_help_panel", None) or None)
+
+
+# -- how a command ends ----------------------------------------------------------------------------------------
+
+
+def print_result(result: Result, show: Callable[[Result], object], *, as_json: bool) -> None:
+    """The result of a command on stdout: as JSON, or by a function that prints it for people."""
+    if as_json:
+        print(result.model_dump_json())
+    else:
+        show(result)
 
 
 @contextmanager
 def interrupts() -> Iterator[None]:
-    """Exit status 130 and the command that goes on, after Ctrl-C."""
+    """Turn Ctrl-C into exit status 130 and the command that continues."""
     try:
         yield
     except KeyboardInterrupt:
@@ -76,7 +112,7 @@ def interrupts() -> Iterator[None]:
 
 @contextmanager
 def caps() -> Iterator[None]:
-    """Exit status 3 and the command that goes on, where a cap ended it."""
+    """Turn a cap that was reached into exit status 3 and the command that continues with a higher one."""
     try:
         yield
     except CapReached as reached:
@@ -92,19 +128,3 @@ def this_command(changed: dict[str, str] | None = None) -> str:
         words = [word for i, word in enumerate(words) if word != flag and words[i - 1] != flag]
         words = [word for word in words if not word.startswith(f"{flag}=")] + [flag, value]
     return redact(shlex.join(words))
-
-
-def with_flags_of(other: Callable[..., None], *, without: Collection[str]) -> Callable[[Command], Command]:
-    """Give a command that takes `**flags` the flags of another one, behind its own."""
-    theirs = [
-        each for each in signature(other, eval_str=True).parameters.values() if each.name.rstrip("_") not in without
-    ]
-
-    def with_flags(command: Command) -> Command:
-        own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD]
-        every = [each.replace(kind=each.KEYWORD_ONLY) for each in own + theirs]
-        vars(command)["__signature__"] = Signature(every)
-        command.__annotations__ = {each.name: each.annotation for each in every}
-        return command
-
-    return with_flags

@@ -1,7 +1,8 @@
-"""Settings of the commands: their defaults, and where values come from.
+"""Settings of the commands: what their fields are made of, and where values come from.
 
-Flags > environment (REASONRAG_<NAME>) > `reasonrag.toml` (a table per command) > defaults. This is the only place of
-the defaults that are not a recipe's (`mcts.recipes`) or an algorithm's.
+Flags > environment (REASONRAG_<NAME>) > `reasonrag.toml` (a table per command) > defaults. A room's `settings.py` holds
+its fields: name, type, range, default, help text and panel of a flag stand there and nowhere else. Knows no flag's
+syntax: `reasonrag.options` makes flags of fields.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from reasonrag.errors import InputError, choices
 
@@ -29,6 +32,41 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
+class Panel(StrEnum):
+    """Groups of flags in the help of a command, in the order in which they are shown."""
+
+    TRIALS = "Trials"
+    DATA = "Questions and corpus"
+    RETRIEVAL = "Retrieval"
+    ENCODER = "Encoder"
+    MODEL = "Model and prompts"
+    CONSISTENCY = "Consistency with training"
+    JUDGE = "Answer judge"
+    STATISTICS = "Statistics"
+    SEARCH = "Tree search"
+    REWARDS = "Rewards"
+    ORIGIN = "Origin of the data"
+    OUTPUT = "Output"
+    PAIRING = "Pair selection"
+    DECONTAMINATION = "Decontamination"
+    LABELS = "Labels"
+    TRAINING = "Training"
+    CHECKS = "Checks"
+    HARDWARE = "Planned hardware"
+    MACHINES = "Machines and launch"
+    EXECUTION = "Execution"
+    BUDGET = "Budget and prices"
+    LIMITS = "Rate limits"
+    FAULTS = "Faults"
+
+
+@dataclass(frozen=True)
+class Opposite:
+    """Overrides the flag that says no to a truth value (`--no-NAME`); None: the flag can only say yes."""
+
+    flag: str | None
+
+
 def list_of_places(value: object) -> object:
     """The environment separates places as it does in PATH; runs of older versions recorded one, or none."""
     if value is None:
@@ -41,6 +79,33 @@ def list_of_places(value: object) -> object:
 def one_or_several(value: object) -> object:
     """The environment separates names and addresses by white space."""
     return value.split() if isinstance(value, str) else value
+
+
+def names_of_settings(value: object) -> object:
+    """As flags are spelled, or as settings are; the environment separates them by white space."""
+    names = one_or_several(value)
+    if isinstance(names, list | tuple):
+        return [each.replace("-", "_") if isinstance(each, str) else each for each in names]
+    return names
+
+
+SEVERAL = BeforeValidator(one_or_several)
+Words: TypeAlias = Annotated[list[str], SEVERAL]
+Places: TypeAlias = Annotated[list[Path], BeforeValidator(list_of_places)]
+Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
+
+# Fields of every command that asks a model, and may spend money on it.
+Concurrency: TypeAlias = Annotated[int, Panel.EXECUTION, Field(ge=1, description="HTTP requests in flight")]
+MaxCost: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
+MaxCalls: TypeAlias = Annotated[int | None, Panel.BUDGET, Field(ge=0)]
+Price: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
+PromptPrice: TypeAlias = Annotated[
+    Price, Field(description="Dollars per million prompt tokens [default: from the price table]")
+]
+CompletionPrice: TypeAlias = Annotated[
+    Price, Field(description="Dollars per million completion tokens [default: from the price table]")
+]
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)

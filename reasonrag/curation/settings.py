@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from mcts import RECIPES
 from preference import ExportOptions, PairingRules
 from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
 from preference.published.trees import TreeRecipe
-from reasonrag.settings import Settings, list_of_places, one_or_several
+from reasonrag.settings import (
+    SEVERAL,
+    CompletionPrice,
+    Concurrency,
+    MaxCalls,
+    MaxCost,
+    Opposite,
+    Panel,
+    Places,
+    PromptPrice,
+    Seed,
+    Settings,
+    Words,
+    list_of_places,
+)
 
 _RULES = PairingRules()
 
@@ -20,43 +34,46 @@ _RULES = PairingRules()
 class PairingSettings(Settings):
     """What makes a pair, as far as one question goes."""
 
-    min_margin: float = Field(
+    min_margin: Annotated[float, Panel.PAIRING] = Field(
         default=_RULES.min_margin,
         ge=0,
         allow_inf_nan=False,
-        description="Smallest difference of rewards that makes a pair",
+        description="Minimum difference of rewards",
     )
-    min_confidence: float = Field(
-        default=_RULES.min_confidence, ge=0, le=1, description="Smallest chance that the chosen step is truly better"
+    min_confidence: Annotated[float, Panel.PAIRING] = Field(
+        default=_RULES.min_confidence,
+        ge=0,
+        le=1,
+        description="Minimum probability that the chosen step is truly better",
     )
-    max_similarity: float = Field(
+    max_similarity: Annotated[float, Panel.PAIRING] = Field(
         default=_RULES.max_similarity,
         ge=0,
         le=1,
-        description="Largest share of words that what both steps say may have in common; 1: any",
+        description="Maximum share of words that the two steps have in common; 1: any",
     )
-    max_per_combination: int = Field(
+    max_per_combination: Annotated[int, Panel.PAIRING] = Field(
         default=_RULES.max_per_combination or 0,
         ge=0,
         lt=2**63,
-        description="Pairs of a state with the same two action types, widest margins first; 0: all",
+        description="Pairs per state and pair of action types, widest margins first; 0: all",
     )
-    max_per_state: int = Field(
-        default=_RULES.max_per_state or 0, ge=0, lt=2**63, description="Surest pairs of a state that are kept; 0: all"
+    max_per_state: Annotated[int, Panel.PAIRING] = Field(
+        default=_RULES.max_per_state or 0, ge=0, lt=2**63, description="Pairs per state, most confident first; 0: all"
     )
-    max_per_question: int = Field(
+    max_per_question: Annotated[int, Panel.PAIRING] = Field(
         default=_RULES.max_per_question or 0,
         ge=0,
         lt=2**63,
-        description="Surest pairs of a question that are kept; 0: all",
+        description="Pairs per question, most confident first; 0: all",
     )
-    same_type: bool = Field(
-        default=_RULES.same_type, description="Only pairs of two steps of one action type, or of any two"
+    same_type: Annotated[bool, Panel.PAIRING, Opposite("--any-type")] = Field(
+        default=_RULES.same_type, description="Pair only steps of the same action type, or steps of any types"
     )
-    allow_malformed: bool = Field(
+    allow_malformed: Annotated[bool, Panel.PAIRING, Opposite(None)] = Field(
         default=_RULES.allow_malformed, description="Let replies that did not parse be the rejected side"
     )
-    allow_ungrounded: bool = Field(
+    allow_ungrounded: Annotated[bool, Panel.PAIRING, Opposite(None)] = Field(
         default=_RULES.allow_ungrounded, description="Let steps that no passage supports be the chosen side"
     )
 
@@ -73,123 +90,109 @@ _NO_LIMIT = ("max_per_combination", "max_per_state", "max_per_question", "max_to
 
 
 _TOKENIZER = (
-    "Who counts tokens: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the Hub "
-    "[default: qwen2.5 where the tokens extra is installed, else estimate]"
+    "Tokenizer that counts tokens: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the Hub "
+    "[default: qwen2.5 if the tokens extra is installed, else estimate]"
 )
-_ALLOW = "Write the files although the audit finds this error, by its name; repeatable"
 
 
 class AuditSettings(Settings):
     """Settings of `audit`."""
 
     tokenizer: str | None = Field(default=None, description=_TOKENIZER)
-    allow: list[str] = Field(default=[], description="Let this error pass, by its name; repeatable")
+    allow: Words = Field(default=[], description="Accept this error, by its name; repeatable")
     out: Path | None = Field(
-        default=None, description="Directory for audit.json and audit.html [default: where the data are]"
+        default=None, description="Directory for audit.json and audit.html [default: beside the data]"
     )
 
-    @field_validator("allow", mode="before")
-    @classmethod
-    def _names(cls, value: object) -> object:
-        return one_or_several(value)
+
+def _splits(value: object) -> object:
+    """Paths, as text: a split may also be `hub`."""
+    found = list_of_places(value)
+    return [str(each) for each in found] if isinstance(found, list | tuple) else found
 
 
 class PairsSettings(PairingSettings):
     """Settings of `pairs`."""
 
-    out: Path = Field(description="Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, ..")
-    format: list[FormatName] = Field(
-        default=[],
-        description="Write this beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl, parquet",
+    out: Annotated[Path, Panel.OUTPUT] = Field(
+        description="Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, .."
     )
-    validation: float = Field(
+    format: Annotated[list[FormatName], SEVERAL, Panel.OUTPUT] = Field(
+        default=[],
+        description="Also write this format, beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl, "
+        "parquet",
+    )
+    validation: Annotated[float, Panel.OUTPUT] = Field(
         default=VALIDATION_SHARE,
         ge=0,
         lt=1,
-        description="Share of the questions with a pair whose pairs go to a validation file; 0: none",
+        description="Share of the questions with a pair that are held out for validation; 0: none",
     )
-    balance: bool = Field(
-        default=_RULES.balance, description="As many pairs of each action type as there are of the rarest"
+    balance: Annotated[bool, Panel.PAIRING] = Field(
+        default=_RULES.balance, description="Keep as many pairs of each action type as there are of the rarest"
     )
-    max_efficiency_only: float = Field(
+    max_efficiency_only: Annotated[float, Panel.PAIRING] = Field(
         default=_RULES.max_efficiency_only,
         ge=0,
         le=1,
-        description="Largest share of pairs whose steps differ in the length of the way only; 1: any",
+        description="Maximum share of pairs whose sides differ only in the number of steps to the answer; 1: any",
     )
-    max_style_only: float = Field(
+    max_style_only: Annotated[float, Panel.PAIRING] = Field(
         default=_RULES.max_style_only,
         ge=0,
         le=1,
-        description="Largest share of pairs of two answers that cover-EM cannot tell apart; 1: any",
+        description="Maximum share of pairs of two answers that cover-EM cannot tell apart; 1: any",
     )
-    max_tokens: int = Field(
+    max_tokens: Annotated[int, Panel.PAIRING] = Field(
         default=_RULES.max_tokens or 0,
         ge=0,
         lt=2**63,
-        description="Longest prompt and reply together, in tokens; 0: any",
+        description="Maximum length of prompt and reply together, in tokens; 0: any",
     )
-    eval: list[str] = Field(
+    eval: Annotated[list[str], BeforeValidator(_splits), Panel.DECONTAMINATION] = Field(
         default=[],
-        description="Leave out questions that stand in this evaluation split: a question file, a folder with "
+        description="Leave out questions found in this evaluation split: a question file, a folder with "
         "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: those beside the data of the runs]",
     )
-    allow_eval: list[str] = Field(
+    allow_eval: Annotated[Words, Panel.DECONTAMINATION] = Field(
         default=[],
-        description="Keep questions that stand in this evaluation split, as dataset/split, or all; repeatable",
+        description="Keep questions found in this evaluation split, as dataset/split, or all; repeatable",
     )
-    flip: float = Field(
-        default=0.0, ge=0, le=1, description="Share of the training pairs whose sides are exchanged, to try out noise"
+    flip: Annotated[float, Panel.OUTPUT] = Field(
+        default=0.0, ge=0, le=1, description="Share of the training pairs whose sides are swapped, to study label noise"
     )
-    seed: int = Field(
+    seed: Annotated[Seed, Panel.OUTPUT] = Field(
         default=0,
-        ge=0,
-        lt=2**63,
-        description="Seed of what goes to validation and what is flipped; of what a judge is shown first, so that "
-        "another one asks it anew",
+        description="Seed of the validation split, of --flip, and of the order in which a judge sees steps: another "
+        "seed asks the judge again",
     )
-    tokenizer: str | None = Field(default=None, description=_TOKENIZER)
-    allow: list[str] = Field(default=[], description=_ALLOW)
+    tokenizer: Annotated[str | None, Panel.CHECKS] = Field(default=None, description=_TOKENIZER)
+    allow: Annotated[Words, Panel.CHECKS] = Field(
+        default=[], description="Write the files in spite of this error of the audit, by its name; repeatable"
+    )
 
-    label: Literal["value", "judge"] = Field(
+    label: Annotated[Literal["value", "judge"], Panel.LABELS] = Field(
         default="value",
-        description="Who says which step is better: value (continuations, and free), or judge (--model sees the steps "
-        "of a state and picks a better one and a worse one, or none)",
+        description="Where labels come from: value (continuations; free), or judge (--model sees the steps of a state "
+        "and picks a better one and a worse one, or none)",
     )
-    model: str | None = Field(default=None, description="The judge: a model name of the endpoint, or offline")
-    base_url: list[str] = Field(
+    model: Annotated[str | None, Panel.LABELS] = Field(
+        default=None, description="The judge: a model name of the endpoint, or offline"
+    )
+    base_url: Annotated[Words, Panel.LABELS] = Field(
         default=[],
-        description="Its OpenAI-compatible endpoint; several share the load [default: OPENAI_BASE_URL, else OpenAI's]",
+        description="OpenAI-compatible endpoint of the judge; repeat to share the load among several "
+        "[default: OPENAI_BASE_URL, else OpenAI's]",
     )
-    judge_gold: bool = Field(default=False, description="Whether the judge sees the golden answers")
-    prompts: Path | None = Field(default=None, description="Directory of your own prompts, pick.txt for the judge")
-    concurrency: int = Field(default=32, ge=1, description="HTTP requests in flight")
-    max_cost: float | None = Field(default=None, ge=0, description="Stop before the judging costs more, in dollars")
-    max_calls: int | None = Field(default=None, ge=0, description="Stop before it uses more replies")
-    price_in: float | None = Field(
-        default=None, ge=0, description="Dollars per million prompt tokens [default: the table's]"
+    judge_gold: Annotated[bool, Panel.LABELS] = Field(default=False, description="Show the judge the gold answers")
+    prompts: Annotated[Path | None, Panel.LABELS] = Field(
+        default=None, description="Directory of your own prompts; the judge's is pick.txt"
     )
-    price_out: float | None = Field(
-        default=None, ge=0, description="Dollars per million completion tokens [default: the table's]"
-    )
-
-    @field_validator("format", "base_url", "allow", mode="before")
-    @classmethod
-    def _several(cls, value: object) -> object:
-        """The environment separates them by white space."""
-        return one_or_several(value)
-
-    @field_validator("eval", mode="before")
-    @classmethod
-    def _splits(cls, value: object) -> object:
-        """Paths are as good as their spelling."""
-        found = list_of_places(value)
-        return [str(each) for each in found] if isinstance(found, list | tuple) else found
-
-    @field_validator("allow_eval", mode="before")
-    @classmethod
-    def _split_names(cls, value: object) -> object:
-        return one_or_several(value)
+    concurrency: Annotated[Concurrency, Panel.LABELS] = 32
+    max_cost: MaxCost = Field(default=None, description="Stop before the judge costs more than this, in dollars")
+    max_calls: MaxCalls = Field(default=None, description="Stop before the judge uses more completions than this")
+    price_in: PromptPrice = None
+    price_out: CompletionPrice = None
 
     @property
     def options(self) -> ExportOptions:
@@ -204,43 +207,46 @@ class PairsSettings(PairingSettings):
 class ReviewSettings(Settings):
     """Settings of `review`."""
 
-    pairs: int = Field(default=50, ge=1, description="Size of the sample; a larger one holds all pairs of a smaller")
-    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the sample, and of which side is shown as A")
+    pairs: int = Field(default=50, ge=1, description="Size of the sample; a larger sample contains every smaller one")
+    seed: Seed = Field(default=0, description="Seed of the sample, and of which side is shown as A")
     reviewer: str | None = Field(
-        default=None, description="Who judges; names the file of the judgements [default: the user's name]"
+        default=None, description="Name of the reviewer, and of the file of judgements [default: your user name]"
     )
 
 
 class ImportSettings(Settings):
     """Settings of `import`."""
 
-    out: Path = Field(description="Directory for what is made: a run directory of trees, or a data set of pairs")
-    recipe: TreeRecipe = Field(
+    out: Path = Field(description="Directory for the result: a run directory from trees, or a data set from pairs")
+    recipe: Annotated[TreeRecipe, Panel.REWARDS] = Field(
         default="released",
         description="Rewards of trees: released (the published builder's, weighted by visits) or paper (mean over the "
         "answers below a step, margins by layer)",
     )
-    keep_rewards: bool = Field(default=False, description="Label trees by the rewards that stand in the files")
-    alpha: float | None = Field(
+    keep_rewards: Annotated[bool, Panel.REWARDS] = Field(
+        default=False, description="Label trees by the rewards in the published files"
+    )
+    alpha: Annotated[float | None, Panel.REWARDS] = Field(
         default=None,
         gt=0,
         le=1,
         description="Discount per step of the rewards of trees [default: the recipe's, "
         f"{RECIPES['released'].search.alpha}]",
     )
-    dataset: str | None = Field(default=None, description="Data set that the questions are of [default: unknown]")
-    split: str | None = Field(default=None, description="Split that the questions are of [default: unknown]")
-    questions: list[Path] = Field(
-        default=[],
-        description="Question file (FlashRAG's JSONL) that tells ids and golden answers; repeatable. If it is called "
-        "DATASET/SPLIT.jsonl it tells these too",
+    dataset: Annotated[str | None, Panel.ORIGIN] = Field(
+        default=None, description="Data set of the questions [default: unknown]"
     )
-    teacher: str | None = Field(default=None, description="Model that made the replies [default: unknown]")
-
-    @field_validator("questions", mode="before")
-    @classmethod
-    def _files(cls, value: object) -> object:
-        return list_of_places(value)
+    split: Annotated[str | None, Panel.ORIGIN] = Field(
+        default=None, description="Split of the questions [default: unknown]"
+    )
+    questions: Annotated[Places, Panel.ORIGIN] = Field(
+        default=[],
+        description="Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. If it is called "
+        "DATASET/SPLIT.jsonl, it names data set and split too",
+    )
+    teacher: Annotated[str | None, Panel.ORIGIN] = Field(
+        default=None, description="Model that wrote the replies [default: unknown]"
+    )
 
     @property
     def discount(self) -> float:

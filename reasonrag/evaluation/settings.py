@@ -1,46 +1,50 @@
-"""Settings of `evaluate`, `compare` and `ask`: the only place of their defaults that are not an agent's in general."""
+"""Settings of `evaluate`, `compare` and `ask`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from reasonrag.agent.settings import MAX_STEPS, AgentSettings
 from reasonrag.errors import choices
-from reasonrag.settings import Settings, one_or_several
+from reasonrag.settings import Panel, Price, Seed, Settings, Words, names_of_settings
 
 BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1"]
 RESAMPLES, CONFIDENCE = 2000, 0.95
-"""Of every bootstrap, and the width of its intervals."""
+"""Defaults of every bootstrap: its resamples, and the level of its intervals."""
+Resamples: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
+Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 MethodName = Literal["agent", BaselineName]
 SEARCHLESS: tuple[MethodName, ...] = ("direct", "cot")
 """Methods that are shown no passages."""
 ALLOWABLE = ("renderer", "top_k", "retriever", "max_steps", "trained_questions")
-"""What may be otherwise than it should, where --allow names it."""
+"""Conditions that may differ from training if --allow names them."""
 
 
 class ModelSettings(AgentSettings):
-    """An agent as it would be used, of a model that may have been trained here."""
+    """An agent as it is used: its model may have been trained by `reasonrag train`."""
 
-    model: str | None = Field(
+    model: Annotated[str | None, Panel.MODEL] = Field(
         default=None,
-        description="A model name of the endpoint, the folder of a trained model (a server of it is started), or "
+        description="A model name of the endpoint, the folder of a trained model (it is served for the evaluation), or "
         "offline [default for atlas: offline]",
     )
-    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature; 0: the likeliest reply")
-    base_model: str | None = Field(
-        default=None,
-        description="What an adapter's folder is an adapter of: a folder or a name on the Hub [default: what it says]",
+    temperature: Annotated[float, Panel.MODEL] = Field(
+        default=0.0, ge=0, le=2, description="Sampling temperature; 0: greedy"
     )
-    trained_on: Path | None = Field(
+    base_model: Annotated[str | None, Panel.MODEL] = Field(
         default=None,
-        description="The model's folder, or the data set it was trained on, where --model is a name on a server: "
-        "questions and conditions are held against it",
+        description="Base model of an adapter: a folder or a name on the Hub [default: the one that the adapter names]",
     )
-    patience: float = Field(
-        default=120.0, gt=0, description="Seconds without an answer of any endpoint after which it is taken for lost"
+    trained_on: Annotated[Path | None, Panel.CONSISTENCY] = Field(
+        default=None,
+        description="Folder of the model, or of the data set it was trained on, if --model is a name on a server: "
+        "questions and conditions are checked against it",
+    )
+    patience: Annotated[float, Panel.EXECUTION] = Field(
+        default=120.0, gt=0, description="Seconds without any response before the endpoint is considered lost"
     )
 
     @property
@@ -52,58 +56,51 @@ class ModelSettings(AgentSettings):
 class AskSettings(ModelSettings):
     """Settings of `ask`."""
 
-    run: Path = Field(default=Path(), description="Of no use to a single question, of which nothing is written")
+    run: Annotated[Path, Panel.EXECUTION] = Field(default=Path(), description="Not used: nothing is written")
 
 
 class EvaluateSettings(ModelSettings):
-    """Settings of `evaluate`. A field's description is the help text of its flag."""
+    """Settings of `evaluate`."""
 
-    split: str = Field(default="dev", description="Split of the data set; bamboogle and popqa have only test")
-    method: MethodName = Field(
+    split: Annotated[str, Panel.DATA] = Field(
+        default="dev", description="Split of the data set; bamboogle and popqa have only test"
+    )
+    method: Annotated[MethodName, Panel.MODEL] = Field(
         default="agent",
         description="How questions are answered: agent, or a baseline: direct, cot (no passages), rag, iter-retgen, "
         "search-r1",
     )
-    iterations: int = Field(
-        default=3, ge=1, le=100, description="Of iter-retgen; 3 as in FlashRAG, the paper shows 1 to 7"
+    iterations: Annotated[int, Panel.MODEL] = Field(
+        default=3, ge=1, le=100, description="Iterations of iter-retgen; 3 as in FlashRAG, the paper reports 1 to 7"
     )
-    max_searches: int = Field(
-        default=4, ge=0, le=100, description="Of search-r1, before it must answer; 4 is its paper's action budget"
+    max_searches: Annotated[int, Panel.MODEL] = Field(
+        default=4,
+        ge=0,
+        le=100,
+        description="Searches of search-r1 before it must answer; 4 is its paper's action budget",
     )
-    judge: str | None = Field(
+    judge: Annotated[str | None, Panel.JUDGE] = Field(
         default=None,
-        description="Have a model score every answer, with the golden answers before it: a model name, or offline",
+        description="Model that scores every answer against the gold answers: a model name, or offline",
     )
-    judge_base_url: list[str] = Field(
-        default=[], description="Endpoint of the judge, whose key is REASONRAG_JUDGE_API_KEY [default: --base-url]"
+    judge_base_url: Annotated[Words, Panel.JUDGE] = Field(
+        default=[], description="Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]"
     )
-    judge_price_in: float | None = Field(
-        default=None, ge=0, description="Dollars per million prompt tokens of the judge [default: the table's]"
+    judge_price_in: Price = Field(
+        default=None, description="Dollars per million prompt tokens of the judge [default: from the price table]"
     )
-    judge_price_out: float | None = Field(
-        default=None, ge=0, description="Dollars per million completion tokens of the judge [default: the table's]"
+    judge_price_out: Price = Field(
+        default=None, description="Dollars per million completion tokens of the judge [default: from the price table]"
     )
-    allow: list[str] = Field(
+    allow: Annotated[list[str], BeforeValidator(names_of_settings), Panel.CONSISTENCY] = Field(
         default=[],
-        description=f"Let this be otherwise than in training, with a warning; repeatable: {', '.join(ALLOWABLE)}",
+        description=f"Only warn if this differs from training; repeatable: {', '.join(ALLOWABLE)}",
     )
-    bootstrap: int = Field(default=RESAMPLES, ge=1, le=1_000_000, description="Resamples behind an interval")
-    bootstrap_seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the resamples")
-    confidence: float = Field(default=CONFIDENCE, gt=0, lt=1, description="Confidence of the intervals")
-
-    @field_validator("judge_base_url", mode="before")
-    @classmethod
-    def _judge_addresses(cls, value: object) -> object:
-        return one_or_several(value)
-
-    @field_validator("allow", mode="before")
-    @classmethod
-    def _allowances(cls, value: object) -> object:
-        """As flags are spelled, or as settings are; the environment separates them by white space."""
-        names = one_or_several(value)
-        if isinstance(names, list | tuple):
-            return [each.replace("-", "_") if isinstance(each, str) else each for each in names]
-        return names
+    bootstrap: Annotated[Resamples, Panel.STATISTICS] = Field(
+        default=RESAMPLES, description="Bootstrap resamples per interval"
+    )
+    bootstrap_seed: Annotated[Seed, Panel.STATISTICS] = Field(default=0, description="Seed of the resamples")
+    confidence: Annotated[Level, Panel.STATISTICS] = Field(default=CONFIDENCE, description="Level of the intervals")
 
     @field_validator("allow")
     @classmethod
@@ -120,16 +117,11 @@ class CompareSettings(Settings):
     out: Path | None = Field(
         default=None, description="Where to write [default: compare-A-B beside the first evaluation]"
     )
-    group: list[str] = Field(
-        default=[], description="Several seeds of one condition, NAME=RUN,RUN; repeatable, behind the single runs"
+    group: Words = Field(
+        default=[],
+        description="Several seeds of one condition, NAME=RUN,RUN; repeatable, compared after the single runs",
     )
-    confidence: float = Field(default=CONFIDENCE, gt=0, lt=1, description="Confidence of the intervals")
-    bootstrap: int = Field(default=RESAMPLES, ge=1, le=1_000_000, description="Resamples behind an interval")
-    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the resamples, and of the choice of examples")
-    examples: int = Field(default=5, ge=0, le=1000, description="Wins, and losses, that are shown in full")
-
-    @field_validator("group", mode="before")
-    @classmethod
-    def _groups(cls, value: object) -> object:
-        """The environment separates them by white space."""
-        return one_or_several(value)
+    confidence: Level = Field(default=CONFIDENCE, description="Level of the intervals")
+    bootstrap: Resamples = Field(default=RESAMPLES, description="Bootstrap resamples per interval")
+    seed: Seed = Field(default=0, description="Seed of the resamples, and of the choice of examples")
+    examples: int = Field(default=5, ge=0, le=1000, description="Wins, and losses, shown in full")

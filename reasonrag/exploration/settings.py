@@ -3,100 +3,103 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from mcts import RecipeName
 from preference import OutcomeName
 from reasonrag.agent.settings import AgentSettings
-from reasonrag.settings import one_or_several
+from reasonrag.settings import Panel, Price, Words
 
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
 
 class GenerateSettings(AgentSettings):
-    """Settings of `generate`. A field's description is the help text of its flag."""
+    """Settings of `generate`."""
 
-    model: str | None = Field(
+    model: Annotated[str | None, Panel.MODEL] = Field(
         default=None, description="Teacher: a model name of the endpoint, or offline [default for atlas: offline]"
     )
-    max_steps: int | None = Field(
+    max_steps: Annotated[int | None, Panel.SEARCH] = Field(
         default=None,
         ge=1,
-        description="Steps to an answer at most, the last is always a conclusion [default: 7; released: 8]",
+        description="Maximum steps to an answer; the last one must conclude [default: 7; released: 8]",
     )
-    value_model: str | None = Field(
+    value_model: Annotated[str | None, Panel.MODEL] = Field(
         default=None,
-        description="Model that continues what the teacher proposes, the student say: steps are then worth what they "
-        "are worth to it; offline for the extractive teacher [default: the teacher]",
+        description="Model that continues the teacher's steps, for example the student: rewards are then those of its "
+        "policy; offline for the extractive teacher [default: the teacher]",
     )
-    value_base_url: list[str] = Field(
+    value_base_url: Annotated[Words, Panel.MODEL] = Field(
         default=[], description="OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]"
     )
-    value_temperature: float | None = Field(
+    value_temperature: Annotated[float | None, Panel.MODEL] = Field(
         default=None, ge=0, le=2, description="Sampling temperature of the value model [default: --temperature]"
     )
-    recipe: RecipeName = Field(default="economy", description="economy, paper or released")
-    outcome: OutcomeName | None = Field(
+    recipe: Annotated[RecipeName, Panel.SEARCH] = Field(default="economy", description="economy, paper or released")
+    outcome: Annotated[OutcomeName | None, Panel.SEARCH] = Field(
         default=None,
-        description="Quality of an answer: f1, em, evident_f1, which is f1 but 0 for an answer that no evidence before "
-        "it holds, judge or rubric, which need no golden answers: the teacher scores the answer, on top of "
+        description="Score of an answer: f1, em, evident_f1 (f1, but 0 unless earlier evidence holds the answer), "
+        "judge or rubric. The last two need no gold answers: the teacher scores the answer, in addition to "
         "--max-calls-per-question [default: the recipe's]",
     )
-    rubric: Path | None = Field(
+    rubric: Annotated[Path | None, Panel.SEARCH] = Field(
         default=None,
-        description="Text file of what an answer must do, a criterion a line, for questions without metadata.rubric; "
+        description="Text file of criteria for an answer, one per line, for questions without metadata.rubric; "
         "with --outcome rubric",
     )
-    reward: RewardName | None = Field(
+    reward: Annotated[RewardName | None, Panel.SEARCH] = Field(
         default=None,
-        description="What steps are worth: spre (continuations), outcome (by visits), judge-score, judge-rank, "
+        description="Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank, "
         "spre+judge-score or spre+judge-rank [default: spre; released: outcome]",
     )
-    judge_weight: float | None = Field(
+    judge_weight: Annotated[float | None, Panel.SEARCH] = Field(
         default=None,
         gt=0,
         lt=1,
-        description="Share of the judge in a combination with spre [default: 0.5]",
+        description="Weight of the judge when combined with spre [default: 0.5]",
     )
-    judge_gold: bool | None = Field(
-        default=None, description="Whether judges see the golden answers [default: no; released: yes]"
+    judge_gold: Annotated[bool | None, Panel.SEARCH] = Field(
+        default=None, description="Show judges the gold answers [default: no; released: yes]"
     )
-    siblings: int | None = Field(default=None, ge=1, description="Steps sampled per state [default: the recipe's]")
-    continuations: int | None = Field(
+    siblings: Annotated[int | None, Panel.SEARCH] = Field(
+        default=None, ge=1, description="Steps sampled per state [default: the recipe's]"
+    )
+    continuations: Annotated[int | None, Panel.SEARCH] = Field(
         default=None, ge=1, description="Real continuations per step [default: the recipe's]"
     )
-    simulations: int | None = Field(default=None, ge=1, description="Simulations per question [default: the recipe's]")
-    max_calls_per_question: int | None = Field(
+    simulations: Annotated[int | None, Panel.SEARCH] = Field(
+        default=None, ge=1, description="Simulations per question [default: the recipe's]"
+    )
+    max_calls_per_question: Annotated[int | None, Panel.SEARCH] = Field(
         default=None,
         ge=1,
-        description="Replies used by a question's search at most; judgements of --reward and --outcome come on top "
-        "[default: the recipe's]",
+        description="Maximum completions for the search of one question; judgements of --reward and --outcome are not "
+        "counted [default: the recipe's]",
     )
-    alpha: float | None = Field(
-        default=None, gt=0, le=1, description="Discount of an answer's worth per step [default: the recipe's]"
+    alpha: Annotated[float | None, Panel.SEARCH] = Field(
+        default=None, gt=0, le=1, description="Discount of an answer's reward per step [default: the recipe's]"
     )
-    exploration: float | None = Field(
-        default=None, ge=0, description="c of UCT; recipes paper and released [default: the recipe's]"
+    exploration: Annotated[float | None, Panel.SEARCH] = Field(
+        default=None, ge=0, description="c of UCT; for recipes paper and released [default: the recipe's]"
     )
-    value_price_in: float | None = Field(
-        default=None, ge=0, description="The same of the value model [default: the table's, or 0 at --value-base-url]"
+    value_price_in: Price = Field(
+        default=None,
+        description="Dollars per million prompt tokens of the value model [default: from the price table, or 0 with "
+        "--value-base-url]",
     )
-    value_price_out: float | None = Field(
-        default=None, ge=0, description="The same of the value model [default: the table's, or 0 at --value-base-url]"
+    value_price_out: Price = Field(
+        default=None,
+        description="Dollars per million completion tokens of the value model [default: from the price table, or 0 "
+        "with --value-base-url]",
     )
-    abort_degenerate: float = Field(
+    abort_degenerate: Annotated[float, Panel.EXECUTION] = Field(
         default=0.95,
         ge=0,
         le=1,
-        description="Stop when so large a share of the questions gives trees that teach nothing; 0 never",
+        description="Stop when this share of the questions gives degenerate trees, which teach nothing; 0: never",
     )
-
-    @field_validator("value_base_url", mode="before")
-    @classmethod
-    def _value_addresses(cls, value: object) -> object:
-        return one_or_several(value)
 
 
 JUDGE_WEIGHT = 0.5

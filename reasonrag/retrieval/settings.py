@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from reasonrag.settings import Settings, list_of_places, one_or_several
+from reasonrag.settings import Panel, Places, Port, Settings, Words
 from reasonrag.web import LOOPBACK
 
 INDEX_HOME = Path("indexes")
@@ -27,36 +27,35 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 
 class SearchSettings(Settings):
-    """Where passages come from. A field's description is the help text of its flag."""
+    """Where passages come from."""
 
-    retriever: str | None = Field(
+    retriever: Annotated[str | None, Panel.RETRIEVAL] = Field(
         default=None,
-        description="bm25, dense, hybrid, or http://host:port of a retrieval server, whose token would be in "
-        "REASONRAG_RETRIEVER_TOKEN [default: what --index holds, else bm25]",
+        description="bm25, dense, hybrid, or http://host:port of a retrieval server (its token, if any, is read from "
+        "REASONRAG_RETRIEVER_TOKEN) [default: what --index holds, else bm25]",
     )
-    index: list[Path] = Field(
+    index: Annotated[Places, Panel.RETRIEVAL] = Field(
         default=[],
-        description="A built index, or where to keep the one that is built; twice for hybrid, which needs two",
+        description="A built index, or where to put a new one; give it twice for hybrid",
     )
-    index_home: Path = Field(default=INDEX_HOME, description="Where indexes go that have no --index")
-    encoder: str | None = Field(
+    index_home: Annotated[Path, Panel.RETRIEVAL] = Field(
+        default=INDEX_HOME, description="Directory of the indexes that have no --index"
+    )
+    encoder: Annotated[str | None, Panel.RETRIEVAL] = Field(
         default=None,
         description="Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests "
-        "[default: the index' own, else minilm]",
+        "[default: the index's own, else minilm]",
     )
-    index_type: IndexType | None = Field(
+    index_type: Annotated[IndexType | None, Panel.RETRIEVAL] = Field(
         default=None,
-        description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: what was built last, else flat]",
+        description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]",
     )
-    reranker: str | None = Field(
-        default=None, description="Cross-encoder that orders what was found: a folder or a name on the Hub"
+    reranker: Annotated[str | None, Panel.RETRIEVAL] = Field(
+        default=None, description="Cross-encoder that reranks passages: a folder or a name on the Hub"
     )
-    gpu: bool = Field(default=False, description="Search dense indexes on the GPUs; needs the index-gpu extra")
-
-    @field_validator("index", mode="before")
-    @classmethod
-    def _indexes(cls, value: object) -> object:
-        return list_of_places(value)
+    gpu: Annotated[bool, Panel.RETRIEVAL] = Field(
+        default=False, description="Search dense indexes on GPUs; needs the index-gpu extra"
+    )
 
 
 IndexKind = Literal["bm25", "dense"]
@@ -70,51 +69,54 @@ class IndexSettings(Settings):
         "hf://datasets/ORG/NAME[@REVISION][/FILE]"
     )
     kind: IndexKind | None = Field(
-        default=None, description="bm25 or dense [default: dense if anything of an encoder is given, else bm25]"
+        default=None, description="bm25 or dense [default: dense if a setting of an encoder is given, else bm25]"
     )
     out: Path | None = Field(
-        default=None, description="Directory of the index [default: where generate looks for it, in --index-home]"
+        default=None, description="Directory of the index [default: in --index-home, where generate finds it]"
     )
-    index_home: Path = Field(default=INDEX_HOME, description="Where indexes go that have no --out")
-    encoder: str | None = Field(
+    index_home: Path = Field(default=INDEX_HOME, description="Directory of the indexes that have no --out")
+    encoder: Annotated[str | None, Panel.ENCODER] = Field(
         default=None, description="A folder, a name on the Hub, minilm, or hashing for tests [default: minilm]"
     )
-    type: IndexType | None = Field(
+    type: Annotated[IndexType | None, Panel.ENCODER] = Field(
         default=None,
-        description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; of vectors that are there already, nothing is encoded "
-        "again [default: flat]",
+        description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; existing vectors are reused, not encoded again "
+        "[default: flat]",
     )
-    from_faiss: Path | None = Field(
+    from_faiss: Annotated[Path | None, Panel.ENCODER] = Field(
         default=None,
-        description="Adopt somebody's Flat or SQ index of the corpus, FlashRAG's e5_Flat.index say, and encode nothing",
+        description="Adopt a Flat or SQ index of the corpus (for example FlashRAG's e5_Flat.index) without encoding",
     )
-    backend: Library | None = Field(
+    backend: Annotated[Library | None, Panel.ENCODER] = Field(
         default=None, description="Library that runs the encoder [default: flag for BGE, else sentence-transformers]"
     )
-    pooling: Pooling | None = Field(default=None, description="cls, mean or lasttoken [default: the model's own]")
-    normalize: bool | None = Field(default=None, description="Whether vectors get length 1 [default: yes]")
-    query_instruction: str | None = Field(
-        default=None, description="What stands before every query [default: the model's own]"
+    pooling: Annotated[Pooling | None, Panel.ENCODER] = Field(
+        default=None, description="cls, mean or lasttoken [default: the model's own]"
     )
-    passage_instruction: str | None = Field(
-        default=None, description="What stands before every passage [default: the model's own]"
+    normalize: Annotated[bool | None, Panel.ENCODER] = Field(
+        default=None, description="Normalize vectors to length 1 [default: yes]"
     )
-    max_length: int | None = Field(
-        default=None, ge=8, description="Tokens that are read of a text [default: the model's, 512 at most]"
+    query_instruction: Annotated[str | None, Panel.ENCODER] = Field(
+        default=None, description="Text put before every query [default: the model's own]"
     )
-    precision: Precision | None = Field(
-        default=None, description="Of the weights while passages are encoded [default: bf16 where the hardware has it]"
+    passage_instruction: Annotated[str | None, Panel.ENCODER] = Field(
+        default=None, description="Text put before every passage [default: the model's own]"
     )
-    batch_size: int = Field(default=64, ge=1, description="Passages encoded together")
-    device: list[str] = Field(
-        default=[], description="Device of torch, cuda:0 say; several share the work [default: all GPUs, else the CPU]"
+    max_length: Annotated[int | None, Panel.ENCODER] = Field(
+        default=None, ge=8, description="Tokens read of a text [default: the model's, at most 512]"
     )
-    gpu: bool = Field(default=False, description="Let faiss train on the GPUs; needs the index-gpu extra")
-
-    @field_validator("device", mode="before")
-    @classmethod
-    def _several(cls, value: object) -> object:
-        return one_or_several(value)
+    precision: Annotated[Precision | None, Panel.ENCODER] = Field(
+        default=None,
+        description="fp32, bf16 or fp16: weights while encoding passages [default: bf16 if the hardware has it]",
+    )
+    batch_size: Annotated[int, Panel.ENCODER] = Field(default=64, ge=1, description="Passages per batch")
+    device: Annotated[Words, Panel.ENCODER] = Field(
+        default=[],
+        description="Device of torch, for example cuda:0; repeat to share the work [default: all GPUs, else the CPU]",
+    )
+    gpu: Annotated[bool, Panel.ENCODER] = Field(
+        default=False, description="Train faiss on GPUs; needs the index-gpu extra"
+    )
 
     @property
     def of_a_dense_index(self) -> list[str]:
@@ -126,14 +128,16 @@ class IndexSettings(Settings):
 class ServeSettings(SearchSettings):
     """Settings of `index serve`."""
 
-    corpus: Path | None = Field(default=None, description="Corpus whose index is built if it is missing")
-    host: str = Field(default=LOOPBACK, description="Address to listen on; 0.0.0.0 lets other machines in")
-    port: int = Field(default=RETRIEVER_PORT, ge=0, le=65535, description="Port; 0 takes a free one")
+    corpus: Annotated[Path | None, Panel.RETRIEVAL] = Field(
+        default=None, description="Corpus to index if its index is missing"
+    )
+    host: str = Field(default=LOOPBACK, description="Address to listen on; 0.0.0.0 accepts other machines")
+    port: Port = Field(default=RETRIEVER_PORT, description="Port; 0 takes a free one")
     max_waiting: int = Field(
         default=MAX_WAITING,
         ge=1,
-        description="Queries that may wait at a time; beyond, status 503 and when to come back",
+        description="Queries that may wait; further ones get status 503 with Retry-After",
     )
     allow_empty_queries: bool = Field(
-        default=False, description="Answer empty queries with no passages: Search-R1's trainer sends some"
+        default=False, description="Answer an empty query with no passages; Search-R1's trainer sends some"
     )

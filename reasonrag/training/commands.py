@@ -1,63 +1,40 @@
-"""The commands of training: they parse, call one function, show."""
+"""The commands of training: `reasonrag train` and `doctor`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
 from reasonrag.errors import InputError
-from reasonrag.options import BAD_INPUT, JSON, flag, interrupts, switch
-from reasonrag.training.settings import TrainSettings
-
-WHAT, CHECKED, WHERE = "What is trained", "What is checked", "Where it runs"
+from reasonrag.options import BAD_INPUT, FAILED, Json, interrupts, options, print_result
+from reasonrag.training.settings import DoctorSettings, TrainSettings
 
 
-def _flag(name: str, panel: str) -> Any:
-    return flag(TrainSettings, name, panel)
-
-
+@options(TrainSettings)
 def train(
     config: Annotated[
-        Optional[str],
-        typer.Argument(help="A YAML file of LLaMA-Factory's arguments, or the bare name of one that ships with this"),
+        str | None, typer.Argument(help="A YAML file of LLaMA-Factory's arguments, or the name of a shipped one")
     ] = None,
-    data: Annotated[Optional[Path], _flag("data", WHAT)] = None,
-    out: Annotated[Optional[Path], _flag("out", WHAT)] = None,
-    set_: Annotated[Optional[list[str]], _flag("set", WHAT)] = None,
-    merge: Annotated[Optional[Path], _flag("merge", WHAT)] = None,
-    prompts: Annotated[Optional[Path], _flag("prompts", CHECKED)] = None,
-    allow: Annotated[Optional[list[str]], _flag("allow", CHECKED)] = None,
-    allow_eval: Annotated[Optional[list[str]], _flag("allow_eval", CHECKED)] = None,
-    nodes: Annotated[Optional[int], _flag("nodes", WHERE)] = None,
-    node_rank: Annotated[Optional[int], _flag("node_rank", WHERE)] = None,
-    master: Annotated[Optional[str], _flag("master", WHERE)] = None,
-    gpus_per_node: Annotated[Optional[int], _flag("gpus_per_node", WHERE)] = None,
-    slurm: Annotated[Optional[Path], _flag("slurm", WHERE)] = None,
-    ray: Annotated[Optional[bool], switch(TrainSettings, "ray", WHERE)] = None,
+    *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what LLaMA-Factory would read and all findings, start nothing")
+        bool, typer.Option("--dry-run", help="Print the configuration for LLaMA-Factory and all findings; do not train")
     ] = False,
     print_config: Annotated[
-        bool, typer.Option("--print", help="Print the YAML of CONFIG, to be edited, and do nothing; alone: their names")
+        bool, typer.Option("--print", help="Print the YAML of CONFIG, to be edited; without CONFIG list the names")
     ] = False,
-    as_json: Annotated[bool, JSON] = False,
+    as_json: Json = False,
+    **flags: Any,
 ) -> None:
-    """Train a model on a data set by LLaMA-Factory: checked first, resumable, with curves and a card.
+    """Train a model on a data set with LLaMA-Factory: checked first, resumable, with curves and a card.
 
-    Exit status 0 trained, 1 LLaMA-Factory failed, 2 refused and nothing started, 130 interrupted: the same command goes
-    on.
+    Exit status 0 trained, 1 LLaMA-Factory failed, 2 refused and nothing started, 130 interrupted (the same command
+    continues).
     """
-    flags = {
-        name.rstrip("_"): value
-        for name, value in locals().items()
-        if name not in ("config", "dry_run", "print_config", "as_json")
-    }
     if print_config:
         _print(config)
         return
-    if merge is not None:
+    if flags["merge"] is not None:
         _merge(config, flags, as_json=as_json)
         return
     if config is None:
@@ -97,7 +74,27 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     assert settings.merge is not None  # noqa: S101 - it was asked for
     with interrupts():
         merged = merge_adapter(settings.merge, settings.out, settings.set, watcher=TerminalTraining())
-    if as_json:
-        print(merged.model_dump_json())
-    else:
-        show_merged(merged)
+    print_result(merged, show_merged, as_json=as_json)
+
+
+@options(DoctorSettings)
+def doctor(
+    config: Annotated[
+        str | None,
+        typer.Argument(help="A shipped configuration by its name, or a YAML file \\[default: check the machine only]"),
+    ] = None,
+    *,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Check packages, GPUs, data and index before training, and plan its memory.
+
+    Exit status 1 if an error was found.
+    """
+    from reasonrag.training.doctor.display import show_diagnosis
+    from reasonrag.training.doctor.doctor import doctor as examine
+
+    found = examine(config, **flags)
+    print_result(found, show_diagnosis, as_json=as_json)
+    if found.errors:
+        raise typer.Exit(FAILED)

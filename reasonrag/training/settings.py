@@ -3,92 +3,87 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from reasonrag.settings import Settings, one_or_several
+from reasonrag.settings import Panel, Places, Settings, Words
 
 PORT: Final = 29500
 """torchrun's own default for the first machine."""
 
 
 class TrainSettings(Settings):
-    """Settings of `train`. A field's description is the help text of its flag."""
+    """Settings of `train`."""
 
-    data: Path | None = Field(default=None, description="Data set directory of reasonrag pairs, to train on")
-    out: Path | None = Field(
-        default=None, description="Where the model goes, output_dir [default: saves/<data>-<config>]"
+    data: Annotated[Path | None, Panel.TRAINING] = Field(
+        default=None, description="Data set to train on: a directory of reasonrag pairs"
     )
-    set: list[str] = Field(
+    out: Annotated[Path | None, Panel.TRAINING] = Field(
+        default=None, description="Directory of the trained model, output_dir [default: saves/<data>-<config>]"
+    )
+    set: Annotated[Words, Panel.TRAINING] = Field(
         default=[],
-        description="key=value: another value for a key of the configuration, as YAML; null takes it out. Repeatable",
+        description="key=value: set a key of the configuration, as YAML; null removes it. Repeatable",
     )
-    prompts: Path | None = Field(
-        default=None, description="Directory of your own prompts, those that the data were made with"
+    prompts: Annotated[Path | None, Panel.CHECKS] = Field(
+        default=None, description="Directory of your own prompts, if the data were made with them"
     )
-    allow: list[str] = Field(default=[], description="Train in spite of this objection, by its name; repeatable")
-    allow_eval: list[str] = Field(
+    allow: Annotated[Words, Panel.CHECKS] = Field(
+        default=[], description="Train in spite of this objection, by its name; repeatable"
+    )
+    allow_eval: Annotated[Words, Panel.CHECKS] = Field(
         default=[],
         description="Train on questions of this evaluation split, as dataset/split, or all; repeatable",
     )
-    nodes: int = Field(default=1, ge=1, description="Machines that train together; the same command runs on each")
-    node_rank: int | None = Field(
-        default=None, ge=0, description="Number of this machine, from 0 [default: 0 of one machine]"
+    nodes: Annotated[int, Panel.MACHINES] = Field(
+        default=1, ge=1, description="Number of machines; run the same command on each"
     )
-    master: str | None = Field(default=None, description=f"HOST or HOST:PORT of machine 0 [default port: {PORT}]")
-    gpus_per_node: int | None = Field(
-        default=None, ge=1, description="Processes on each machine, one a GPU [default: the GPUs that are there]"
+    node_rank: Annotated[int | None, Panel.MACHINES] = Field(
+        default=None, ge=0, description="Rank of this machine, from 0 [default: 0 if there is one machine]"
     )
-    slurm: Path | None = Field(
-        default=None, description="Write a batch script for Slurm to this file, and start nothing"
+    master: Annotated[str | None, Panel.MACHINES] = Field(
+        default=None, description=f"HOST or HOST:PORT of machine 0 [default port: {PORT}]"
     )
-    ray: bool = Field(
-        default=False, description="Train on a Ray cluster: a worker for each GPU of --nodes x --gpus-per-node"
+    gpus_per_node: Annotated[int | None, Panel.MACHINES] = Field(
+        default=None, ge=1, description="Processes per machine, one per GPU [default: all its GPUs]"
     )
-    merge: Path | None = Field(
-        default=None, description="Merge this adapter into its base model, and train nothing; with --out"
+    slurm: Annotated[Path | None, Panel.MACHINES] = Field(
+        default=None, description="Write a batch script for Slurm to this file, without training"
     )
-
-    @field_validator("set", "allow", "allow_eval", mode="before")
-    @classmethod
-    def _several(cls, value: object) -> object:
-        """The environment separates them by white space."""
-        return one_or_several(value)
+    ray: Annotated[bool, Panel.MACHINES] = Field(
+        default=False, description="Train on a Ray cluster: one worker per GPU, --nodes x --gpus-per-node"
+    )
+    merge: Annotated[Path | None, Panel.TRAINING] = Field(
+        default=None, description="Merge this adapter into its base model instead of training; with --out"
+    )
 
 
 class DoctorSettings(Settings):
-    """Settings of `doctor`. A field's description is the help text of its flag."""
+    """Settings of `doctor`."""
 
-    data: Path | None = Field(
-        default=None, description="Data set directory of reasonrag pairs that would be trained on"
-    )
+    data: Path | None = Field(default=None, description="Data set to train on: a directory of reasonrag pairs")
     out: Path | None = Field(
-        default=None, description="Where the model would go, for the room on that disk [default: the configuration's]"
+        default=None,
+        description="Directory of the trained model, whose disk needs space [default: the configuration's]",
     )
-    index: list[Path] = Field(default=[], description="Index that the model would be asked with; repeatable")
+    index: Places = Field(default=[], description="Index to check, as it would be used with the model; repeatable")
     prompts: Path | None = Field(
-        default=None, description="Directory of your own prompts, those that the model would be asked with"
+        default=None, description="Directory of your own prompts, as they would be used with the model"
     )
-    model: str | None = Field(
+    model: Annotated[str | None, Panel.HARDWARE] = Field(
         default=None,
         description="Folder of the model, or the name of a Qwen2.5 [default: the configuration's, else "
         "Qwen2.5-7B-Instruct]",
     )
-    set: list[str] = Field(
-        default=[], description="key=value: another value for a key of the configuration, as for train; repeatable"
+    set: Annotated[Words, Panel.HARDWARE] = Field(
+        default=[], description="key=value: set a key of the configuration, as for train; repeatable"
     )
-    gpus: int | None = Field(
-        default=None, ge=1, description="Plan for so many GPUs in all [default: those that are here, else 1]"
+    gpus: Annotated[int | None, Panel.HARDWARE] = Field(
+        default=None, ge=1, description="Plan for this number of GPUs in all [default: those of this machine, else 1]"
     )
-    gpu_memory: float | None = Field(
+    gpu_memory: Annotated[float | None, Panel.HARDWARE] = Field(
         default=None,
         gt=0,
-        description="Plan for GPUs of so many GB, as a card is called [default: those that are here, else 80]",
+        description="Plan for GPUs with this memory, in GB as cards are sold [default: those of this machine, else 80]",
     )
-
-    @field_validator("set", mode="before")
-    @classmethod
-    def _several(cls, value: object) -> object:
-        """The environment separates them by white space."""
-        return one_or_several(value)

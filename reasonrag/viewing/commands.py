@@ -1,51 +1,49 @@
-"""The commands that show what is there: `reasonrag view`, `show` and `stats`.
-
-Imports light: what works is loaded when it is called.
-"""
+"""The commands that show runs and data sets: `reasonrag view`, `show` and `stats`."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from reasonrag.errors import InputError
-from reasonrag.options import JSON, flag
+from reasonrag.options import Json, options, print_result
 from reasonrag.terminal import on_one_line
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
-SOURCE = typer.Argument(metavar="RUN|DIR", help="Run directory of generate, or data set of pairs", show_default=False)
+Source: TypeAlias = Annotated[
+    Path,
+    typer.Argument(metavar="RUN|DIR", help="Run directory of generate, or data set of pairs", show_default=False),
+]
 
 
+@options(ViewSettings)
 def view(
-    path: Annotated[Path, SOURCE],
-    out: Annotated[Optional[Path], flag(ViewSettings, "out")] = None,
+    path: Source,
+    *,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page on loopback, with every tree, and read while it is open")
+        bool, typer.Option("--serve", help="Serve the page on loopback, with all trees, instead of writing it")
     ] = False,
-    port: Annotated[Optional[int], flag(ViewSettings, "port")] = None,
-    trees: Annotated[Optional[list[Path]], flag(ViewSettings, "trees")] = None,
-    max_mb: Annotated[Optional[int], flag(ViewSettings, "max_mb")] = None,
-    seed: Annotated[Optional[int], flag(ViewSettings, "seed")] = None,
+    **flags: Any,
 ) -> None:
     """See a run or a data set in a browser: its questions, their trees, every step and pair, and why.
 
-    One page that needs no network; with --serve nothing is written.
+    Writes one page that needs no network; with --serve nothing is written.
     """
-    flags = {"port": port, "trees": trees, "max_mb": max_mb, "seed": seed}
     if not serve:
-        if port is not None:
+        if flags["port"] is not None:
             raise InputError("--port goes with --serve")
-        from reasonrag.viewing.display import reading
         from reasonrag.viewing.view import view as write
 
-        with reading(path) as watch:
-            page = write(path, watch=watch, out=out, **flags)
+        with _progress_of_reading(path) as watch:
+            page = write(path, watch=watch, **flags)
         print(f"wrote {on_one_line(str(page))} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
         return
-    if out is not None:
+    if flags["out"] is not None:
         raise InputError("--serve writes nothing; leave out --out")
     from reasonrag.settings import resolve
     from reasonrag.viewing.view import serve_view
@@ -61,18 +59,20 @@ def view(
         raise typer.Exit from None  # the way it is meant to end
 
 
+@options(ShowSettings)
 def show(
-    run: Annotated[Path, SOURCE],
-    question_id: Annotated[Optional[str], typer.Argument(help="As in the question file", show_default=False)] = None,
+    run: Source,
+    question_id: Annotated[str | None, typer.Argument(help="As in the question file", show_default=False)] = None,
+    *,
     step: Annotated[
-        Optional[int],
-        typer.Option(metavar="N", help="One step whole: its prompt, passages, reply, and the pairs it is in"),
+        int | None,
+        typer.Option(metavar="N", help="One step in full: its prompt, passages, reply, and the pairs it is in"),
     ] = None,
     pair: Annotated[
-        Optional[str], typer.Option(metavar="PAIR_ID", help="One pair: both sides, and everything that decided it")
+        str | None, typer.Option(metavar="PAIR_ID", help="One pair: both sides, and everything that decided it")
     ] = None,
-    trees: Annotated[Optional[list[Path]], flag(ShowSettings, "trees")] = None,
-    as_json: Annotated[bool, JSON] = False,
+    as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Draw the search tree of one question, its preference pairs, and why they are pairs."""
     if sum((step is not None, pair is not None, as_json)) > 1:
@@ -80,7 +80,7 @@ def show(
     from reasonrag.viewing.question_screen import show_pair, show_question, show_step
     from reasonrag.viewing.view import show as find
 
-    found = find(run, question_id, trees=trees)
+    found = find(run, question_id, **flags)
     if as_json:
         print(found.model_dump_json())
     elif step is not None:
@@ -91,18 +91,27 @@ def show(
         show_question(found, run)
 
 
-def stats(
-    path: Annotated[Path, SOURCE],
-    as_json: Annotated[bool, JSON] = False,
-) -> None:
-    """Say in numbers what a run or a data set holds: outcomes, pairs, drop reasons, diversity, cost, distributions."""
-    from reasonrag.viewing.display import reading
+def stats(path: Source, *, as_json: Json = False) -> None:
+    """Show statistics of a run or a data set: outcomes, pairs, drop reasons, diversity, cost, distributions."""
     from reasonrag.viewing.stats_tables import show_stats
     from reasonrag.viewing.view import stats as count
 
-    with reading(path) as watch:
+    with _progress_of_reading(path) as watch:
         found = count(path, watch=watch)
-    if as_json:
-        print(found.model_dump_json())
-    else:
-        show_stats(found)
+    print_result(found, show_stats, as_json=as_json)
+
+
+@contextmanager
+def _progress_of_reading(path: Path) -> Iterator[Callable[[float], None]]:
+    """A function that takes the share of the work that is done; draws a bar in a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:3.0f} %")
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(f"reading {escape(on_one_line(str(path)))}", total=1.0)
+        yield lambda share: bar.update(task, completed=share)

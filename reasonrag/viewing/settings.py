@@ -1,43 +1,38 @@
-"""Settings of `view` and `show`; the defaults of looking at things live here."""
+"""Settings of `view` and `show`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from reasonrag.settings import Settings, list_of_places
+from reasonrag.settings import Places, Port, Settings
 
 VIEW_PORT = 8766
 PAGE_MB = 64
-"""Of one page: a browser opens it from a disk within two seconds (benchmarks/RESULTS.md)."""
+"""Size of one page: a browser opens it from a disk within two seconds (benchmarks/RESULTS.md)."""
 
 
 class ShowSettings(Settings):
     """Settings of `show`."""
 
-    trees: list[Path] = Field(
+    trees: Places = Field(
         default=[],
-        description="Where the run of a data set is now, if it was moved; repeatable [default: where its summary says]",
+        description="Where the run of a data set is now, if it has moved; repeatable [default: from its summary]",
     )
-
-    @field_validator("trees", mode="before")
-    @classmethod
-    def _runs(cls, value: object) -> object:
-        return list_of_places(value)
 
 
 class ViewSettings(ShowSettings):
     """Settings of `view`."""
 
     out: Path | None = Field(
-        default=None, description="The page to write [default: view.html in what is looked at, unless --serve]"
+        default=None, description="The page to write [default: view.html in the directory shown, unless --serve]"
     )
     max_mb: int = Field(
         default=PAGE_MB,
         ge=1,
-        description="Size of the page at most, in MB; beyond it holds the trees of a sample of the questions, and the "
-        "list of all",
+        description="Maximum size of the page, in MB; of a larger set it lists all questions and holds the trees of a "
+        "sample",
     )
-    seed: int = Field(default=0, description="Of that sample")
-    port: int = Field(default=VIEW_PORT, ge=0, le=65535, description="With --serve: port on loopback; 0 for a free one")
+    seed: int = Field(default=0, description="Seed of that sample")
+    port: Port = Field(default=VIEW_PORT, description="With --serve: port on loopback; 0 takes a free one")

@@ -1,0 +1,124 @@
+"""The commands that turn trees into preference data: `reasonrag pairs`, `review`, `import` and `audit`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reasonrag.curation.settings import AuditSettings, ImportSettings, PairsSettings, ReviewSettings
+from reasonrag.errors import Interrupted
+from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
+from reasonrag.settings import Panel
+
+
+@options(PairsSettings)
+def pairs(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories of generate, or data sets made earlier")],
+    *,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Estimate the judge's requests and cost, and send none", rich_help_panel=Panel.LABELS
+        ),
+    ] = False,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Turn the sibling steps of runs into a preference data set: candidates, RAG_ProGuide pairs, other formats.
+
+    Every candidate is kept in candidates.jsonl, so a data set can be given in place of its runs, to filter it anew.
+    """
+    from reasonrag.curation.audit.display import show_verdict
+    from reasonrag.curation.display import show_pairs
+    from reasonrag.curation.pairs import pairs as make_pairs
+    from reasonrag.curation.pairs import plan_judging
+    from reasonrag.terminal import TerminalWatcher
+
+    if dry_run:
+        print(plan_judging(runs, **flags))
+        return
+    with interrupts(), caps():
+        summary = make_pairs(runs, watcher=TerminalWatcher(), processes=os.cpu_count() or 1, **flags)
+    print_result(summary, show_pairs, as_json=as_json)
+    if not as_json:
+        show_verdict(Path(summary.out))
+    if summary.judging.get("given_up"):
+        raise typer.Exit(FAILED)
+
+
+@options(ReviewSettings)
+def review(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a data set, with RAG_ProGuide.json")],
+    *,
+    report: Annotated[bool, typer.Option("--report", help="Only report the judgements so far; show no pair")] = False,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Judge pairs without seeing their labels, and see how often you agree with them.
+
+    Every judgement is saved at once; the same command continues where you stopped. Without a terminal, keys are read
+    from stdin, one per line.
+    """
+    from reasonrag.curation.review import review as judge
+    from reasonrag.curation.review import review_report
+    from reasonrag.curation.review_screen import ReviewScreen, open_keys, show_review
+
+    if report:
+        found = review_report(directory)
+    else:
+        with interrupts():
+            found = judge(directory, open_keys(), ReviewScreen(), **flags)
+    print_result(found, show_review, as_json=as_json)
+
+
+@options(ImportSettings)
+def import_published(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="Published trees (a file, or a folder with chunk_*/) or a published RAG_ProGuide: JSON, JSON lines or "
+            "Parquet, compressed or not, or hf://datasets/ORG/NAME/FILE"
+        ),
+    ],
+    *,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Read what ReasonRAG has published, repair it, and report the repairs.
+
+    Trees become a run directory, from which `pairs` makes a data set. Pairs become a data set ready for training.
+    """
+    from reasonrag.curation.display import TerminalImport, show_import
+    from reasonrag.curation.import_published import import_published as read
+
+    try:
+        report = read(sources, say=TerminalImport().say, **flags)
+    except KeyboardInterrupt:
+        print("interrupted; unfinished files are removed, and the same command starts anew", file=sys.stderr)
+        raise typer.Exit(Interrupted.exit_status) from None
+    print_result(report, show_import, as_json=as_json)
+
+
+@options(AuditSettings)
+def audit(
+    directory: Annotated[Path, typer.Argument(help="Directory of a data set, or one file with rows of RAG_ProGuide")],
+    *,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Check a data set: token lengths and the cutoff they need, empty, malformed and leaking rows, biases, keys.
+
+    Writes audit.json and audit.html. Exit status 1 if an error was found that no --allow accepts.
+    """
+    from reasonrag.curation.audit.audit import audit as audit_rows
+    from reasonrag.curation.audit.audit import page_path
+    from reasonrag.curation.audit.display import show_audit
+
+    found = audit_rows(directory, **flags)
+    print_result(found, lambda audited: show_audit(audited, page_path(directory, flags["out"])), as_json=as_json)
+    if found.errors:
+        raise typer.Exit(FAILED)

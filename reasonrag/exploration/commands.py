@@ -1,0 +1,84 @@
+"""The commands that explore: `reasonrag generate`, and its estimate with `--dry-run`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reasonrag.errors import CapReached, InputError
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
+from reasonrag.redaction import redact
+from reasonrag.settings import Panel
+
+if TYPE_CHECKING:
+    from reasonrag.exploration.summary import StopReason
+
+
+@options(GenerateSettings)
+def generate(
+    *,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay", help="Send no request: take all answers from the run's journal", rich_help_panel=Panel.EXECUTION
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Estimate the cost and send no request", rich_help_panel=Panel.BUDGET),
+    ] = False,
+    pilot: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="With --dry-run: first explore this many questions for real, in the run directory, and measure them",
+            rich_help_panel=Panel.BUDGET,
+        ),
+    ] = 0,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Explore questions with a teacher and write step-level rollouts."""
+    if pilot and not dry_run:
+        raise InputError("--pilot goes with --dry-run")
+    if replay and dry_run:
+        raise InputError("--replay asks nothing, so there is nothing to estimate; leave out --dry-run")
+    if dry_run:
+        _estimate(flags, pilot=pilot, as_json=as_json)
+        return
+    from reasonrag.exploration.display import show_run
+    from reasonrag.exploration.generate import generate as generate_run
+    from reasonrag.terminal import TerminalWatcher
+
+    with interrupts():
+        summary = generate_run(watcher=TerminalWatcher(), replay=replay, **flags)
+    print_result(summary, show_run, as_json=as_json)
+    leave(summary.stopped, failed=summary.failed)
+
+
+def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
+    from reasonrag.exploration.cost_estimate import NothingMeasured, estimate
+    from reasonrag.exploration.display import show_estimate
+    from reasonrag.terminal import TerminalWatcher
+
+    with interrupts():
+        try:
+            found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
+        except NothingMeasured as nothing:
+            print(f"stopped: {redact(str(nothing))}", file=sys.stderr)
+            leave(nothing.stopped, failed=pilot)
+            return
+    print_result(found, show_estimate, as_json=as_json)
+    leave(found.stopped, failed=found.failed)
+
+
+def leave(stopped: StopReason | None, *, failed: int) -> None:
+    """Exit with the status of a session that was stopped early, or that left questions without a tree."""
+    if stopped:
+        print(f"continue with: {this_command(stopped.raise_cap)}", file=sys.stderr)
+        raise typer.Exit(CapReached.exit_status if stopped.cause == CapReached.cause else FAILED)
+    if failed:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,39 @@
+"""The command `reasonrag publish`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reasonrag.errors import UploadStopped
+from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
+from reasonrag.publishing.settings import PublishSettings
+from reasonrag.redaction import redact
+
+
+@options(PublishSettings)
+def publish(
+    directory: Annotated[Path | None, typer.Argument(help="Data set made by reasonrag pairs")] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write all files and the card to DIR/publish, and upload nothing")
+    ] = False,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Upload a data set, or a trained model, to the Hugging Face Hub, with its card; nothing is public before the
+    upload is complete."""
+    from reasonrag.publishing.display import say, show_publication
+    from reasonrag.publishing.publish import publish as publish_data_set
+
+    with interrupts():
+        try:
+            done = publish_data_set(directory, dry_run=dry_run, say=say, **flags)
+        except UploadStopped as stopped:
+            print(f"stopped: {redact(str(stopped))}", file=sys.stderr)
+            print(f"continue with: {this_command()}", file=sys.stderr)
+            raise typer.Exit(FAILED) from None
+    print_result(done, show_publication, as_json=as_json)

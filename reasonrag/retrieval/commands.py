@@ -1,0 +1,79 @@
+"""The commands of indexes: `reasonrag index build`, `info`, `check` and `serve`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reasonrag.options import FAILED, Json, interrupts, options, print_result
+from reasonrag.retrieval.settings import IndexSettings, ServeSettings
+
+
+@options(IndexSettings)
+def build(*, as_json: Json = False, **flags: Any) -> None:
+    """Build an index of a corpus: BM25, or dense with an encoder. Small ones are built by generate itself.
+
+    The same command continues a dense build that was interrupted.
+    """
+    from reasonrag.retrieval.display import TerminalBuild, show_index
+    from reasonrag.retrieval.index import index_build
+
+    with interrupts():
+        directory, manifest = index_build(watcher=TerminalBuild(), **flags)
+    print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
+    if not as_json:
+        print(f"wrote {directory} ({manifest.passages:,} passages)")
+
+
+def info(directory: Annotated[Path, typer.Argument(help="Directory of an index")], *, as_json: Json = False) -> None:
+    """Show the corpus and the software an index was built with, and its types."""
+    from reasonrag.retrieval.display import show_index
+    from reasonrag.retrieval.index import index_info
+
+    print_result(index_info(directory), lambda manifest: show_index(directory, manifest), as_json=as_json)
+
+
+def check(
+    directory: Annotated[Path, typer.Argument(help="Directory of an index")],
+    *,
+    queries: Annotated[int, typer.Option(min=1, help="Queries to measure recall with")] = 200,
+    at: Annotated[int, typer.Option(min=1, help="Passages compared per query")] = 10,
+    questions: Annotated[
+        Path | None, typer.Option(help="Also search for these questions (JSONL): are their gold passages found?")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read a whole index and its corpus: hashes, rows, and recall against an exact search."""
+    from reasonrag.retrieval.display import TerminalBuild, show_check
+    from reasonrag.retrieval.index import index_check
+
+    with interrupts():
+        found = index_check(directory, queries=queries, at=at, questions=questions, watcher=TerminalBuild())
+    print_result(found, show_check, as_json=as_json)
+    if found.faults:
+        raise typer.Exit(FAILED)
+
+
+@options(ServeSettings)
+def serve(**flags: Any) -> None:
+    """Serve an index over HTTP, for many workers and machines, in Search-R1's protocol.
+
+    POST /retrieve, GET /health, GET /metrics. With REASONRAG_RETRIEVER_TOKEN set, requests without that token are
+    refused.
+    """
+    from reasonrag.retrieval.index import index_serve
+
+    def say(message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    def listening(url: str) -> None:
+        print(f"serving at {url}  (stop with Ctrl-C)", flush=True)
+        print(
+            f"try: reasonrag generate --questions FILE --retriever {url} --model offline --run runs/served", flush=True
+        )
+
+    with interrupts():
+        index_serve(say=say, listening=listening, **flags)

@@ -1,0 +1,44 @@
+"""The commands that study runs: `reasonrag calibrate` and `tune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reasonrag.exploration.commands import leave
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
+from reasonrag.studies.settings import CalibrateSettings, TuneSettings
+
+_OF_A_VALUE_MODEL = [name for name in GenerateSettings.model_fields if name.startswith("value_")]
+
+
+@options(CalibrateSettings)
+def calibrate(
+    run: Annotated[Path, typer.Argument(help="Run directory of generate")], *, as_json: Json = False, **flags: Any
+) -> None:
+    """Check how far the labels of a run can be trusted; with --revalue by fresh continuations."""
+    from reasonrag.studies.calibrate import calibrate as calibrate_run
+    from reasonrag.studies.display import show_calibration
+    from reasonrag.terminal import TerminalWatcher
+
+    with interrupts(), caps():
+        found = calibrate_run(run, watcher=TerminalWatcher(), **flags)
+    print_result(found, show_calibration, as_json=as_json)
+    if found.gave_up:
+        raise typer.Exit(FAILED)
+
+
+@options(TuneSettings, GenerateSettings, without=("limit", *_OF_A_VALUE_MODEL))
+def tune(*, as_json: Json = False, **flags: Any) -> None:
+    """Try configurations on some questions, and find the one that gives the most pairs for its cost."""
+    from reasonrag.studies.display import show_tuning
+    from reasonrag.studies.tune import tune as try_configurations
+    from reasonrag.terminal import TerminalWatcher
+
+    with interrupts():
+        found = try_configurations(watcher=TerminalWatcher(), **flags)
+    print_result(found, show_tuning, as_json=as_json)
+    leave(found.stopped, failed=sum(each.failed for each in found.trials))
