@@ -10,8 +10,7 @@ from pathlib import Path
 
 from reasonrag.errors import InputError
 
-CONFIG, ROLLOUTS, FAILURES, SUMMARY = "config.json", "rollouts.jsonl", "failures.jsonl", "summary.json"
-JOURNAL = "journal.jsonl"
+CONFIG, ROLLOUTS, FAILURES, JOURNAL = "config.json", "rollouts.jsonl", "failures.jsonl", "journal.jsonl"
 TUNING, TRIALS = "tuning.json", "trials"
 """What a directory of `tune` has instead of rollouts."""
 

@@ -21,9 +21,10 @@ import orjson
 
 from preference import MalformedRolloutsError, RolloutRecord
 from preference.export.files import atomic_replacement, write_json
+from preference.export.summary import SUMMARY
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError, StorageError
-from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, SUMMARY, append_durably, only_writer
+from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer
 from reasonrag.redaction import redact
 from reasonrag.run_config import RunConfig, has_answers, keep_config, read_config
 

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preference import QuestionError, RolloutRecord, Usage, read_rollouts
+from preference.export.summary import SUMMARY
 from preference.records import RecipeRef
 from reasonrag.errors import InputError
 from reasonrag.exploration.run_directory import RunDirectory
-from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, SUMMARY
+from reasonrag.files import CONFIG, FAILURES, ROLLOUTS
 from reasonrag.run_config import RunConfig
 from tests.helpers.command_line import Reasonrag
 
