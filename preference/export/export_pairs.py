@@ -327,6 +327,3 @@ class _Writers:
     def digests(self) -> dict[str, str]:
         """SHA-256 by file; complete after `finish`."""
         return {name: file.hexdigest() for name, file in self._hashed.items()}
-
-
-# -- what is counted -------------------------------------------------------------------------------------------

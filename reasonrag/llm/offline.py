@@ -154,17 +154,7 @@ def understand(messages: Sequence[Message]) -> Prompt:
     """Read turn, question, thoughts and passages from the first system and user turn."""
     system = next((m.content for m in messages if m.role == "system"), "")
     user = next((m.content for m in messages if m.role == "user"), "")
-    turn = "conclude"
-    for tag, name in (
-        ("<score>", "judge"),
-        ("<ranking>", "rank"),
-        ("<pick>", "pick"),
-        ("<evidence>", "read"),
-        ("<query>", "think"),
-    ):
-        if tag in system:
-            turn = name
-            break
+    turn = next((name for tag, name in _TURNS_BY_TAG if tag in system), "conclude")
     if not system and "<search>" in user:
         return _understand_loop(messages)
     if turn == "conclude" and (asked := _RAG_TURN.match(user)):

@@ -269,12 +269,3 @@ class _Search:
     found: asyncio.Future[tuple[Passage, ...]]
     wanted_by: int = 0
     sent: bool = False
-
-
-# -- the server --------------------------------------------------------------------------------------------------
-
-
-# -- addresses and tokens ----------------------------------------------------------------------------------------
-
-
-# -- what a server says, believed as far as it was checked --------------------------------------------------------

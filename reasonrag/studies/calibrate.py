@@ -153,9 +153,3 @@ def _trees(rollouts: Path) -> Iterator[RolloutRecord]:
         raise InputError(f"{error}. A run was stopped there; the same generate command again mends the file") from error
     except MalformedRolloutsError as error:
         raise InputError(str(error)) from error
-
-
-# -- who continues ---------------------------------------------------------------------------------------------
-
-
-# -- both sides once more --------------------------------------------------------------------------------------

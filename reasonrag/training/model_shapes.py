@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from preference.records import first_error
 from reasonrag.errors import InputError
 
 CONFIG: Final = "config.json"
@@ -148,5 +149,4 @@ def _of_a_folder(folder: Path) -> ModelShape:
     try:
         return ModelShape.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InputError(f"{folder / CONFIG}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise InputError(f"{folder / CONFIG}: {first_error(error)}") from error
