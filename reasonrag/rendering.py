@@ -38,6 +38,11 @@ def escaped(value: object) -> str:
     return text.replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
 
+def counted(count: int, thing: str) -> str:
+    """`1 pair`, `1,024 pairs`."""
+    return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
 def code(value: object) -> Verbatim:
     """A name as a code span, in tables too."""
     text = one_line(value).strip().replace("|", r"\|")

@@ -113,14 +113,6 @@ class TerminalWatcher:
             self._bar.stop()
 
 
-def questions_text(count: int) -> str:
-    return "1 question" if count == 1 else f"{count:,} questions"
-
-
-def ties_text(count: int) -> str:
-    return "1 tie" if count == 1 else f"{count:,} ties"
-
-
 def share_with_interval(share: Share) -> str:
     if share.share is None or share.low is None or share.high is None:
         return "- of 0"

@@ -22,6 +22,7 @@ from preference.export.summary import QUESTIONS
 from reasonrag.curation.near_duplicates import RULES, QuestionIndex, Rule
 from reasonrag.data.eval_splits import ALL, EvalSplit, EvalSplits, Unchecked
 from reasonrag.errors import InputError, choices
+from reasonrag.rendering import counted
 
 CONTAMINATION = "contamination.jsonl"
 
@@ -237,23 +238,20 @@ def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuest
         found.append(f"not compared with {each.name}{place}: {each.reason}. Give --eval FILE if you have it elsewhere")
     by_name = {f"{each.dataset}/{each.split}" for each in flagged}
     found += [
-        f"drawn from {name} itself: {_questions(count)}; keep their pairs out of training, or never evaluate on it"
+        f"drawn from {name} itself: {counted(count, 'question')}; keep their pairs out of training, or "
+        "never evaluate on it"
         for name, count in summary.own_split.items()
         if name not in by_name  # of those the summary warns already
     ]
     if summary.dropped:
         where = ", ".join(f"{name} {count}" for name, count in summary.matched_by_split.items())
         found.append(
-            f"left out, for standing in an evaluation split: {_questions(summary.dropped)} ({where}); see "
+            f"left out, for standing in an evaluation split: {counted(summary.dropped, 'question')} ({where}); see "
             f"{CONTAMINATION}. --allow-eval NAME keeps those of a split that you will never evaluate on"
         )
     if summary.kept:
         found.append(
-            f"kept, though standing in an evaluation split: {_questions(summary.kept)}, because of --allow-eval "
-            f"{', '.join(summary.allowed)}; never evaluate on it"
+            f"kept, though standing in an evaluation split: {counted(summary.kept, 'question')}, because of "
+            f"--allow-eval {', '.join(summary.allowed)}; never evaluate on it"
         )
     return found
-
-
-def _questions(count: int) -> str:
-    return "1 question" if count == 1 else f"{count:,} questions"

@@ -14,16 +14,15 @@ from preference import GoldAgreement, PairSummary
 from preference.export.summary import CANDIDATES, DROPPED, EffectiveSize
 from reasonrag.curation.import_published import ImportReport, RepairCount
 from reasonrag.curation.judge_labels import Judging
+from reasonrag.rendering import counted
 from reasonrag.terminal import (
     counts_text,
     dollars_or_unknown,
     on_one_line,
     print_table,
-    questions_text,
     share_text,
     share_with_interval,
     shown,
-    ties_text,
     warn,
 )
 
@@ -84,11 +83,12 @@ def _show_counts(title: str, counts: dict[str, RepairCount]) -> None:
 def show_pairs(summary: PairSummary) -> None:
     """The summary of `pairs`, then what was written."""
     effective = summary.effective
+    validation = counted(summary.validation_questions, "question")
     rows = [
         ("questions with a pair", f"{summary.questions_with_a_pair:,} of {summary.questions:,}"),
         ("without one because", counts_text(summary.without_a_pair)),
         ("pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"),
-        ("of them for validation", f"{summary.validation_pairs:,} of {questions_text(summary.validation_questions)}"),
+        ("of them for validation", f"{summary.validation_pairs:,} of {validation}"),
         *([("sides exchanged", f"{summary.flipped:,}")] if summary.flipped else []),
         *_judging_rows(summary.judging),
         ("worth at least", _effective(effective)),
@@ -133,7 +133,7 @@ def _looked_for_in(contamination: dict[str, Any]) -> str:
         return "no evaluation split"
     asked, found = sum(each["questions"] for each in checked), contamination["questions"]
     splits = "1 evaluation split" if len(checked) == 1 else f"{len(checked):,} evaluation splits"
-    return f"{splits} with {questions_text(asked)}: {found:,} found, {contamination['dropped']:,} left out"
+    return f"{splits} with {counted(asked, 'question')}: {found:,} found, {contamination['dropped']:,} left out"
 
 
 def _effective(effective: EffectiveSize) -> str:
@@ -155,4 +155,4 @@ def _gold_row(agreement: dict[str, GoldAgreement]) -> list[tuple[str, str]]:
 def _agreement(each: GoldAgreement) -> str:
     decided = each.right + each.wrong
     share = f"{each.right / decided:.2f}" if decided else "-"
-    return f"{share} ({each.right:,} of {decided:,}, {ties_text(each.ties)})"
+    return f"{share} ({each.right:,} of {decided:,}, {counted(each.ties, 'tie')})"

@@ -37,7 +37,8 @@ from preference.review_statistics import (
 )
 from preference.statistics import Bin, Kappa, Share, SignAgreement
 from reasonrag.curation.review import REPORT, REVIEW, KeySource
-from reasonrag.terminal import on_one_line, print_table, shown
+from reasonrag.rendering import counted
+from reasonrag.terminal import on_one_line, print_table, share_with_interval, shown
 
 MAX_WIDTH = 100
 """Columns; longer lines are hard to read."""
@@ -297,7 +298,7 @@ def _show_reviewer(report: ReviewerReport) -> None:
     ties = f", {report.ties:,} of them {'a tie' if report.ties == 1 else 'ties'}" if report.ties else ""
     skipped = f", {report.skipped:,} skipped" if report.skipped else ""
     gone = (
-        [("no longer there", f"{_many(report.gone, 'judgement')} of pairs that left the data set")]
+        [("no longer there", f"{counted(report.gone, 'judgement')} of pairs that left the data set")]
         if report.gone
         else []
     )
@@ -305,7 +306,7 @@ def _show_reviewer(report: ReviewerReport) -> None:
         [("labels exchanged", _agreed(report.flipped))] if report.flipped.confirmed.of or report.flipped.ties else []
     )
     rows = [
-        ("judged", _many(report.judged, "pair") + ties + skipped),
+        ("judged", counted(report.judged, "pair") + ties + skipped),
         *gone,
         ("agrees with the label", _agreed(report.agreement)),
         ("kappa", _kappa(report.kappa)),
@@ -313,7 +314,7 @@ def _show_reviewer(report: ReviewerReport) -> None:
         *((f"  layer {name}", _agreed(each)) for name, each in report.by_layer.items()),
         *(_confidence_row(each) for each in report.by_confidence if each.mean_confidence is not None),
         *flipped,
-        ("says A", _share(report.says_a) + _side_bias(report.says_a)),
+        ("says A", share_with_interval(report.says_a) + _side_bias(report.says_a)),
         ("median time", "-" if report.median_seconds is None else f"{report.median_seconds:.1f} s a pair"),
     ]
     print_table(f"review by {report.reviewer}", rows)
@@ -332,18 +333,8 @@ def _confidence_row(each: Bin) -> tuple[str, str]:
 
 
 def _agreed(each: SignAgreement) -> str:
-    ties = f", {_many(each.ties, 'tie')}" if each.ties else ""
-    return _share(each.confirmed) + ties
-
-
-def _many(count: int, thing: str) -> str:
-    return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
-
-
-def _share(share: Share) -> str:
-    if share.share is None or share.low is None or share.high is None:
-        return "- of 0"
-    return f"{share.share:.2f} [{share.low:.2f}, {share.high:.2f}] of {share.of:,}"
+    ties = f", {counted(each.ties, 'tie')}" if each.ties else ""
+    return share_with_interval(each.confirmed) + ties
 
 
 def _kappa(kappa: Kappa) -> str:
@@ -360,7 +351,7 @@ def _side_bias(share: Share) -> str:
 
 
 def _between(each: ReviewersAgreement) -> str:
-    return f"alike {_share(each.alike)}; kappa {_kappa(each.kappa)}"
+    return f"alike {share_with_interval(each.alike)}; kappa {_kappa(each.kappa)}"
 
 
 def _list(title: str, remarks: list[RemarkedPair]) -> None:

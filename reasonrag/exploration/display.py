@@ -8,11 +8,11 @@ from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.exploration.cost_estimate import Estimate, Range
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
+from reasonrag.rendering import counted
 from reasonrag.terminal import (
     counts_text,
     dollars_or_unknown,
     print_table,
-    questions_text,
     share_text,
     shares_text,
     warn,
@@ -78,10 +78,12 @@ def show_estimate(estimate: Estimate) -> None:
     ]
     print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
     if estimate.measured_by == "pilot":
-        print(f"measured on {questions_text(estimate.measured_questions)} of this run, mean and two standard errors")
+        print(
+            f"measured on {counted(estimate.measured_questions, 'question')} of this run, mean and two standard errors"
+        )
         print(f"the pilot has cost {dollars_or_unknown(estimate.spent_dollars)}; the run goes on from there")
         if estimate.failed:
-            print(f"{questions_text(estimate.failed)} failed and do not count here; the same command retries them")
+            print(f"{counted(estimate.failed, 'question')} failed and do not count here; the same command retries them")
         if estimate.stopped:
             print(f"the pilot stopped early, so this is measured on fewer than was asked: {estimate.stopped.message}")
     else:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from preference.statistics import Bin, Share, SignAgreement
 from reasonrag.files import FAILURES, TUNING
+from reasonrag.rendering import counted
 from reasonrag.settings import SETTINGS_FILE
 from reasonrag.studies.calibrate import Calibration
 from reasonrag.studies.revaluation import Revaluation
@@ -21,7 +22,6 @@ from reasonrag.terminal import (
     print_table,
     share_text,
     share_with_interval,
-    ties_text,
     warn,
 )
 
@@ -81,7 +81,7 @@ def _show_revaluation(fresh: Revaluation) -> None:
 
 def _confirmed_of(found: Bin | SignAgreement) -> str:
     """`0.90 [0.80, 0.95] of 40, 2 ties`."""
-    return share_with_interval(found.confirmed) + (f", {ties_text(found.ties)}" if found.ties else "")
+    return share_with_interval(found.confirmed) + (f", {counted(found.ties, 'tie')}" if found.ties else "")
 
 
 def _short_share(share: Share) -> str:

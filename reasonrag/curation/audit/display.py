@@ -19,6 +19,7 @@ from reasonrag.curation.audit.report import (
     by_severity,
     read_audit,
 )
+from reasonrag.rendering import counted
 from reasonrag.terminal import on_one_line, print_table
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
@@ -98,15 +99,11 @@ def _where(check: CheckResult) -> str:
 def _tally(report: AuditReport) -> str:
     """`1 error, 2 warnings, 28 other checks passed or found nothing to worry about`."""
     verdicts = [each.verdict for each in report.checks]
-    parts = [_many(verdicts.count("error"), "error"), _many(verdicts.count("warning"), "warning")]
+    parts = [counted(verdicts.count("error"), "error"), counted(verdicts.count("warning"), "warning")]
     parts += [f"{verdicts.count('allowed')} allowed"] if "allowed" in verdicts else []
     parts.append(f"{verdicts.count('passed')} checks passed")
     parts += [f"{verdicts.count('not checked')} not checked"] if "not checked" in verdicts else []
     return ", ".join(parts)
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _tokens(found: Quantiles) -> str:

@@ -11,6 +11,7 @@ from preference.export.summary import EffectiveSize
 from reasonrag.curation.audit.catalogue import CHECKS, CheckName, CheckSeverity
 from reasonrag.curation.audit.cutoffs import Cutoff
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.rendering import counted
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 AUDIT_SCHEMA: Final = "reasonrag.audit/1"
@@ -191,8 +192,8 @@ class AuditFailed(ReasonragError):
     def __init__(self, report: AuditReport) -> None:
         self.report = report
         found = [
-            f"{each.name} in {_rows(each.count)}{_why(each)}, as in {' and '.join(map(str, each.examples[:2]))}: "
-            f"{CHECKS[each.name].finds} ({CHECKS[each.name].advice})"
+            f"{each.name} in {counted(each.count, 'row')}{_why(each)}, "
+            f"as in {' and '.join(map(str, each.examples[:2]))}: {CHECKS[each.name].finds} ({CHECKS[each.name].advice})"
             for each in report.errors
         ]
         allow = " ".join(f"--allow {each.name}" for each in report.errors)
@@ -200,10 +201,6 @@ class AuditFailed(ReasonragError):
             f"the audit found errors in the rows, so no file was replaced: {'; '.join(found)}. "
             f"To write them all the same: {allow}"
         )
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _why(check: CheckResult) -> str:
