@@ -1,9 +1,9 @@
-"""What the published ReasonRAG files say, in our words: prompts, replies, passages, and what had to be mended.
+"""Reading published ReasonRAG data: prompts, replies and values, with every repair counted.
 
-Trees are read by `published_trees`, pairs by `published_rows`; both count every repair under a name of REPAIRS and give
-up what cannot be repaired under a name of REFUSALS. Nothing unknown is guessed. The texts are of strangers: nothing in
-them is followed, and no shape of them may end in anything but `Unusable`. Source of the formats: the published
-pipeline's own files; no code of it is used.
+Shared by `trees`, which reads trees, and `rows`, which reads pairs; both count every repair under a name of REPAIRS and
+refuse what cannot be repaired under a name of REFUSALS. Nothing unknown is guessed. The texts are untrusted: nothing in
+them is followed, and malformed input of any shape raises `Unusable` and nothing else. The formats are taken from the
+published pipeline's files; none of its code is used.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ REPAIRS: Final[dict[str, str]] = {
     "layer_from_thoughts": "no usable layer: as many as there are tags in the previous thoughts",
     "layer_of_state": "a layer other than that of an earlier row of the same state: the earlier one",
 }
-"""What is repaired, and how, by name."""
+"""Name of a repair -> what was wrong, and how it is repaired."""
 
 REFUSALS: Final[dict[str, str]] = {
     "no_tree": "there is no tree: the item failed when it was made, or is something else",
@@ -88,7 +88,7 @@ REFUSALS: Final[dict[str, str]] = {
     "no_layer": "no layer is given, and the previous thoughts do not tell",
     "duplicate": "the same pair was read before",
 }
-"""What is given up, and why, by name."""
+"""Name of a refusal -> why the item cannot be used."""
 
 _EXAMPLES = 5
 _LONGEST_NUMBER = 2**53
@@ -105,14 +105,14 @@ class Unusable(ValueError):
 
 @dataclass
 class Occurrences:
-    """How often something was found, and where first."""
+    """How often a repair or refusal occurred, and where first."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
 
 class RepairLog:
-    """What was repaired and what was given up, by name."""
+    """Repairs and refusals of an import, by name."""
 
     def __init__(self) -> None:
         self.repairs: dict[str, Occurrences] = {}
@@ -125,7 +125,7 @@ class RepairLog:
         _note(self.refusals, name, where, known=REFUSALS)
 
     def include(self, other: RepairLog) -> None:
-        """Count the repairs of something that was kept after all."""
+        """Add the repairs of an item that was kept."""
         for name, finding in other.repairs.items():
             mine = self.repairs.setdefault(name, Occurrences())
             mine.count += finding.count
@@ -143,7 +143,7 @@ def _note(found: dict[str, Occurrences], name: str, where: str, *, known: Mappin
 
 @dataclass(frozen=True)
 class Notes:
-    """Repairs of one thing: whatever is noted is counted as found there."""
+    """Records repairs at one location."""
 
     repair_log: RepairLog
     where: str
@@ -157,7 +157,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class KnownQuestion:
-    """What a question file says of a question."""
+    """A question as the question file has it."""
 
     id: str
     golden_answers: list[str]
@@ -180,7 +180,7 @@ _CLOSED = re.compile(r"</(?:query|evidence)>")
 
 
 class Turns(NamedTuple):
-    """What the agent was told and what it was shown."""
+    """The system turn and the user turn of a prompt."""
 
     system: str
     user: str
@@ -191,12 +191,12 @@ class Turns(NamedTuple):
 
     @property
     def is_read(self) -> bool:
-        """Whether passages stand in it."""
+        """Whether it is a read turn: the user turn holds passages."""
         return _REFERENCE in self.user
 
 
 def plain(said: str, note: Notes) -> str:
-    """A text in which no template and no terminal finds more than text; what trains cannot be trusted to be that."""
+    """`plain_text`, with the repair noted: texts for training must be inert."""
     harmless = plain_text(said)
     if harmless != said:
         note("made_plain")
@@ -208,8 +208,8 @@ def plain_turns(turns: Turns, note: Notes) -> Turns:
 
 
 def read_prompt(prompt: object, note: Notes) -> Turns | None:
-    """System and user turn of chat messages, or of text rendered with the template of Llama 3 or with ChatML (Qwen).
-    None where there are none, or others beside them. Special tokens inside of turns are still there."""
+    """System and user turn of chat messages, or of text rendered with the Llama 3 template or ChatML (Qwen). None if
+    they are missing or there are other turns. Special tokens inside the turns remain."""
     if isinstance(prompt, str):
         turns = _rendered(prompt, note)
     elif isinstance(prompt, list):
@@ -242,7 +242,7 @@ def _rendered(prompt: str, note: Notes) -> list[tuple[str, str]]:
         if not found or "".join(each[0] for each in found) != text:
             continue
         turns = [(each[1], each[2]) for each in found]
-        if turns[-1] == ("assistant", ""):  # where the reply begins
+        if turns[-1] == ("assistant", ""):  # the header of the reply
             turns.pop()
         if turns and turns[0][0] == "system" and (preamble := _PREAMBLE.match(turns[0][1])):
             note("template_preamble")
@@ -253,7 +253,7 @@ def _rendered(prompt: str, note: Notes) -> list[tuple[str, str]]:
 
 
 def unglued(system: str, user: str, note: Notes) -> Turns | None:
-    """Both turns apart, also where the user turn holds both; None where one of them says nothing."""
+    """Both turns, split if the user turn holds both; None if one is blank."""
     start = _QUESTION_LINE.search(user)
     if start and user[: start.start()].strip():
         head, tail = user[: start.start()], user[start.end() :]
@@ -266,7 +266,7 @@ def unglued(system: str, user: str, note: Notes) -> Turns | None:
 
 def split_prompt(prompt: str) -> Turns | None:
     """The turns of RAG_ProGuide's `prompt`, "System: ..\\nUser: ..": cut where the user turn asks the question, else at
-    the only place where a user turn begins; None where there is none, or several."""
+    the only `User:` line; None if there is none or several."""
     if not prompt.startswith("System: "):
         return None
     marks = [each.start() for each in re.finditer(r"\nUser: ", prompt)]
@@ -279,15 +279,15 @@ def split_prompt(prompt: str) -> Turns | None:
 
 
 def question_of(user: str) -> str | None:
-    """The question that a user turn asks; None where it does not begin with one."""
+    """The question of a user turn; None if it does not begin with one."""
     if not user.startswith("Question: "):
         return None
     return user.removeprefix("Question: ").partition(_THOUGHTS)[0].partition(_REFERENCE)[0].strip() or None
 
 
 def question_asked(stated: object, asked: str | None, note: Notes) -> str | None:
-    """The question, as it is stated where prompts ask the same: what is looked for in evaluation splits must be what
-    is trained on."""
+    """The stated question if the prompts ask the same, else the one they ask: decontamination must check the question
+    that is trained on."""
     question = plain(text(stated) or "", note).strip()
     if asked is None or (question and question_key(question) == question_key(asked)):
         return question or None
@@ -297,8 +297,8 @@ def question_asked(stated: object, asked: str | None, note: Notes) -> str | None
 
 
 def layer_of(user: str) -> int | None:
-    """Layer of the state of a user turn: each thought before it ends with a tag. None where there are thoughts without
-    any."""
+    """Layer of a user turn's state: the number of tags in its previous thoughts. None if there are thoughts without
+    tags."""
     _, any_thoughts, thoughts = user.partition(_THOUGHTS)
     if not any_thoughts:
         return 0
@@ -332,7 +332,7 @@ class StepReply(NamedTuple):
 def read_reply(
     response: str, note: Notes, *, stated: ActionType | None = None, content: str | None = None
 ) -> StepReply:
-    """The step that a reply takes. stated, content: what the file says of it; the reply itself has the last word."""
+    """Parse a reply. stated, content: the file's action type and content; the reply itself overrides them."""
     if not response.strip():
         note("empty_content")
         return StepReply(response, None, None, ParseFailure(cause="empty", detail="there is no reply"))
@@ -354,7 +354,7 @@ def read_reply(
 
 
 def _whole_tags(response: str) -> dict[ActionType, str]:
-    """What stands inside the first whole tag of each kind."""
+    """The content of the first complete tag of each kind."""
     found: dict[ActionType, str] = {}
     for tag in _TAGS:
         _, _, opened = response.partition(f"<{tag}>")
@@ -365,7 +365,7 @@ def _whole_tags(response: str) -> dict[ActionType, str]:
 
 
 def _unfinished(response: str, note: Notes, content: str | None) -> StepReply:
-    """A reply without a whole tag: closed where the file says that its content is all of it."""
+    """A reply without a complete tag: closed if the file confirms that its content is complete."""
     last, tag = max((response.rfind(f"<{tag}>"), tag) for tag in _TAGS)
     if last < 0:
         note("no_tag")
@@ -379,7 +379,7 @@ def _unfinished(response: str, note: Notes, content: str | None) -> StepReply:
 
 
 def type_named(name: object) -> ActionType | None:
-    """The action type that a name means, however it is spelled; None for any other."""
+    """The action type for any known spelling of its name; None for other names."""
     if not isinstance(name, str):
         return None
     return _TYPE_NAMES.get("".join(letter for letter in name.casefold() if letter.isalpha()))
@@ -389,7 +389,7 @@ def type_named(name: object) -> ActionType | None:
 
 
 def whole_number(value: object, note: Notes) -> int | None:
-    """A number that counts something; None for anything else."""
+    """A non-negative whole number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str):
@@ -412,12 +412,12 @@ def number(value: object) -> float | None:
 
 
 def text(value: object) -> str | None:
-    """A text that says something; None for anything else."""
+    """A text that is not blank; None for anything else."""
     return value if isinstance(value, str) and value.strip() else None
 
 
 def golden_answers(value: object, note: Notes) -> list[str]:
-    """Golden answers that say something; empty where none are known."""
+    """The gold answers that are not blank; empty if there are none."""
     if single := text(value):
         note("golden_answer_alone")
         return [plain(single, note)]

@@ -1,8 +1,8 @@
-"""Rows of the published RAG_ProGuide as candidates: the states that are behind them, with their steps and pairs.
+"""Rows of the published RAG_ProGuide as candidates: the states behind them, with their steps and pairs.
 
-Decides which rows are of one state (those with one prompt) and of one question, and what of a row is repaired; see
-`published`. The label of such a pair is `imported`: which side is better is the file's word, by how much and how surely
-it does not say. Golden answers are not in the ten fields; they stay unknown unless the caller knows the question.
+Decides which rows belong to one state (those with the same prompt) and to one question, and what is repaired (see
+`repairs`). The label of such a pair is `imported`: the file says which side is better, but not by how much or with what
+confidence. The ten fields have no gold answers; they stay unknown unless the caller knows the question.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from preference.similarity import folded, similarity
 
 LABEL = "imported"
 _DEEPEST = 1000
-"""Layers beyond are no layers."""
+"""Larger numbers are not taken for layers."""
 
 
 def is_row(item: object) -> bool:
-    """Whether an item of a file is meant as a pair."""
+    """Whether an item of a file looks like a pair."""
     return isinstance(item, dict) and "chosen" in item and "rejected" in item
 
 
 @dataclass(frozen=True)
 class RowRules:
-    """What is known of rows beyond what stands in them. questions: by `question_key`."""
+    """What the caller knows about the rows. questions: by `question_key`."""
 
     dataset: str = "unknown"
     split: str = "unknown"
@@ -106,23 +106,23 @@ class _QuestionRows:
 
 
 class PublishedRowReader:
-    """Takes rows one by one and gives the states and questions that they come from."""
+    """Reads rows one by one and rebuilds their states and questions."""
 
     def __init__(self, rules: RowRules, repair_log: RepairLog) -> None:
         self._rules = rules
         self._findings = repair_log
         self._questions: dict[str, _QuestionRows] = {}
         self.rows = 0
-        """Rows that were taken, each a pair."""
+        """Rows read so far, each a pair."""
 
     def add(self, item: object, *, where: str, revision: str) -> None:
-        """Take a row. Raises Unusable where it cannot be repaired; nothing of it is then kept.
+        """Read a row. Raises Unusable if it cannot be repaired; then nothing of it is kept.
 
-        where: names the row. revision: SHA-256 of its file.
+        where: location of the row. revision: SHA-256 of its file.
         """
         if not isinstance(item, dict):
             raise Unusable("not_an_object")
-        found = RepairLog()  # of a row that is given up after all nothing is counted
+        found = RepairLog()  # a refused row counts no repairs
         row = _read(item, Notes(found, where))
         key = question_key(row.question)
         question = self._questions.get(key) or self._about(item, row.question, revision, Notes(found, where))
@@ -140,8 +140,8 @@ class PublishedRowReader:
         self.rows += 1
 
     def _about(self, item: dict[str, Any], question: str, revision: str, note: Notes) -> _QuestionRows:
-        """A question as its first row tells it: rows that were exported by reasonrag say more than the published ten
-        fields, and a question file more than both."""
+        """A question from its first row. Rows exported by reasonrag hold more than the ten published fields, and a
+        question file overrides both."""
         key = question_key(question)
         known = self._rules.questions.get(key)
         golds = golden_answers(item.get("golden_answers"), note)
@@ -169,7 +169,7 @@ class PublishedRowReader:
         return sum(len(each.states) for each in self._questions.values())
 
     def questions(self) -> Iterator[QuestionRecord]:
-        """The lines of questions.jsonl, in the order in which questions came."""
+        """The lines of questions.jsonl, in order of first appearance."""
         for each in self._questions.values():
             yield QuestionRecord(
                 question_id=each.id,
@@ -179,7 +179,7 @@ class PublishedRowReader:
             )
 
     def states(self) -> Iterator[StateRecord]:
-        """The lines of candidates.jsonl, those of a question together."""
+        """The lines of candidates.jsonl, grouped by question."""
         for question in self._questions.values():
             for state_id, state in question.states.items():
                 yield self._state(state_id, state, question)
@@ -229,7 +229,7 @@ def _pair(state_id: str, state: _PublishedState, question: _QuestionRows, chosen
 
 
 def _tags(better: StepReply, worse: StepReply, golds: list[str]) -> list[Tag]:
-    """style_only where golden answers are known; of what efficiency_only means, a row says nothing."""
+    """style_only if gold answers are known; a row cannot tell efficiency_only."""
     both_answer = better.action_type == worse.action_type == "answer"
     if both_answer and golds and cover_em(_text_of(better), golds) == cover_em(_text_of(worse), golds):
         return ["style_only"]
@@ -241,7 +241,7 @@ def _text_of(reply: StepReply) -> str:
 
 
 def _action(state: _PublishedState) -> AgentAction | None:
-    """The kind of turn, where prompt and replies tell: a conclusion and a thought that ends in an answer look alike."""
+    """The agent's action, if prompt and replies tell: a conclusion and a thought that ends in an answer look alike."""
     if state.turns.is_read:
         return "read"
     thinking = state.layer == 0 or any(each.action_type == "query" for each in state.reply)
@@ -269,7 +269,7 @@ def _read(item: dict[str, Any], note: Notes) -> _ReadRow:
 
 
 def _turns(item: dict[str, Any], note: Notes) -> Turns:
-    """System and user turn of a row, wherever they stand."""
+    """System and user turn of a row, from whichever columns hold them."""
     system, user, prompt = (text(item.get(name)) for name in ("instruction", "input", "prompt"))
     own_column = text(item.get("system"))
     if own_column and system:
@@ -291,7 +291,7 @@ def _turns(item: dict[str, Any], note: Notes) -> Turns:
 
 
 def _reply(side: object, note: Notes) -> str | None:
-    """The text of a reply, also where it is kept as a chat message; None where it says nothing."""
+    """The text of a reply, unwrapped from a chat message if need be; None if blank."""
     if isinstance(side, list) and len(side) == 1:
         side = side[0]
     if isinstance(side, dict):
@@ -313,7 +313,7 @@ def _layer(given: object, turns: Turns, note: Notes) -> int:
 
 
 def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> StepReply:
-    """A reply as a step; type and content are those of its tag."""
+    """A reply parsed as a step; type and content are those of its tag."""
     name, content = item.get(f"{side}_action_type"), item.get(f"{side}_content")
     content = plain_text(content) if isinstance(content, str) else None
     stated = type_named(name)

@@ -1,10 +1,10 @@
-"""Trees of the published ReasonRAG pipeline as rollout records, their rewards made anew.
+"""Trees of the published ReasonRAG pipeline as rollout records, with rewards recomputed.
 
-Decides what a published node means: `intermediate_node_N` is a step, `N` its visits, `Q` what the search thought of it,
-`answer` an end. What does not hold together is repaired and counted, or the tree is refused; see `published`. The
-published builder's rule and the paper's are both computed; the caller chooses which one makes the labels. Departures
-from the builder: (1) a child that is not in the file does not keep its parents from having a reward; (2) an answer is
-what stands in the tag; (3) the answer of a forced conclusion counts.
+Decides what a published node means: `intermediate_node_N` is a step, `N` its visits, `Q` its search value, `answer` an
+end. Inconsistencies are repaired and counted, or the tree is refused; see `repairs`. Both the published builder's
+reward and the paper's are computed; the caller chooses which one makes the labels. Departures from the builder: (1) a
+child missing from the file does not leave its parents without a reward; (2) the answer is the content of the tag; (3)
+the answer of a forced conclusion counts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from preference.records import (
 
 TreeRecipe = Literal["released", "paper"]
 FILE_REWARD = "file"
-"""Name of the rewards that stand in a file."""
+"""Name of the rewards stored in a file."""
 _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _GOES_WITH: dict[str, tuple[AgentAction, tuple[ActionType, ...]]] = {
@@ -62,11 +62,11 @@ _GOES_WITH: dict[str, tuple[AgentAction, tuple[ActionType, ...]]] = {
     "document_analysis": ("read", ("evidence",)),
     "answer_generation": ("conclude", ("answer",)),
 }
-"""By the published name of an action: ours, and the types of its replies."""
+"""Published name of an action -> our name, and the action types of its replies."""
 
 
 class PassageText(NamedTuple):
-    """A passage as a tree holds it."""
+    """A passage as stored in a tree."""
 
     id: str
     title: str
@@ -75,7 +75,7 @@ class PassageText(NamedTuple):
 
 
 class Support(Protocol):
-    """Whether what a step says is supported by what was read."""
+    """Decides whether a step's content is supported by what was read."""
 
     def grounded(self, action_type: ActionType, content: str, passages: Sequence[PassageText]) -> bool | None: ...
 
@@ -84,9 +84,8 @@ class Support(Protocol):
 
 @dataclass(frozen=True)
 class TreeRules:
-    """How trees are read. alpha: discount per step. keep_rewards: labels are the rewards in the file, whatever the
-    recipe. config_hash, dataset, split: what every record says. questions: what is known of questions, by
-    `question_key`."""
+    """How trees are read. alpha: discount per step. keep_rewards: labels use the rewards in the file, whatever the
+    recipe. config_hash, dataset, split: written to every record. questions: known questions, by `question_key`."""
 
     recipe: TreeRecipe
     alpha: float
@@ -104,14 +103,14 @@ class TreeRules:
 
 
 def is_tree(item: object) -> bool:
-    """Whether an item of a file is meant as a tree, a failed one included."""
+    """Whether an item of a file looks like a tree, including a failed one."""
     if not isinstance(item, dict):
         return False
     return ("output" in item and "question" in item) or _nodes_of(item) is not None
 
 
 def builder_f1(answer: str, golds: Iterable[str]) -> float:
-    """Token F1 in [0, 1] as the published builder has it: articles count, unlike in `answer_scores.f1_score`."""
+    """Token F1 in [0, 1] as the published builder computes it: articles count, unlike in `answer_scores.f1_score`."""
     normalized = _normalized(answer)
     return max((normalized_f1(normalized, _normalized(gold)) for gold in golds), default=0.0)
 
@@ -121,14 +120,14 @@ def _normalized(answer: str) -> str:
 
 
 def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: str, revision: str) -> RolloutRecord:
-    """The record of a published item. Raises Unusable where it cannot be repaired.
+    """The record of a published item. Raises Unusable if it cannot be repaired.
 
-    where: names the item if it has no id. revision: SHA-256 of its file.
+    where: location, which names the item if it has no id. revision: SHA-256 of its file.
     """
     if not isinstance(item, dict):
         raise Unusable("not_an_object")
     given = _id_of(item)
-    found = RepairLog()  # of a tree that is refused after all nothing is counted
+    found = RepairLog()  # a refused tree counts no repairs
     note = Notes(found, given or where)
     output = _nodes_of(item)
     if output is None:
@@ -155,7 +154,7 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
 def refused_record(
     item: object, error: Unusable, rules: TreeRules, *, where: str, revision: str
 ) -> RolloutRecord | None:
-    """The line of an item that is refused; None where it does not even say a question."""
+    """The record of a refused item; None if it does not even hold a question."""
     question = text(item.get("question")) if isinstance(item, dict) else None
     if question is None or not isinstance(item, dict):
         return None
@@ -199,17 +198,17 @@ def _nodes_of(item: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _what_it_says(item: dict[str, Any]) -> str:
-    """Why there is no tree, in the item's own words."""
+    """Why there is no tree, from the item's own fields."""
     reason = text(item.get("error")) or text(item.get("status"))
     return f"there is no tree; the item says {reason[:200]!r}" if reason else ""
 
 
-# -- which node hangs where ------------------------------------------------------------------------------------
+# -- parents and children ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _PlacedNode:
-    """A node of the file in its tree: ids are new, `old` is the file's."""
+    """A node with its place in the tree: ids are new, `old` is the file's."""
 
     old: int
     parent: int | None
@@ -218,7 +217,7 @@ class _PlacedNode:
 
 
 def _skeleton(output: dict[str, Any], note: Notes) -> list[_PlacedNode]:
-    """The nodes that hang together, parents first, by their ids where that is possible."""
+    """The nodes connected to the root, parents first; ids are kept where possible."""
     nodes = _by_id(output, note)
     if 0 not in nodes:
         raise Unusable("no_root")
@@ -269,7 +268,7 @@ def _by_id(output: dict[str, Any], note: Notes) -> dict[int, dict[str, Any]]:
 
 
 def _parents(nodes: dict[int, dict[str, Any]], note: Notes) -> dict[int, int | None]:
-    """The node that each hangs below; None for the root and for those that hang nowhere."""
+    """The parent of each node; None for the root and for orphans."""
     listed = _listed(nodes, note)
     parents: dict[int, int | None] = {0: None}
     for here, node in nodes.items():
@@ -291,7 +290,7 @@ def _parents(nodes: dict[int, dict[str, Any]], note: Notes) -> dict[int, int | N
 
 
 def _listed(nodes: dict[int, dict[str, Any]], note: Notes) -> dict[int, list[int]]:
-    """By which nodes each is listed as a child."""
+    """For each node, the nodes that list it as a child."""
     listed: dict[int, list[int]] = {}
     for here, node in nodes.items():
         at = note.at(f"node {here}")
@@ -321,7 +320,7 @@ def _below(node: int, children: dict[int, list[int]]) -> set[int]:
 
 
 def _check_left_out(left: dict[int, int | None], note: Notes) -> None:
-    """Nodes that are below none are left out; what is below itself was never a tree."""
+    """Orphans are left out; a cycle is refused."""
     ends: set[int] = set()
     for each in left:
         path: list[int] = []
@@ -335,25 +334,25 @@ def _check_left_out(left: dict[int, int | None], note: Notes) -> None:
         note.at(f"node {each}")("orphan")
 
 
-# -- what a node says ------------------------------------------------------------------------------------------
+# -- nodes ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _PublishedStep:
-    """A node, read. The root has no `turns` and no `reply`."""
+    """A parsed node. The root has no `turns` and no `reply`."""
 
     place: _PlacedNode
     turns: Turns | None
     reply: StepReply
     action: AgentAction | None
     answer: str | None
-    """What it ends with, where it is an end."""
+    """The answer, if the node is an end."""
     visits: int
     value: float
     reward: float | None
-    """That of the file."""
+    """The file's."""
     passages: list[PassageText] | None
-    """Of a read turn; None where the file does not tell, and for other turns."""
+    """Of a read turn; None if the file does not have them, and for other turns."""
 
 
 def _steps(places: list[_PlacedNode], note: Notes) -> list[_PublishedStep]:
@@ -363,7 +362,7 @@ def _steps(places: list[_PlacedNode], note: Notes) -> list[_PublishedStep]:
 
 
 def _prompts(places: list[_PlacedNode], note: Notes) -> list[Turns | None]:
-    """The prompt of every step; siblings have seen the same, so that one may stand in for another."""
+    """The prompt of every step; siblings share theirs, so one may stand in for another."""
     own = [
         read_prompt(place.node.get("input_prompt"), note.at(f"node {place.old}")) if place.depth else None
         for place in places
@@ -411,7 +410,7 @@ def _step(place: _PlacedNode, turns: Turns | None, *, inner: bool, note: Notes) 
 
 
 def _reply(node: dict[str, Any], note: Notes) -> tuple[StepReply, str | None]:
-    """The step, and the answer it gives, if it gives one: what stands in the tag, else what the file says."""
+    """The parsed reply and its answer, if any: the content of the tag, else the file's."""
     answer, query = node.get("answer"), node.get("next_query")
     if not isinstance(answer, str) and isinstance(node.get("pred"), str):
         note("answer_from_pred")
@@ -430,12 +429,12 @@ def _reply(node: dict[str, Any], note: Notes) -> tuple[StepReply, str | None]:
         note("content_from_tag")
     if reply.action_type == "answer":
         return reply, reply.content
-    # without a tag the reply is no step, but the published search took it for an end
+    # without a tag the reply is not a step, but the published search took it for an end
     return reply, recorded if reply.action_type is None and isinstance(answer, str) else None
 
 
 def _action(node: dict[str, Any], turns: Turns, reply: StepReply, note: Notes) -> AgentAction:
-    """What kind of turn it was: the recorded one, if prompt and reply do not speak against it."""
+    """The agent's action: the recorded one, unless prompt or reply contradict it."""
     name = node.get("action_name")
     named, types = _GOES_WITH.get(name, (None, ())) if isinstance(name, str) else (None, ())
     if named and (named == "read") == turns.is_read and (reply.action_type is None or reply.action_type in types):
@@ -463,7 +462,7 @@ def _search_value(node: dict[str, Any], note: Notes) -> float:
 
 
 def _passages(retrieved: object) -> list[PassageText] | None:
-    """What was retrieved, best first where scores tell; None where it cannot be read."""
+    """The retrieved passages, best first if they have scores; None if unreadable."""
     if not isinstance(retrieved, list):
         return None
     passages = []
@@ -481,7 +480,7 @@ def _passages(retrieved: object) -> list[PassageText] | None:
 
 
 def _unquoted(title: str) -> str:
-    """A title as it reads: the wiki dump keeps it in quotes, with those inside doubled."""
+    """A title without the wiki dump's quotes, in which inner quotes are doubled."""
     title = title.strip()
     if len(title) > 1 and title[0] == title[-1] == '"':
         return title[1:-1].replace('""', '"')
@@ -523,12 +522,12 @@ def _about(item: dict[str, Any], steps: list[_PublishedStep], rules: TreeRules, 
     )
 
 
-# -- what steps are worth --------------------------------------------------------------------------------------
+# -- rewards --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _LabelValues:
-    """By node: rewards by rule, and what the tree that makes the labels knows."""
+    """Per node: rewards by rule, and estimates of the tree behind the labels."""
 
     rewards: list[dict[str, float | None]]
     tree: Tree[int]
@@ -568,12 +567,12 @@ def _values(steps: list[_PublishedStep], golds: list[str], rules: TreeRules) -> 
 
 
 def _tree(steps: list[_PublishedStep], outcomes: Mapping[int, float]) -> Tree[int]:
-    """The tree with these ends; one whose quality nobody knows is none."""
+    """The tree with these ends; ends of unknown quality are left without an outcome."""
     tree: Tree[int] = Tree()
     tree.root.visits = steps[0].visits
     for i, step in enumerate(steps[1:], start=1):
         if step.place.parent is None:
-            raise ValueError(f"node {i} hangs nowhere")
+            raise ValueError(f"node {i} has no parent")
         added = Step(i, terminal=i in outcomes, outcome=outcomes.get(i, 0.0))
         tree.add(tree[step.place.parent], added).visits = step.visits
     return tree
@@ -632,7 +631,7 @@ def _end(last: int, edges: int, steps: list[_PublishedStep], values: _LabelValue
 
 
 def _above(step: _PublishedStep, steps: list[_PublishedStep]) -> list[_PublishedStep]:
-    """The steps before it on its path, the first one last."""
+    """The earlier steps of its path, the first one last."""
     above = []
     parent = step.place.parent
     while parent:
@@ -644,7 +643,7 @@ def _above(step: _PublishedStep, steps: list[_PublishedStep]) -> list[_Published
 def _supported(
     step: _PublishedStep, above: list[_PublishedStep], support: Support | None
 ) -> tuple[bool | None, bool | None]:
-    """By the passages read so far, and by the evidence reported before; None where that has no meaning, or where the
+    """Support by the passages read so far, and by the evidence reported before; None where that does not apply or the
     file does not tell what was read."""
     reply = step.reply
     if support is None or reply.parse_error or reply.action_type is None or reply.content is None:

@@ -1,4 +1,4 @@
-"""Atlas: a fictional encyclopedia with questions whose answers and gold passages are known, made from a seed.
+"""Atlas: a fictional encyclopedia, generated from a seed, with questions of known answers and gold passages.
 
 The world is a row of counties, each a pure function of (seed, number), so that any size streams in constant memory
 and a larger world contains a smaller one. Questions stay inside their county and a county belongs to one split:
@@ -21,7 +21,7 @@ from preference.export.files import atomic_replacement
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 VERSION = 2
-"""Changes whenever the same seed and size would give other text."""
+"""Changes whenever the same seed and size would give different text."""
 DEFAULT_COUNTIES = 120
 """1,320 passages and 960 questions: small enough to be made and indexed in a second, large enough to search in."""
 DEFAULT_SEED = 0
@@ -81,7 +81,7 @@ class Organisation:
 
 @dataclass(frozen=True, slots=True)
 class County:
-    """Everything that may be asked about together."""
+    """A self-contained part of the world: no question crosses its border."""
 
     number: int
     towns: tuple[Town, ...]
@@ -91,7 +91,7 @@ class County:
 
     @property
     def split(self) -> Split:
-        """Eight counties of ten are for training, one for dev, one for test."""
+        """Eight of ten counties are for training, one for dev, one for test."""
         return SPLITS[max(0, self.number % 10 - 7)]
 
     @property
@@ -100,7 +100,7 @@ class County:
 
 
 def county(number: int, *, seed: int = DEFAULT_SEED) -> County:
-    """The county of this number, from 0."""
+    """The county with this number, from 0."""
     dice = random.Random(f"atlas {VERSION} {seed} {number}")
     region = _word(number // 4, dice_seed=seed, syllables=3) + "ia"
     towns = tuple(
@@ -146,9 +146,9 @@ def questions(split: Split, counties: int = DEFAULT_COUNTIES, *, seed: int = DEF
 
 
 def write_world(directory: Path, counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED) -> Path:
-    """The world as `corpus.jsonl` and a file per split, in a folder of its own below `directory`.
+    """Write the world as `corpus.jsonl` and a file per split, into its own folder below `directory`.
 
-    A world that is already there is taken as it is: its folder's name says everything it depends on.
+    An existing world is reused: its folder's name covers everything it depends on.
     """
     home = directory / f"atlas-v{VERSION}-seed{seed}-{counties}"
     home.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
 
 def _scramble(number: int, size: int, seed: int) -> tuple[int, int]:
-    """A permutation of range(size) applied to number, and how often number has gone around."""
+    """A permutation of range(size) applied to number, and how often number has wrapped around."""
     rounds, position = divmod(number, size)
     step = 7_368_787 + 2 * seed
     while _common_divisor(step, size) != 1:
@@ -340,9 +340,9 @@ def _ask(place: County) -> Iterator[dict[str, Any]]:
 
 
 def _pair_to_compare(place: County) -> tuple[Person, Person]:
-    """Two people for the yes/no question: born in one town in every second ten of counties, if there are any such.
+    """Two people for the yes/no question: born in the same town in every second ten of counties, where possible.
 
-    By tens, because a split is decided within them.
+    By tens, because splits are decided within tens.
     """
     wanted = place.number // 10 % 2 == 0
     pairs = list(permutations(place.people, 2))

@@ -1,7 +1,7 @@
-"""Corpora that come packed: gzip, Zstandard, or a data set on the Hugging Face Hub.
+"""Compressed and remote corpora: gzip, Zstandard, or a data set on the Hugging Face Hub.
 
-Passages are read by offset, so a packed corpus is unpacked once, into a folder of `indexes/` that is finished when it
-has a `source.json`; after that it is a plain file like any other. Does not look into the passages: the scan does.
+Passages are read by offset, so such a corpus is unpacked once, into a folder of `indexes/` that is complete once it has
+a `source.json`; from then on it is a plain file. Does not look into the passages: `corpus` does.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _BLOCK = 1 << 20
 
 
 def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
-    """The corpus as a plain JSONL file: itself, or what was unpacked below `home`, now or earlier.
+    """The corpus as a plain JSONL file: itself, or its copy unpacked below `home`, now or earlier.
 
     source: a file, or `hf://datasets/ORG/NAME[@REVISION][/FILE]`; without FILE the train split is read by `datasets`.
-    Raises InputError where there is nothing, it is damaged, or the Hub cannot be used.
+    Raises InputError if it is missing or damaged, or the Hub cannot be used.
     """
     on_the_hub = _ON_THE_HUB.fullmatch(str(source))
     if on_the_hub:
@@ -42,7 +42,7 @@ def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambd
 
 
 def is_on_the_hub(source: Path) -> bool:
-    """Whether a corpus is named by its place on the Hub."""
+    """Whether a corpus is named by its address on the Hub."""
     return _ON_THE_HUB.fullmatch(str(source)) is not None
 
 
@@ -62,14 +62,14 @@ def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
 
 
 def _packing(source: Path) -> bytes:
-    """How the file begins, if it is packed."""
+    """The magic number of a compressed file; empty for others."""
     with source.open("rb") as file:
         beginning = file.read(4)
     return next((magic for magic in (_GZIP, _ZSTANDARD) if beginning.startswith(magic)), b"")
 
 
 def _blocks(source: Path) -> Iterator[bytes]:
-    """What is packed in a file, block by block. Raises EOFError where it is cut off."""
+    """The decompressed content of a file, block by block. Raises EOFError if it is cut off."""
     if _packing(source) == _GZIP:
         with gzip.open(source) as lines:
             while block := lines.read(_BLOCK):
@@ -79,9 +79,9 @@ def _blocks(source: Path) -> Iterator[bytes]:
         import zstandard
     except ImportError as error:
         raise InputError(
-            f"{source} is packed with Zstandard, which needs the index extra: pip install 'reasonrag[index]'"
+            f"{source} is compressed with Zstandard, which needs the index extra: pip install 'reasonrag[index]'"
         ) from error
-    # frame by frame: zstandard's own reader takes a file that is cut off for one that ends there
+    # frame by frame: zstandard's own reader treats a truncated file as one that ends there
     frames = zstandard.ZstdDecompressor()
     frame, within = frames.decompressobj(), False
     with source.open("rb") as packed:
@@ -92,11 +92,11 @@ def _blocks(source: Path) -> Iterator[bytes]:
                 if frame.eof:
                     frame = frames.decompressobj()
     if within:
-        raise EOFError("its last frame has no end")
+        raise EOFError("its last frame is incomplete")
 
 
 def _damages() -> tuple[type[Exception], ...]:
-    """What the libraries raise for bytes that are not what they began as."""
+    """The exceptions that the libraries raise for damaged data."""
     always = (EOFError, gzip.BadGzipFile, zlib.error)
     try:
         import zstandard
@@ -109,9 +109,7 @@ def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | No
     try:
         from huggingface_hub import HfApi, hf_hub_download
     except ImportError as error:
-        raise InputError(
-            f"{name} would be fetched from the Hub, which needs the hub extra: pip install 'reasonrag[hub]'"
-        ) from error
+        raise InputError(f"{name} is on the Hub, which needs the hub extra: pip install 'reasonrag[hub]'") from error
     try:
         commit = HfApi().dataset_info(name, revision=revision or "main").sha
         if file:
@@ -127,7 +125,7 @@ def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | No
 
 
 def _write_rows(name: str, commit: str | None, target: IO[bytes]) -> None:
-    """The rows of a data set's train split, as they are, one JSON object a line."""
+    """Write the rows of a data set's train split, unchanged, one JSON object per line."""
     from datasets import load_dataset
 
     def rows_of_the_split() -> Iterator[Any]:
@@ -154,7 +152,7 @@ def _kept(
     *,
     say: Callable[[str], None],
 ) -> Path:
-    """What `write` writes, in a folder named after its origin; written once."""
+    """The file that `write` produces, in a folder named after its origin; written only once."""
     mark = hashlib.sha256(str(origin["source"]).encode()).hexdigest()[:8]
     folder = home / f"{name}-{mark}"
     with building(folder, say=say):

@@ -1,4 +1,4 @@
-"""Passages: FlashRAG's corpus format, read by offset and never whole.
+"""Corpora in FlashRAG's format, read by offset and never held whole.
 
 A corpus is JSONL, one `{"id", "contents": "title\\ntext"}` per line (`title` and `text` fields are taken too).
 Scanning it once finds every broken line and duplicate id before anything is built on it.
@@ -26,7 +26,7 @@ _TOLD_EVERY = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A unit of text that can be retrieved. `score`: the retriever's, higher is better; 0 outside a search."""
+    """A retrievable unit of text. `score`: the retriever's, higher is better; 0 outside a search."""
 
     id: str
     title: str
@@ -35,13 +35,13 @@ class Passage:
 
     @property
     def contents(self) -> str:
-        """Title and text as FlashRAG keeps them; what is encoded, and what words are counted in."""
+        """Title and text as FlashRAG stores them; the text that dense and BM25 indexes are built from."""
         return f"{self.title}\n{self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusScan:
-    """What one pass over a corpus found. `offsets`: byte position of each passage's line, in file order."""
+    """Result of one pass over a corpus. `offsets`: byte position of each passage's line, in file order."""
 
     sha256: str
     offsets: npt.NDArray[np.int64]
@@ -50,8 +50,8 @@ class CorpusScan:
 def scan_corpus(path: Path, *, advanced: Callable[[int], object] = lambda _: None) -> CorpusScan:
     """Check a corpus line by line, in 24 bytes of memory per passage.
 
-    advanced: told the bytes read so far, every MiB or so.
-    Raises InputError for a file that cannot be read, is empty, or has a broken line or an id twice.
+    advanced: called with the bytes read so far, about every MiB. Raises InputError for a file that cannot be read, is
+        empty, or has a broken line or a duplicate id.
     """
     digest = hashlib.sha256()
     offsets, names = array("q"), array("q")
@@ -75,7 +75,7 @@ def scan_corpus(path: Path, *, advanced: Callable[[int], object] = lambda _: Non
 
 
 def _refuse_duplicates(path: Path, names: npt.NDArray[np.int64]) -> None:
-    """Raises InputError for an id used twice. names: a hash of each line's id; equal ones are looked at again."""
+    """Raises InputError for an id used twice. names: a hash of each line's id; equal hashes are checked again."""
     ordered = np.sort(names)
     suspects = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(suspects):
@@ -119,7 +119,7 @@ class Corpus:
         return (self[row] for row in range(len(self)))
 
     def read(self, start: int, stop: int) -> list[Passage]:
-        """The passages of consecutive rows, read from the file in one piece: mapped pages would count as memory."""
+        """The passages of consecutive rows, read in one piece: mapped pages would count as memory."""
         first = int(self._offsets[start])
         end = int(self._offsets[stop]) if stop < len(self) else len(self._bytes)
         with self.path.open("rb") as file:
@@ -135,7 +135,7 @@ def parse_passage(line: bytes, *, where: str) -> Passage:
         raise InputError(f"{where} is not JSON ({error}); each line must be one passage") from error
     passage = _as_passage(record) if isinstance(record, dict) else None
     if passage is None:
-        raise InputError(f'{where} is no passage: it needs "id" and "contents" ("title\\ntext")')
+        raise InputError(f'{where} is not a passage: it needs "id" and "contents" ("title\\ntext")')
     return passage
 
 

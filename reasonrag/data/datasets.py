@@ -1,7 +1,7 @@
-"""Which data sets have a name, and where their questions are: a directory, FlashRAG's collection on the Hub, or atlas.
+"""Named data sets and where their questions are: a directory, FlashRAG's collection on the Hub, or atlas.
 
-Files are fetched at a resolved commit, which is recorded with the run, into the Hub client's own cache; after that they
-are read like any local question file. The Hub needs the `hub` extra.
+Hub files are fetched at a resolved commit, which the run records, into the Hub client's cache, and then read like local
+question files. The Hub needs the `hub` extra.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DATASETS = (ATLAS, *sorted(HUB_SPLITS))
 def download_questions(
     dataset: str, split: str, *, revision: str = "main", check: Check = has_golden_answers
 ) -> QuestionSource:
-    """The questions of one split. Raises InputError for unknown names and where the Hub cannot be used."""
+    """The questions of one split. Raises InputError for unknown names and if the Hub cannot be used."""
     if dataset not in HUB_SPLITS:
         raise InputError(f"there is no data set {dataset!r}; {choices(dataset, HUB_SPLITS)}")
     if split not in HUB_SPLITS[dataset]:
@@ -58,7 +58,7 @@ def find_questions(
 ) -> QuestionSource:
     """The questions of a named data set, from `data_dir` or else from the Hub.
 
-    Raises InputError for names that do not exist, saying which do.
+    Raises InputError for unknown names, listing the known ones.
     """
     if data_dir is None:
         from reasonrag.data.datasets import download_questions

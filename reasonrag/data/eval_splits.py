@@ -1,7 +1,7 @@
-"""Which questions are kept for evaluation: files a user names, those beside the data of a run, FlashRAG's on the Hub.
+"""Evaluation splits: files a user names, those beside the data of a run, FlashRAG's on the Hub.
 
 Decides what counts as an evaluation split, what it is called (dataset/split), and that a bad line is found before
-anything is compared. Holds no questions: a file is read as often as somebody asks, who does with them what he likes.
+anything is compared. Holds no questions: files are read anew for each use. Does not know how questions are compared.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from reasonrag.files import CONFIG
 from reasonrag.run_config import find_config
 
 HUB: Final = "hub"
-"""What `--eval` takes in place of a file for the evaluation splits of FlashRAG's collection."""
+"""Value of `--eval` for the evaluation splits of FlashRAG's collection."""
 ALL: Final = "all"
-"""What `--allow-eval` takes in place of a name for every split."""
+"""Value of `--allow-eval` for every split."""
 _KEPT_FOR_EVALUATION = {"dev", "eval", "evaluation", "test", "val", "valid", "validation"}
 _NO_QUESTIONS = {"corpus"}
 
 
 class EvalSplit(BaseModel):
-    """A file of questions that nothing may be trained on.
+    """A file of questions that must not be trained on.
 
-    name: dataset/split. path: absolute. sha256: of the file, and with it of everything that was compared.
-    questions: how many it has. revision: commit on the Hub, where it came from there.
+    name: dataset/split. path: absolute. sha256: of the file, which pins everything that was compared. questions: their
+        number. revision: commit on the Hub, if it came from there.
     """
 
     name: str
@@ -56,7 +56,7 @@ class EvalSplit(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EvalQuestion:
-    """A question that is kept for evaluation. answers: empty where the file keeps them secret."""
+    """A question of an evaluation split. answers: empty if the file withholds them."""
 
     id: str
     question: str
@@ -64,7 +64,7 @@ class EvalQuestion:
 
 
 class Unchecked(BaseModel):
-    """An evaluation split that is known and could not be read, or was not."""
+    """A known evaluation split that was not checked, and why."""
 
     name: str
     path: str
@@ -73,7 +73,7 @@ class Unchecked(BaseModel):
 
 @dataclass
 class EvalSplits:
-    """Those that could be read, each once, and those that could not. Their order does not matter."""
+    """The splits that were found, each once, and those that could not be read. Their order does not matter."""
 
     found: list[EvalSplit] = field(default_factory=list)
     missing: list[Unchecked] = field(default_factory=list)
@@ -88,7 +88,7 @@ class EvalSplits:
 
 
 def _absolute(path: Path) -> Path:
-    """As it is called: a link keeps its own name, under which the Hub's cache has each file."""
+    """The absolute path without following links: the Hub's cache names files by their links."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow the link
 
 
@@ -96,14 +96,14 @@ def _words(stem: str) -> set[str]:
     return set(re.split(r"[^a-z]+", stem.lower()))
 
 
-# -- what a user names -----------------------------------------------------------------------------------------
+# -- splits named by the user -----------------------------------------------------------------------------------------
 
 
 def add_given(splits: EvalSplits, given: Iterable[str]) -> None:
     """The splits that `--eval` names: question files, folders of them, `hub`.
 
-    A folder holds <dataset>/<split>.jsonl, or is that of one data set; all splits but train count, whatever they are
-    called. Raises InputError for what is not there, holds no question, or has a line that is none.
+    A folder holds <dataset>/<split>.jsonl, or belongs to one data set; every split except train counts, whatever its
+    name. Raises InputError for a missing or empty file and for a line that is not a question.
     """
     for each in given:
         path = Path(each)
@@ -121,10 +121,10 @@ def add_given(splits: EvalSplits, given: Iterable[str]) -> None:
 
 
 def open_split(path: Path, *, dataset: str | None = None) -> EvalSplit:
-    """Check a question file whole. dataset: what it is called [default: as its folder].
+    """Check a whole question file. dataset: its name [default: that of its folder].
 
-    A line needs no more than a "question"; one that is blank counts, and is like no other. Raises InputError naming the
-    first bad line.
+    A line needs only a "question"; a blank question counts, and equals no other. Raises InputError naming the first bad
+    line.
     """
     path = _absolute(path)
     digest = hashlib.sha256()
@@ -154,14 +154,14 @@ def _add_folder(splits: EvalSplits, folder: Path) -> None:
 
 
 def _question_files(folder: Path) -> list[Path]:
-    """JSON lines of a folder and of those in it, hidden ones and corpora apart."""
+    """JSONL files of a folder and its subfolders, except hidden files and corpora."""
     places = (*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl"))
     shown = [each for each in places if not any(part.startswith(".") for part in each.relative_to(folder).parts)]
     return sorted(each for each in shown if not _words(each.stem) & _NO_QUESTIONS)
 
 
 def _starts_with_a_question(path: Path) -> bool:
-    """Whether a file with a name that tells nothing is one of questions, and not a run's or a data set's."""
+    """Whether a file holds questions, and not records of a run or data set, if its name does not tell."""
     try:
         with path.open("rb") as lines:
             record = orjson.loads(lines.readline())
@@ -187,16 +187,16 @@ def _of_source(source: QuestionSource) -> EvalSplit:
     )
 
 
-# -- what is known without being named -------------------------------------------------------------------------
+# -- splits known without being named -------------------------------------------------------------------------
 
 
 def add_known(splits: EvalSplits, sources: Sequence[Path], *, allowed: Sequence[str] = ()) -> None:
-    """The splits that the sources of a data set tell of.
+    """Add the splits that the sources of a data set refer to.
 
-    A run: all data sets of its --data-dir, and what lies beside its question file, as far as a name says dev, test or
-    validation. A data set: what it was checked against before. What is gone is noted as missing. Raises InputError for
-    a file that is there and is bad, unless its name is allowed: a gate that nobody asked for must not stand open
-    because of a broken file.
+    A run refers to all data sets of its --data-dir and to the files beside its question file named dev, test or
+    validation. A data set refers to the splits it was checked against. Files that are gone are noted as missing. Raises
+    InputError for a malformed file, unless its name is allowed: a broken file must not silently disable a check that
+    runs by default.
     """
     for source in sources:
         _add_checked_before(splits, source / SUMMARY, allowed)
@@ -206,11 +206,11 @@ def add_known(splits: EvalSplits, sources: Sequence[Path], *, allowed: Sequence[
 def _add_checked_before(splits: EvalSplits, summary: Path, allowed: Sequence[str]) -> None:
     try:
         before = orjson.loads(summary.read_bytes())["contamination"]
-        nowhere: dict[str, Any] = {"path": ""}  # what is published tells no places
+        nowhere: dict[str, Any] = {"path": ""}  # published data sets hold no paths
         checked = [EvalSplit.model_validate(nowhere | each) for each in before.get("checked", ())]
         missing = [Unchecked.model_validate(nowhere | each) for each in before.get("unchecked", ())]
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValidationError):
-        return  # a run, or a data set that nobody checked
+        return  # a run, or a data set that was never checked
     for each in checked:
         _add_if_there(splits, Path(each.path), each.name, allowed, revision=each.revision)
     for unchecked in missing:
@@ -242,7 +242,7 @@ def _add_if_there(
     if any((each.name, each.path) == (name, str(path)) for each in splits.found):
         return
     if not path.name:
-        splits.miss(name, "", "the data set was published, which does not tell where the file is")
+        splits.miss(name, "", "the data set was published, and published data sets do not record where the file is")
         return
     if not path.is_file():
         splits.miss(name, path, "the folder is gone" if not path.parent.is_dir() else "the file is gone")
@@ -251,7 +251,7 @@ def _add_if_there(
         found = open_split(path)
     except InputError as error:
         if name not in allowed and ALL not in allowed:
-            raise InputError(f"{error}. Mend the file, or go on without this split: --allow-eval {name}") from error
+            raise InputError(f"{error}. Fix the file, or continue without this split: --allow-eval {name}") from error
         splits.miss(name, path, str(error))
         return
     splits.add(found.model_copy(update={"name": name, "path": str(_absolute(path)), "revision": revision}))
@@ -273,12 +273,12 @@ def _question(line: bytes, number: int, *, where: str) -> EvalQuestion:
     except orjson.JSONDecodeError as error:
         raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
     if not isinstance(record, dict) or not isinstance(record.get("question"), str):
-        raise InputError(f'{where} is no question; it needs a text "question"')
+        raise InputError(f'{where} is not a question; it needs a text "question"')
     return EvalQuestion(str(record.get("id", number)), record["question"], _answers(record))
 
 
 def _answers(record: dict[str, Any]) -> tuple[str, ...]:
-    """Golden answers, those of multiple choice spelled out; none where they are in no form that we know."""
+    """Gold answers, with multiple choice spelled out; none if their form is unknown."""
     answers, options = record.get("golden_answers"), record.get("choices")
     if not isinstance(answers, list):
         return ()

@@ -1,6 +1,6 @@
-"""Files of many items as users have them: JSON in any layout (`preference.export.json_stream`), or Parquet.
+"""Files of many items: JSON in any layout (`preference.export.json_stream`), or Parquet.
 
-Decides which of the two a file is, and says what is wrong with it in a user's words.
+Decides which of the two a file is, and turns reading errors into messages for users.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from preference.export.json_stream import read_items as read_json
 from reasonrag.errors import InputError
 
 _ROWS = 1000
-"""Rows of a Parquet file that are in memory at a time."""
+"""Rows of a Parquet file held in memory at a time."""
 _PARQUET = b"PAR1"
 
 
 def read_items(path: Path) -> Iterator[JsonItem]:
-    """The items of a file, one at a time. Raises InputError where it cannot be read, is damaged or cut off."""
+    """The items of a file, one at a time. Raises InputError if it cannot be read, is damaged or cut off."""
     try:
         with path.open("rb") as file:
             packed = file.read(len(_PARQUET)) == _PARQUET

@@ -1,10 +1,10 @@
-"""Questions: FlashRAG's format, and where the named data sets are found.
+"""Questions in FlashRAG's format.
 
-A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`; golden answers may be missing where
-a run can do without. A named data set comes from a directory (`<data-dir>/<dataset>/<split>.jsonl` beside
-`corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the project itself. What is decided here:
-which files those are, and that a bad line is found before any work is started; and what in the metadata names gold
-passages, kind and hops, and what is a rubric. Nobody else reads metadata.
+A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`; gold answers may be missing if the
+run does not need them. A named data set comes from a directory (`<data-dir>/<dataset>/<split>.jsonl` beside
+`corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the project itself. Decides that a bad line
+is found before any work starts, and which metadata name gold passages, kind, hops and rubric. No other module reads
+metadata. `datasets` knows where named data sets are.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _HOPS_OF_AN_ID = re.compile(r"([1-9])hop[0-9]*__")
 
 @dataclass(frozen=True, slots=True)
 class GoldPassages:
-    """The passages that a question's answer rests on, as its data set names them; for checking, never for a prompt."""
+    """The passages a question's answer rests on, as named by its data set; for checks, never for a prompt."""
 
     by: Literal["id", "title"]
     names: tuple[str, ...]
 
     def among(self, passages: Iterable[Passage]) -> frozenset[str]:
-        """Those of the gold passages that are among these. Titles are the same whatever their case, spaces and quotes;
-        several passages of one title are one."""
+        """Keys of the gold passages among these. Titles compare without case, spaces and quotes; several passages of
+        one title count as one."""
         return self.keys & {self.key(each) for each in passages}
 
     @property
@@ -45,7 +45,7 @@ class GoldPassages:
         return frozenset(self.names) if self.by == "id" else frozenset(map(_title_key, self.names))
 
     def key(self, passage: Passage) -> str:
-        """The key that a passage would have if it were gold."""
+        """The key this passage would have as a gold passage."""
         return passage.id if self.by == "id" else _title_key(passage.title)
 
 
@@ -55,7 +55,7 @@ def _title_key(title: str) -> str:
 
 class Question(BaseModel):
     """One question. `golden_answers`, `gold` and `rubric` are for scoring only and reach no prompt of the agent.
-    `golden_answers` is empty where none is known."""
+    `golden_answers` is empty if none is known."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
@@ -67,7 +67,7 @@ class Question(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _spelled_out(cls, record: object) -> object:
-        """FlashRAG's multiple choice: golden answers are positions in `choices`, and mean what stands there."""
+        """FlashRAG's multiple choice: gold answers given as positions in `choices` become the texts there."""
         if not isinstance(record, dict) or not (options := record.get("choices")) or not isinstance(options, list):
             return record
         answers = record.get("golden_answers")
@@ -102,7 +102,7 @@ class Question(BaseModel):
     @property
     def gold(self) -> GoldPassages | None:
         """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (FlashRAG's
-        HotpotQA and 2WikiMultiHopQA); None where the metadata names none."""
+        HotpotQA and 2WikiMultiHopQA); None if the metadata name none."""
         facts = self.metadata.get("supporting_facts")
         titles = self.metadata.get("gold_titles") or (facts.get("title") if isinstance(facts, dict) else None)
         if ids := _names(self.metadata.get("gold_ids")):
@@ -113,15 +113,14 @@ class Question(BaseModel):
 
     @property
     def type(self) -> str | None:
-        """What kind of question it is, by `metadata.type` (HotpotQA, 2WikiMultiHopQA, atlas); None where that says
-        nothing."""
+        """Kind of question from `metadata.type` (HotpotQA, 2WikiMultiHopQA, atlas); None if missing."""
         kind = self.metadata.get("type")
         return kind if isinstance(kind, str) and kind.strip() else None
 
     @property
     def hops(self) -> int | None:
-        """Passages that must be put together: `metadata.hops`, else the number in MuSiQue's ids (`2hop__..`,
-        `3hop1__..`), else how many gold passages there are; None where none of these says it."""
+        """Passages that must be combined: `metadata.hops`, else the number in MuSiQue's ids (`2hop__..`, `3hop1__..`),
+        else the number of gold passages; None if none of these is known."""
         given = self.metadata.get("hops")
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             return given
@@ -131,8 +130,8 @@ class Question(BaseModel):
 
     @property
     def rubric(self) -> tuple[str, ...]:
-        """What `metadata.rubric` asks of an answer, criterion by criterion; empty where it asks nothing. Raises
-        ValueError where it is neither a text nor a list of texts."""
+        """Criteria of `metadata.rubric`; empty without one. Raises ValueError if it is neither a text nor a list of
+        texts."""
         given = self.metadata.get("rubric") or []
         texts = [given] if isinstance(given, str) else given
         if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
@@ -141,25 +140,25 @@ class Question(BaseModel):
 
 
 def criteria(rubric: str) -> tuple[str, ...]:
-    """The criteria of a rubric, one on each line."""
+    """The criteria of a rubric, one per line."""
     return tuple(line.strip() for line in rubric.splitlines() if line.strip())
 
 
 Check = Callable[[Question], object]
-"""Raises ValueError for a question that a run could do nothing with."""
+"""Raises ValueError for a question the run cannot use."""
 
 
 def has_golden_answers(question: Question) -> None:
-    """A question whose answers can be held against golden ones."""
+    """Raises ValueError for a question without gold answers."""
     if not question.golden_answers:
         raise ValueError(
-            "golden_answers: none says anything, so no answer could be right; where none are known, let generate have "
-            "answers judged: --outcome judge, or --outcome rubric"
+            "golden_answers: all are blank or missing, so no answer could be right; without gold answers, let generate "
+            "judge answers: --outcome judge, or --outcome rubric"
         )
 
 
 def _names(listed: object) -> tuple[str, ...]:
-    """Each name of a list once, numbers by their spelling; empty for anything else, for metadata may hold anything."""
+    """The distinct names of a list, numbers as text; empty for anything else, since metadata may hold anything."""
     if not isinstance(listed, list):
         return ()
     return tuple(dict.fromkeys(str(each) for each in listed if isinstance(each, str | int) and str(each).strip()))
@@ -167,11 +166,10 @@ def _names(listed: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSource:
-    """Where the questions of a run are: a checked file, and what names it in the configuration.
+    """A checked question file, and what identifies it in the configuration.
 
-    revision: commit of the Hub's repository, where the file came from there.
-    check: what every question of it has passed.
-    sha256: of the whole file, so that a larger `--limit` is the same source.
+    revision: commit of the Hub's repository, if the file came from there. check: passed by every question. sha256: of
+        the whole file, so that a larger `--limit` is the same source.
     """
 
     dataset: str
@@ -183,7 +181,7 @@ class QuestionSource:
     check: Check = has_golden_answers
 
     def limited(self, limit: int | None) -> Questions:
-        """The first `limit` questions, to be read as often as one likes."""
+        """The first `limit` questions, which can be read repeatedly."""
         return Questions(self, limit)
 
     def read(self, limit: int | None = None) -> Iterator[Question]:
@@ -195,7 +193,7 @@ class QuestionSource:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The first questions of a source, read from its file each time."""
+    """The first questions of a source, read from the file on every iteration."""
 
     source: QuestionSource
     limit: int | None
@@ -210,7 +208,7 @@ class Questions:
 def open_questions(
     path: Path, *, dataset: str, split: str, revision: str | None = None, check: Check = has_golden_answers
 ) -> QuestionSource:
-    """Check a question file whole. Raises InputError naming the first bad line."""
+    """Check a whole question file. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
     try:
@@ -239,8 +237,8 @@ def parse_question(line: bytes, *, where: str, check: Check = has_golden_answers
         raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
     except ValidationError as error:
         raise InputError(
-            f'{where} is no question ({first_error(error)}); it needs "id", "question" and a list "golden_answers"'
+            f'{where} is not a question ({first_error(error)}); it needs "id", "question" and a list "golden_answers"'
         ) from error
     except ValueError as error:
-        raise InputError(f"{where} is no question ({error})") from error
+        raise InputError(f"{where} is not a question ({error})") from error
     return question

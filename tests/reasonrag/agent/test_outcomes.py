@@ -169,14 +169,14 @@ WANTS_A_TEXT = "metadata.rubric: must be a text, or a list of texts"
 @pytest.mark.parametrize(
     ("more", "rubrics", "message"),
     [
-        ([], [None], "own.jsonl, line 1 is no question (golden_answers: none says anything"),
+        ([], [None], "own.jsonl, line 1 is not a question (golden_answers: all are blank"),
         ([], [None], "--outcome judge, or --outcome rubric"),
         (["--outcome", "evident_f1"], [None], "--outcome judge"),
         (["--recipe", "released"], [None], "--outcome judge"),
         (["--rubric", "rubric.txt"], [None], "--rubric rubric.txt goes with --outcome rubric"),
         (["--rubric", "rubric.txt", "--outcome", "judge"], [None], "goes with --outcome rubric"),
-        (["--outcome", "rubric"], [None], "own.jsonl, line 1 is no question (metadata.rubric: the question has no"),
-        (["--outcome", "rubric"], ["Names a river.", " "], "own.jsonl, line 2 is no question (metadata.rubric: the"),
+        (["--outcome", "rubric"], [None], "own.jsonl, line 1 is not a question (metadata.rubric: the question has no"),
+        (["--outcome", "rubric"], ["Names a river.", " "], "own.jsonl, line 2 is not a question (metadata.rubric: the"),
         (["--outcome", "rubric"], ["Names a river.", []], "or --rubric FILE for all that have none"),
         (["--outcome", "rubric"], [7], WANTS_A_TEXT),
         (["--outcome", "rubric"], [["Names a river.", None]], WANTS_A_TEXT),

@@ -168,7 +168,7 @@ def test_a_bad_evaluation_file_stops_before_anything_is_written(
     (tmp_path / "dev.jsonl").write_bytes(b'{"question": "Who?"}\n{"question": 3}\n')
     done = reasonrag("pairs", atlas, "--out", tmp_path / "data", "--eval", tmp_path / "dev.jsonl")
     assert done.status == 2
-    assert "dev.jsonl, line 2 is no question" in done.err
+    assert "dev.jsonl, line 2 is not a question" in done.err
     assert not (tmp_path / "data").exists()
 
 

@@ -84,9 +84,9 @@ def test_a_line_needs_no_more_than_a_question(
     ("content", "message"),
     [
         (QUESTION + b"{half", "line 2 is not JSON"),
-        (QUESTION + b"[]\n", 'line 2 is no question; it needs a text "question"'),
-        (b'{"question": 7}\n', "line 1 is no question"),
-        (b'{"contents": "x"}\n', "line 1 is no question"),
+        (QUESTION + b"[]\n", 'line 2 is not a question; it needs a text "question"'),
+        (b'{"question": 7}\n', "line 1 is not a question"),
+        (b'{"contents": "x"}\n', "line 1 is not a question"),
         (b"\xff\xfe\n", "line 1 is not JSON"),
         (b'{"question": "\\ud800"}\n', "line 1 is not JSON"),
         (b"[" * 100_000, "line 1 is not JSON"),

@@ -666,7 +666,7 @@ def test_questions_without_golden_answers_cannot_be_scored(reasonrag: Reasonrag)
     files = ("--questions", "own.jsonl", "--corpus", "corpus.jsonl", "--model", "offline")
     done = reasonrag("evaluate", *files, "--run", RUN)
     assert done.status == 2
-    assert "own.jsonl, line 1 is no question (golden_answers: none says anything, so no answer to it" in done.err
+    assert "own.jsonl, line 1 is not a question (golden_answers: none says anything, so no answer to it" in done.err
 
 
 @pytest.mark.parametrize("damage", ["{}\n", "not json\n", '{"question_id": 1}\n'])

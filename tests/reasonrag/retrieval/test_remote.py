@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
-from reasonrag.retrieval.remote import LOST_AFTER, MAX_IN_FLIGHT, TOKEN_VARIABLE, RemoteRetriever, open_remote
-from reasonrag.retrieval.retriever import SEARCHES_KEPT, Retriever
+from reasonrag.retrieval.remote import LOST_AFTER, MAX_IN_FLIGHT, RemoteRetriever, open_remote
+from reasonrag.retrieval.retriever import SEARCHES_KEPT, TOKEN_VARIABLE, Retriever
 from reasonrag.retrieval.search_r1 import ATTEMPTS, MAX_ANSWER_BYTES, MAX_BATCH
 from reasonrag.retrieval.server import ServeLimits, serving
 
@@ -333,10 +333,10 @@ BAD_ANSWERS: list[tuple[Any, str]] = [
     ([[{"document": "cats", "score": 1}]], "passage 1 of its answer is no document"),
     ([[document("a"), {"contents": "A\nb"}]], "passage 2 of its answer has no id"),
     ([[{"document": {"id": None, "contents": "A\nb"}}]], "passage 1 of its answer has no id"),
-    ([[{"document": {"id": "", "contents": "A\nb"}}]], "passage 1 of its answer is no passage"),
-    ([[{"document": {"id": True, "contents": "A\nb"}}]], "passage 1 of its answer is no passage"),
-    ([[{"document": {"id": "7"}}]], "passage 1 of its answer is no passage"),
-    ([[{"document": {"id": "7", "contents": 7}}]], "passage 1 of its answer is no passage"),
+    ([[{"document": {"id": "", "contents": "A\nb"}}]], "passage 1 of its answer is not a passage"),
+    ([[{"document": {"id": True, "contents": "A\nb"}}]], "passage 1 of its answer is not a passage"),
+    ([[{"document": {"id": "7"}}]], "passage 1 of its answer is not a passage"),
+    ([[{"document": {"id": "7", "contents": 7}}]], "passage 1 of its answer is not a passage"),
     ([[{"document": document("a"), "score": "high"}]], "passage 1 of its answer has a score that is no number"),
     ([[{"document": document("a"), "score": True}]], "passage 1 of its answer has a score that is no number"),
 ]

@@ -506,7 +506,7 @@ def test_a_type_that_was_not_built_is_named_with_the_command_that_builds_it(tmp_
             [b'{"id": "a", "contents": "x"}', b'{"id": "a", "contents": "y"}'],
             r"line 2: passage id 'a' was already used in line 1",
         ),
-        ([b'{"id": "a", "contents": "x"}', b'{"contents": "y"}'], r"line 2 is no passage"),
+        ([b'{"id": "a", "contents": "x"}', b'{"contents": "y"}'], r"line 2 is not a passage"),
         ([b'{"id": "a", "contents": "x"}', b'{"id": "b", "con'], r"line 2 is not JSON"),
         ([], "is empty"),
     ],
