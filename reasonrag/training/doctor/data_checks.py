@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,7 @@ from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, IndexManifest, read_manifest
 from reasonrag.training import preflight_checks
-from reasonrag.training.doctor.findings import CheckupArea, CheckupFinding, CheckupSeverity
+from reasonrag.training.doctor.findings import CheckupArea, CheckupFinding, CheckupSeverity, finding
 from reasonrag.training.llamafactory.config_files import ConfigFile
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
 from reasonrag.training.llamafactory.dataset_info import TrainingData, entry_for, read_questions, read_training_data
@@ -44,18 +45,12 @@ def collect_findings(findings: list[CheckupFinding], about: CheckupArea) -> Iter
     try:
         yield found
     except InputError as error:
-        findings.append(CheckupFinding(about=about, name="refused", severity="error", says=str(error)))
+        findings.append(finding(about, "refused", "error", str(error)))
     findings += [
-        CheckupFinding(
-            about=about,
-            name=each.name,
-            severity="error",
-            says=each.what,
-            advice=f"if it is meant: {each.flag} {each.name}",
-        )
+        finding(about, each.name, "error", each.what, f"if it is meant: {each.flag} {each.name}")
         for each in found.objections
     ]
-    findings += [CheckupFinding(about=about, name="note", severity="note", says=each) for each in found.notes]
+    findings += [finding(about, "note", "note", each) for each in found.notes]
 
 
 @dataclass
@@ -69,7 +64,7 @@ class DataCheckup:
     conditions: DataConditions | None = None
 
     def add(self, name: str, severity: CheckupSeverity, says: str, advice: str = "") -> None:
-        self.findings.append(CheckupFinding(about="data", name=name, severity=severity, says=says, advice=advice))
+        self.findings.append(finding("data", name, severity, says, advice))
 
 
 def check_data(
@@ -124,35 +119,35 @@ def _check_audit(facts: DataCheckup, directory: Path) -> None:
 def check_index(directory: Path, retrievers: list[str], *, of: str) -> list[CheckupFinding]:
     """An index by its manifest. retrievers: those that the data, or the model's training, name; of: whose they are."""
 
-    def finding(name: str, severity: CheckupSeverity, says: str, advice: str = "") -> CheckupFinding:
-        return CheckupFinding(about="index", name=name, severity=severity, says=says, advice=advice)
-
+    of_index = partial(finding, "index")
     try:
         manifest = read_manifest(directory)
     except InputError as error:
-        return [finding("manifest", "error", str(error))]
+        return [of_index("manifest", "error", str(error))]
     found = []
     corpus = Path(manifest.corpus)
     check = f"reasonrag index check {shlex.quote(str(directory))}"
     if not corpus.is_file() or corpus.stat().st_size != manifest.corpus_bytes:
         gone = "has another size than when it was indexed" if corpus.is_file() else "is not there"
-        found.append(finding("corpus", "error", f"{directory}: its corpus {corpus} {gone}", f"build it again; {check}"))
+        found.append(
+            of_index("corpus", "error", f"{directory}: its corpus {corpus} {gone}", f"build it again; {check}")
+        )
     elif not manifest.is_of(corpus):
-        found.append(finding("corpus", "warning", f"{directory}: its corpus {corpus} was touched since", check))
+        found.append(of_index("corpus", "warning", f"{directory}: its corpus {corpus} was touched since", check))
     if isinstance(manifest, DenseManifest):
-        found += [finding(*each) for each in _of_an_encoder(directory, manifest)]
+        found += [of_index(*each) for each in _of_an_encoder(directory, manifest)]
     known = [each for each in retrievers if each]
     if known and not any(_named(manifest) in each for each in known):
         says = f"{directory} ({_named(manifest)}) is not what {of} searched: {known[0]}"
         found.append(
-            finding("retriever", "warning", says, "evaluate with the index the data were made with, or say so")
+            of_index("retriever", "warning", says, "evaluate with the index the data were made with, or say so")
         )
     elif known:
-        found.append(finding("retriever", "ok", f"{directory} is the index that {of} searched"))
+        found.append(of_index("retriever", "ok", f"{directory} is the index that {of} searched"))
     if not any(each.severity == "error" for each in found):
         kind = manifest.kind if isinstance(manifest, BM25Manifest) else f"dense, {manifest.encoder.model}"
         says = f"{directory}: {kind}, {manifest.passages:,} passages; its hashes and recall are the matter of {check}"
-        found.append(finding("manifest", "ok", says))
+        found.append(of_index("manifest", "ok", says))
     return found
 
 

@@ -26,7 +26,7 @@ from reasonrag.training.doctor.data_checks import (
     collect_findings,
     known_retrievers,
 )
-from reasonrag.training.doctor.findings import CheckupFinding
+from reasonrag.training.doctor.findings import CheckupFinding, finding
 from reasonrag.training.doctor.machine_checks import (
     check_disk,
     check_gpus,
@@ -190,11 +190,11 @@ def _inspect(
     try:
         inspection = inspect_environment(find_python(), {} if config is None else {CONFIG_NAME: (config, rows)})
     except ReasonragError as error:
-        findings.append(CheckupFinding(about="packages", name="environment", severity="error", says=str(error)))
+        findings.append(finding("packages", "environment", "error", str(error)))
         return None
     if inspection.failure and inspection.stock.has("llamafactory") and not inspection.stock.torch_error:
         says = f"LLaMA-Factory does not work: {inspection.failure}"
-        findings.append(CheckupFinding(about="packages", name="failure", severity="error", says=says))
+        findings.append(finding("packages", "failure", "error", says))
     return inspection
 
 
@@ -215,7 +215,7 @@ def _of_configuration(
             check_config_accepted(config, judgement, found)
     if config.get("template") == TEMPLATE:
         says = f"template {TEMPLATE}, that of Qwen2.5"
-        findings.append(CheckupFinding(about="configuration", name="template", severity="ok", says=says))
+        findings.append(finding("configuration", "template", "ok", says))
     if resolution and data and data.data:
         with collect_findings(findings, "configuration") as found:
             lengths = resolve_cutoff(resolution, data.data, judgement, found)
@@ -227,7 +227,7 @@ def _of_configuration(
                     else (f"; {lengths['advised_cutoff']:,} would be enough")
                 )
                 says = f"{chosen}{more}; tokens by {lengths['counted_by']}"
-                findings.append(CheckupFinding(about="configuration", name="cutoff", severity="ok", says=says))
+                findings.append(finding("configuration", "cutoff", "ok", says))
     return findings
 
 
@@ -256,9 +256,7 @@ def _shape(model: str, findings: list[CheckupFinding]) -> ModelShape | None:
         return find_shape(model)
     except InputError as error:
         known = Path(model).exists() or model.startswith((".", "/", "~"))
-        findings.append(
-            CheckupFinding(about="memory", name="shape", severity="error" if known else "warning", says=str(error))
-        )
+        findings.append(finding("memory", "shape", "error" if known else "warning", str(error)))
         return None
 
 
@@ -315,53 +313,26 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Che
         return {}
     path = next((each for each in _places(str(named), file) if each.is_file()), None)
     if path is None:
-        findings.append(
-            CheckupFinding(
-                about="configuration",
-                name="zero",
-                severity="error",
-                says=f"deepspeed: there is no {named}",
-                advice="LLaMA-Factory begins where it is started; reasonrag train looks beside the configuration too",
-            )
-        )
+        advice = "LLaMA-Factory begins where it is started; reasonrag train looks beside the configuration too"
+        findings.append(finding("configuration", "zero", "error", f"deepspeed: there is no {named}", advice))
         return {}
     try:
         content = orjson.loads(path.read_bytes())
         zero = dict(content.get("zero_optimization") or {})
         stage = zero.get("stage", 0)
     except (OSError, orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
-        findings.append(
-            CheckupFinding(
-                about="configuration",
-                name="zero",
-                severity="error",
-                says=f"deepspeed: {path} is no object of JSON: {error}",
-            )
-        )
+        findings.append(finding("configuration", "zero", "error", f"deepspeed: {path} is no object of JSON: {error}"))
         return {}
     if stage not in (0, 1, 2, 3):
-        findings.append(
-            CheckupFinding(
-                about="configuration",
-                name="zero",
-                severity="error",
-                says=f"{path}: ZeRO has no stage {stage!r}, only 0 to 3",
-            )
-        )
+        findings.append(finding("configuration", "zero", "error", f"{path}: ZeRO has no stage {stage!r}, only 0 to 3"))
         return {}
     where = [each for each in ("offload_optimizer", "offload_param") if _is_offloaded(zero, each)]
     says = f"ZeRO stage {stage}{', ' + ' and '.join(where) if where else ''}, by {path}"
     if "offload_param" in where and stage != 3:  # noqa: PLR2004 - its name
-        findings.append(
-            CheckupFinding(
-                about="configuration",
-                name="zero",
-                severity="error",
-                says=f"{path}: offload_param is for stage 3, this is {stage}",
-            )
-        )
+        says = f"{path}: offload_param is for stage 3, this is {stage}"
+        findings.append(finding("configuration", "zero", "error", says))
     else:
-        findings.append(CheckupFinding(about="configuration", name="zero", severity="ok", says=says))
+        findings.append(finding("configuration", "zero", "ok", says))
     return zero
 
 
@@ -405,23 +376,17 @@ def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[Checku
     takes = f"{shown_size(asked.plan.gpu)} of {target}"
     what = f"{asked.plan.training.name} at cutoff_len {asked.plan.training.cutoff_len:,}"
     if asked.verdict != "does not fit":
-        found = [CheckupFinding(about="memory", name="plan", severity="ok", says=f"{what} takes {takes}: fits")]
+        found = [finding("memory", "plan", "ok", f"{what} takes {takes}: fits")]
         host = host_memory()
         if asked.plan.host and target.here and host is not None and host < asked.plan.host:
             says = f"offloading takes {asked.plan.host / GB:.0f} GB of the host's memory, {host / GB:.0f} GB are free"
-            found.append(
-                CheckupFinding(
-                    about="memory", name="host", severity="error", says=says, advice="more GPUs, or LoRA, need none"
-                )
-            )
+            found.append(finding("memory", "host", "error", says, "more GPUs, or LoRA, need none"))
         elif asked.plan.host:
             says = f"offloading takes {asked.plan.host / GB:.0f} GB of each machine's memory"
-            found.append(CheckupFinding(about="memory", name="host", severity="note", says=says))
+            found.append(finding("memory", "host", "note", says))
         return found
     says = f"{what} takes {takes}: does not fit"
-    return [
-        CheckupFinding(about="memory", name="plan", severity="error", says=says, advice=_instead(asked, others, target))
-    ]
+    return [finding("memory", "plan", "error", says, _instead(asked, others, target))]
 
 
 def _of_ways(plans: list[MemoryOption], target: PlanningTarget) -> list[CheckupFinding]:
@@ -431,9 +396,9 @@ def _of_ways(plans: list[MemoryOption], target: PlanningTarget) -> list[CheckupF
     fitting = [each.plan.training.name for each in plans if each.verdict != "does not fit"]
     at = f"at cutoff_len {plans[0].plan.training.cutoff_len:,} on {target}"
     if fitting:
-        return [CheckupFinding(about="memory", name="plan", severity="ok", says=f"{at}: {'; '.join(fitting)}")]
+        return [finding("memory", "plan", "ok", f"{at}: {'; '.join(fitting)}")]
     says = f"{at} no way to train it fits"
-    return [CheckupFinding(about="memory", name="plan", severity="error", says=says, advice=_more(plans, target))]
+    return [finding("memory", "plan", "error", says, _more(plans, target))]
 
 
 def _more(plans: list[MemoryOption], target: PlanningTarget) -> str:

@@ -21,3 +21,8 @@ class CheckupFinding(BaseModel):
     severity: CheckupSeverity
     says: str
     advice: str = ""
+
+
+def finding(about: CheckupArea, name: str, severity: CheckupSeverity, says: str, advice: str = "") -> CheckupFinding:
+    """A finding by its parts, in the order in which it is read."""
+    return CheckupFinding(about=about, name=name, severity=severity, says=says, advice=advice)

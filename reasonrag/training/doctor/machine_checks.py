@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from reasonrag.training.doctor.findings import CheckupFinding, CheckupSeverity
+from reasonrag.training.doctor.findings import CheckupFinding, CheckupSeverity, finding
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.hardware import REPORTED_PACKAGES, Gpu, TrainingEnvironment, required_packages
 
@@ -57,53 +57,29 @@ _TRIPS: Final[Mapping[str, tuple[CheckupSeverity, str, str]]] = {
 
 def check_packages(stock: TrainingEnvironment, config: Mapping[str, Any], *, here: bool) -> list[CheckupFinding]:
     """here: whether this is the machine that would train."""
-    found = [CheckupFinding(about="packages", name="versions", severity="ok", says=_versions(stock))]
+    found = [finding("packages", "versions", "ok", _versions(stock))]
     if stock.torch_error:
-        found.append(
-            CheckupFinding(
-                about="packages",
-                name="torch",
-                severity="error",
-                says=f"torch cannot be imported beside LLaMA-Factory: {stock.torch_error}",
-                advice="make train-env builds the environment anew, after rm -r .venv-train",
-            )
-        )
+        says = f"torch cannot be imported beside LLaMA-Factory: {stock.torch_error}"
+        advice = "make train-env builds the environment anew, after rm -r .venv-train"
+        found.append(finding("packages", "torch", "error", says, advice))
     if not stock.has("llamafactory"):
-        found.append(
-            CheckupFinding(
-                about="packages",
-                name="llamafactory",
-                severity="error",
-                says=f"Python {stock.python} there has no LLaMA-Factory",
-                advice="make train-env builds .venv-train; or let REASONRAG_TRAIN_PYTHON name a Python that has it",
-            )
-        )
+        says = f"Python {stock.python} there has no LLaMA-Factory"
+        advice = "make train-env builds .venv-train; or let REASONRAG_TRAIN_PYTHON name a Python that has it"
+        found.append(finding("packages", "llamafactory", "error", says, advice))
     for broken in stock.broken_pins:
         name = broken.pin.partition(">")[0].partition("<")[0].partition("=")[0].partition("!")[0].strip()
         if name in REMOVED_WITHOUT_GPU and not broken.found and stock.cuda is None:
             continue
         severity: CheckupSeverity = "error" if name in (*CHECKED_AT_START, "torch", "llamafactory") else "warning"
         is_there = f"{name} {broken.found} is there" if broken.found else f"{name} is not there"
-        found.append(
-            CheckupFinding(
-                about="packages",
-                name="pins",
-                severity=severity,
-                says=f"LLaMA-Factory needs {broken.pin}, and {is_there}",
-                advice=f"in its environment: pip install '{broken.pin}'; or make train-env",
-            )
-        )
+        says = f"LLaMA-Factory needs {broken.pin}, and {is_there}"
+        advice = f"in its environment: pip install '{broken.pin}'; or make train-env"
+        found.append(finding("packages", "pins", severity, says, advice))
     for package, key in required_packages(config).items():
         if not stock.has(package):
-            found.append(
-                CheckupFinding(
-                    about="packages",
-                    name="missing",
-                    severity="error" if here else "warning",
-                    says=f"the configuration has `{key}`, which needs {package}; it is not beside LLaMA-Factory",
-                    advice=f"in its environment: pip install {package}; or --set {key.partition(':')[0]}=null",
-                )
-            )
+            says = f"the configuration has `{key}`, which needs {package}; it is not beside LLaMA-Factory"
+            advice = f"in its environment: pip install {package}; or --set {key.partition(':')[0]}=null"
+            found.append(finding("packages", "missing", "error" if here else "warning", says, advice))
     return found
 
 
@@ -124,40 +100,30 @@ def check_gpus(
     elsewhere: whether somebody said that other GPUs will train.
     """
     if config.get("use_cpu"):
-        return [CheckupFinding(about="GPUs", name="cpu", severity="ok", says="the configuration trains on the CPU")]
+        return [finding("GPUs", "cpu", "ok", "the configuration trains on the CPU")]
     seen = stock.devices if stock else []
     if not seen and not driver and elsewhere:
-        return [
-            CheckupFinding(
-                about="GPUs", name="none", severity="note", says="there is no GPU here; planned for those named"
-            )
-        ]
+        return [finding("GPUs", "none", "note", "there is no GPU here; planned for those named")]
     if not seen and not driver:
         advice = "say what you will train on: --gpus N --gpu-memory GB; or try a smoke-cpu configuration here"
-        return [
-            CheckupFinding(about="GPUs", name="none", severity="warning", says="there is no GPU here", advice=advice)
-        ]
+        return [finding("GPUs", "none", "warning", "there is no GPU here", advice)]
     if not seen:
         return [_unseen(stock, driver or [])]
     shown = ", ".join(f"{each.name} ({each.memory / GB:.0f} GB)" for each in seen)
-    found = [CheckupFinding(about="GPUs", name="devices", severity="ok", says=f"torch sees {len(seen)}: {shown}")]
+    found = [finding("GPUs", "devices", "ok", f"torch sees {len(seen)}: {shown}")]
     if driver and len(driver) > len(seen):
         variable = os.environ.get("CUDA_VISIBLE_DEVICES")
         says = f"the driver has {len(driver)} GPUs, torch sees {len(seen)} (CUDA_VISIBLE_DEVICES={variable})"
-        found.append(CheckupFinding(about="GPUs", name="fewer", severity="note", says=says))
+        found.append(finding("GPUs", "fewer", "note", says))
     weak = [each.name for each in seen if each.capability and each.capability < BF16_CAPABILITY]
     if weak and (config.get("bf16") or config.get("pure_bf16")):
         says = f"{weak[0]} has no bf16, which the configuration asks for"
-        found.append(
-            CheckupFinding(
-                about="GPUs", name="bf16", severity="error", says=says, advice="--set bf16=false --set fp16=true"
-            )
-        )
+        found.append(finding("GPUs", "bf16", "error", says, "--set bf16=false --set fp16=true"))
     busy = [each for each in driver or [] if each.free is not None and each.free < MIN_FREE_SHARE * each.memory]
     if busy:
         says = f"{len(busy)} of the GPUs are in use: {busy[0].name} has {(busy[0].free or 0) / GB:.0f} GB free"
         advice = "nvidia-smi names the processes; CUDA_VISIBLE_DEVICES chooses others"
-        found.append(CheckupFinding(about="GPUs", name="busy", severity="warning", says=says, advice=advice))
+        found.append(finding("GPUs", "busy", "warning", says, advice))
     return found
 
 
@@ -175,7 +141,7 @@ def _unseen(stock: TrainingEnvironment | None, driver: list[Gpu]) -> CheckupFind
         advice = (
             "the driver is older than torch's CUDA, or a container lacks the devices: compare nvidia-smi's CUDA version"
         )
-    return CheckupFinding(about="GPUs", name="unseen", severity="error", says=says, advice=advice)
+    return finding("GPUs", "unseen", "error", says, advice)
 
 
 def check_variables(environment: Mapping[str, str], config: Mapping[str, Any]) -> list[CheckupFinding]:
@@ -184,18 +150,12 @@ def check_variables(environment: Mapping[str, str], config: Mapping[str, Any]) -
     for name, (severity, happens, advice) in _TRIPS.items():
         if environment.get(name, "").lower() in _ON:
             says = f"{name} is set: {happens}"
-            found.append(CheckupFinding(about="environment", name=name, severity=severity, says=says, advice=advice))
+            found.append(finding("environment", name, severity, says, advice))
     reports = config.get("report_to", "all")
     if any(each.startswith("WANDB_") for each in environment) and reports in ("all", "wandb", ["wandb"]):
-        found.append(
-            CheckupFinding(
-                about="environment",
-                name="wandb",
-                severity="warning",
-                says="WANDB_.. is set and the configuration reports to it: a training without its key waits for one",
-                advice="--set report_to=none, or log in first",
-            )
-        )
+        says = "WANDB_.. is set and the configuration reports to it: a training without its key waits for one"
+        advice = "--set report_to=none, or log in first"
+        found.append(finding("environment", "wandb", "warning", says, advice))
     return found
 
 
@@ -206,14 +166,14 @@ def check_model(model: str, environment: Mapping[str, str], *, here: bool) -> li
     home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
     cache = Path(environment.get("HF_HUB_CACHE") or home / "hub")
     if (cache / f"models--{model.replace('/', '--')}").is_dir():
-        return [CheckupFinding(about="configuration", name="model", severity="ok", says=f"{model} is in {cache}")]
+        return [finding("configuration", "model", "ok", f"{model} is in {cache}")]
     if environment.get("HF_HUB_OFFLINE", "").lower() in _ON:
         says = f"{model} is neither a folder nor in {cache}, and HF_HUB_OFFLINE keeps it from being fetched"
         advice = "unset HF_HUB_OFFLINE, or fetch it where there is a network: hf download " + shlex.quote(model)
         severity: CheckupSeverity = "error" if here else "warning"
-        return [CheckupFinding(about="configuration", name="model", severity=severity, says=says, advice=advice)]
+        return [finding("configuration", "model", severity, says, advice)]
     says = f"{model} is not in {cache}: it will be fetched from the Hub"
-    return [CheckupFinding(about="configuration", name="model", severity="note", says=says)]
+    return [finding("configuration", "model", "note", says)]
 
 
 def check_disk(place: Path, wanted: int, *, checkpoints: int, here: bool) -> CheckupFinding:
@@ -228,5 +188,5 @@ def check_disk(place: Path, wanted: int, *, checkpoints: int, here: bool) -> Che
     )
     if free < wanted:
         advice = "another --out; or --set save_total_limit=1, --set save_only_model=true (which cannot resume)"
-        return CheckupFinding(about="disk", name="room", severity="error" if here else "note", says=says, advice=advice)
-    return CheckupFinding(about="disk", name="room", severity="ok", says=says)
+        return finding("disk", "room", "error" if here else "note", says, advice)
+    return finding("disk", "room", "ok", says)
