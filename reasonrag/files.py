@@ -11,20 +11,25 @@ from pathlib import Path
 from reasonrag.errors import InputError
 
 CONFIG, ROLLOUTS, FAILURES, JOURNAL = "config.json", "rollouts.jsonl", "failures.jsonl", "journal.jsonl"
+VIEW_PAGE = "view.html"
+"""What `view` writes beside what it shows."""
 TUNING, TRIALS = "tuning.json", "trials"
 """What a directory of `tune` has instead of rollouts."""
 
 
 @contextmanager
-def only_writer(directory: Path) -> Iterator[None]:
-    """The right to write below a directory, which is made. Raises OSError, and InputError where somebody has it."""
+def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
+    """The right to write below a directory, which is made. flag: the one that names the directory.
+
+    Raises OSError, and InputError where another process has that right.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InputError(
-                f"{directory} is being written by another reasonrag; wait for it or choose another --run"
+                f"{directory} is being written by another reasonrag; wait for it or choose another {flag}"
             ) from error
         yield
 

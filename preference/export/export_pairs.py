@@ -76,7 +76,7 @@ def export_pairs(
     raises; files of an earlier export then stay as they were: none is replaced before all are written.
     """
     out.mkdir(parents=True, exist_ok=True)
-    earlier = _files_of_formats(out)
+    earlier = files_of_formats(out)
     plan = _decide(source / CANDIDATES, rules, options, facts)
     tally = ExportTally()
     inspector = inspector or _NoInspector()
@@ -113,7 +113,7 @@ def export_pairs(
     return summary
 
 
-def _files_of_formats(out: Path) -> set[str]:
+def files_of_formats(out: Path) -> set[str]:
     """The files an earlier export wrote, by its summary; nothing else below `out` may be removed."""
     splits: tuple[SplitName, ...] = ("train", "validation")
     try:

@@ -31,6 +31,7 @@ from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.curation.audit.catalogue import ERRORS
+from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, MadeFrom, origins_in, remove_pages
 from reasonrag.curation.import_sources import ImportFiles, ImportKind, ImportSource, Say, common_kind, find_sources
 from reasonrag.curation.pairs import pairs
 from reasonrag.curation.settings import ImportSettings
@@ -42,9 +43,19 @@ from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer
 from reasonrag.run_config import RunConfig, versions
 from reasonrag.settings import resolve
 
-REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
 UNKNOWN = "unknown"
-_WRITTEN = (ROLLOUTS, FAILURES, CONFIG, CANDIDATES, QUESTIONS, PAIRS_FILE, DATASET_INFO_FILE, SUMMARY, REPORT, REJECTED)
+_WRITTEN = (
+    ROLLOUTS,
+    FAILURES,
+    CONFIG,
+    CANDIDATES,
+    QUESTIONS,
+    PAIRS_FILE,
+    DATASET_INFO_FILE,
+    SUMMARY,
+    IMPORT_REPORT,
+    REJECTED,
+)
 """Files that would be replaced, by an import or by what comes after it."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
 
@@ -108,7 +119,7 @@ def import_published(
     with tempfile.TemporaryDirectory(prefix="reasonrag-import-") as scratch:
         found = find_sources(given, Path(scratch), say)
         kind = common_kind(found.files)
-        _check_place(settings.out, kind, found, settings.questions)
+        _check_place(settings, kind, found)
         known = _known_questions(settings)
         try:
             with _own_place(settings.out):
@@ -139,23 +150,42 @@ def _known_questions(settings: ImportSettings) -> dict[str, KnownQuestion]:
 # -- where it goes ---------------------------------------------------------------------------------------------
 
 
-def _check_place(out: Path, kind: ImportKind, found: ImportFiles, known: Sequence[Path]) -> None:
-    """Raises InputError where something else is there; an earlier import of the kind is replaced, but never a file that
-    is being read."""
+def _check_place(settings: ImportSettings, kind: ImportKind, found: ImportFiles) -> None:
+    """Raises InputError where something else is there; an earlier import of the same files, by name or content, is
+    replaced, one of other files of the kind with --replace, but never a file that is being read."""
+    out = settings.out
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; give a directory")
-    for name, path in [(file.source.name, file.path) for file in found.files] + [(str(path), path) for path in known]:
+    read = [(file.source.name, file.path) for file in found.files] + [(str(path), path) for path in settings.questions]
+    for name, path in read:
         if path.resolve().parent == out.resolve():
             raise InputError(f"--out {out} is where {name} lies, which could be overwritten; give another")
     taken = [name for name in _WRITTEN if (out / name).exists()]
     if not taken:
         return
-    try:
-        earlier = orjson.loads((out / REPORT).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        earlier = None
-    if not isinstance(earlier, dict) or earlier.get("kind") != kind:
+    earlier = _earlier_sources(out, kind)
+    if earlier is None:
         raise InputError(f"--out {out} is taken: it has {taken[0]}; choose another directory")
+    same = earlier.keys() == {file.source.sha256 for file in found.files} or (
+        set(earlier.values()) == {file.source.name for file in found.files}  # whose content may have been corrected
+    )
+    there = MadeFrom.of(origins_in(out) or ()).runs.keys()  # of pairs; what came to them later is not in the report
+    if not settings.replace and not (same and there <= earlier.keys()):
+        raise InputError(
+            f"--out {out} holds an import of other files, or more than that: {', '.join(earlier.values())}. "
+            "Nothing was changed. Choose another --out, or put the new import in its place with --replace"
+        )
+
+
+def _earlier_sources(out: Path, kind: ImportKind) -> dict[str, str] | None:
+    """Names of the files of an earlier import by their SHA-256; None where none of the kind is there."""
+    try:
+        earlier = orjson.loads((out / IMPORT_REPORT).read_bytes())
+        if earlier["kind"] != kind:
+            return None
+        return {str(each["sha256"]): str(each["name"]) for each in earlier["sources"]}
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return None
 
 
 @contextmanager
@@ -303,11 +333,11 @@ def _import_trees(found: ImportFiles, settings: ImportSettings, known: dict[str,
     rules = replace(rules, config_hash=config.config_hash)
     out = settings.out
     with ExitStack() as opened:
-        opened.enter_context(only_writer(out))
+        opened.enter_context(only_writer(out, flag="--out"))
         lines = opened.enter_context(tempfile.TemporaryFile(dir=out))
         # the last one opened takes its place first, the report last
         about, rollouts, failures = (
-            opened.enter_context(atomic_replacement(out / name)) for name in (REPORT, ROLLOUTS, FAILURES)
+            opened.enter_context(atomic_replacement(out / name)) for name in (IMPORT_REPORT, ROLLOUTS, FAILURES)
         )
         configuration = opened.enter_context(atomic_replacement(out / CONFIG))
         trees = _TreeImporter(rules, lines, failures)
@@ -335,6 +365,8 @@ def _import_trees(found: ImportFiles, settings: ImportSettings, known: dict[str,
             next_commands=_next_for_trees(out),
         )
         about.write(orjson.dumps(report.model_dump(), option=INDENTED))
+    for removed in remove_pages(out):
+        found.say(removed)
     return report
 
 
@@ -415,7 +447,7 @@ def _import_pairs(found: ImportFiles, settings: ImportSettings, known: dict[str,
     )
     reader, out = PublishedRowReader(rules, repair_log), settings.out
     with ExitStack() as opened:
-        opened.enter_context(only_writer(out))
+        opened.enter_context(only_writer(out, flag="--out"))
         questions, candidates, rejected = (
             opened.enter_context(atomic_replacement(out / name)) for name in (QUESTIONS, CANDIDATES, REJECTED)
         )
@@ -443,7 +475,7 @@ def _import_pairs(found: ImportFiles, settings: ImportSettings, known: dict[str,
         warnings=_warnings_of_pairs(asked, settings, summary),
         next_commands=_next_for_pairs(out),
     )
-    write_json(out / REPORT, report.model_dump())
+    write_json(out / IMPORT_REPORT, report.model_dump())
     return report
 
 

@@ -74,7 +74,8 @@ class Judging(BaseModel):
 async def label_by_judge(
     folder: Path, settings: PairsSettings, chat_model: ChatModel | None, watcher: Watcher
 ) -> Judging:
-    """Have every state of `candidates.jsonl` in `folder` judged, and write the labels there.
+    """Have every state of `candidates.jsonl` in `folder` judged, and write the labels there; the journal is that of the
+    data set, `settings.out`.
 
     chat_model: asked instead of the one that the settings would open. Raises InputError where the judge cannot be
     asked, RunStopped where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: the candidates are
@@ -83,14 +84,15 @@ async def label_by_judge(
     plan = _Plan.of(folder, settings, chat_model)
     if settings.max_cost is not None:
         check_prices(plan.policy, None)
-    with only_writer(folder / JUDGING):
+    place = settings.out / JUDGING
+    with only_writer(place, flag="--out"):
         async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(folder / JUDGING / JOURNAL))
+            journal = await opened.enter_async_context(open_journal(place / JOURNAL))
             ledger = Ledger(plan.policy.price, Caps(settings.max_cost, settings.max_calls), spent=journal.delivered)
             before = ledger.spent.calls
             model = chat_model or await owned(opened, open_model(plan.generate))
             asked = JournaledModel(model, journal, name=plan.policy.name, ledger=ledger)
-            failures = opened.enter_context(FailureLog(folder / JUDGING / FAILURES))
+            failures = opened.enter_context(FailureLog(place / FAILURES))
             watcher.say(plan.describe())
             asker = Asker(asked, plan.prompts, plan.policy.sampling, settings.seed)
             verdicts = await _Round(plan, asker, failures, watcher).all_verdicts(Models(asked))

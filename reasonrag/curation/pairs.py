@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,23 +26,34 @@ from preference import (
     RolloutRecord,
     export_pairs,
 )
-from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, ExportFacts
+from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
 from preference.labelled_runs import label_file, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
 from reasonrag.curation.decontamination import Decontamination, decontaminate
+from reasonrag.curation.existing_data_set import (
+    MadeFrom,
+    kept_from_before,
+    origins_in,
+    remove_import,
+    remove_pages,
+    replaces_other_runs,
+)
 from reasonrag.curation.judge_labels import Judging, describe_judging, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS
+from reasonrag.files import CONFIG, ROLLOUTS, only_writer
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
+
+_SCRATCH = ".sources-"
+"""How folders begin that exist while sources are read."""
 
 
 def pairs(
@@ -56,55 +68,92 @@ def pairs(
 
     runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl. chat_model: the
     judge of `label="judge"`, instead of the one that the settings would open. processes: how many share the trees of a
-    large run; more than one only where the calling script has a main guard, as `multiprocessing` asks for. Raises
-    InputError where a source cannot be read or `out` cannot be written, AuditFailed where rows have errors that `allow`
-    does not name (all files but the candidates then stay as they were), and of a judge what `label_by_judge` does.
+    large run; more than one only where the calling script has a main guard, as `multiprocessing` asks for.
+
+    Raises InputError where a source cannot be read, and where `out` cannot be written, is being written, or holds a
+    data set made from other runs and `replace` is not given; AuditFailed where rows have errors that `allow` does not
+    name (all files but the candidates then stay as they were, and a data set of other runs altogether); and of a judge
+    what `label_by_judge` does.
     """
     settings = resolve(PairsSettings, "pairs", flags)
     tokens, warnings = token_counter(settings.tokenizer)
     inspector = AuditInspector(tokens, allow=parse_allowed(settings.allow), name=settings.out.resolve().name)
     if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
         raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
-    _check_place(settings.out)
+    watcher = watcher or SilentWatcher()
     with _understood(settings.out):
         splits = EvalSplits()
         add_given(splits, settings.eval)  # a bad file is told before anything is labelled
-        sources = gather(runs, settings.out, tokens, processes=processes)
-        gated = _gate(settings, splits, sources)
-        if settings.label == "judge":
-            watcher = watcher or SilentWatcher()
-            judging = run_to_end(label_by_judge(settings.out, settings, chat_model, watcher)).model_dump()
-        else:
-            judging, untold = _judged_before(sources, settings.out)
-            warnings = [*warnings, *untold]
-        facts = ExportFacts(
-            sources=tuple(map(str, sources)),
-            judging=judging,
-            token_counter=tokens.name,
-            contaminated=gated.contaminated,
-            contamination=gated.summary.model_dump(),
-            warnings=(*warnings, *gated.warnings),
-            versions=versions(),
-        )
-        summary = export_pairs(settings.out, settings.out, settings.rules, settings.options, facts, inspector=inspector)
-        gated.write(settings.out)  # not before: if rows are refused, it stays that of the rows that are there
-        write_audit(inspector.report, settings.out)
+        sources = _sources(runs, settings.out)
+        _replaces_other_runs(settings, sources)  # before the lock: a refusal leaves no file behind
+        with only_writer(settings.out, flag="--out"), _gathering(settings, sources) as place:
+            gather(sources, place.folder, tokens, processes=processes)
+            gated = _gate(settings, splits, sources, place.folder)
+            if settings.label == "judge":
+                judging = run_to_end(label_by_judge(place.folder, settings, chat_model, watcher)).model_dump()
+                untold: list[str] = []
+            else:
+                judging, untold = _judged_before(sources, place.folder)
+            facts = ExportFacts(
+                sources=tuple(map(str, sources)),
+                judging=judging,
+                token_counter=tokens.name,
+                contaminated=gated.contaminated,
+                contamination=gated.summary.model_dump(),
+                warnings=(*warnings, *untold, *place.kept, *gated.warnings),
+                versions=versions(),
+            )
+            summary = export_pairs(
+                place.folder, settings.out, settings.rules, settings.options, facts, inspector=inspector
+            )
+            gated.write(settings.out)  # not before: if rows are refused, it stays that of the rows that are there
+            write_audit(inspector.report, settings.out)
+            for removed in remove_pages(settings.out):
+                watcher.say(removed)
     return summary
 
 
-def _check_place(out: Path) -> None:
-    """Raises InputError for a folder of others' data sets: their descriptions for the trainer would be replaced."""
-    if (out / DATASET_INFO_FILE).is_file() and not (out / CANDIDATES).is_file():
-        raise InputError(
-            f"--out {out} is taken: its {DATASET_INFO_FILE} describes other data sets and would be replaced; give a "
-            "directory of its own, which is the trainer's dataset_dir then"
-        )
+def _replaces_other_runs(settings: PairsSettings, sources: Sequence[Path]) -> bool:
+    """Whether another data set stands in `out`. Raises InputError where it must not be replaced."""
+    origins: set[Origin] = set()
+    for source in sources:
+        found = origins_in(source) if is_data_set(source) else {_origin_of_run(_rollouts(source))}
+        origins |= {each for each in found or () if each is not None}
+    return replaces_other_runs(settings.out, sources, MadeFrom.of(origins), replace=settings.replace)
 
 
-def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path]) -> Decontamination:
+@dataclass(frozen=True)
+class _Place:
+    """Where candidates are gathered: `out`, or a folder apart while a data set of other runs stands there. kept: what
+    stays of that one, in sentences."""
+
+    folder: Path
+    kept: Sequence[str] = ()
+
+
+@contextmanager
+def _gathering(settings: PairsSettings, sources: Sequence[Path]) -> Iterator[_Place]:
+    """A data set of other runs stays whole until the new one is: its candidates are replaced last, at a good end."""
+    out = settings.out
+    for left in out.glob(f"{_SCRATCH}*"):  # of a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    if not _replaces_other_runs(settings, sources):
+        yield _Place(out)
+        return
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=out))
+    try:
+        yield _Place(scratch, kept_from_before(out, settings.options))
+        remove_import(out)
+        for name in (CANDIDATES, QUESTIONS):  # questions last: they say from which runs the data set is made
+            (scratch / name).replace(out / name)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path], gathered: Path) -> Decontamination:
     """Look for the questions in evaluation splits, those given and those that the sources tell of."""
     add_known(splits, sources, allowed=settings.allow_eval)
-    return decontaminate(settings.out, splits, allowed=settings.allow_eval)
+    return decontaminate(gathered, splits, allowed=settings.allow_eval)
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
@@ -113,6 +162,7 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
     tokens, _ = token_counter(settings.tokenizer)
     with _understood(settings.out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
         sources = _sources(runs, settings.out)
+        _replaces_other_runs(settings, sources)
         gather(sources, Path(scratch), tokens)
         return describe_judging(Path(scratch), settings)
 
@@ -121,10 +171,10 @@ _JUDGED = b'"label":"judge"'
 """What stands in the line of a state that a judge labelled, and nowhere else: text in JSON has no bare quotes."""
 
 
-def _judged_before(sources: Sequence[Path], out: Path) -> tuple[dict[str, Any], list[str]]:
+def _judged_before(sources: Sequence[Path], gathered: Path) -> tuple[dict[str, Any], list[str]]:
     """What the summary of a source tells of the judge whose labels stand in the candidates; and a warning where that
     is not known, or was not one judge alone."""
-    with (out / CANDIDATES).open("rb") as lines:
+    with (gathered / CANDIDATES).open("rb") as lines:
         if not any(_JUDGED in line for line in lines):
             return {}, []
     told = [judging for judging in map(_judging_of, sources) if judging]
@@ -172,7 +222,7 @@ def gather(
         recount_tokens(out, tokens)
         return sources
     out.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".sources-", dir=out))
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=out))
     try:
         folders = []
         for number, source in enumerate(sources):
@@ -213,9 +263,13 @@ def _rollouts(source: Path) -> Path:
 
 def _label(source: Path, out: Path, tokens: TokenCounter, processes: int) -> None:
     rollouts = _rollouts(source)
+    label_file(rollouts, out, origin=_origin_of_run(rollouts), tokens=tokens, processes=processes)
+
+
+def _origin_of_run(rollouts: Path) -> Origin | None:
+    """None of a run without records."""
     first = next(iter(read_rollouts(rollouts)), None)
-    origin = None if first is None else _origin(first, rollouts.with_name(CONFIG))
-    label_file(rollouts, out, origin=origin, tokens=tokens, processes=processes)
+    return None if first is None else _origin(first, rollouts.with_name(CONFIG))
 
 
 def _origin(first: RolloutRecord, config: Path) -> Origin:

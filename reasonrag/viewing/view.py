@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from reasonrag.errors import InputError, choices
+from reasonrag.files import VIEW_PAGE
 from reasonrag.settings import resolve
 from reasonrag.viewing.collection import Collection, open_collection
 from reasonrag.viewing.overview import Overview, read_all
 from reasonrag.viewing.page import write_page
 from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
-
-VIEW_PAGE = "view.html"
 
 
 def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **flags: Any) -> Path:

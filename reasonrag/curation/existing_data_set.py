@@ -1,0 +1,170 @@
+"""The data set that already stands in `--out`: from which runs it was made, and what may take its place.
+
+Decides whether `pairs` may write there, and which derived files go together with the data they were made from. What
+people and paid models said stays in any case: `review/<reviewer>.jsonl`, the journal in `judging/`. Knows neither how
+labels come about nor how rows are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from preference.candidates import Origin
+from preference.export.export_pairs import files_of_formats
+from preference.export.formats import FORMATS, SPLITS
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, ExportOptions
+from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
+from reasonrag.curation.decontamination import CONTAMINATION
+from reasonrag.curation.judge_labels import JUDGING
+from reasonrag.curation.review import REPORT, REVIEW
+from reasonrag.errors import InputError
+from reasonrag.files import JOURNAL, VIEW_PAGE
+
+IMPORT_REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
+STAGED = "publish"
+"""Where `reasonrag publish` puts its copy together."""
+_SHOWN = 5
+"""Runs that a message names."""
+_OF_FORMATS = tuple(form.file_name(split) for form in FORMATS.values() for split in SPLITS)
+_OF_PAIRS = (DATASET_INFO_FILE, QUESTIONS, DROPPED, CONTAMINATION, AUDIT, AUDIT_PAGE, SUMMARY)
+"""What `pairs` writes beside rows and candidates."""
+_SHOWS_ROWS = {VIEW_PAGE: "reasonrag view", f"{REVIEW}/{REPORT}": "reasonrag review --report"}
+"""Pages and reports that other commands make of a data set, and the command that makes each again."""
+
+
+@dataclass(frozen=True)
+class MadeFrom:
+    """What a data set was made from. runs: the name that decides whether two runs are one, and how people are told."""
+
+    runs: Mapping[str, str]
+
+    @classmethod
+    def of(cls, origins: Iterable[Origin]) -> MadeFrom:
+        return cls({_key(each): _described(each) for each in origins})
+
+    def __str__(self) -> str:
+        named = sorted(self.runs.values())
+        more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
+        return f"{', '.join(named[:_SHOWN])}{more}" if named else "no question"
+
+
+def _key(origin: Origin) -> str:
+    """Equal for all states of one run, however far it had come; of imported rows, for those of one file."""
+    return origin.config_hash or origin.revision or f"{origin.dataset}/{origin.split}"
+
+
+def _described(origin: Origin) -> str:
+    what = f"{origin.dataset}/{origin.split}"
+    if origin.config_hash:
+        return f"{what} (configuration {origin.config_hash})"
+    return f"{what} (imported, file {origin.revision[:16]})" if origin.revision else what
+
+
+def origins_in(data_set: Path) -> set[Origin] | None:
+    """Where the questions of a data set come from, as its lines say; None where there are lines and none says it.
+
+    Lines that cannot be read are passed over: the command that needs them says what is wrong. Raises OSError.
+    """
+    found: set[Origin] = set()
+    lines = 0
+    for name in (QUESTIONS, CANDIDATES):
+        if (data_set / name).is_file() and not found:
+            for origin in _origins(data_set / name):
+                lines += 1
+                found |= set() if origin is None else {origin}
+    return None if lines and not found else found
+
+
+def _origins(path: Path) -> Iterator[Origin | None]:
+    """Of every line; None where it says nothing."""
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                yield Origin.model_validate(orjson.loads(line)["origin"])
+            except (ValueError, KeyError, TypeError):
+                yield None
+
+
+# -- before anything is written --------------------------------------------------------------------------------
+
+
+def replaces_other_runs(out: Path, sources: Sequence[Path], given: MadeFrom, *, replace: bool) -> bool:
+    """Whether the data set in `out` was made from other runs than those given, which only `replace` allows.
+
+    sources: where the runs are; one that is `out` itself is taken in, so that nothing is lost. Raises InputError for
+    other runs without `replace`, and for a folder whose files are not of a data set; OSError.
+    """
+    if not (out / CANDIDATES).is_file():
+        taken = [name for name in (*_OF_PAIRS, *_OF_FORMATS) if (out / name).exists()]
+        if taken and not (taken == [QUESTIONS] and origins_in(out)):  # alone: a first command was killed in between
+            raise InputError(f"--out {out} is taken: {_foreign(taken[0])}; give a directory of its own")
+        if not taken:
+            return False
+    if out.resolve() in [each.resolve() for each in sources]:
+        return False
+    origins = origins_in(out)
+    there = None if origins is None else MadeFrom.of(origins)
+    if there is not None and (not there.runs or there.runs.keys() == given.runs.keys()):
+        return False
+    if replace:
+        return True
+    what = "whose lines do not say from which runs it was made" if there is None else f"made from other runs: {there}"
+    kept = f". The judgements in {out / REVIEW} would stay" if _reviewers(out) else ""
+    raise InputError(
+        f"--out {out} holds a data set {what}. Given: {given}. Nothing was changed. Choose another --out, or put the "
+        f"new data set in its place with --replace{kept}"
+    )
+
+
+def _foreign(name: str) -> str:
+    if name == DATASET_INFO_FILE:
+        return (
+            f"its {name} describes other data sets and would be replaced (a directory of its own is the trainer's "
+            "dataset_dir then)"
+        )
+    return f"it holds {name} but no {CANDIDATES}, so it is no data set of reasonrag, and the file would be replaced"
+
+
+# -- what goes with the data it was made from ------------------------------------------------------------------
+
+
+def remove_import(out: Path) -> None:
+    """Remove the report of an import whose rows are no longer there. Raises OSError."""
+    for name in (IMPORT_REPORT, REJECTED):
+        (out / name).unlink(missing_ok=True)
+
+
+def remove_pages(out: Path) -> list[str]:
+    """Remove pages and reports that show rows which were just replaced; a sentence about each. Raises OSError."""
+    said = []
+    for name, command in _SHOWS_ROWS.items():
+        if (out / name).is_file():
+            (out / name).unlink()
+            said.append(f"removed {out / name}, which showed the earlier rows; make it again with: {command} {out}")
+    return said
+
+
+def kept_from_before(out: Path, options: ExportOptions) -> list[str]:
+    """What stays of a data set that makes room for another one, a sentence each. options: of the one that comes."""
+    said = []
+    if names := _reviewers(out):
+        said.append(
+            f"{REVIEW}/ keeps the judgements of the data set that was here before ({', '.join(names)}); they count "
+            "again wherever a data set has the same pairs"
+        )
+    if (out / JUDGING / JOURNAL).is_file():
+        said.append(f"{JUDGING}/ keeps what a judge answered for the data set that was here before, and what it cost")
+    if (out / STAGED).is_dir():
+        said.append(f"{STAGED}/ is a copy of the data set that was here before; reasonrag publish makes it anew")
+    ours = files_of_formats(out) | {FORMATS[name].file_name(split) for name in options.formats for split in SPLITS}
+    if others := [each for each in _OF_FORMATS if each not in ours and (out / each).exists()]:
+        said.append(f"{', '.join(others)}: not of this data set, and kept, as no {SUMMARY} said where it came from")
+    return said
+
+
+def _reviewers(out: Path) -> list[str]:
+    return sorted(each.stem for each in (out / REVIEW).glob("*.jsonl"))

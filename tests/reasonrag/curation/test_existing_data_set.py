@@ -1,0 +1,252 @@
+"""A data set that stands in `--out`: other runs do not replace it unasked, and nothing stale stays beside a new one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reasonrag as package
+from reasonrag.curation.audit.audit import AuditFailed
+from reasonrag.errors import InputError
+from reasonrag.files import only_writer
+from reasonrag.llm.scripted import ScriptedModel
+from tests.helpers.command_line import Reasonrag
+
+PICK = "So the pick is <pick>1 2</pick>"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, `a` and `b`, that differ in their seed."""
+    home = tmp_path_factory.mktemp("runs")
+    for seed, name in enumerate("ab"):
+        package.generate(
+            dataset="atlas", model="offline", limit=6, run=home / name, seed=seed, index_home=home / "indexes"
+        )
+    return home
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, the lock apart."""
+    return {
+        str(each.relative_to(folder)): each.read_bytes()
+        for each in folder.rglob("*")
+        if each.is_file() and each.name != ".lock"
+    }
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def judged(out: Path) -> bytes:
+    """Judgements of a person, as `review` keeps them, and the report on them."""
+    (out / "review").mkdir()
+    (out / "review" / "ada.jsonl").write_bytes(b'{"a person": "took an hour"}\n')
+    (out / "review" / "report.json").write_text("{}")
+    return (out / "review" / "ada.jsonl").read_bytes()
+
+
+def test_other_runs_do_not_replace_a_data_set(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Every byte stays, and the message names both runs and both ways out."""
+    out = tmp_path / "data"
+    assert reasonrag("pairs", runs / "a", "--out", out, "--format", "kto", "--format", "sft").status == 0
+    assert reasonrag("view", out).status == 0
+    judged(out)
+    before = contents(out)
+    for flags in ([], ["--format", "kto"], ["--dry-run", "--label", "judge", "--model", "offline"]):
+        done = reasonrag("pairs", runs / "b", "--out", out, *flags)
+        assert (done.status, done.out) == (2, "")
+        hashes = [read_json(runs / name / "config.json")["config_hash"] for name in "ab"]
+        assert f"made from other runs: atlas/train (configuration {hashes[0]})" in done.err
+        assert f"Given: atlas/train (configuration {hashes[1]})" in done.err
+        assert "Choose another --out" in done.err
+        assert "--replace" in done.err
+        assert "review would stay" in done.err
+        assert contents(out) == before
+    assert reasonrag("pairs", runs / "a", runs / "b", "--out", out).status == 2, "a part of it is not the same"
+    with pytest.raises(InputError, match="made from other runs"):
+        package.pairs(runs / "b", out=out)
+    assert contents(out) == before
+
+
+def test_the_same_runs_replace_their_data_set_silently(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Grown, with other flags, from another place, or by way of a data set of theirs."""
+    out, run = tmp_path / "data", tmp_path / "moved"
+    run.mkdir()
+    shutil.copy(runs / "a" / "config.json", run)
+    lines = (runs / "a" / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "rollouts.jsonl").write_bytes(b"".join(lines[:3]))
+    assert reasonrag("pairs", run, "--out", out, "--format", "kto", "--validation", 0).status == 0
+    assert reasonrag("pairs", runs / "a", "--out", out, "--format", "sft", "--min-margin", ".2").status == 0
+    assert read_json(out / "summary.json")["questions"] == 6
+    assert not (out / "kto.json").exists()
+    assert reasonrag("pairs", runs / "a", "--out", tmp_path / "copy").status == 0
+    assert reasonrag("pairs", tmp_path / "copy", "--out", out).status == 0
+    assert reasonrag("pairs", out, "--out", out, "--min-confidence", ".8").status == 0
+    assert reasonrag("pairs", out, runs / "b", "--out", out).status == 0, "what is there is taken in"
+    assert reasonrag("pairs", runs / "b", runs / "a", "--out", out).status == 0
+    assert reasonrag("pairs", runs / "a", "--out", out).status == 2, "what was of b would be lost"
+
+
+def test_what_shows_earlier_rows_goes_with_them(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Of the same runs too: pages and reports are made again by a command, what a person said is not."""
+    out = tmp_path / "data"
+    assert reasonrag("pairs", runs / "a", "--out", out).status == 0
+    assert reasonrag("view", out).status == 0
+    said = judged(out)
+    done = reasonrag("pairs", runs / "a", "--out", out, "--min-confidence", ".9")
+    assert done.status == 0
+    assert f"make it again with: reasonrag view {out}" in done.err
+    assert not (out / "view.html").exists()
+    assert not (out / "review" / "report.json").exists()
+    assert (out / "review" / "ada.jsonl").read_bytes() == said
+
+
+def test_a_replaced_data_set_is_as_one_made_anew(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """What stays is what people and judges said, and the summary tells of it."""
+    out, anew = tmp_path / "data", tmp_path / "anew"
+    package.pairs(runs / "a", out=out, format=["kto", "sft"], label="judge", chat_model=ScriptedModel(lambda *_: PICK))
+    assert reasonrag("view", out).status == 0
+    said = judged(out)
+    paid = (out / "judging" / "journal.jsonl").read_bytes()
+    done = reasonrag("pairs", runs / "b", "--out", out, "--replace", "--format", "alpaca")
+    assert done.status == 0, done.err
+    package.pairs(runs / "b", out=anew, format=["alpaca"])
+    made, expected = contents(out), contents(anew)
+    assert made.pop("review/ada.jsonl") == said
+    assert made.pop("judging/journal.jsonl") == paid
+    for files in (made, expected):
+        for name in ("summary.json", "audit.json", "audit.html"):  # which say where they are
+            files.pop(name)
+    assert made == expected
+    told = read_json(out / "summary.json")
+    assert {"review/", "judging/"} <= {each.split()[0] for each in told.pop("warnings")}
+    assert told | {"out": "", "warnings": []} == read_json(anew / "summary.json") | {"out": "", "warnings": []}
+    assert package.pairs(runs / "b", out=out).out == str(out), "it is that of b from now on"
+
+
+@pytest.mark.parametrize("flags", [{"allow_eval": ["nonsense"]}, {"label": "judge"}, {"eval": ["missing.jsonl"]}])
+def test_a_replacement_that_comes_to_nothing_leaves_all_as_it_was(
+    flags: dict[str, Any], runs: Path, tmp_path: Path
+) -> None:
+    """A wrong flag beside --replace costs nothing."""
+    package.pairs(runs / "a", out=tmp_path / "data", format=["kto"])
+    before = contents(tmp_path / "data")
+    with pytest.raises(InputError):
+        package.pairs(runs / "b", out=tmp_path / "data", replace=True, **flags)
+    assert contents(tmp_path / "data") == before
+
+
+def test_rows_that_are_refused_do_not_replace_those_of_other_runs(runs: Path, tmp_path: Path) -> None:
+    """Neither do their candidates."""
+    out, run = tmp_path / "data", tmp_path / "leaky"
+    shutil.copytree(runs / "b", run)
+    rollouts = (run / "rollouts.jsonl").read_text()
+    (run / "rollouts.jsonl").write_text(rollouts.replace("So the next query", "<|im_start|> So the next query"))
+    package.pairs(runs / "a", out=out)
+    before = contents(out)
+    with pytest.raises(AuditFailed):
+        package.pairs(run, out=out, replace=True)
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("name", ["summary.json", "questions.jsonl", "RAG_ProGuide.json", "alpaca.json", "audit.json"])
+@pytest.mark.parametrize("flags", [[], ["--replace"]])
+def test_files_of_others_are_never_replaced(
+    name: str, flags: list[str], runs: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """A folder without candidates is no data set of ours, whatever is asked."""
+    out = tmp_path / "theirs"
+    out.mkdir()
+    (out / name).write_text('{"mine": 1}\n')
+    done = reasonrag("pairs", runs / "a", "--out", out, *flags)
+    assert (done.status, f"is taken: it holds {name}" in done.err) == (2, True), done.err
+    assert [each.name for each in out.iterdir()] == [name]
+    assert (out / name).read_text() == '{"mine": 1}\n'
+
+
+def test_a_folder_with_other_things_is_used_beside_them(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "notes.txt").write_text("mine")
+    assert reasonrag("pairs", runs / "a", "--out", "data").status == 0
+    assert reasonrag("pairs", runs / "b", "--out", "data", "--replace").status == 0
+    assert (tmp_path / "data" / "notes.txt").read_text() == "mine"
+
+
+def test_candidates_alone_tell_from_which_runs_they_are(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """A data set of a version without a summary, or one whose writing was stopped between two files."""
+    out = tmp_path / "data"
+    assert reasonrag("pairs", runs / "a", "--out", out).status == 0
+    for kept in ({"candidates.jsonl"}, {"questions.jsonl"}):
+        for each in out.iterdir():
+            if each.name not in kept:
+                each.unlink()
+        assert reasonrag("pairs", runs / "b", "--out", out).status == 2
+        assert reasonrag("pairs", runs / "a", "--out", out).status == 0
+
+
+def test_candidates_that_cannot_be_read_are_replaced_on_request(
+    runs: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Nobody knows from which runs they are."""
+    out = tmp_path / "data"
+    out.mkdir()
+    (out / "candidates.jsonl").write_text("of a program of my own\n")
+    (out / "sft.json").write_text("[]")
+    done = reasonrag("pairs", runs / "a", "--out", out)
+    assert (done.status, "do not say from which runs" in done.err) == (2, True)
+    assert (out / "candidates.jsonl").read_text() == "of a program of my own\n"
+    assert reasonrag("pairs", runs / "a", "--out", out, "--replace").status == 0
+    [warning] = [each for each in read_json(out / "summary.json")["warnings"] if each.startswith("sft.json")]
+    assert "kept" in warning
+
+
+def test_a_data_set_without_a_question_is_in_nobodys_way(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """As a run directory without a tree takes every configuration."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "rollouts.jsonl").touch()
+    assert reasonrag("pairs", empty, "--out", "data").status == 0
+    assert reasonrag("pairs", runs / "a", "--out", "data").status == 0
+    assert reasonrag("pairs", empty, "--out", "data").status == 2
+
+
+def test_two_commands_at_once_do_not_write_one_data_set(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """The second one is told, and what the first one writes is not touched."""
+    with only_writer(tmp_path / "data"):
+        done = reasonrag("pairs", runs / "a", "--out", "data")
+    assert (done.status, "is being written by another reasonrag" in done.err) == (2, True)
+    assert "choose another --out" in done.err
+    assert contents(tmp_path / "data") == {}
+
+
+def test_what_a_kill_left_behind_is_cleared_away(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    left = tmp_path / "data" / ".sources-killed"
+    left.mkdir(parents=True)
+    (left / "candidates.jsonl").touch()
+    assert reasonrag("pairs", runs / "a", "--out", "data").status == 0
+    assert not left.exists()
+
+
+def test_an_import_of_other_files_is_replaced_on_request(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """And so is one that pairs of runs replace: then its report goes, too."""
+    assert reasonrag("pairs", runs / "a", "--out", "a").status == 0
+    assert reasonrag("pairs", runs / "b", "--out", "b").status == 0
+    for _ in range(2):
+        assert reasonrag("import", "a/RAG_ProGuide.json", "--out", "data").status == 0
+    out = tmp_path / "data"
+    before = contents(out)
+    done = reasonrag("import", "b/RAG_ProGuide.json", "--out", "data")
+    assert (done.status, "holds an import of other files" in done.err, "--replace" in done.err) == (2, True, True)
+    assert reasonrag("pairs", "b", "--out", "data").status == 2
+    assert contents(out) == before
+    assert reasonrag("import", "b/RAG_ProGuide.json", "--out", "data", "--replace").status == 0
+    assert read_json(out / "import.json")["sources"][0]["name"] == "b/RAG_ProGuide.json"
+    assert reasonrag("pairs", "a", "--out", "data", "--replace").status == 0
+    assert not {"import.json", "rejected_rows.jsonl"} & contents(out).keys()
+    assert reasonrag("import", "b/RAG_ProGuide.json", "--out", "data", "--replace").status == 2, "of runs, no import"
