@@ -20,6 +20,7 @@ __all__ = [
     "ask",
     "audit",
     "calibrate",
+    "check_renderer",
     "compare",
     "doctor",
     "estimate",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from reasonrag.studies.calibrate import calibrate
     from reasonrag.studies.tune import tune
     from reasonrag.training.doctor.doctor import doctor
+    from reasonrag.training.prompt_parity import check_renderer
     from reasonrag.training.train import train
     from reasonrag.viewing.view import show, stats, view
 
@@ -63,6 +65,7 @@ _CALLS = {
     "ask": "evaluation.ask",
     "audit": "curation.audit.audit",
     "calibrate": "studies.calibrate",
+    "check_renderer": "training.prompt_parity",
     "compare": "evaluation.compare",
     "doctor": "training.doctor.doctor",
     "estimate": "exploration.cost_estimate",
