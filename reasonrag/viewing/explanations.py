@@ -87,7 +87,7 @@ def cautions(each: Candidate) -> list[str]:
         golden = each.state.golden_answers
         chosen, rejected = (f1_score(step.content or "", golden) for step in (each.chosen, each.rejected))
         if chosen < rejected:
-            worse, better = _apart(chosen, rejected)
+            worse, better = apart(chosen, rejected)
             found.append(f"by gold answers alone the rejected answer is better (F1 {better}, the chosen one {worse})")
     if each.gold == "wrong":
         does = "finds" if each.rejected.action_type == "query" else "reports"
@@ -218,7 +218,7 @@ def _continued(
     discount = _discounted(even, lengths, record.recipe.alpha, reward)
     if _equal(even, plain):
         return f"{found} Mean {number(even)}.{discount}"
-    raw, weighted = _apart(plain, even)
+    raw, weighted = apart(plain, even)
     return (
         f"{found} Raw mean {raw}. Weighting each sampled reply equally (the search oversamples some branches): "
         f"{weighted}.{discount}"
@@ -360,12 +360,12 @@ def _dropped(each: Candidate, rules: PairingRules) -> str:
         "same_content": "both say the same",
         "not_picked": "the judge picked two other steps of this state, or none",
         "ungrounded": "no passage read so far supports the chosen step",
-        "small_margin": "the margin {} is below {}".format(*_apart(each.margin, rules.min_margin))
+        "small_margin": "the margin {} is below {}".format(*apart(each.margin, rules.min_margin))
         if each.margin < rules.min_margin
         else "both have the same reward, a margin of 0",
-        "uncertain": "the confidence {} is below {}".format(*_apart(pair.confidence or 0.0, rules.min_confidence)),
+        "uncertain": "the confidence {} is below {}".format(*apart(pair.confidence or 0.0, rules.min_confidence)),
         "near_identical": "both say nearly the same: {} of their words, above {}".format(
-            *_apart(pair.similarity, rules.max_similarity)
+            *apart(pair.similarity, rules.max_similarity)
         ),
         "other_type": "the steps have different action types",
         "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens; the limit is {rules.max_tokens or 0:,}",
@@ -400,7 +400,7 @@ def number(value: float | None) -> str:
     return next(texts, f"{value:.2f}")
 
 
-def _apart(value: float, limit: float) -> tuple[str, str]:
+def apart(value: float, limit: float) -> tuple[str, str]:
     """Both with as many digits as it takes to see that they differ, two at least."""
     for digits in range(2, 17):
         texts = f"{value:.{digits}f}", f"{limit:.{digits}f}"

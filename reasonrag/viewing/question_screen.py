@@ -24,18 +24,35 @@ from preference.records import ContinuationResult
 from reasonrag.curation.review_screen import mark_differences
 from reasonrag.errors import InputError, choices
 from reasonrag.terminal import dollars, on_one_line, shown
-from reasonrag.viewing.explanations import came_to, number
-from reasonrag.viewing.question_view import EndView, PairView, PassageView, QuestionView, StateView, StepView, TreeView
+from reasonrag.viewing.explanations import apart, came_to, number
+from reasonrag.viewing.question_view import (
+    EndView,
+    PairView,
+    PassageView,
+    QuestionView,
+    StateView,
+    StepStatus,
+    StepView,
+    TreeView,
+)
 
 _STYLES = {"query": "cyan", "evidence": "yellow", "answer": "bold"}
 _CHOSEN, _REJECTED, _QUIET = "green", "red", "dim"
 _PairRoles: TypeAlias = Mapping[int, tuple[int, int]]
-"""Of a step, in how many kept pairs it is the chosen side, and the rejected one."""
+"""By step: in how many kept pairs it is the chosen side, and in how many the rejected one."""
 _LEGEND = (
-    "#step type, what it is worth, visits (n); +2 -1: chosen in two kept pairs, rejected in one; settled: all "
-    "continuations came to the same; repeats: says the same as that step and shares its worth; unexplored: never "
-    "continued"
+    "#step type, reward, visits (n); +2 -1: chosen in two kept pairs, rejected in one; converged: every continuation "
+    "has the same outcome; repeats: says the same as that step and shares its reward; unexplored: never continued"
 )
+STATUS_WORDS: dict[StepStatus, str] = {
+    "answer": "answer",
+    "failed": "failed",
+    "repeated": "repeated",
+    "unexplored": "unexplored",
+    "settled": "converged",
+    "mixed": "open",
+}
+"""What people read for a status in the record: short, and explained in the legend."""
 
 
 class _NarrowTree(Tree):
@@ -59,19 +76,19 @@ class _StepGroup:
 
 
 def show_question(view: QuestionView, run: Path) -> None:
-    """Its trees, then its pairs and what became of the others. run: as it was given, for the commands that go on."""
+    """Its trees, its pairs, and why others were dropped. run: as given, for the commands that are named below."""
     console = _console()
     for line in _about(view):
         console.print(line)
-    for place, tree in enumerate(view.trees):
+    for position, tree in enumerate(view.trees):
         console.print()
-        console.print(_tree(view, tree, _marks(view, tree=place)))
+        console.print(_tree(view, tree, _pair_roles(view, tree=position)))
     console.print()
     if view.trees and any(state.tree is None for state in view.states):
         console.print(Text(_no_trees(view), style=_QUIET))
     for position, state in enumerate(view.states):
         if state.tree is None:
-            console.print(_lone_state(state, _marks(view, state=position)))
+            console.print(_lone_state(state, _pair_roles(view, state=position)))
     if view.trees or view.states:
         console.print(Text(_LEGEND, style=_QUIET))
         console.print()
@@ -79,13 +96,13 @@ def show_question(view: QuestionView, run: Path) -> None:
         console.print(each)
     again = f"reasonrag show {quote(str(run))} {quote(on_one_line(view.id))}"
     if view.trees or view.pairs:
-        print(f"one step whole, with all its pairs: {again} --step N")
+        print(f"one step in full, with its pairs: {again} --step N")
     if view.pairs:
-        print(f"one pair, and everything that decided it: {again} --pair PAIR_ID")
+        print(f"one pair, and why it was labelled so: {again} --pair PAIR_ID")
 
 
 def show_step(view: QuestionView, step: int) -> None:
-    """One step whole, in every tree that has it. Raises InputError where none does."""
+    """One step in full, in every tree that has it. Raises InputError where none does."""
     console = _console()
     groups = _step_groups(view)
     found = [(group, group.steps[step]) for group in groups if step in group.steps]
@@ -93,14 +110,14 @@ def show_step(view: QuestionView, step: int) -> None:
         known = sorted({each for group in groups for each in group.steps})
         there = f"its steps are {known[0]} to {known[-1]}" if known else "it has no step"
         raise InputError(f"question {view.id} has no step {step}; {there}")
-    for place, each in found:
-        console.print(Text(place.name, style=_QUIET))
-        console.print(_headline(each, place.marks.get(each.id, (0, 0)), content=False))
+    for group, each in found:
+        console.print(Text(group.name, style=_QUIET))
+        console.print(_headline(each, group.marks.get(each.id, (0, 0)), content=False))
         for line in (*_facts(each), *_prompt(each, view), *_shown_passages(each)):
             console.print(line)
         console.print(_heading("reply"))
         console.print(_indented(Text(shown(each.response or ""))))
-        console.print(*_pairs_of(view, each.id, place), sep="\n")
+        console.print(*_pairs_of(view, each.id, group), sep="\n")
 
 
 def show_pair(view: QuestionView, pair_id: str) -> None:
@@ -113,22 +130,27 @@ def show_pair(view: QuestionView, pair_id: str) -> None:
         chosen, rejected = _sides(view, pair)
         state = view.states[pair.state]
         console.print(
-            Text.assemble((f"pair {on_one_line(pair.id)}", "bold"), f"  layer {state.layer}  ", _numbers(pair))
+            Text.assemble((f"pair {on_one_line(pair.id)}", "bold"), f"  depth {state.layer}  ", _numbers(pair))
         )
         if state.user is not None:
-            console.print(_heading("what both answer"))
+            console.print(_heading("prompt of both"))
             console.print(_indented(_user_turn(view, state.user, chosen.passages)))
         texts = mark_differences(chosen.response or "", rejected.response or "")
         for name, style, each, text in zip(
             ("chosen", "rejected"), (_CHOSEN, _REJECTED), (chosen, rejected), texts, strict=True
         ):
-            title = Text.assemble((f"{name} ", f"bold {style}"), f"#{each.id} {_type(each)}, {_worth(each)}")
+            title = Text.assemble((f"{name} ", f"bold {style}"), f"#{each.id} {_type(each)}, reward {_reward(each)}")
             console.print(Panel(text, title=title, title_align="left", padding=(0, 1), border_style=style))
         console.print(_heading("why"))
         for caution in pair.cautions:
-            console.print(_indented(Text(f"LOOK TWICE: {caution}")))
+            console.print(_indented(Text(f"NEEDS REVIEW: {caution}")))
         for reason in pair.why:
             console.print(_indented(Text.assemble((f"{reason.topic}: ", "bold"), shown(reason.text))))
+
+
+def end_words(name: str) -> str:
+    """What the continuations of a question came to, in words: `all_wrong` as `all wrong`."""
+    return "mixed outcomes" if name == "mixed" else name.replace("_", " ")
 
 
 def _console() -> Console:
@@ -139,13 +161,13 @@ def _console() -> Console:
 
 
 def _about(view: QuestionView) -> Iterator[Text]:
-    ends = ", ".join(each.replace("_", " ") for each in dict.fromkeys(view.ends))
+    ends = ", ".join(end_words(each) for each in dict.fromkeys(view.ends))
     origin = f"{on_one_line(view.dataset)}/{on_one_line(view.split)}"
-    outcome = "failed" if view.error else f"continuations: {ends}"
+    outcome = "failed" if view.error else f"outcomes: {ends}"
     yield Text.assemble((on_one_line(view.id), "bold"), f"  {origin}  {outcome}")
     if view.error:
         yield Text(f"{on_one_line(view.error.cause)}: {shown(view.error.message)}", style=_REJECTED)
-        yield Text("the same generate command tries it again")
+        yield Text("run the same generate command again to retry it")
     if not view.trees:
         yield from _question(view)
         if not view.error:
@@ -154,17 +176,17 @@ def _about(view: QuestionView) -> Iterator[Text]:
 
 def _no_trees(view: QuestionView) -> str:
     if not view.states:
-        return "no step of it is in the data set"
+        return "none of its steps is in the data set"
     return (
-        "not all of its trees are at hand; of the others only the states that pairs are of. Where the run that "
-        "explored it was moved: --trees RUN"
+        "some of its trees are missing; only the states of their pairs are shown. If their run was moved, say where it "
+        "is: --trees RUN"
     )
 
 
 def _question(view: QuestionView) -> Iterator[Text]:
     yield Text(shown(view.question), style="bold")
     if view.golden_answers:
-        yield Text.assemble(("golden answers: ", _QUIET), ", ".join(map(on_one_line, view.golden_answers)))
+        yield Text.assemble(("gold answers: ", _QUIET), ", ".join(map(on_one_line, view.golden_answers)))
     for criterion in view.rubric or ():
         yield Text.assemble(("criterion: ", _QUIET), on_one_line(criterion))
 
@@ -179,15 +201,15 @@ def _tree(view: QuestionView, tree: TreeView, marks: _PairRoles) -> RenderableTy
 
 def _source(tree: TreeView) -> str:
     ends = tree.steps[0].ends if tree.steps else []
-    calls = f"; {tree.usage.calls:,} replies" if tree.usage.calls else ""  # trees that were imported do not say
+    calls = f"; {tree.usage.calls:,} completions" if tree.usage.calls else ""  # unknown for imported trees
     cost = f", {dollars(tree.usage.cost_usd)}" if tree.usage.cost_usd else ""
-    came = f"; of {_results(ends).total():,} continuations {came_to(_results(ends))}" if ends else ""
+    came = f"; {_results(ends).total():,} continuations: {came_to(_results(ends))}" if ends else ""
     recipe = on_one_line(tree.recipe.name)
     return f"{on_one_line(tree.source)}: recipe {recipe}, seed {tree.seed}{calls}{cost}{came}"
 
 
 def _lone_state(state: StateView, marks: _PairRoles) -> RenderableType:
-    name = f"layer {state.layer}" + (f", {state.action}" if state.action else "")
+    name = f"depth {state.layer}" + (f", {state.action}" if state.action else "")
     drawn = _NarrowTree(Text(f"state {on_one_line(state.id)}, {name}", style=_QUIET), guide_style=_QUIET)
     for step in state.steps:
         drawn.add(_headline(step, marks.get(step.id, (0, 0))))
@@ -199,7 +221,7 @@ def _headline(step: StepView, marks: tuple[int, int], *, content: bool = True) -
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"#{step.id} ", _QUIET)
     line.append(_type(step), _STYLES.get(step.type or "", _REJECTED))
-    line.append(f" {_worth(step)}")
+    line.append(f" {_reward(step)}")
     if step.visits:
         line.append(f" n{step.visits}", _QUIET)
     if step.reward is None and step.value is not None and step.visits:
@@ -208,7 +230,7 @@ def _headline(step: StepView, marks: tuple[int, int], *, content: bool = True) -
         if times:
             line.append(f" {sign}{times}", f"bold {style}")
     if step.fate in ("settled", "unexplored"):
-        line.append(f" {step.fate}", _QUIET)
+        line.append(f" {STATUS_WORDS[step.fate]}", _QUIET)
     if step.same_as is not None:
         line.append(f" repeats #{step.same_as}", _QUIET)
     if content:
@@ -222,10 +244,10 @@ def _type(step: StepView) -> str:
     )
 
 
-def _worth(step: StepView) -> str:
-    """`0.48`, of an answer with its score: `0.48 F1 1.00`; `?` where nobody knows."""
-    worth = "?" if step.reward is None else number(step.reward)
-    return f"{worth} {score}" if (score := _score(step)) else worth
+def _reward(step: StepView) -> str:
+    """`0.48`, for an answer with its score: `0.48 F1 1.00`; `?` where it is not known."""
+    reward = "?" if step.reward is None else number(step.reward)
+    return f"{reward} {score}" if (score := _score(step)) else reward
 
 
 def _score(step: StepView) -> str:
@@ -246,7 +268,7 @@ def _pairs(view: QuestionView) -> Iterator[RenderableType]:
     for pair in kept:
         chosen, rejected = _sides(view, pair)
         layer = view.states[pair.state].layer
-        yield _indented(Text.assemble((on_one_line(pair.id), "bold"), f"  layer {layer}  ", _numbers(pair)))
+        yield _indented(Text.assemble((on_one_line(pair.id), "bold"), f"  depth {layer}  ", _numbers(pair)))
         for sign, style, step in (("+", _CHOSEN, chosen), ("-", _REJECTED, rejected)):
             said = on_one_line(step.content if step.content is not None else step.response or "")
             line = Text(no_wrap=True, overflow="ellipsis")
@@ -260,27 +282,32 @@ def _pairs(view: QuestionView) -> Iterator[RenderableType]:
 
 
 def _in_short(pair: PairView, chosen: StepView, rejected: StepView) -> str:
-    """Why it was labelled so, on one line."""
+    """Why it was labelled so, on one line: `because 0.36 (4 of 11 right) beats 0.20 (F1 0.50)`."""
     if pair.label == "judge":
-        return "because a judge, who saw all steps of this state, picked it"
+        return "because a judge, who saw every step of this state, picked it"
     if pair.label == "imported":
         return "because the imported file says so"
-    return f"because {_known(chosen)} beats {_known(rejected)}"
+    rewards = "?", "?"
+    if chosen.reward is not None and rejected.reward is not None:
+        rewards = number(chosen.reward), number(rejected.reward)
+        if rewards[0] == rewards[1]:
+            rewards = apart(chosen.reward, rejected.reward)
+    sides = (f"{reward}{_grounds(step)}" for reward, step in zip(rewards, (chosen, rejected), strict=True))
+    return f"because {' beats '.join(sides)}"
 
 
-def _known(step: StepView) -> str:
-    """What a step is worth, and by what: `0.36 (4 of 11 right)`."""
-    worth = "?" if step.reward is None else number(step.reward)
+def _grounds(step: StepView) -> str:
+    """What a reward rests on: ` (4 of 11 right)`."""
     if step.parse_error is not None:
-        return f"{worth} (unreadable)"
+        return " (unreadable)"
     if score := _score(step):
-        return f"{worth} ({score})"
+        return f" ({score})"
     if not step.ends:
-        return worth
+        return ""
     counts = _results(step.ends)
     right, partly = counts["right"], counts["partly right"]
     also = f", {partly} partly" if partly else ""
-    return f"{worth} ({right} of {counts.total()} right{also})"
+    return f" ({right} of {counts.total()} right{also})"
 
 
 def _results(ends: Sequence[EndView]) -> Counter[ContinuationResult]:
@@ -301,20 +328,20 @@ def _numbers(pair: PairView) -> str:
     return "  ".join(parts)
 
 
-def _pairs_of(view: QuestionView, step: int, place: _StepGroup) -> Iterator[RenderableType]:
-    """All pairs of which a step is a side, and what became of them."""
+def _pairs_of(view: QuestionView, step: int, group: _StepGroup) -> Iterator[RenderableType]:
+    """All pairs that a step is a side of, kept and dropped."""
     found = [
         each
         for each in view.pairs
-        if step in (each.chosen, each.rejected) and _sides(view, each)[step == each.rejected] is place.steps[step]
+        if step in (each.chosen, each.rejected) and _sides(view, each)[step == each.rejected] is group.steps[step]
     ]
-    yield _heading(f"pairs with it: {len(found):,}" if found else "no pair has it: no other step was taken there")
+    yield _heading(f"pairs with it: {len(found):,}" if found else "in no pair: it has no sibling")
     for pair in found:
         side, other = ("chosen", f"over #{pair.rejected}")
         if step == pair.rejected:
             side, other = "rejected", f"below #{pair.chosen}"
-        became = f"dropped: {pair.dropped}" if pair.dropped else "kept"
-        yield _indented(Text(f"{on_one_line(pair.id)}  {side} {other}  {_numbers(pair)}  {became}"))
+        status = f"dropped: {pair.dropped}" if pair.dropped else "kept"
+        yield _indented(Text(f"{on_one_line(pair.id)}  {side} {other}  {_numbers(pair)}  {status}"))
 
 
 def _sides(view: QuestionView, pair: PairView) -> tuple[StepView, StepView]:
@@ -323,8 +350,8 @@ def _sides(view: QuestionView, pair: PairView) -> tuple[StepView, StepView]:
     return steps[pair.chosen], steps[pair.rejected]
 
 
-def _marks(view: QuestionView, *, tree: int | None = None, state: int | None = None) -> _PairRoles:
-    """Of the steps of a tree, or of a state whose tree is not at hand."""
+def _pair_roles(view: QuestionView, *, tree: int | None = None, state: int | None = None) -> _PairRoles:
+    """The steps of a tree, or of a state whose tree is missing, that are sides of kept pairs."""
     chosen, rejected = Counter[int](), Counter[int]()
     for pair in view.pairs:
         of_it = pair.state == state if tree is None else view.states[pair.state].tree == tree
@@ -355,12 +382,14 @@ def _step_groups(view: QuestionView) -> list[_StepGroup]:
         _StepGroup(
             f"in the tree of {on_one_line(tree.source)}",
             {each.id: each for each in tree.steps[1:]},
-            _marks(view, tree=i),
+            _pair_roles(view, tree=i),
         )
         for i, tree in enumerate(view.trees)
     ]
     states = [
-        _StepGroup(f"in state {on_one_line(state.id)}", {each.id: each for each in state.steps}, _marks(view, state=i))
+        _StepGroup(
+            f"in state {on_one_line(state.id)}", {each.id: each for each in state.steps}, _pair_roles(view, state=i)
+        )
         for i, state in enumerate(view.states)
         if state.tree is None
     ]
@@ -368,31 +397,32 @@ def _step_groups(view: QuestionView) -> list[_StepGroup]:
 
 
 def _facts(step: StepView) -> Iterator[Text]:
-    """What is known of it, by name."""
+    """What is known of a step, by name."""
     known = {
-        "layer": step.layer,
+        "depth": step.layer,
         "turn": step.action,
-        "after step": step.parent,
-        "became": step.fate,
-        "worth": None if step.reward is None else number(step.reward),
-        "by rule": ", ".join(f"{on_one_line(name)} {number(value)}" for name, value in step.rewards.items()) or None,
-        "in search": f"{step.visits:,} visits, value {number(step.value)}" if step.value is not None else None,
+        "parent": step.parent,
+        "status": None if step.fate is None else STATUS_WORDS[step.fate],
+        "reward": None if step.reward is None else number(step.reward),
+        "rewards by rule": ", ".join(f"{on_one_line(name)} {number(value)}" for name, value in step.rewards.items())
+        or None,
+        "search": f"{step.visits:,} visits, value {number(step.value)}" if step.value is not None else None,
         "continuations": f"{_results(step.ends).total():,}: {came_to(_results(step.ends))}"
         if step.ends and not step.terminal
         else None,
         "F1, EM": f"{number(step.f1)}, {number(step.em)}" if step.f1 is not None else None,
         "outcome": f"{on_one_line(step.outcome.name)} {number(step.outcome.value)}" if step.outcome else None,
-        "drawn": f"{step.draws} times" if step.draws > 1 else None,
-        "says the same as": None if step.same_as is None else f"step {step.same_as}",
+        "sampled": f"{step.draws} times" if step.draws > 1 else None,
+        "repeats": None if step.same_as is None else f"step {step.same_as}",
         "supported by passages": _yes(step.grounded),
-        "stands in reported evidence": _yes(step.in_evidence),
+        "contained in reported evidence": _yes(step.in_evidence),
         "gold passages": step.gold,
         "sampled by": None if step.sampled_by is None else on_one_line(step.sampled_by),
-        "at temperature": step.sampled_temperature,
-        "could not be read": None
+        "temperature": step.sampled_temperature,
+        "parse error": None
         if step.parse_error is None
         else on_one_line(f"{step.parse_error.cause} {step.parse_error.detail}"),
-        "repaired": "its first reply could not be read" if step.repaired else None,
+        "repaired": "yes: the first reply could not be parsed" if step.repaired else None,
     }
     for name, value in known.items():
         if value is not None:
@@ -409,13 +439,13 @@ def _prompt(step: StepView, view: QuestionView) -> Iterator[RenderableType]:
             yield _heading(name)
             yield _indented(_user_turn(view, place, step.passages if name == "user turn" else None))
     if step.sampled_with and step.sampled_with != [step.system, step.user]:
-        yield _heading("what was really sent")
+        yield _heading("prompt actually sent")
         for place in step.sampled_with:
             yield _indented(Text(shown(view.texts[place])))
 
 
 def _user_turn(view: QuestionView, place: int, passages: list[PassageView] | None) -> Text:
-    """The turn, what gold passages say in it in bold."""
+    """The turn, with the text of gold passages in bold."""
     text, found, at = view.texts[place], Text(), 0
     for each in passages or ():
         if each.gold and each.start is not None and each.end is not None:
@@ -427,7 +457,7 @@ def _user_turn(view: QuestionView, place: int, passages: list[PassageView] | Non
 def _shown_passages(step: StepView) -> Iterator[RenderableType]:
     if step.passages is None:
         return
-    yield _heading("passages, as they stand in the user turn" if step.passages else "no passage was found")
+    yield _heading("passages, in the order of the user turn" if step.passages else "no passage was found")
     for place, each in enumerate(step.passages, start=1):
         score = "" if each.score is None else f"  score {each.score:.3g}"
         line = Text(f"{place}. {on_one_line(each.title)} [{on_one_line(each.id)}]{score}")

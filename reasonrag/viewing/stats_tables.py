@@ -1,6 +1,6 @@
-"""What a person sees of a run or data set in numbers: tables and small histograms, of an `Overview`.
+"""What a person sees of a run or data set in numbers: the tables and small histograms of an `Overview`.
 
-Decides the drawing only. Names of others are never markup here.
+Decides the drawing only. Names from files are never markup here.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from preference import Usage
 from reasonrag.curation.audit.report import Histogram
 from reasonrag.terminal import dollars, on_one_line, print_table
 from reasonrag.viewing.overview import Overview, TreeFacts
+from reasonrag.viewing.question_screen import end_words
 
 _MOST_ROWS = 10
-"""Bins of a histogram that are drawn; finer ones are put together."""
+"""Rows of a histogram; finer bins are put together."""
 _BAR_WIDTH = 24
 _TYPES = ("query", "evidence", "answer", "unreadable")
 _ENDS = ("right", "partly right", "wrong", "failed")
 
 
 def show_stats(found: Overview) -> None:
-    """The numbers, layers, lengths of paths, histograms, then what should be known."""
+    """The numbers, pairs by depth, lengths of paths, histograms, then warnings."""
     facts = found.trees
     print_table(f"{found.kind} {found.path}", [*_about(found), *(_of_trees(facts) if facts else []), *_costs(found)])
     _layers(found)
@@ -43,20 +44,20 @@ def show_stats(found: Overview) -> None:
 
 def _about(found: Overview) -> list[tuple[str, str]]:
     return [
-        ("questions of", ", ".join(found.splits) or "-"),
-        ("recipe, rewards", f"{', '.join(found.recipes) or '-'}; {', '.join(found.rewards) or '-'}"),
+        ("data", ", ".join(found.splits) or "-"),
+        ("recipe; reward", f"{', '.join(found.recipes) or '-'}; {', '.join(found.rewards) or '-'}"),
         ("teacher", ", ".join(found.teachers) or "not known"),
-        ("questions", f"{found.questions:,}: {_counts(found.ends)}"),
-        ("failed because of", _counts(found.failures_by_cause)),
+        ("questions", f"{found.questions:,}: {_counts(_in_words(found.ends))}"),
+        ("failure causes", _counts(found.failures_by_cause)),
         (
             "questions with a pair",
             f"{found.questions_with_a_pair:,}{_of(found.questions_with_a_pair, found.questions)}",
         ),
         ("pairs", f"{found.pairs:,} of {found.candidates:,} candidates{_of(found.pairs, found.candidates)}"),
-        ("labelled by", _counts(found.pairs_by_label)),
-        ("tagged", _counts(found.pairs_by_tag)),
+        ("labels", _counts(found.pairs_by_label)),
+        ("tags", _counts(found.pairs_by_tag)),
         ("mean margin, confidence", f"{_share(found.mean_margin)}, {_share(found.mean_confidence)}"),
-        ("to look at twice", f"{found.doubtful:,}, where golden answers or gold passages contradict the label"),
+        ("needs review", f"{found.doubtful:,}; gold answers or passages contradict the label"),
         ("dropped", _counts(found.dropped)),
     ]
 
@@ -75,9 +76,9 @@ def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
 def _costs(found: Overview) -> list[tuple[str, str]]:
     usage = found.usage
     if usage is None or not usage.calls:  # trees that were imported do not say
-        return [("replies and cost", "not known")]
+        return [("completions, cost", "not known")]
     return [
-        ("replies", f"{usage.calls:,} in {usage.requests:,} requests{_each(usage.calls, found)}"),
+        ("completions", f"{usage.calls:,} in {usage.requests:,} requests{_each(usage.calls, found)}"),
         ("tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out"),
         ("cost", _cost(usage, found)),
     ]
@@ -87,7 +88,7 @@ def _cost(usage: Usage, found: Overview) -> str:
     if usage.cost_usd is None:
         return "not known"
     each = [
-        f"{dollars(usage.cost_usd / many)} a {what}"
+        f"{dollars(usage.cost_usd / many)} per {what}"
         for many, what in ((found.questions, "question"), (found.pairs, "pair"))
         if many
     ]
@@ -96,7 +97,9 @@ def _cost(usage: Usage, found: Overview) -> str:
 
 def _each(calls: int, found: Overview) -> str:
     shares = [
-        f"{calls / many:,.1f} a {what}" for many, what in ((found.questions, "question"), (found.pairs, "pair")) if many
+        f"{calls / many:,.1f} per {what}"
+        for many, what in ((found.questions, "question"), (found.pairs, "pair"))
+        if many
     ]
     return f"; {', '.join(shares)}" if shares else ""
 
@@ -105,13 +108,13 @@ def _each(calls: int, found: Overview) -> str:
 
 
 def _layers(found: Overview) -> None:
-    """Pairs by layer and type of the chosen step, and how different siblings are there."""
+    """Pairs by depth and action type of the chosen step, and the share of distinct siblings at that depth."""
     diversity = found.trees.diversity_by_layer if found.trees else {}
     layers = sorted({*found.pairs_by_layer, *diversity}, key=int)
     types = [each for each in _TYPES if any(each in counts for counts in found.pairs_by_layer.values())]
     if not layers:
         return
-    table = _table("pairs by layer and type of the chosen step", "layer", *types, "pairs")
+    table = _table("pairs by depth and action type of the chosen step", "depth", *types, "pairs")
     if diversity:
         table.add_column("distinct siblings", justify="right")
     for layer in layers:
@@ -123,7 +126,7 @@ def _layers(found: Overview) -> None:
 
 def _ends(by_steps: Mapping[str, Mapping[str, int]]) -> None:
     names = [each for each in _ENDS if any(each in counts for counts in by_steps.values())]
-    table = _table("continuations by their steps and what they came to", "steps", *names)
+    table = _table("continuations by length and result", "steps", *names)
     for steps, counts in by_steps.items():
         table.add_row(steps, *(f"{counts.get(each, 0):,}" for each in names))
     _print(table)
@@ -153,8 +156,8 @@ def _histograms(found: Overview) -> None:
         "margin of pairs": _alone(histograms, "margin"),
         "confidence of pairs": _alone(histograms, "confidence"),
         f"length of replies, in {found.length_unit}": lengths,
-        "replies a question": _alone(histograms, "calls") if found.usage and found.usage.calls else {},
-        "dollars a question": _alone(histograms, "cost"),
+        "completions per question": _alone(histograms, "calls") if found.usage and found.usage.calls else {},
+        "dollars per question": _alone(histograms, "cost"),
     }
     for title, columns in several.items():
         if columns:
@@ -166,7 +169,7 @@ def _alone(histograms: Mapping[str, Histogram], name: str) -> dict[str, Histogra
 
 
 def _histogram(title: str, columns: Mapping[str, Histogram]) -> Table:
-    """Of one thing, or of several over the same edges: counts and bars; each column has its own scale."""
+    """Counts and bars of one histogram, or of several over the same edges; each column has its own scale."""
     coarse = [_coarser(each) for each in _trimmed(list(columns.values()))]
     width = max(_BAR_WIDTH // len(coarse), 8)
     table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
@@ -185,7 +188,7 @@ def _histogram(title: str, columns: Mapping[str, Histogram]) -> Table:
 
 
 def _trimmed(several: list[Histogram]) -> list[Histogram]:
-    """The same without bins at either end in which none of them has anything."""
+    """The same, without the bins at either end that are empty in all of them."""
     full = [place for place, counts in enumerate(zip(*(each.counts for each in several), strict=True)) if any(counts)]
     if not full:
         return several
@@ -194,7 +197,7 @@ def _trimmed(several: list[Histogram]) -> list[Histogram]:
 
 
 def _coarser(found: Histogram) -> Histogram:
-    """The same in a few bins, each of as many as it takes."""
+    """The same in at most `_MOST_ROWS` bins."""
     together = -(-len(found.counts) // _MOST_ROWS)
     places = range(0, len(found.counts), together)
     return Histogram(
@@ -213,6 +216,10 @@ def _edge(value: float) -> str:
 def _counts(counts: Mapping[str, int]) -> str:
     shown: Iterable[str] = (f"{on_one_line(name)} {count:,}" for name, count in counts.items() if count)
     return ", ".join(shown) or "-"
+
+
+def _in_words(ends: Mapping[str, int]) -> dict[str, int]:
+    return {end_words(name): count for name, count in ends.items()}
 
 
 def _of(part: int, whole: int) -> str:

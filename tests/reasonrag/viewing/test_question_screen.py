@@ -80,8 +80,8 @@ def assert_harmless(text: str) -> None:
 # -- show ------------------------------------------------------------------------------------------------------
 
 
-def test_show_draws_every_step_once_with_its_worth(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
-    """On a line of 80 columns each, also in a pipe; the question and its golden answers stand above."""
+def test_show_draws_every_step_once_with_its_reward(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
+    """On a line of 80 columns each, also in a pipe; the question and its gold answers stand above."""
     done = reasonrag("show", run, richest.id)
     assert done.status == 0
     drawing = done.out.partition("pairs: ")[0]
@@ -90,7 +90,7 @@ def test_show_draws_every_step_once_with_its_worth(reasonrag: Reasonrag, run: Pa
     for step in steps:
         assert f"#{step.id} {step.type} {'?' if step.reward is None else f'{step.reward:.2f}'}" in drawing
     assert all(cell_len(line) <= WIDTH for line in drawing.splitlines())
-    assert f"golden answers: {', '.join(richest.golden_answers)}" in drawing
+    assert f"gold answers: {', '.join(richest.golden_answers)}" in drawing
     assert " ".join(richest.question.split()) in " ".join(drawing.split())
 
 
@@ -104,14 +104,14 @@ def test_show_marks_the_steps_of_kept_pairs_and_says_why(
     for pair in kept:
         assert re.search(rf"#{pair.chosen} [^:]*\+\d", drawing)
         assert re.search(rf"#{pair.rejected} [^:]*-\d", drawing)
-        assert f"{pair.id}  layer {richest.states[pair.state].layer}  margin {pair.margin:.2f}" in below
+        assert f"{pair.id}  depth {richest.states[pair.state].layer}  margin {pair.margin:.2f}" in below
     assert below.count("because ") == len(kept)
     for reason, count in Counter(pair.dropped for pair in richest.pairs if pair.dropped).items():
         assert f"{reason} {count:,}" in " ".join(below.split())
 
 
-def test_show_names_what_became_of_branches_and_what_could_not_be_read(reasonrag: Reasonrag, tmp_path: Path) -> None:
-    """Settled, repeated, unexplored; F1 at answers; the cause at replies that did not parse."""
+def test_show_names_the_status_of_branches_and_what_could_not_be_read(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """Converged, repeated, unexplored; F1 at answers; the cause at replies that did not parse."""
     steps = [
         query("settled", 0.9, rollouts=rollouts_of(1.0, 3, 3), visits=2),
         query("Settled!", 0.9, same_as=1),
@@ -120,7 +120,7 @@ def test_show_names_what_became_of_branches_and_what_could_not_be_read(reasonrag
         answer("Ada", 0.45, f1=0.5),
     ]
     out = reasonrag("show", written(tmp_path / "run", siblings(*steps)), "q1").out
-    assert "#1 query 0.90 n2 +1 settled: settled" in out
+    assert "#1 query 0.90 n2 +1 converged: settled" in out
     assert "#2 query 0.90 repeats #1: Settled!" in out
     assert "#3 query ? unexplored: unexplored" in out
     assert "#4 unreadable (no_tag) 0.00: no tag at all" in out
@@ -145,7 +145,7 @@ def test_show_of_a_step_is_whole(reasonrag: Reasonrag, tmp_path: Path) -> None:
     run = written(tmp_path / "run", tree([0, 1, 1], steps, gold_passages=["Ada Lovelace"]))
     out = reasonrag("show", run, "q1", "--step", 2).out
     for part in (
-        *("Think, then ask or answer.", "Previous Thoughts: those of 1", "Say another one.", "drawn: 3 times"),
+        *("Think, then ask or answer.", "Previous Thoughts: those of 1", "Say another one.", "sampled: 3 times"),
         *("1. Ada Lovelace [p1]  score 2  GOLD", "2. Bob [p2]  score 1\n", "So <evidence>She was.</evidence>"),
     ):
         assert part in out
@@ -202,11 +202,11 @@ def test_show_without_trees_draws_the_states_that_pairs_are_of(reasonrag: Reason
     package.pairs(written(tmp_path / "run", ada()), out=tmp_path / "data")
     (tmp_path / "run").rename(tmp_path / "moved")
     out = reasonrag("show", tmp_path / "data", "q1").out
-    assert "not all of its trees are at hand" in out
-    assert re.search(r"state \w{16}, layer 1\n├╴#5 evidence 0.73 \+1: Born in London\.", out)
+    assert "some of its trees are missing" in out
+    assert re.search(r"state \w{16}, depth 1\n├╴#5 evidence 0.73 \+1: Born in London\.", out)
     assert "#2 answer 0.90" in out
     told = reasonrag("show", tmp_path / "data", "q1", "--trees", tmp_path / "moved")
-    assert "at hand" not in told.out
+    assert "missing" not in told.out
     assert reasonrag("show", tmp_path / "data", "q1", "--trees", tmp_path / "run").status == 2
 
 
@@ -251,7 +251,7 @@ def test_stats_says_the_numbers(reasonrag: Reasonrag, run: Path) -> None:
     assert f"questions {numbers.questions:,}: " in said
     assert f"{numbers.pairs:,} of {numbers.candidates:,} candidates" in said
     assert ", ".join(f"{reason} {count:,}" for reason, count in numbers.dropped.items()) in said
-    for title in ("pairs by layer", "continuations by their steps", "reward of steps", "margin of pairs", "█"):
+    for title in ("pairs by depth", "continuations by length", "reward of steps", "margin of pairs", "█"):
         assert title in said
     body = done.out.partition("one question: ")[0].partition("\n")[2]  # without the path, which may be long
     assert all(cell_len(line) <= WIDTH for line in body.splitlines())
@@ -266,9 +266,9 @@ def test_stats_says_what_money_bought(reasonrag: Reasonrag, tmp_path: Path) -> N
     """A question and a pair, in dollars and replies; nothing where it is not known."""
     paid = [asked(each, usage={"calls": 10, "requests": 4, "cost_usd": 0.5}) for each in range(4)]
     out = words(reasonrag("stats", written(tmp_path / "paid", *paid)).out)
-    assert "$2.00; $0.5000 a question; $0.5000 a pair" in out
-    assert "40 in 16 requests; 10.0 a question, 10.0 a pair" in out
-    assert "dollars a question" in out
+    assert "$2.00; $0.5000 per question; $0.5000 per pair" in out
+    assert "40 in 16 requests; 10.0 per question, 10.0 per pair" in out
+    assert "dollars per question" in out
     assert "not known" in reasonrag("stats", written(tmp_path / "free", asked(1))).out
 
 
