@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import CORPUS, AskLlamaFactory, Done, Reasonrag
 from tests.helpers.pages import browser, visit  # noqa: F401 - fixtures
+from tests.helpers.processes import simulated_endpoint
 from tests.helpers.shared import Shared, session_folder
 
 ROOT = Path(__file__).parents[1]
@@ -119,12 +119,8 @@ def reasonrag(capsys: pytest.CaptureFixture[str]) -> Reasonrag:
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[str]:
     """Base URL of `reasonrag simulate-endpoint`, running as a command of its own."""
-    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        base_url = server.stdout.readline().split()[2]
+    with simulated_endpoint() as base_url:
         yield base_url
-        server.terminate()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,7 +26,10 @@ from reasonrag.exploration.generate import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.llm.servers.simulator import Habits
 from tests.helpers.command_line import Done, Reasonrag
+from tests.helpers.endpoints import Stage
+from tests.helpers.processes import Command, simulated_endpoint, until
 
 PROGUIDE_FIELDS = (
     "instruction input prompt chosen rejected chosen_action_type chosen_content "
@@ -194,18 +196,24 @@ def test_a_finished_run_is_not_run_again(reasonrag: Reasonrag) -> None:
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_run_ends_like_an_undisturbed_one(stop: signal.Signals, endpoint: str, reasonrag: Reasonrag) -> None:
     """Killed or interrupted in the middle and started again, a run ends with the same bytes."""
-    flags = ["generate", "--dataset", "atlas", "--limit", "30", "--model", "offline", "--base-url", endpoint]
-    command = [sys.executable, "-m", "reasonrag", *flags, "--run", "runs/a", "--concurrency", "2"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
-        rollouts = Path("runs/a/rollouts.jsonl")
-        while running.poll() is None and not (rollouts.exists() and rollouts.stat().st_size):
-            time.sleep(0.02)
+    flags = ["generate", "--dataset", "atlas", "--limit", "12", "--model", "offline"]
+    rollouts = Path("runs/a/rollouts.jsonl").absolute()
+
+    def hold_after_a_tree(number: int) -> None:
+        if rollouts.exists() and rollouts.stat().st_size:
+            stage.hold_from(number)
+
+    stage = Stage(Habits(), arrived=hold_after_a_tree)
+    options = ("--run", "runs/a", "--concurrency", 2)
+    with stage.open(), Command(*flags, "--base-url", stage.base_url, *options) as running:
+        stage.held.wait()
         running.send_signal(stop)
-        _, errors = running.communicate(timeout=60)
-    assert running.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL), errors
-    finished = rollouts.read_bytes().count(b"\n")
-    assert 0 < finished < 30
-    assert reasonrag(*flags, "--run", "runs/a").status == 0
+        until(lambda: running.poll() is not None or "requests in flight" in running.err)
+        stage.release()
+        assert running.wait() == (130 if stop == signal.SIGINT else -signal.SIGKILL), running.err
+    done = rollouts.read_bytes().count(b"\n")
+    assert 0 < done < 12
+    assert reasonrag(*flags, "--base-url", endpoint, "--run", "runs/a").status == 0
     assert reasonrag(*flags, "--run", "runs/b").status == 0
     assert digest(Path("runs/a")) == digest(Path("runs/b"))
 
@@ -546,12 +554,8 @@ def test_index_build_and_generate_agree_on_the_place(
 
 def test_an_unauthorised_endpoint_is_refused_before_anything_is_started(reasonrag: Reasonrag) -> None:
     """A wrong key is found out with no question asked."""
-    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--api-key", "right"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        base_url = server.stdout.readline().split()[2]
+    with simulated_endpoint("--api-key", "right") as base_url:
         done = reasonrag(*small_flags(), "--model", "offline", "--base-url", base_url)
-        server.terminate()
     assert done.status == 2
     assert "refuses the API key" in done.err
 
@@ -693,25 +697,22 @@ def test_a_key_reaches_no_file(reasonrag: Reasonrag, endpoint: str, monkeypatch:
         assert secret not in shown.out + shown.err + refused.out + refused.err
 
 
-def test_an_interrupt_inside_an_event_loop_stops_the_run(tmp_path: Path) -> None:
+def test_an_interrupt_inside_an_event_loop_stops_the_run() -> None:
     """A notebook's stop button must stop the spending; the run goes on from there with the next call."""
-    serve = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--latency", "0.1"]
     code = (
         "import asyncio, sys, reasonrag\n"
         "async def cell(): reasonrag.generate(dataset='atlas', limit=300, run='runs/a', model='offline', "
         "base_url=sys.argv[1], concurrency=2)\n"
         "asyncio.run(cell())\n"
     )
-    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        base_url = server.stdout.readline().split()[2]
-        with subprocess.Popen([sys.executable, "-c", code, base_url], stderr=subprocess.PIPE) as notebook:
-            answers = tmp_path / "runs/a/journal.jsonl"
-            while notebook.poll() is None and not (answers.exists() and answers.stat().st_size):
-                time.sleep(0.05)
-            notebook.send_signal(signal.SIGINT)
-            _, errors = notebook.communicate(timeout=20)
-        server.terminate()
+    stage = Stage(Habits())
+    stage.hold_from(10)
+    words = [sys.executable, "-c", code]
+    with stage.open(), subprocess.Popen([*words, stage.base_url], stderr=subprocess.PIPE) as notebook:
+        stage.held.wait()
+        notebook.send_signal(signal.SIGINT)
+        stage.release()
+        _, errors = notebook.communicate(timeout=60)
     assert notebook.returncode != 0
     assert b"KeyboardInterrupt" in errors
 

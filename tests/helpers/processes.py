@@ -33,13 +33,18 @@ from typing import Any, NoReturn, Self
 PRELOADED = (
     "aiohttp",
     "bm25s",
+    "httpx",
+    "jinja2",
     "numpy",
     "openai",
     "reasonrag.cli",
     "reasonrag.curation.pairs",
+    "reasonrag.curation.review",
     "reasonrag.exploration.generate",
     "reasonrag.llm.endpoint",
     "reasonrag.llm.servers.simulator",
+    "reasonrag.publishing.publish",
+    "yaml",
 )
 """Nothing that reads the environment while it is imported."""
 PATIENCE_S = 120.0
@@ -158,9 +163,13 @@ def until(true: Callable[[], bool]) -> None:
 
 def finished(*words: object, timeout: float = PATIENCE_S, **options: Any) -> subprocess.CompletedProcess[str]:
     """What such a command left when it had ended."""
-    with Command(*words, **options) as command:
-        status = command.wait(timeout)
-        return subprocess.CompletedProcess(command.words, status, command.out, command.err)
+    return completed(Command(*words, **options), timeout=timeout)
+
+
+def completed(running: Command, *, timeout: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
+    with running:
+        status = running.wait(timeout)
+        return subprocess.CompletedProcess(running.words, status, running.out, running.err)
 
 
 @contextmanager

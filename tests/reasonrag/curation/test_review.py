@@ -16,7 +16,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from reasonrag.curation.review import reviewer_name
 from reasonrag.curation.review_screen import MAX_COMPARED_WORDS, mark_differences, parse_prompt_parts, truncate
 from reasonrag.errors import InputError
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.processes import Command, finished
 
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07[bold red]loud[/bold red] [link=file:///etc/passwd]x[/link] :skull: "
@@ -83,15 +84,13 @@ def data_set(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def command(folder: Path, *flags: str) -> list[str]:
-    return [sys.executable, "-m", "reasonrag", "review", str(folder), "--reviewer", "me", *flags]
-
-
 def piped(folder: Path, keys: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """The command with these lines on its stdin."""
-    return subprocess.run(
-        command(folder, *flags), input=keys, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False
-    )
+    return finished(*review(folder), *flags, stdin=keys.encode())
+
+
+def review(folder: Path) -> list[object]:
+    return ["review", folder, "--reviewer", "me"]
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -103,7 +102,7 @@ def verdicts(folder: Path) -> list[str]:
 
 
 def report(folder: Path) -> dict[str, Any]:
-    done = subprocess.run(command(folder, "--report", "--json"), capture_output=True, text=True, timeout=60, check=True)
+    done = finished(*review(folder), "--report", "--json")
     found: dict[str, Any] = json.loads(done.stdout)
     assert found == json.loads((folder / "review" / "report.json").read_text())
     return found
@@ -112,15 +111,14 @@ def report(folder: Path) -> dict[str, Any]:
 class Terminal:
     """A command in a pseudo-terminal, with somebody in front of it."""
 
-    def __init__(self, arguments: list[str], *, columns: int) -> None:
+    def __init__(self, start: Callable[[int], Command | subprocess.Popen[bytes]], *, columns: int) -> None:
+        """start: starts the command in the terminal with this descriptor."""
         self.screen = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self.status: int | None = None
-        self.pid, self._descriptor = pty.fork()
-        if self.pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-            alone = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-            os.execve(arguments[0], arguments, alone)  # noqa: S606
+        self._descriptor, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        self.process = start(slave)
+        os.close(slave)
 
     def press(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
@@ -138,7 +136,7 @@ class Terminal:
         end = time.monotonic() + WAITS_S
         while self._more(end):
             pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]), self.screen
+        return self.process.wait(), self.screen
 
     def _more(self, end: float) -> bool:
         ready, _, _ = select.select([self._descriptor], [], [], max(0.0, end - time.monotonic()))
@@ -155,11 +153,15 @@ class Terminal:
 
 @contextmanager
 def terminal(folder: Path, *flags: str, columns: int = 80) -> Iterator[Terminal]:
-    opened = Terminal(command(folder, *flags), columns=columns)
-    try:
+    alone = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with ExitStack() as stack:
+
+        def start(descriptor: int) -> Command:
+            return stack.enter_context(Command(*review(folder), *flags, terminal=descriptor, environment=alone))
+
+        opened = Terminal(start, columns=columns)
+        stack.callback(opened.close)
         yield opened
-    finally:
-        opened.close()
 
 
 # -- in a terminal ---------------------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ def test_arrows_pasted_text_and_unknown_keys_judge_nothing(data_set: Callable[..
         seen.shows(PROMPT)
         for keys in ("\x1b[A", "\x1b[B", "baba", "\n", "ä"):
             seen.press(keys)
-            time.sleep(0.3)
+            time.sleep(0.1)
         seen.shows("'ä' is no key")
         seen.shows(PROMPT)
         seen.press("\x04")
@@ -249,7 +251,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(data_set: Callable[..., Pa
         first = seen.shows(PROMPT)
         seen.press("a")
         seen.shows("pair 2 of 3")
-        os.kill(seen.pid, signal.SIGKILL)
+        seen.process.kill()
         assert seen.ends()[0] == -signal.SIGKILL
     again = piped(folder, "b\n")
     assert "1 judged before" in again.stderr
@@ -264,7 +266,12 @@ def test_the_terminal_is_left_as_it_was(data_set: Callable[..., Path]) -> None:
     """Somebody who quits sees again what they type."""
     folder = data_set(our_row(1))
     script = 'stty -a > before; "$@" ; stty -a > after; cmp before after && echo the same'
-    opened = Terminal(["/bin/sh", "-c", script, "sh", *command(folder)], columns=80)
+    words = ["/bin/sh", "-c", script, "sh", sys.executable, "-m", "reasonrag", *map(str, review(folder))]
+
+    def start(descriptor: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(words, stdin=descriptor, stdout=descriptor, stderr=descriptor, start_new_session=True)
+
+    opened = Terminal(start, columns=80)
     try:
         opened.shows(PROMPT)
         opened.press("q")
@@ -342,7 +349,7 @@ def test_what_is_out_of_line_is_said(data_set: Callable[..., Path]) -> None:
 
 def _in_order(folder: Path, pairs: dict[str, ReviewPair]) -> list[ReviewPair]:
     """The pairs as they are shown: what a run of skips by another reviewer recorded."""
-    subprocess.run(command(folder, "--reviewer", "scout"), input=b"s\n" * len(pairs), capture_output=True, check=True)
+    assert piped(folder, "s\n" * len(pairs), "--reviewer", "scout").returncode == 0
     recorded = (folder / "review" / "scout.jsonl").read_bytes().splitlines()
     return [pairs[json.loads(line)["pair"]] for line in recorded]
 
@@ -377,7 +384,7 @@ def test_a_torn_last_line_is_mended(data_set: Callable[..., Path]) -> None:
     path.write_bytes(whole[:-9])
     assert report(folder)["reviewers"][0]["judged"] == 1
     again = piped(folder, "tie\n")
-    assert "was cut off by an earlier stop" in again.stderr
+    assert "was cut off by an earlier stop" in " ".join(again.stderr.split())
     assert verdicts(folder) == ["a", "tie"]
 
 
@@ -436,14 +443,12 @@ def test_hostile_text_is_shown_and_does_nothing(data_set: Callable[..., Path]) -
     state = f"Question: {HOSTILE}\nPrevious Thoughts: {HOSTILE}. Reference: <reference>{reference}</reference>"
     texts = {"instruction": HOSTILE, "input": state, "chosen": HOSTILE + " yes", "rejected": HOSTILE + " no"}
     folder = data_set(our_row(1, pair_id=HOSTILE, golden_answers=[HOSTILE], chosen_action_type=HOSTILE, **texts))
-    done = subprocess.run(
-        command(folder), input=b"w\ni\nn \x1b[31m \xff\nb\n", capture_output=True, timeout=60, check=True
-    )
-    for content in (done.stdout, done.stderr):
-        text = content.decode()
+    done = finished(*review(folder), stdin=b"w\ni\nn \x1b[31m \xff\nb\n")
+    assert done.returncode == 0
+    for text in (done.stdout, done.stderr):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202e\u2066]", text)
-    assert "␛[2J␛]0;owned␇[bold red]loud[/bold red]" in done.stderr.decode()
-    assert "⟨U+202E⟩drow⟨U+2066⟩" in done.stderr.decode()
+    assert "␛[2J␛]0;owned␇[bold red]loud[/bold red]" in done.stderr
+    assert "⟨U+202E⟩drow⟨U+2066⟩" in done.stderr
     assert lines(folder)[0]["note"] == "␛[31m �"
     assert piped(folder, "u\ng\nb\ng\n").returncode == 0
 

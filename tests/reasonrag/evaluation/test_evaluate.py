@@ -7,13 +7,7 @@ import os
 import re
 import signal
 import statistics
-import subprocess
-import sys
-import threading
-import time
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +24,12 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted import ScriptedModel
 from reasonrag.llm.servers.model_folder import open_model
+from reasonrag.llm.servers.simulator import Habits
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
 from tests.helpers.command_line import CORPUS, Reasonrag
+from tests.helpers.endpoints import Stage
 
 RUN = Path("evals/a")
 JOURNAL = RUN / "journal.jsonl"
@@ -426,59 +422,39 @@ def test_a_killed_run_ends_as_if_it_had_never_been_killed(share: float, evaluate
     assert again.requests == journal.count(b"\n") - kept
 
 
-@pytest.fixture(scope="module")
-def slow_endpoint() -> Iterator[str]:
-    """Base URL of a simulated endpoint that takes its time."""
-    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--latency", "0.05"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        yield server.stdout.readline().split()[2]
-        server.terminate()
-
-
-@contextmanager
-def after_some_answers(act: Callable[[], None]) -> Iterator[None]:
-    """Something happens, in another thread, when the first answers are on disk."""
-
-    def wait() -> None:
-        while not (JOURNAL.exists() and JOURNAL.read_bytes().count(b"\n") >= 6):
-            time.sleep(0.005)
-        act()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    yield
-    thread.join()
-
-
-def test_ctrl_c_leaves_with_status_130_and_the_command(reasonrag: Reasonrag, home: Path, slow_endpoint: str) -> None:
+def test_ctrl_c_leaves_with_status_130_and_the_command(reasonrag: Reasonrag, home: Path) -> None:
     """With requests on their way, whose answers are awaited and kept."""
-    command = flags(RUN, "--index-home", home, "--model", "offline", "--base-url", slow_endpoint, "--concurrency", 2)
-    with after_some_answers(lambda: os.kill(os.getpid(), signal.SIGINT)):
-        done = reasonrag(*command)
+
+    def press(number: int) -> None:
+        if number == 10:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with Stage(Habits(), arrived=press).open() as stage:
+        address = ("--model", "offline", "--base-url", stage.base_url, "--concurrency", 2)
+        done = reasonrag(*flags(RUN, "--index-home", home, *address))
     assert done.status == 130
     assert "continue with: reasonrag evaluate --dataset atlas" in done.err
     assert len(keys()) >= 6
     assert not (RUN / "predictions.jsonl").exists()
 
 
-def test_a_server_that_dies_half_way_costs_nothing(reasonrag: Reasonrag, home: Path, slow_endpoint: str) -> None:
+def test_a_server_that_dies_half_way_costs_nothing(reasonrag: Reasonrag, home: Path) -> None:
     """Exit status 1 and what happened, after --patience; when it is back, the same command goes on."""
 
-    def turn(*, down: bool) -> None:
-        body = orjson.dumps({"down": down})
-        request = urllib.request.Request(f"{slow_endpoint.removesuffix('/v1')}/down", body, method="POST")  # noqa: S310
-        urllib.request.urlopen(request).close()  # noqa: S310
+    def die(number: int) -> None:
+        stage.down = stage.down or number == 10
 
-    command = flags(RUN, "--index-home", home, "--model", "offline", "--base-url", slow_endpoint, "--concurrency", 2)
-    with after_some_answers(lambda: turn(down=True)):
+    stage = Stage(Habits(), arrived=die)
+    with stage.open():
+        address = ("--model", "offline", "--base-url", stage.base_url, "--concurrency", 2)
+        command = flags(RUN, "--index-home", home, *address)
         lost = reasonrag(*command, "--patience", 0.5)
-    assert lost.status == 1
-    assert "has not answered for 0.5 seconds" in lost.err
-    assert "The same command goes on when it does" in lost.err
-    kept = keys()
-    turn(down=False)
-    assert reasonrag(*command).status == 0
+        assert lost.status == 1
+        assert "has not answered for 0.5 seconds" in lost.err
+        assert "The same command goes on when it does" in lost.err
+        kept = keys()
+        stage.down = False
+        assert reasonrag(*command).status == 0
     assert keys()[: len(kept)] == kept
     assert len(set(keys())) == len(keys())
     assert reasonrag(*flags("evals/b", "--index-home", home)).status == 0

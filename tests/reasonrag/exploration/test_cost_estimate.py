@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,16 +27,14 @@ from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import PRICES_AS_OF, find_price
 from reasonrag.llm.scripted import ScriptedModel
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.processes import simulated_endpoint
 
 
 @pytest.fixture
 def failing() -> Iterator[str]:
     """Base URL of an endpoint that fails on most requests, for ever, and on those of every question."""
-    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--fault", "same-500=0.7"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        yield server.stdout.readline().split()[2]
-        server.terminate()
+    with simulated_endpoint("--fault", "same-500=0.7") as base_url:
+        yield base_url
 
 
 SMALL: dict[str, Any] = {"dataset": "atlas", "simulations": 2, "run": "runs/a"}

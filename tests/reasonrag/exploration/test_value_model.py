@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +28,7 @@ from reasonrag.llm.scripted import ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION, Reasonrag
+from tests.helpers.processes import simulated_endpoint
 
 PROMPTS = load_prompts()
 PRICE, STUDENTS_PRICE = Price(1.0, 2.0, cached_in=1.0), Price(10.0, 20.0, cached_in=10.0)
@@ -42,11 +41,8 @@ KEY = "sk-of-the-locked-endpoint"
 @pytest.fixture
 def locked_endpoint() -> Iterator[str]:
     """Base URL of an endpoint that lets in one key only."""
-    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--api-key", KEY]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        yield server.stdout.readline().split()[2]
-        server.terminate()
+    with simulated_endpoint("--api-key", KEY) as base_url:
+        yield base_url
 
 
 def trees(run: str | Path) -> list[RolloutRecord]:

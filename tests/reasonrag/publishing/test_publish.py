@@ -10,7 +10,6 @@ import gzip
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from reasonrag.publishing.publish import publish
 from reasonrag.publishing.staging import stage_files, staging_directory
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import TOKEN, HubServer, environment_for, running_hub
+from tests.helpers.processes import Command, completed
 
 pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
 pytest.importorskip("datasets", reason="the hub extra is not installed")
@@ -84,15 +84,14 @@ def process(code: str, hub: HubServer, home: Path, *, python: Path | str = sys.e
     return done.stdout
 
 
-def command(hub: HubServer, data: Path, *arguments: object, **environment: str) -> dict[str, Any]:
-    """Arguments of a process that publishes."""
-    words = [sys.executable, "-m", "reasonrag", "publish", str(data), "--repo", REPO, *map(str, arguments)]
+def command(hub: HubServer, data: Path, *arguments: object, **environment: str) -> Command:
+    """A process that publishes."""
     variables = os.environ | environment_for(hub.endpoint, data.parent) | environment
-    return {"args": words, "env": variables, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return Command("publish", data, "--repo", REPO, *arguments, environment=variables)
 
 
 def published(hub: HubServer, data: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(**command(hub, data, *arguments, **environment), check=False)
+    return completed(command(hub, data, *arguments, **environment))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -171,10 +170,10 @@ def test_a_refused_upload_says_what_is_up_and_how_to_go_on(hub: HubServer, data:
 def test_a_killed_upload_goes_on(hub: HubServer, data: Path) -> None:
     """Killed while a file was on its way: invisible until then, and the same command sends only what is missing."""
     hub.fail("PUT", "/lfs/", "hang", after=2, times=1)
-    with subprocess.Popen(**command(hub, data)) as running:
+    with command(hub, data) as running:
         assert hub.hanging.wait(60)
-        running.send_signal(signal.SIGKILL)
-        running.communicate()
+        running.kill()
+        running.wait()
     assert hub.repositories[REPO].private
     before = hub.sent()
     again = published(hub, data)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from reasonrag.publishing.publish_model import ModelPublication, is_model_file
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import HubServer, environment_for, running_hub
+from tests.helpers.processes import finished
 
 pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
 pytest.importorskip("pyarrow", reason="the hub extra is not installed")
@@ -312,9 +312,8 @@ def hub() -> Iterator[HubServer]:
 
 
 def published(hub: HubServer, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "reasonrag", "publish", "--model", str(folder), "--repo", REPO, *arguments]
     variables = os.environ | environment_for(hub.endpoint, folder.parent)
-    return subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+    return finished("publish", "--model", folder, "--repo", REPO, *arguments, environment=variables)
 
 
 def test_a_model_becomes_public_when_everything_is_up(hub: HubServer, adapter: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -25,6 +23,7 @@ from reasonrag.viewing.question_rows import QuestionRow
 from reasonrag.viewing.question_view import QuestionView, question_view
 from tests.helpers.hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_mishaps, make
 from tests.helpers.pages import NARROW, WIDE, Visit, barriers, did_run, keep, overflow
+from tests.helpers.processes import Command
 from tests.helpers.slow_run import Slow, slowly_served
 from tests.helpers.trees import answer, query, siblings
 
@@ -72,16 +71,11 @@ def served(run: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def serving(path: Path) -> Iterator[str]:
     """The address of `reasonrag view --serve`, a command of its own."""
-    command = [sys.executable, "-m", "reasonrag", "view", str(path), "--serve", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        assert server.stdout is not None
-        said = server.stdout.readline()
+    with Command("view", path, "--serve", "--port", 0) as server:
+        said = server.first_line()
         found = re.search(r"http://127\.0\.0\.1:\d+/\S*", said)
         assert found, said
-        try:
-            yield found.group()
-        finally:
-            server.terminate()
+        yield found.group()
 
 
 def rows_of(path: Path) -> list[QuestionRow]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +25,7 @@ from reasonrag.llm.servers.simulator import (
     request_identity,
     serving,
 )
+from tests.helpers.processes import simulated_endpoint
 
 SYSTEM = "End with So the next query is <query>..</query> or So the answer is <answer>..</answer>"
 
@@ -502,21 +501,11 @@ async def test_the_keeper_takes_it_down_from_outside() -> None:
 # -- the command -----------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def command(*flags: str) -> Iterator[str]:
-    """Base URL of `reasonrag simulate-endpoint` with these flags, in a process of its own."""
-    words = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", *flags]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        yield server.stdout.readline().split()[2]
-        server.terminate()
-
-
 async def test_the_command_knows_every_habit() -> None:
     """Each flag arrives where it belongs; the numbers can be read from another process."""
     flags = ["--rpm", "600", "--tpm", "600000", "--no-retry-after", "--max-choices", "2", "--canned"]
     flags += ["--fault", "500=0.25", "--fault", "hang=0.25", "--fault-seed", "3", "--hang", "0.01", "--slow", "0.01"]
-    with command(*flags) as base_url:
+    with simulated_endpoint(*flags) as base_url:
         async with aiohttp.ClientSession() as session:
             client = Client(base_url, session)
             seen = await outcomes(client, 20)
