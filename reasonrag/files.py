@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from reasonrag.errors import InputError
 
@@ -19,18 +20,11 @@ TUNING, TRIALS = "tuning.json", "trials"
 
 @contextmanager
 def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
-    """The right to write below a directory, which is made. flag: the one that names the directory.
-
-    Raises OSError, and InputError where another process has that right.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{directory} is being written by another reasonrag; wait for it or choose another {flag}"
-            ) from error
+    """The right to write below a directory, which is made. Raises InputError where that cannot be, or another process
+    has it. flag: names the directory on the command line."""
+    with _lock_file(directory / ".lock", directory) as lock:
+        if not _locked(lock, directory):
+            raise InputError(f"{directory} is being written by another reasonrag; wait for it or choose another {flag}")
         yield
 
 
@@ -56,20 +50,30 @@ def building(directory: Path, *, say: Callable[[str], None] = lambda _: None) ->
     cannot be."""
     if not directory.name:
         raise InputError(f"{directory} is no place for an index; name a directory of its own")
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        lock = directory.with_name(f".{directory.name}.lock").open("wb")
-    except OSError as error:
-        raise unwritable(directory, error) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with _lock_file(directory.with_name(f".{directory.name}.lock"), directory) as lock:
+        if not _locked(lock, directory):
             say(f"waiting for another process that builds {directory}")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as error:  # a file system that knows no locks
-            raise unwritable(directory, error) from error
         yield
+
+
+def _lock_file(path: Path, directory: Path) -> BinaryIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")
+    except OSError as error:
+        raise unwritable(directory, error) from error
+
+
+def _locked(lock: BinaryIO, directory: Path) -> bool:
+    """Lock it, unless another process has."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # a file system that knows no locks
+        raise unwritable(directory, error) from error
+    return True
 
 
 def unwritable(directory: Path, error: OSError) -> InputError:

@@ -129,10 +129,7 @@ async def _evaluate(
         plan = _Plan(settings, source, questions, subject, policy, judge, prompts, retriever, asked, lineage, checks)
         for warning in plan.warnings:
             watcher.warn(warning)
-        try:
-            opened.enter_context(only_writer(settings.run))
-        except OSError as error:
-            raise InputError(f"cannot write the run directory {settings.run}: {error.strerror}") from error
+        opened.enter_context(only_writer(settings.run))
         keep_config(settings.run, plan.config, held=has_answers(settings.run))
         return await _Run(plan, chat_model, judge_chat_model, watcher).carry_out()
 

@@ -8,7 +8,6 @@ below the run, so that the same calibration asks nothing twice. `preference.stat
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +110,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         versions=versions(),
         report=str(run / PLACE / REPORT),
     )
-    with ExitStack() as held:
-        try:
-            held.enter_context(only_writer(run / PLACE))
-        except OSError as error:
-            raise InputError(f"cannot write {run / PLACE}: {error.strerror}") from error
+    with only_writer(run / PLACE):
         revaluation = (
             await Revaluer(run, made, settings, asked).revalue(sample)
             if settings.revalue

@@ -13,7 +13,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -313,11 +313,7 @@ def _locked_directory(place: Path) -> Iterator[None]:
     table = place / SETTINGS_FILE
     if table.exists() and not table.read_bytes().startswith(FIRST_WORDS.encode()):
         raise InputError(f"{table} is not of tune, which would write over it; choose another --run for the trials")
-    with ExitStack() as held:
-        try:
-            held.enter_context(only_writer(place))
-        except OSError as error:
-            raise InputError(f"cannot write {place}: {error.strerror}") from error
+    with only_writer(place):
         yield
 
 

@@ -90,13 +90,9 @@ class OutputDirectory:
         Raises InputError where another process trains there, or nothing can be written.
         """
         with ExitStack() as held:
+            held.enter_context(only_writer(self.own, flag="--out"))
             try:
-                held.enter_context(only_writer(self.own))
                 lock = held.enter_context((self.own / _CHILD_LOCK).open("wb"))
-            except InputError as error:
-                raise InputError(
-                    f"another reasonrag trains into {self.own}; wait for it, or choose another --out"
-                ) from error
             except OSError as error:
                 raise InputError(f"cannot write {self.own}: {error.strerror}") from error
             try:

@@ -487,7 +487,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--model", "m", "--base-url", "http://localhost:abc/v1"], {}, "is no address of an endpoint"),
         (["--model", "m", "--base-url", "http://localhost:99999/v1"], {}, "is no address of an endpoint"),
         (["--model", "m", "--base-url", "http://[::1/v1"], {}, "is no address of an endpoint"),
-        (["--run", "d/hotpotqa/train.jsonl/run"], {}, "cannot write the run directory"),
+        (["--run", "d/hotpotqa/train.jsonl/run"], {}, "cannot write d/hotpotqa/train.jsonl/run: Not a directory"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_started(
