@@ -231,7 +231,10 @@ class LineKeys:
 
 
 class TerminalKeys:
-    """Keys as they are pressed. What was pressed before a pair could be read judges nothing; what is pasted neither."""
+    """Keys as they are pressed. What was pressed before a pair could be read judges nothing; what is pasted neither.
+
+    `typer.getchar` starts listening by throwing away what was pressed since the prompt, and disables Ctrl-Z.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

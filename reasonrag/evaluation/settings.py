@@ -107,7 +107,7 @@ class EvaluateSettings(ModelSettings):
     def _known_allowances(cls, names: list[str]) -> list[str]:
         for name in names:
             if name not in ALLOWABLE:
-                raise ValueError(f"nothing is called {name!r}; {choices(name, ALLOWABLE)}")
+                raise ValueError(f"no condition is called {name!r}; {choices(name, ALLOWABLE)}")
         return names
 
 

@@ -45,7 +45,7 @@ def generate(
     if pilot and not dry_run:
         raise InputError("--pilot goes with --dry-run")
     if replay and dry_run:
-        raise InputError("--replay asks nothing, so there is nothing to estimate; leave out --dry-run")
+        raise InputError("--replay sends no request, so there is nothing to estimate; leave out --dry-run")
     if dry_run:
         _estimate(flags, pilot=pilot, as_json=as_json)
         return

@@ -75,8 +75,8 @@ class GenerateSettings(AgentSettings):
     max_calls_per_question: Annotated[int | None, Panel.SEARCH] = Field(
         default=None,
         ge=1,
-        description="Maximum completions for the search of one question; judgements of --reward and --outcome are not "
-        "counted [default: the recipe's]",
+        description="Maximum completions for the search of one question; judgements of --reward and --outcome are "
+        "extra [default: the recipe's]",
     )
     alpha: Annotated[float | None, Panel.SEARCH] = Field(
         default=None, gt=0, le=1, description="Discount of an answer's reward per step [default: the recipe's]"

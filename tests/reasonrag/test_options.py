@@ -1,0 +1,122 @@
+"""Flags made of settings: which flag a field gives, what it takes, and what its help says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from pydantic import Field
+from typer.testing import CliRunner
+
+from reasonrag.cli import app
+from reasonrag.options import Json, options, this_command
+from reasonrag.options import arguments as arguments_of_this
+from reasonrag.settings import Opposite, Panel, Places, Settings, Words
+
+
+class Sample(Settings):
+    out_dir: Annotated[Path, Panel.OUTPUT] = Field(description="Where to write")
+    top_k: Annotated[int, Panel.RETRIEVAL] = Field(default=3, ge=1, description="Passages per search")
+    share: float | None = Field(default=None, description="A share [default: the recipe's]")
+    kind: Literal["flat", "hnsw"] | None = Field(default=None, description="flat or hnsw")
+    format: list[Literal["sft", "kto"]] = Field(default=[], description="A format; repeatable")
+    names: Words = Field(default=[], description="A name; repeatable")
+    places: Places = Field(default=[], description="A place; repeatable")
+    gpu: bool = Field(default=True, description="Use GPUs")
+    same_type: Annotated[bool, Opposite("--any-type")] = Field(default=True, description="One type, or any")
+    allow: Annotated[bool, Opposite(None)] = Field(default=False, description="Allow it")
+
+
+class Other(Settings):
+    top_k: int = Field(default=9, description="The other's")
+    only_here: str | None = Field(default=None, description="Only in the other")
+
+
+def sample_app(given: dict[str, Any]) -> typer.Typer:
+    """A command of both models that records what it is called with."""
+    made = typer.Typer()
+
+    @made.command()
+    @options(Sample, Other, without=("share",))
+    def sample(word: Annotated[str, typer.Argument()] = "none", *, as_json: Json = False, **flags: Any) -> None:
+        given.update(flags, word=word, as_json=as_json)
+
+    return made
+
+
+def given_with(*arguments: str) -> dict[str, Any]:
+    """What the command got that is not None."""
+    given: dict[str, Any] = {}
+    done = CliRunner().invoke(sample_app(given), list(arguments))
+    assert done.exit_code == 0, done.output
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ([], {}),
+        (["--out-dir", "a/b"], {"out_dir": Path("a/b")}),
+        (["--top-k", "5"], {"top_k": 5}),
+        (["--top-k", "0"], {"top_k": 0}),  # a wrong value is for `resolve` to name
+        (["--kind", "flat"], {"kind": "flat"}),
+        (["--kind", "round"], {"kind": "round"}),
+        (["--format", "sft", "--format", "kto"], {"format": ["sft", "kto"]}),
+        (["--names", "a b", "--names", "c"], {"names": ["a b", "c"]}),
+        (["--places", "a:b"], {"places": [Path("a:b")]}),
+        (["--gpu"], {"gpu": True}),
+        (["--no-gpu"], {"gpu": False}),
+        (["--same-type"], {"same_type": True}),
+        (["--any-type"], {"same_type": False}),
+        (["--allow"], {"allow": True}),
+        (["--only-here", "x"], {"only_here": "x"}),
+        (["w", "--json"], {"word": "w", "as_json": True}),
+    ],
+)
+def test_a_field_gives_the_flag_of_its_type(arguments: list[str], given: dict[str, Any]) -> None:
+    """A flag that is not given is None: environment, file and default are asked for it."""
+    assert given_with(*arguments) == {"word": "none", "as_json": False} | given
+
+
+@pytest.mark.parametrize("flag", ["--no-same-type", "--no-allow", "--share", "--top_k", "--no-json"])
+def test_no_other_flag_is_made(flag: str) -> None:
+    """An opposite replaces --no-NAME, or takes it away; a field that is left out has no flag."""
+    assert CliRunner().invoke(sample_app({}), [flag]).exit_code == 2
+
+
+def test_the_help_has_descriptions_defaults_and_panels_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A default is shown where the field has one that is no truth value; of two models the first one's field counts."""
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = CliRunner().invoke(sample_app({}), ["--help"]).output
+    lines = [" ".join(line.strip("│ ").split()) for line in shown.splitlines()]
+    assert "--top-k <int> Passages per search [default: 3]" in lines
+    assert "--out-dir <path> Where to write" in lines
+    assert "The other's" not in shown
+    panels = [line.strip("╭╮─ ") for line in shown.splitlines() if line.startswith("╭")]
+    assert panels == ["Arguments", "Options", Panel.RETRIEVAL, Panel.OUTPUT]
+
+
+def test_every_flag_of_every_command_has_a_help_text() -> None:
+    """A setting without a description would be a flag that says nothing."""
+    commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+    commands |= vars(commands.pop("index"))["commands"]
+    silent = [(name, flag.name) for name, each in commands.items() for flag in each.params if not flag.help]
+    assert not silent
+    assert len(commands) == 21
+
+
+@pytest.mark.parametrize(
+    ("given", "changed", "command"),
+    [
+        (["generate", "--run", "a b"], {}, "reasonrag generate --run 'a b'"),
+        (["generate", "--max-cost", "1", "--run", "r"], {"--max-cost": "2"}, "reasonrag generate --run r --max-cost 2"),
+        (["generate", "--max-cost=1"], {"--max-cost": "2"}, "reasonrag generate --max-cost 2"),
+        (["generate"], {"--max-calls": "9"}, "reasonrag generate --max-calls 9"),
+    ],
+)
+def test_the_command_that_continues_can_be_pasted(given: list[str], changed: dict[str, str], command: str) -> None:
+    """Quoted for a shell; a flag with a new value stands once."""
+    arguments_of_this.set(given)
+    assert this_command(changed) == command
