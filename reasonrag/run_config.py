@@ -59,7 +59,8 @@ class DecidesAnswers(_Kept):
     questions_sha256: str = ""
     model: str = ""
     value_model: RecordedModel | None = None
-    retriever: str = ""
+    retriever: str | None = ""
+    """None of an evaluation whose method searches nothing."""
     prompts: str = ""
     """Their hash."""
     top_k: int | None = None
