@@ -31,8 +31,8 @@ from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.offline import Prompt, as_completions, sentences, understand
-from reasonrag.retrieval.dense.manifest import index_place
+from reasonrag.llm.offline import ParsedPrompt, as_completions, sentences, understand
+from reasonrag.retrieval.dense.manifest import default_index_directory
 from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 
@@ -81,7 +81,7 @@ class World:
 def open_world(folder: Path, index_home: Path) -> World:
     """The corpus of a data set's folder; its index is built in `index_home` if it is missing. Raises InputError."""
     corpus = folder / "corpus.jsonl"
-    retriever = open_or_build(index_place(corpus, index_home), corpus, say=lambda _: None)
+    retriever = open_or_build(default_index_directory(corpus, index_home), corpus, say=lambda _: None)
     passages = {each.id: each for each in Corpus(corpus, scan_corpus(corpus).offsets)}
     titles = {_one_line(each.title) for each in passages.values() if each.title}
     return World(retriever, passages, tuple(sorted(titles)))
@@ -162,7 +162,7 @@ class GoldQuestion:
     def start(self) -> State:
         return State("conclude" if self.max_steps == 1 else "think", 0, frozenset())
 
-    def state_of(self, prompt: Prompt) -> State:
+    def state_of(self, prompt: ParsedPrompt) -> State:
         """The state that a prompt shows; a judge's: that of the turn after the reasoning."""
         found = frozenset(fact for evidence in prompt.evidence for fact in self._stated(evidence))
         layer = len(prompt.said("query")) + len(prompt.said("evidence"))
@@ -280,7 +280,7 @@ class GoldQuestion:
 
     def prospect_of(self, reasoning: str) -> float:
         """The same for some reasoning as a judge is shown it."""
-        prompt = Prompt("judge", self.question.question, reasoning, ())
+        prompt = ParsedPrompt("judge", self.question.question, reasoning, ())
         state, said = self.state_of(prompt), {tag: prompt.said(tag) for tag in ("query", "evidence", "answer")}
         if said["answer"]:
             return self._score(said["answer"][-1])
@@ -325,7 +325,7 @@ class GoldTeacher:
     async def close(self) -> None:
         """It holds nothing open."""
 
-    def _reply(self, prompt: Prompt, dice: random.Random) -> str:
+    def _reply(self, prompt: ParsedPrompt, dice: random.Random) -> str:
         if prompt.turn == "judge":
             return self._judgement(prompt.question, dice)
         question = self._question(prompt.question)

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reasonrag.retrieval.dense.encoders import Encoder
-    from reasonrag.retrieval.dense.faiss_index import Neighbours
+    from reasonrag.retrieval.dense.faiss_index import FaissIndex
     from reasonrag.retrieval.dense.manifest import DenseManifest
 
 T = TypeVar("T")
@@ -249,14 +249,14 @@ def _encode_alone(encoder: Encoder, texts: list[str]) -> float:
     """Seconds to encode the texts as a build slices them: longest first within a piece, so many at once."""
     import numpy as np
 
-    from reasonrag.retrieval.dense.build_progress import stretches
+    from reasonrag.retrieval.dense.build_progress import row_ranges
     from reasonrag.retrieval.dense.vector_store import PIECE
 
     begun = time.perf_counter()
     vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float32)
-    for start, stop in stretches(len(texts), PIECE):
+    for start, stop in row_ranges(len(texts), PIECE):
         order = sorted(range(start, stop), key=lambda row: -len(texts[row]))
-        for first, end in stretches(len(order), encoder.at_once):
+        for first, end in row_ranges(len(order), encoder.at_once):
             rows = order[first:end]
             vectors[rows] = encoder.passages(texts[row] for row in rows)
     return time.perf_counter() - begun
@@ -530,7 +530,7 @@ def _megabytes(sizes: list[int]) -> list[str]:
 
 def _search_type(directory: Path, index_type: IndexType, questions: list[str], seconds: float) -> _Searched:
     from reasonrag.retrieval.dense.check import recall_against_exact
-    from reasonrag.retrieval.dense.faiss_index import import_faiss, open_neighbours
+    from reasonrag.retrieval.dense.faiss_index import import_faiss, open_faiss_index
     from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 
     manifest = read_dense(directory)
@@ -540,7 +540,7 @@ def _search_type(directory: Path, index_type: IndexType, questions: list[str], s
     import_faiss()
     _forget(directory / file.file)
     begun = time.perf_counter()
-    opened = open_neighbours(directory / file.file, file.plan)
+    opened = open_faiss_index(directory / file.file, file.plan)
     open_s = time.perf_counter() - begun
     opened.search(vector, AT)
     first_s = time.perf_counter() - begun - open_s
@@ -573,13 +573,13 @@ def _rate(search: Callable[[Sequence[str]], object], questions: list[str], batch
 
 
 def _flat_settings(directory: Path, questions: list[str]) -> tuple[_Setting, _Setting]:
-    from reasonrag.retrieval.dense.faiss_index import import_faiss, open_neighbours
+    from reasonrag.retrieval.dense.faiss_index import import_faiss, open_faiss_index
     from reasonrag.retrieval.dense.index import open_encoder
 
     manifest, faiss = read_dense(directory), import_faiss()
     default = int(faiss.cvar.distance_compute_blas_threshold)
     file = manifest.file_of("flat", directory)
-    opened = open_neighbours(directory / file.file, file.plan)
+    opened = open_faiss_index(directory / file.file, file.plan)
     ours = int(faiss.cvar.distance_compute_blas_threshold)
     vectors = open_encoder(manifest).queries(questions)
     taken: dict[tuple[int, int], list[float]] = {}
@@ -594,7 +594,7 @@ def _flat_settings(directory: Path, questions: list[str]) -> tuple[_Setting, _Se
     return found[0], found[1]
 
 
-def _search_seconds(opened: Neighbours, vectors: npt.NDArray[np.float32]) -> float:
+def _search_seconds(opened: FaissIndex, vectors: npt.NDArray[np.float32]) -> float:
     begun = time.perf_counter()
     opened.search(vectors, AT)
     return time.perf_counter() - begun

@@ -45,7 +45,7 @@ STEADY = (0.1, 0.7)
 """The steady rate is that between these shares of the answers: all trees are open, none has run out of work."""
 CLIENT_REQUESTS = 10_000
 SEGMENT_S = 2.0
-"""CPU per reply is the median over stretches of at least so long."""
+"""CPU per reply is the median over row_ranges of at least so long."""
 PATTERN_CALLS = 128
 """Per question, one after another: 64 simulations of two calls."""
 PATTERN_A_PROCESSES, PATTERN_B_QUESTIONS = 10, 16
@@ -197,7 +197,7 @@ def _cpu(bench: _Bench) -> Iterator[str]:
         )
     yield from table(
         "CPU of the client (search, rendering, parsing, BM25, journal, HTTP; all threads, user and system), by "
-        f"stretches of {SEGMENT_S:.0f} s",
+        f"row_ranges of {SEGMENT_S:.0f} s",
         columns,
     )
 
@@ -247,7 +247,7 @@ class _Poll:
 class _Run:
     """One load on the endpoint.
 
-    cpu_s: of the whole process. cpu_per_reply: seconds, by stretches. busy_cores: by whatever ran on the machine.
+    cpu_s: of the whole process. cpu_per_reply: seconds, by row_ranges. busy_cores: by whatever ran on the machine.
     """
 
     requests: int
@@ -400,7 +400,7 @@ def _add_row(columns: dict[str, list[str]], row: dict[str, str]) -> None:
 
 
 class _Meter(SilentWatcher):
-    """Notes when work began and ended, and CPU per reply by stretches."""
+    """Notes when work began and ended, and CPU per reply by row_ranges."""
 
     def __init__(self) -> None:
         self.began = self.over = 0.0

@@ -34,7 +34,7 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
-from reasonrag.llm.failures import FailureLog
+from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.models import Models
 from reasonrag.progress import Watcher

@@ -55,7 +55,7 @@ from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.failures import FailureLog
+from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import Journal, JournaledModel, open_journal
 from reasonrag.llm.models import Models
 from reasonrag.progress import SilentWatcher, Watcher

@@ -24,7 +24,7 @@ from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import UNREADABLE
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
-from reasonrag.llm.failures import FailureLog
+from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.models import Models
 from reasonrag.progress import TICK_S, SessionTally, Watcher
 from reasonrag.redaction import redact

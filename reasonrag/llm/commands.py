@@ -60,9 +60,9 @@ def simulate_endpoint(
 
     GET /stats shows what it has seen; POST /down {"down": true} takes it down.
     """
-    from reasonrag.llm.servers.simulator import Habits, parse_faults, serve_forever
+    from reasonrag.llm.servers.simulator import EndpointBehaviour, parse_faults, serve_forever
 
-    habits = Habits(
+    habits = EndpointBehaviour(
         latency_s=latency,
         ignore_n=ignore_n,
         ignore_stop=ignore_stop,

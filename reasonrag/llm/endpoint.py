@@ -23,7 +23,6 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling, estimate_tokens
-from reasonrag.llm.dispatch import Dispatcher, Turn
 from reasonrag.llm.http_client import (
     BadAnswerError,
     Connection,
@@ -36,6 +35,7 @@ from reasonrag.llm.http_client import (
     reason_of,
 )
 from reasonrag.llm.rate_limits import WINDOW_FULL, Pace, Rate
+from reasonrag.llm.scheduler import RequestScheduler, RequestSlot
 from reasonrag.redaction import redact, secrets
 from reasonrag.web import retry_after
 
@@ -131,7 +131,7 @@ class _Endpoint:
 
 
 @dataclass(slots=True)
-class _Trials:
+class _Attempts:
     """The attempts of one request so far."""
 
     counted: int = 0
@@ -215,7 +215,7 @@ class EndpointModel:
 
     def begin(self) -> None:
         """Be ready for a session, whatever ended the last one."""
-        self.dispatcher = Dispatcher([each.pace for each in self._endpoints], most=self._most)
+        self.scheduler = RequestScheduler([each.pace for each in self._endpoints], most=self._most)
         self._given_up = self._forbidden = 0
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
@@ -243,7 +243,7 @@ class EndpointModel:
         """Raises InputError for what only the user can mend. A server that is busy is waited for, an absent one not."""
         from openai import APIConnectionError, APIStatusError
 
-        shown, trials = shown_url(endpoint.connection.base_url), _Trials()
+        shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
 
         async def attempt() -> None:
             try:
@@ -280,7 +280,7 @@ class EndpointModel:
         kind = _UnreachableError if may_pass(error) else InputError
         return kind(f"{shown} does not answer for {self._flags}model {self.name} ({reason}){known}{hint}")
 
-    def _retrying(self, trials: _Trials, passes: Callable[[BaseException], bool]) -> AsyncRetrying:
+    def _retrying(self, trials: _Attempts, passes: Callable[[BaseException], bool]) -> AsyncRetrying:
         """Attempts with waits between them, each failure reported, until one succeeds or they are hopeless."""
         from tenacity import AsyncRetrying, retry_if_exception
 
@@ -304,7 +304,7 @@ class EndpointModel:
         """
         from openai import APIError
 
-        trials = _Trials()
+        trials = _Attempts()
         retrying = self._retrying(trials, may_pass)
         try:
             return await retrying(self._send, request, trials)
@@ -320,26 +320,26 @@ class EndpointModel:
                 raise EndpointLost(f"{message}. The same command goes on when that is mended") from error
             raise ModelError(message, cause=failure.cause) from error
 
-    async def _send(self, request: ChatRequest, trials: _Trials) -> list[Completion]:
-        """One attempt, when its turn has come; what became of it is told to the endpoint's pace."""
+    async def _send(self, request: ChatRequest, trials: _Attempts) -> list[Completion]:
+        """One attempt, when its slot has come; what became of it is told to the endpoint's pace."""
         prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
         expected = prompt_tokens + len(request.samples) * self._reply_tokens
         priority = request.priority + _BEHIND_ALL * trials.while_down
-        async with self.dispatcher.turn(priority, tokens=expected, avoid=trials.last_lane) as turn:
-            trials.last_lane = turn.lane
-            endpoint = self._endpoints[turn.lane]
+        async with self.scheduler.slot(priority, tokens=expected, avoid=trials.last_lane) as slot:
+            trials.last_lane = slot.lane
+            endpoint = self._endpoints[slot.lane]
             try:
                 completions = await self._post(endpoint, request)
             except Exception as error:
-                self._note(error, turn, trials)
+                self._note(error, slot, trials)
                 raise
             first = completions[0]
             spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
-            now = self.dispatcher.clock()
-            turn.succeeded(spent or expected, now=now)
+            now = self.scheduler.clock()
+            slot.succeeded(spent or expected, now=now)
             self._given_up = self._forbidden = 0
             self._answered += 1
-            self._seconds += now - turn.sent_at
+            self._seconds += now - slot.sent_at
         if spent:
             per_draw = first.completion_tokens / len(completions)
             self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
@@ -380,23 +380,23 @@ class EndpointModel:
     def _say_of(self, endpoint: _Endpoint, lesson: str) -> None:
         self.say(f"{shown_url(endpoint.connection.base_url)} {lesson}")
 
-    def _note(self, error: Exception, turn: Turn, trials: _Trials) -> None:
+    def _note(self, error: Exception, slot: RequestSlot, trials: _Attempts) -> None:
         """Tell the pace what went wrong, and count the attempt if it says something about the request."""
         from openai import APIStatusError
 
-        now = self.dispatcher.clock()
-        was_down = turn.pace.down_since is not None
+        now = self.scheduler.clock()
+        was_down = slot.pace.down_since is not None
         sick = len(self._endpoints) > 1 or self._given_up >= MAX_GIVEN_UP
         blamed = may_be_down(error) or (sick and may_pass(error))
         wait = retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
         if isinstance(error, APIStatusError) and error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-            turn.pace.learn(error.response.headers)
-            turn.refused(wait, now=now)
+            slot.pace.learn(error.response.headers)
+            slot.refused(wait, now=now)
             blamed = False
         elif blamed:
-            turn.failed(wait, now=now)
+            slot.failed(wait, now=now)
         else:
-            turn.answered()
+            slot.answered()
         if was_down and blamed:
             trials.while_down += 1
         else:
@@ -411,13 +411,13 @@ class EndpointModel:
 
     def stop(self, reason: RunStopped) -> None:
         """Send nothing more; what is in flight goes on."""
-        self.dispatcher.stop(reason)
+        self.scheduler.stop(reason)
         self._stopped = self._stopped or reason
         self._stopping.set()
 
     async def _pause(self, seconds: float) -> None:
         """Between two attempts. Raises RunStopped as soon as the run stops."""
-        until = self.dispatcher.clock() + seconds
+        until = self.scheduler.clock() + seconds
         self._pauses.append(until)
         try:
             await asyncio.wait_for(self._stopping.wait(), seconds)
@@ -431,7 +431,7 @@ class EndpointModel:
     @property
     def in_flight(self) -> int:
         """Requests sent and not yet answered."""
-        return self.dispatcher.in_flight
+        return self.scheduler.in_flight
 
     @property
     def answered(self) -> int:
@@ -446,9 +446,9 @@ class EndpointModel:
     @property
     def waiting_for(self) -> str:
         """Why nothing is sent at the moment: `rate limit: 12 s`; empty while requests go."""
-        why, seconds = self.dispatcher.waiting_for, self.dispatcher.waiting_until - self.dispatcher.clock()
+        why, seconds = self.scheduler.waiting_for, self.scheduler.waiting_until - self.scheduler.clock()
         if not self.in_flight and self._pauses and not why:
-            left = max(0.0, min(self._pauses) - self.dispatcher.clock())
+            left = max(0.0, min(self._pauses) - self.scheduler.clock())
             return f"{len(self._pauses):,} requests are tried again: {math.ceil(left)} s"
         if not why or why == WINDOW_FULL or seconds < 0:
             return ""

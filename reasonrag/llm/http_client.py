@@ -43,7 +43,7 @@ class BadAnswerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """The body of a successful answer, not yet read, and its headers (found in any case)."""
 
     content: bytes
@@ -79,7 +79,7 @@ class Connection:
             proxy=_proxy_for(self.base_url),
         )
 
-    async def post(self, body: Mapping[str, Any]) -> Answer:
+    async def post(self, body: Mapping[str, Any]) -> HttpAnswer:
         """One chat completion request. Raises openai's APIError."""
         url = self._url("chat/completions")
         with _as_openai_errors(url):
@@ -87,7 +87,7 @@ class Connection:
                 content = await response.read()
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise _refusal(response, content)
-        return Answer(content, response.headers)
+        return HttpAnswer(content, response.headers)
 
     async def served_models(self) -> list[str]:
         """Names of the models that the address says it serves; empty where it does not tell."""

@@ -28,7 +28,7 @@ _UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValueError, Validati
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _JournalEntry:
     question_id: str
     answers: dict[str, Completion]
     model: str | None
@@ -267,8 +267,8 @@ async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
         await journal.close()
 
 
-def _parse(line: bytes) -> _Entry:
+def _parse(line: bytes) -> _JournalEntry:
     record = orjson.loads(line)
     completions = [Completion.model_validate(each) for each in record["completions"]]
     answers = dict(zip(record["keys"], completions, strict=True))
-    return _Entry(str(record["question_id"]), answers, record.get("model"))
+    return _JournalEntry(str(record["question_id"]), answers, record.get("model"))

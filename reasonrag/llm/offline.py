@@ -68,7 +68,7 @@ _STOP_WORDS = frozenset(
 
 
 @dataclass(frozen=True)
-class Prompt:
+class ParsedPrompt:
     """What a teacher understands of a prompt. passages: title and text of each. A judge's `question` is all it is
     shown: question, correct answer and reasoning."""
 
@@ -87,7 +87,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class _Option:
+class _Proposal:
     """One thing the teacher could say, with its log-odds at temperature 1."""
 
     text: str
@@ -150,7 +150,7 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
     return _think(prompt, temperature, dice)
 
 
-def understand(messages: Sequence[Message]) -> Prompt:
+def understand(messages: Sequence[Message]) -> ParsedPrompt:
     """Read turn, question, thoughts and passages from the first system and user turn."""
     system = next((m.content for m in messages if m.role == "system"), "")
     user = next((m.content for m in messages if m.role == "user"), "")
@@ -158,13 +158,13 @@ def understand(messages: Sequence[Message]) -> Prompt:
     if not system and "<search>" in user:
         return _understand_loop(messages)
     if turn == "conclude" and (asked := _RAG_TURN.match(user)):
-        return Prompt("answer", asked["question"], thoughts="", passages=tuple(_PASSAGE_LINE.findall(user)))
+        return ParsedPrompt("answer", asked["question"], thoughts="", passages=tuple(_PASSAGE_LINE.findall(user)))
     match = _USER_TURN.fullmatch(user)
     if match is None:
-        return Prompt(turn, question=user, thoughts="", passages=())
+        return ParsedPrompt(turn, question=user, thoughts="", passages=())
     passages = (match["reference"] or "").split("Wikipedia Title: ")[1:]
     titled = (passage.partition("\n") for passage in passages)
-    return Prompt(
+    return ParsedPrompt(
         turn=turn,
         question=match["question"].strip(),
         thoughts=match["thoughts"] or "",
@@ -172,24 +172,24 @@ def understand(messages: Sequence[Message]) -> Prompt:
     )
 
 
-def _understand_loop(messages: Sequence[Message]) -> Prompt:
+def _understand_loop(messages: Sequence[Message]) -> ParsedPrompt:
     """Search-R1's chat: what was searched is a query, what was thought about it evidence."""
     thoughts = " ".join(m.content for m in messages if m.role == "assistant")
     for theirs, ours in (("search", "query"), ("think", "evidence")):
         thoughts = re.sub(rf"<(/?){theirs}>", rf"<\1{ours}>", thoughts)
     question = messages[0].content.rpartition(" Question: ")[2].strip()
-    return Prompt("loop", question, thoughts, tuple(_DOC_LINE.findall(messages[-1].content)))
+    return ParsedPrompt("loop", question, thoughts, tuple(_DOC_LINE.findall(messages[-1].content)))
 
 
 # -- the turns -------------------------------------------------------------------------------------------------
 
 
-def _think(prompt: Prompt, temperature: float, dice: random.Random) -> str:
+def _think(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
     """Search on, or answer: the more has been read and the fewer leads are left, the likelier an answer."""
     queries, answers = _queries(prompt), _answers(prompt)
     searched, found = len(prompt.said("query")), len(prompt.evidence)
     eagerness = -2.2 + 1.1 * found + 0.35 * max(0, searched - found)
-    answers = [_Option(each.text, each.logit + eagerness) for each in answers]
+    answers = [_Proposal(each.text, each.logit + eagerness) for each in answers]
     drawn = _draw(queries + answers, temperature, dice)
     if drawn in answers:
         return _answer(drawn)
@@ -197,11 +197,11 @@ def _think(prompt: Prompt, temperature: float, dice: random.Random) -> str:
     return f"{lead} So the next query is <query>{drawn.text}</query>"
 
 
-def _read(prompt: Prompt, temperature: float, dice: random.Random) -> str:
+def _read(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
     """One or two sentences of the passages, by overlap with the latest query and the question."""
     query = (prompt.said("query") or [prompt.question])[-1]
     wanted, context = _stems(query), _stems(prompt.question)
-    options = [_Option("None", 0.8)]
+    options = [_Proposal("None", 0.8)]
     for rank, (title, text) in enumerate(prompt.passages):
         on_title = 2.5 * _share(_stems(title), wanted)
         for position, sentence in enumerate(sentences(text)):
@@ -209,7 +209,7 @@ def _read(prompt: Prompt, temperature: float, dice: random.Random) -> str:
             overlap = 3.5 * _share(wanted, stems) + 1.5 * _share(context, stems)
             logit = overlap + on_title - 0.3 * rank - 0.1 * position
             shown = sentence if title.casefold() in sentence.casefold() else f"{title}: {sentence}"
-            options.append(_Option(shown, logit))
+            options.append(_Proposal(shown, logit))
     first = _draw(options, temperature, dice)
     if first.text == "None":
         return "<evidence>None</evidence>"
@@ -221,12 +221,12 @@ def _read(prompt: Prompt, temperature: float, dice: random.Random) -> str:
     return f"Based on the query, the relevant evidence is <evidence>{chosen}</evidence>"
 
 
-def _having_read(prompt: Prompt, temperature: float, dice: random.Random) -> Prompt:
+def _having_read(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> ParsedPrompt:
     """The same with what its passages say as evidence."""
     return replace(prompt, thoughts=f"{prompt.thoughts} {_read(prompt, temperature, dice)}")
 
 
-def _loop(prompt: Prompt, temperature: float, dice: random.Random) -> str:
+def _loop(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
     """What the passages say, if there are any, as a thought; then the next search, or the answer."""
     said = ""
     if prompt.passages:
@@ -235,7 +235,7 @@ def _loop(prompt: Prompt, temperature: float, dice: random.Random) -> str:
     return said + _think(prompt, temperature, dice).replace("query>", "search>")
 
 
-def _score(prompt: Prompt, dice: random.Random) -> str:
+def _score(prompt: ParsedPrompt, dice: random.Random) -> str:
     """A noisy score of the reasoning, or of an answer."""
     given = _given(prompt)
     rated = _answer_quality if "Answer" in given else _quality
@@ -244,14 +244,14 @@ def _score(prompt: Prompt, dice: random.Random) -> str:
     return f"Judged by the answer it leads to. So the score is <score>{score}</score>"
 
 
-def _ranking(prompt: Prompt, dice: random.Random) -> str:
+def _ranking(prompt: ParsedPrompt, dice: random.Random) -> str:
     """The candidates by the same noisy quality, each at the end of the reasoning."""
     qualities = _qualities(prompt, dice)
     order = sorted(qualities, key=lambda number: -qualities[number])
     return f"Judged by where they lead. So the ranking is <ranking>{' '.join(order)}</ranking>"
 
 
-def _pick(prompt: Prompt, dice: random.Random) -> str:
+def _pick(prompt: ParsedPrompt, dice: random.Random) -> str:
     """The best and the worst candidate by that quality, or none where they are close."""
     qualities = _qualities(prompt, dice)
     better, worse = (choose(qualities, key=lambda number: qualities[number]) for choose in (max, min))
@@ -259,7 +259,7 @@ def _pick(prompt: Prompt, dice: random.Random) -> str:
     return f"Judged by where they lead. So the pick is <pick>{picked}</pick>"
 
 
-def _qualities(prompt: Prompt, dice: random.Random) -> dict[str, float]:
+def _qualities(prompt: ParsedPrompt, dice: random.Random) -> dict[str, float]:
     """Of every candidate by its number, with some noise."""
     given = _given(prompt)
     return {
@@ -270,12 +270,12 @@ def _qualities(prompt: Prompt, dice: random.Random) -> dict[str, float]:
     }
 
 
-def _given(prompt: Prompt) -> dict[str, str]:
+def _given(prompt: ParsedPrompt) -> dict[str, str]:
     """What a judge is given beside the question, by the name at the beginning of its line."""
     return dict(_GIVEN.findall(prompt.question))
 
 
-def _quality(prompt: Prompt, given: dict[str, str], reasoning: str) -> float:
+def _quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> float:
     """In [0, 1]: how well the last answer, or else the evidence, covers the correct answer; where none was shown, how
     much of the question was asked for and found."""
     if "Correct answer" not in given:
@@ -288,7 +288,7 @@ def _quality(prompt: Prompt, given: dict[str, str], reasoning: str) -> float:
     return 0.3 + 0.4 * any(gold.casefold() in reasoning.casefold() for gold in golden)
 
 
-def _answer_quality(prompt: Prompt, given: dict[str, str], reasoning: str) -> float:
+def _answer_quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> float:
     """In [0, 1]: how well an answer meets the criteria, by their words, if there are any; else how well it covers the
     correct answer; where none was shown, how much of the question stands in a sentence of a passage that holds it."""
     answer = given["Answer"]
@@ -303,35 +303,35 @@ def _answer_quality(prompt: Prompt, given: dict[str, str], reasoning: str) -> fl
     return max((0.3 + 0.7 * _share(asked, _stems(each)) for each in holding), default=0.0)
 
 
-def _answer(option: _Option) -> str:
+def _answer(option: _Proposal) -> str:
     return f"So the answer is <answer>{option.text}</answer>"
 
 
 # -- options ---------------------------------------------------------------------------------------------------
 
 
-def _queries(prompt: Prompt) -> list[_Option]:
+def _queries(prompt: ParsedPrompt) -> list[_Proposal]:
     """What could be searched next: the question, the names in it, and names the evidence brought up."""
     asked = [query.casefold() for query in prompt.said("query")]
     names = _names(prompt.question)
     rest = " ".join(
         word for word in _WORD.findall(prompt.question) if word.casefold() not in _STOP_WORDS and not word[0].isupper()
     )
-    options = [_Option(prompt.question.rstrip("?"), 1.4)]
-    options += [_Option(name, 1.0) for name in names]
-    options += [_Option(f"{name} {rest}".strip(), 0.8) for name in names]
+    options = [_Proposal(prompt.question.rstrip("?"), 1.4)]
+    options += [_Proposal(name, 1.0) for name in names]
+    options += [_Proposal(f"{name} {rest}".strip(), 0.8) for name in names]
     known = " ".join(names).casefold()
     read = " ".join(asked)
     for age, evidence in enumerate(reversed(prompt.evidence)):
         for name in _names(evidence):
             if name.casefold() not in known and name.casefold() not in read:
-                options += [_Option(name, 1.8 - 0.5 * age), _Option(f"{name} {rest}".strip(), 1.2 - 0.5 * age)]
+                options += [_Proposal(name, 1.8 - 0.5 * age), _Proposal(f"{name} {rest}".strip(), 1.2 - 0.5 * age)]
     return _best_of_each(option for option in options if option.text.casefold() not in asked) or [
-        _Option(prompt.question, -2.0)
+        _Proposal(prompt.question, -2.0)
     ]
 
 
-def _answers(prompt: Prompt) -> list[_Option]:
+def _answers(prompt: ParsedPrompt) -> list[_Proposal]:
     """What could be answered: a verdict, one of the things compared, or a span of the evidence."""
     question = prompt.question
     if _VERDICT_QUESTION.match(question):
@@ -340,40 +340,40 @@ def _answers(prompt: Prompt) -> list[_Option]:
     if compared:
         return _compared(prompt, [_trim(compared[1]), _trim(compared[2])])
     asked = _stems(question)
-    options: list[_Option] = []
+    options: list[_Proposal] = []
     for age, evidence in enumerate(reversed(prompt.evidence)):
         for sentence in sentences(evidence):
             support = 2.0 * _share(asked, _stems(sentence)) - 0.4 * age
             options += [
-                _Option(span, support + fit + _closeness(span, sentence, asked))
+                _Proposal(span, support + fit + _closeness(span, sentence, asked))
                 for span, fit in _spans(sentence, question)
                 if not _stems(span) <= asked
             ]
-    guesses = [_Option(name, -1.0) for name in _names(question)] or [_Option("unknown", -1.0)]
+    guesses = [_Proposal(name, -1.0) for name in _names(question)] or [_Proposal("unknown", -1.0)]
     return _best_of_each(options) or guesses
 
 
-def _verdicts(prompt: Prompt) -> list[_Option]:
+def _verdicts(prompt: ParsedPrompt) -> list[_Proposal]:
     """Yes if the things asked about share a telling word in the evidence, no if they do not; unsure without
     evidence.
     """
     evidence = prompt.evidence
     if len(evidence) < 2:
-        return [_Option("yes", 0.0), _Option("no", 0.0)]
+        return [_Proposal("yes", 0.0), _Proposal("no", 0.0)]
     known = _stems(prompt.question)
     shared = (_stems(evidence[-1]) & _stems(evidence[-2])) - known
     lean = 0.8 if shared else -0.8
-    return [_Option("yes", lean), _Option("no", -lean)]
+    return [_Proposal("yes", lean), _Proposal("no", -lean)]
 
 
-def _compared(prompt: Prompt, options: list[str]) -> list[_Option]:
+def _compared(prompt: ParsedPrompt, options: list[str]) -> list[_Proposal]:
     """The one of two that the evidence gives the lower (or higher) year; unsure without both."""
     years = [_year_beside(option, prompt.evidence) for option in options]
     if years[0] is None or years[1] is None or years[0] == years[1]:
-        return [_Option(option, 0.0) for option in options]
+        return [_Proposal(option, 0.0) for option in options]
     lower_first = years[0] < years[1]
     wanted = 0 if lower_first == bool(_SUPERLATIVE_LOW.search(prompt.question)) else 1
-    return [_Option(option, 1.5 if i == wanted else -1.0) for i, option in enumerate(options)]
+    return [_Proposal(option, 1.5 if i == wanted else -1.0) for i, option in enumerate(options)]
 
 
 def _year_beside(name: str, evidence: Sequence[str]) -> int | None:
@@ -439,9 +439,9 @@ def _share(part: frozenset[str], whole: frozenset[str]) -> float:
     return len(part & whole) / len(part) if part else 0.0
 
 
-def _best_of_each(options: Iterable[_Option]) -> list[_Option]:
+def _best_of_each(options: Iterable[_Proposal]) -> list[_Proposal]:
     """Each text once, with its highest logit, in order of appearance."""
-    best: dict[str, _Option] = {}
+    best: dict[str, _Proposal] = {}
     for option in options:
         key = option.text.casefold()
         if option.text and (key not in best or best[key].logit < option.logit):
@@ -449,9 +449,9 @@ def _best_of_each(options: Iterable[_Option]) -> list[_Option]:
     return list(best.values())
 
 
-def _draw(options: Sequence[_Option], temperature: float, dice: random.Random) -> _Option:
+def _draw(options: Sequence[_Proposal], temperature: float, dice: random.Random) -> _Proposal:
     """Softmax over logits / temperature; the best one at temperature 0. Never an option that says nothing."""
-    options = [option for option in options if option.text.strip()] or [_Option("unknown", 0.0)]
+    options = [option for option in options if option.text.strip()] or [_Proposal("unknown", 0.0)]
     best = max(options, key=lambda option: option.logit)
     if temperature == 0:
         return best

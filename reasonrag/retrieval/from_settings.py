@@ -29,7 +29,7 @@ from reasonrag.retrieval.dense.manifest import (
     DenseManifest,
     IndexManifest,
     current_manifest,
-    index_place,
+    default_index_directory,
     read_manifest,
 )
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
@@ -70,7 +70,7 @@ async def open_retriever(
     if any(_serving(each, settings) is None for each in places):
         for each in before_building:
             await each()
-    return await _in_a_thread(lambda watcher: open_places(places, settings, watcher), say)
+    return await _in_a_thread(lambda watcher: open_index_places(places, settings, watcher), say)
 
 
 async def _in_a_thread(work: Callable[[SaidBuild], IndexRetriever], say: Callable[[str], None]) -> IndexRetriever:
@@ -102,7 +102,7 @@ async def _open_remote(settings: SearchSettings, opened: AsyncExitStack, *, say:
 
 
 @dataclass(frozen=True)
-class Place:
+class IndexPlace:
     """Where an index of a corpus is, or is to be built.
 
     ours: named by us, not by the user, so that types may be added to it.
@@ -114,7 +114,7 @@ class Place:
     ours: bool = False
 
 
-def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str], None]) -> list[Place]:
+def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str], None]) -> list[IndexPlace]:
     """The indexes that are needed, one of each kind. Raises InputError where that is not clear."""
     there = {each: read_manifest(each) for each in settings.index if (each / MANIFEST).exists()}
     kinds = _kinds(settings, there)
@@ -136,18 +136,20 @@ def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str
     for kind in missing:
         name = f"dense-{short_name(settings.encoder or MINILM)}" if kind == "dense" else kind
         given = unbuilt.pop(0) if unbuilt else None
-        place = given or index_place(plain, settings.index_home, name)
-        places.append(Place(kind, place, plain, ours=given is None))
+        place = given or default_index_directory(plain, settings.index_home, name)
+        places.append(IndexPlace(kind, place, plain, ours=given is None))
     return sorted(places, key=lambda each: kinds.index(each.kind))
 
 
-def _given(directory: Path, manifest: IndexManifest, settings: SearchSettings, *, say: Callable[[str], None]) -> Place:
+def _given(
+    directory: Path, manifest: IndexManifest, settings: SearchSettings, *, say: Callable[[str], None]
+) -> IndexPlace:
     """An index that the user named, never built over. Raises InputError where it is not of the corpus they named, or
     its corpus is gone or has changed: passages are read from it by offset."""
     named: Path | None = getattr(settings, "corpus", None)
     corpus = plain_corpus(named, settings.index_home, say=say) if named else Path(manifest.corpus)
     if current_manifest(directory, corpus) is not None:
-        return Place(manifest.kind, directory, corpus)
+        return IndexPlace(manifest.kind, directory, corpus)
     if named:
         raise InputError(
             f"{directory} is the index of {manifest.corpus}, not of {named}; "
@@ -184,7 +186,7 @@ def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[
     return KINDS[settings.retriever]
 
 
-def open_places(places: Sequence[Place], settings: SearchSettings, watcher: SaidBuild) -> IndexRetriever:
+def open_index_places(places: Sequence[IndexPlace], settings: SearchSettings, watcher: SaidBuild) -> IndexRetriever:
     """The indexes as one retriever; what is missing is built, with a message."""
     manifests = [_built(each, settings, watcher) for each in places]
     if len({each.corpus_sha256 for each in manifests}) > 1:
@@ -225,7 +227,7 @@ def _open(directory: Path, manifest: IndexManifest, settings: SearchSettings) ->
     return DenseIndex(directory, manifest, encoder, index_type=settings.index_type, gpu=settings.gpu)
 
 
-def _built(place: Place, settings: SearchSettings, watcher: SaidBuild) -> IndexManifest:
+def _built(place: IndexPlace, settings: SearchSettings, watcher: SaidBuild) -> IndexManifest:
     """The manifest of a place, after building what is missing there."""
     if (found := _serving(place, settings)) is not None:
         return found
@@ -242,7 +244,7 @@ def _built(place: Place, settings: SearchSettings, watcher: SaidBuild) -> IndexM
         return build_dense_alone(place.corpus, place.directory, options, watcher)
 
 
-def _serving(place: Place, settings: SearchSettings) -> IndexManifest | None:
+def _serving(place: IndexPlace, settings: SearchSettings) -> IndexManifest | None:
     """The manifest of what is there, if it can be used as it is."""
     manifest = current_manifest(place.directory, place.corpus)
     if manifest is None or manifest.kind != place.kind:
@@ -252,7 +254,7 @@ def _serving(place: Place, settings: SearchSettings) -> IndexManifest | None:
     return None if lacks and place.ours else manifest
 
 
-def _announce(place: Place, settings: SearchSettings, say: Callable[[str], None]) -> None:
+def _announce(place: IndexPlace, settings: SearchSettings, say: Callable[[str], None]) -> None:
     """Raises InputError for a dense index whose corpus has changed: it took hours, and only the user may give it up."""
     if not (place.directory / MANIFEST).exists():
         say(f"no index of {place.corpus} yet; building {place.directory}")
@@ -271,12 +273,12 @@ def open_index(*directories: Path, index_type: IndexType | None = None) -> Index
     settings = SearchSettings(index=list(directories), index_type=index_type)
     for each in directories:
         read_manifest(each)
-    return open_places(_places(settings, None, say=_unheard), settings, SaidBuild(_unheard))
+    return open_index_places(_places(settings, None, say=_unheard), settings, SaidBuild(_unheard))
 
 
 def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> IndexRetriever:
     """The BM25 index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
-    return open_places([Place("bm25", directory, corpus, ours=True)], SearchSettings(), SaidBuild(say))
+    return open_index_places([IndexPlace("bm25", directory, corpus, ours=True)], SearchSettings(), SaidBuild(say))
 
 
 def _unheard(_: str) -> None:

@@ -18,14 +18,14 @@ from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.build_progress import BuildWatcher, SilentBuild
-from reasonrag.retrieval.dense.check import Recall, check_dense
+from reasonrag.retrieval.dense.check import RecallAgainstExact, check_dense
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import (
     OFFSETS,
     DenseManifest,
     IndexManifest,
     current_manifest,
-    index_place,
+    default_index_directory,
     read_manifest,
 )
 from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index, open_retriever
@@ -55,10 +55,10 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
                 raise InputError(f"--{name.replace('_', '-')} is of a dense index: give --kind dense, or leave it out")
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
-        directory = settings.out or index_place(corpus, settings.index_home)
+        directory = settings.out or default_index_directory(corpus, settings.index_home)
         return directory, build_bm25(corpus, directory, watcher)
     model = settings.encoder or MINILM
-    directory = settings.out or index_place(corpus, settings.index_home, f"dense-{short_name(model)}")
+    directory = settings.out or default_index_directory(corpus, settings.index_home, f"dense-{short_name(model)}")
     given = {
         "model": settings.encoder,
         "backend": settings.backend,
@@ -93,7 +93,7 @@ class IndexCheck(BaseModel):
     directory: Path
     manifest: IndexManifest
     faults: list[str]
-    recalls: list[Recall]
+    recalls: list[RecallAgainstExact]
     found: RecallReport | None = None
     """What the index finds of a question file, where one was given and nothing is at fault."""
 
@@ -117,7 +117,7 @@ def index_check(
     manifest = read_manifest(place)
     watcher.say(f"reading {manifest.corpus}")
     faults = _check_corpus(place, manifest)
-    recalls: list[Recall] = []
+    recalls: list[RecallAgainstExact] = []
     if isinstance(manifest, DenseManifest):
         broken, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)
         faults += broken

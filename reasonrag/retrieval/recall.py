@@ -21,7 +21,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.retrieval.retriever import BATCH, Retriever
 
-Search: TypeAlias = Callable[[str, int], Sequence[Passage]]
+SearchFunction: TypeAlias = Callable[[str, int], Sequence[Passage]]
 """(query, top_k): at most so many passages, best first; `IndexRetriever.search`, say."""
 
 
@@ -78,7 +78,7 @@ class RecallReport(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Counts:
+class _QuestionRecall:
     """Of one question: gold recall and answer recall at each k, and what its gold passages are known by."""
 
     gold: list[float | None]
@@ -87,7 +87,7 @@ class _Counts:
 
 
 def measure_recall(
-    search: Search | Retriever, questions: Iterable[Question], *, at: Sequence[int] = (3, 5)
+    search: SearchFunction | Retriever, questions: Iterable[Question], *, at: Sequence[int] = (3, 5)
 ) -> RecallReport:
     """Ask every question once, for max(`at`) passages, and compare what is found with what is known.
 
@@ -99,7 +99,7 @@ def measure_recall(
         found = [search(each.question, max(at)) for each in asked]
     else:
         found = run_to_end(_retrieved(search, asked, max(at)))
-    counts = [_counts(*each, at=at) for each in zip(asked, found, strict=True)]
+    counts = [_question_recall(*each, at=at) for each in zip(asked, found, strict=True)]
     return RecallReport(
         questions=len(asked),
         gold_by_id=sum(each.by == "id" for each in counts),
@@ -120,10 +120,10 @@ async def _retrieved(retriever: Retriever, questions: Sequence[Question], top_k:
     return found
 
 
-def _counts(question: Question, passages: Sequence[Passage], *, at: Sequence[int]) -> _Counts:
+def _question_recall(question: Question, passages: Sequence[Passage], *, at: Sequence[int]) -> _QuestionRecall:
     gold = question.gold
     found = [gold.key(each) for each in passages] if gold else []
-    return _Counts(
+    return _QuestionRecall(
         gold=[gold_recall(found, gold.keys if gold else (), k) for k in at],
         answer=[answer_recall(passages, question.golden_answers, k) for k in at],
         by=gold.by if gold else None,

@@ -26,10 +26,10 @@ from reasonrag.retrieval.search_r1 import (
     ATTEMPTS_AT_OPENING,
     FIRST_WAIT_S,
     MAX_BATCH,
-    Greeting,
-    Kind,
+    FailureKind,
     SearchFailed,
     SearchServer,
+    ServerInfo,
     checked_address,
     checked_token,
     decoded,
@@ -46,8 +46,8 @@ MAX_IN_FLIGHT = 4
 _PROBE = "Who wrote Hamlet?"
 """What a server is asked first: it need not find anything."""
 
-_ATTEMPTS_WHEN_DIVIDED: Mapping[Kind, int] = {**ATTEMPTS, "broken": 1}
-_DIVIDED: frozenset[Kind] = frozenset({"bad_request", "broken", "too_much"})
+_ATTEMPTS_WHEN_DIVIDED: Mapping[FailureKind, int] = {**ATTEMPTS, "broken": 1}
+_DIVIDED: frozenset[FailureKind] = frozenset({"bad_request", "broken", "too_much"})
 """Failures that one search of a request may have brought upon the others."""
 
 
@@ -63,16 +63,16 @@ async def open_remote(
 
     token: sent as `Authorization: Bearer TOKEN`, and nowhere else. timeout: seconds until a request without an answer
     is given up. top_k: how many passages will be asked for. first_wait_s: seconds before a request is sent again; they
-    double from time to time. Raises InputError, saying what to mend. To be closed.
+    double from time to time. Raises InputError, saying what to do. Must be closed.
     """
     server = SearchServer(checked_address(url), checked_token(token), timeout, first_wait_s)
     try:
-        greeting = await server.greeting()
-        retriever = RemoteRetriever(server, greeting)
+        server_info = await server.server_info()
+        retriever = RemoteRetriever(server, server_info)
         await retriever._probe(top_k)
     except SearchFailed as failed:
         await server.close()
-        raise InputError(f"the retriever {server.url} cannot be used: {failed}. {failed.mend()}") from failed
+        raise InputError(f"the retriever {server.url} cannot be used: {failed}. {failed.advice()}") from failed
     except BaseException:
         await server.close()
         raise
@@ -86,20 +86,20 @@ class RemoteRetriever:
     it finds: see `warning`. Results are kept, equal searches are asked for once. Of one event loop at a time.
     """
 
-    def __init__(self, server: SearchServer, greeting: Greeting | None) -> None:
+    def __init__(self, server: SearchServer, server_info: ServerInfo | None) -> None:
         self.url = server.url
-        self.foreign = greeting is None
+        self.foreign = server_info is None
         """Whether the server tells no identity, so that nobody notices when it finds something else."""
-        self.identity = greeting.identity if greeting else f"http:{self.url}"
-        self.passages = greeting.passages if greeting else None
+        self.identity = server_info.identity if server_info else f"http:{self.url}"
+        self.passages = server_info.passages if server_info else None
         """How many the server searches; None if it does not tell."""
         self._server = server
-        self._most = min(MAX_BATCH, greeting.max_queries) if greeting else MAX_BATCH
+        self._most = min(MAX_BATCH, server_info.max_queries) if server_info else MAX_BATCH
         self._latest = LatestResults()
         self._failed_in_a_row = 0
-        self._open: dict[tuple[str, int], _Search] = {}
+        self._open: dict[tuple[str, int], _PendingSearch] = {}
         """Searches without an answer yet, in flight or waiting."""
-        self._waiting: deque[_Search] = deque()
+        self._waiting: deque[_PendingSearch] = deque()
         self._carriers: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ class RemoteRetriever:
             return latest
         search = self._open.get(key)
         if search is None:
-            search = self._open[key] = _Search(query, top_k, asyncio.get_running_loop().create_future())
+            search = self._open[key] = _PendingSearch(query, top_k, asyncio.get_running_loop().create_future())
             self._waiting.append(search)
             self._send()
         search.wanted_by += 1
@@ -178,10 +178,10 @@ class RemoteRetriever:
         finally:
             self._carriers.discard(asyncio.current_task())
 
-    def _next_batch(self) -> list[_Search]:
+    def _next_batch(self) -> list[_PendingSearch]:
         """The searches that have waited longest, of one top_k; those that nobody waits for any more are dropped."""
-        batch: list[_Search] = []
-        others: list[_Search] = []
+        batch: list[_PendingSearch] = []
+        others: list[_PendingSearch] = []
         while self._waiting and len(batch) < self._most:
             search = self._waiting.popleft()
             if not search.wanted_by:
@@ -194,7 +194,7 @@ class RemoteRetriever:
         self._waiting.extendleft(reversed(others))
         return batch
 
-    async def _settle(self, batch: list[_Search], attempts: Mapping[Kind, int]) -> None:
+    async def _settle(self, batch: list[_PendingSearch], attempts: Mapping[FailureKind, int]) -> None:
         """Every search of a batch concluded. Where one may have failed them all, halves are asked for, down to it."""
         try:
             lists = await self._ask([each.query for each in batch], batch[0].top_k, attempts)
@@ -215,7 +215,7 @@ class RemoteRetriever:
             except SearchFailed as failed:
                 self._conclude(search, self._given_up(failed))
 
-    def _conclude(self, search: _Search, outcome: tuple[Passage, ...] | Exception) -> None:
+    def _conclude(self, search: _PendingSearch, outcome: tuple[Passage, ...] | Exception) -> None:
         """Tell all who wait for a search, once."""
         key = (search.query, search.top_k)
         if self._open.get(key) is search:
@@ -234,7 +234,7 @@ class RemoteRetriever:
 
     # -- one request ---------------------------------------------------------------------------------------------
 
-    async def _ask(self, queries: Sequence[str], top_k: int, attempts: Mapping[Kind, int]) -> list[Any]:
+    async def _ask(self, queries: Sequence[str], top_k: int, attempts: Mapping[FailureKind, int]) -> list[Any]:
         """One list for each query, not yet looked into. Raises SearchFailed after so many attempts."""
         sent = [query.encode("utf-8", "replace").decode() for query in queries]  # JSON knows no half characters
         body = orjson.dumps({"queries": sent, "topk": top_k, "return_scores": True})
@@ -255,13 +255,13 @@ class RemoteRetriever:
         if self._failed_in_a_row >= LOST_AFTER:
             return EndpointLost(
                 f"the retriever {self.url} gave no passages, {self._failed_in_a_row} times in a row{times}: {failed}. "
-                f"{failed.mend()}, then run the same command"
+                f"{failed.advice()}, then run the same command"
             )
-        return RetrievalError(f"the retriever {self.url} gave no passages{times}: {failed}. {failed.mend()}")
+        return RetrievalError(f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}")
 
 
 @dataclass(eq=False, slots=True)
-class _Search:
+class _PendingSearch:
     """A query that somebody waits for. wanted_by: how many. sent: in a request, or answered."""
 
     query: str

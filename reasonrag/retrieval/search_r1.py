@@ -45,14 +45,14 @@ MAX_SAID = 300
 MAX_IDENTITY = 1000
 """Characters; it goes into every run's configuration."""
 
-Kind = Literal["unreachable", "busy", "slow", "broken", "bad_request", "refused", "garbled", "too_much"]
+FailureKind = Literal["unreachable", "busy", "slow", "broken", "bad_request", "refused", "garbled", "too_much"]
 """unreachable: no connection, or it was lost. busy: 429, 502, 503, 504. slow: no answer in time. broken: another 5xx.
 bad_request: the server finds fault with what was asked. refused: with who asks, or with the address. garbled: no answer
 in the protocol. too_much: an answer longer than MAX_ANSWER_BYTES."""
-ATTEMPTS: Mapping[Kind, int] = {"unreachable": 8, "busy": 8, "slow": 3, "broken": 3}
+ATTEMPTS: Mapping[FailureKind, int] = {"unreachable": 8, "busy": 8, "slow": 3, "broken": 3}
 """How often a request may fail in one way before it is given up; 1 for others, which would fail for ever. With waits of
 .5, 1, 2, .. seconds, 8 times is a minute: a server that is started again."""
-ATTEMPTS_AT_OPENING: Mapping[Kind, int] = {"busy": 3}
+ATTEMPTS_AT_OPENING: Mapping[FailureKind, int] = {"busy": 3}
 """Whoever waits for a run to begin wants to know of a wrong address at once."""
 _BUSY_STATUSES = frozenset({429, 502, 503, 504})
 _BAD_REQUEST_STATUSES = frozenset({400, 413, 422})
@@ -60,7 +60,7 @@ _LOCKED_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class ServerInfo:
     """What a server of ours tells about itself."""
 
     identity: str
@@ -71,16 +71,16 @@ class Greeting:
 class SearchFailed(Exception):
     """A request without an answer. asked_to_wait: seconds, if the server said so. attempts: how many there were."""
 
-    def __init__(self, kind: Kind, message: str, *, status: int = 0, asked_to_wait: float | None = None) -> None:
+    def __init__(self, kind: FailureKind, message: str, *, status: int = 0, asked_to_wait: float | None = None) -> None:
         super().__init__(message)
         self.kind, self.status, self.asked_to_wait = kind, status, asked_to_wait
         self.attempts = 1
 
-    def mend(self) -> str:
+    def advice(self) -> str:
         """What to do next."""
         if self.status in _LOCKED_STATUSES:
             return f"Set {TOKEN_VARIABLE} to the token that the server was started with"
-        advice: dict[Kind, str] = {
+        advice: dict[FailureKind, str] = {
             "unreachable": "Check the address and that the server runs",
             "busy": "Run the same again when it has time",
             "slow": "Allow it more time, or ask it less at once",
@@ -95,12 +95,12 @@ class SearchFailed(Exception):
 
 
 @dataclass(slots=True)
-class _Trials:
+class _RetryState:
     """The attempts of one request so far. allowed: failures by kind; 1 of those that are not named."""
 
-    allowed: Mapping[Kind, int]
+    allowed: Mapping[FailureKind, int]
     first_wait_s: float
-    failures: Counter[Kind] = field(default_factory=Counter)
+    failures: Counter[FailureKind] = field(default_factory=Counter)
     hopeless: bool = False
     _asked_to_wait: float = 0.0
 
@@ -127,7 +127,7 @@ class SearchServer:
     first_wait_s: float
     _opened: tuple[asyncio.AbstractEventLoop, ClientSession] | None = field(default=None, repr=False)
 
-    async def greeting(self) -> Greeting | None:
+    async def server_info(self) -> ServerInfo | None:
         """What a server of ours tells; None of another one. Raises SearchFailed."""
         try:
             answer = decoded(await self.exchange("GET", "/health", None, ATTEMPTS_AT_OPENING))
@@ -140,11 +140,11 @@ class SearchServer:
             return None
         limits = answer.get("limits")
         most = limits.get("max_queries") if isinstance(limits, dict) else None
-        return Greeting(identity, _count(answer.get("passages")), _count(most) or MAX_BATCH)
+        return ServerInfo(identity, _count(answer.get("passages")), _count(most) or MAX_BATCH)
 
-    async def exchange(self, method: str, path: str, body: bytes | None, attempts: Mapping[Kind, int]) -> bytes:
+    async def exchange(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> bytes:
         """The body of a successful answer, asked for again where that may help. Raises SearchFailed."""
-        trials = _Trials(attempts, self.first_wait_s)
+        trials = _RetryState(attempts, self.first_wait_s)
 
         async def attempt() -> bytes:
             try:
@@ -177,11 +177,11 @@ class SearchServer:
 
     def _failure(self, response: ClientResponse, content: bytes) -> SearchFailed:
         """What a status other than 200 means, in the server's words."""
-        status, said = response.status, self._clean(_said(content))
+        status, said = response.status, self._clean(_error_text(content))
         moved_to = response.headers.get("Location")
         if moved_to and status < HTTPStatus.BAD_REQUEST:
             said = f"moved to {self._clean(moved_to)}; give the address it moved to"
-        kind: Kind = "refused"
+        kind: FailureKind = "refused"
         if status in _BUSY_STATUSES:
             kind = "busy"
         elif status in _BAD_REQUEST_STATUSES:
@@ -268,7 +268,7 @@ def decoded(content: bytes) -> Any:
         raise SearchFailed("garbled", "its answer is no JSON") from None
 
 
-def _said(content: bytes) -> str:
+def _error_text(content: bytes) -> str:
     """The error text of a body: ours, that of FastAPI's servers, or the body's beginning."""
     try:
         body: object = orjson.loads(content)

@@ -47,7 +47,7 @@ from reasonrag.files import CONFIG, FAILURES, JOURNAL
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
-from reasonrag.llm.failures import FailureLog
+from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.models import Models
 from reasonrag.llm.offline import NAME as OFFLINE

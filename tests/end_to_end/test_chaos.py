@@ -28,8 +28,8 @@ import reasonrag as package
 from reasonrag.data.atlas import write_world
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
-from reasonrag.llm.scripted import ScriptedModel
-from reasonrag.llm.servers.simulator import Habits
+from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.llm.servers.simulator import EndpointBehaviour
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, finished, simulated_endpoint, until
 from tests.helpers.shared import Shared
@@ -104,7 +104,7 @@ class Killer:
 def test_a_run_killed_at_fifty_random_moments_ends_like_an_undisturbed_one(undisturbed: str) -> None:
     """SIGKILL, again and again: the same bytes in the end, and only what was in flight at a kill was asked again."""
     concurrency, killer, kills = 4, Killer(), 0
-    stage = Stage(Habits(latency_s=0.005), arrived=killer.arrived, answered=killer.answered)
+    stage = Stage(EndpointBehaviour(latency_s=0.005), arrived=killer.arrived, answered=killer.answered)
     with stage.open():
         words = command(stage.base_url, "--concurrency", concurrency)
         while True:
@@ -127,7 +127,7 @@ def test_a_run_killed_at_fifty_random_moments_ends_like_an_undisturbed_one(undis
 
 def test_a_journal_is_replayed_with_the_network_off(undisturbed: str) -> None:
     """Killed, and gone on with --replay: what the journal holds is used; what it lacks is a failed question, owed."""
-    stage = Stage(Habits())
+    stage = Stage(EndpointBehaviour())
     stage.hold_from(40)
     with stage.open():
         with Command(*command(stage.base_url, "--concurrency", 2)) as running:
@@ -236,7 +236,7 @@ def test_an_endpoint_that_goes_down_is_waited_for(undisturbed: str) -> None:
     def go_down(number: int) -> None:
         stage.down = stage.down or number == 30
 
-    stage = Stage(Habits(), arrived=go_down)
+    stage = Stage(EndpointBehaviour(), arrived=go_down)
     with stage.open(), Command(*command(stage.base_url, "--concurrency", 8)) as running:
         until(lambda: stage.refused > 0)
         time.sleep(1.5)
@@ -338,7 +338,7 @@ def test_a_cap_on_dollars_needs_a_price() -> None:
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_loses_nothing(presses: int, undisturbed: str) -> None:
     """The first drains and says what it waits for, the second stops at once; the same command goes on."""
-    stage = Stage(Habits())
+    stage = Stage(EndpointBehaviour())
     stage.hold_from(20)
     with stage.open(), Command(*command(stage.base_url, "--concurrency", 8)) as running:
         stage.held.wait()
@@ -392,7 +392,7 @@ def _atlas_corpus() -> Path:
 
 def test_a_second_process_on_the_same_run_is_refused() -> None:
     """Two writers would pay twice."""
-    stage = Stage(Habits())
+    stage = Stage(EndpointBehaviour())
     stage.hold_from(5)
     with stage.open(), Command(*command(stage.base_url)):
         stage.held.wait()

@@ -25,8 +25,8 @@ from reasonrag.errors import InputError, ModelError
 from reasonrag.exploration.generate import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
-from reasonrag.llm.scripted import ScriptedModel
-from reasonrag.llm.servers.simulator import Habits
+from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.llm.servers.simulator import EndpointBehaviour
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, simulated_endpoint, until
@@ -203,7 +203,7 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(stop: signal.Signals, endpoi
         if rollouts.exists() and rollouts.stat().st_size:
             stage.hold_from(number)
 
-    stage = Stage(Habits(), arrived=hold_after_a_tree)
+    stage = Stage(EndpointBehaviour(), arrived=hold_after_a_tree)
     options = ("--run", "runs/a", "--concurrency", 2)
     with stage.open(), Command(*flags, "--base-url", stage.base_url, *options) as running:
         stage.held.wait()
@@ -705,7 +705,7 @@ def test_an_interrupt_inside_an_event_loop_stops_the_run() -> None:
         "base_url=sys.argv[1], concurrency=2)\n"
         "asyncio.run(cell())\n"
     )
-    stage = Stage(Habits())
+    stage = Stage(EndpointBehaviour())
     stage.hold_from(10)
     words = [sys.executable, "-c", code]
     with stage.open(), subprocess.Popen([*words, stage.base_url], stderr=subprocess.PIPE) as notebook:

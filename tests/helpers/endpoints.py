@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from reasonrag.llm.servers.simulator import Habits, make_app
+from reasonrag.llm.servers.simulator import EndpointBehaviour, make_app
 from reasonrag.web import listening
 
 
@@ -22,7 +22,7 @@ class Stage:
 
     def __init__(
         self,
-        habits: Habits,
+        habits: EndpointBehaviour,
         *,
         arrived: Callable[[int], object] = lambda _: None,
         answered: Callable[[int], object] = lambda _: None,

@@ -60,19 +60,19 @@ def _replied(model: Any, tokenizer: Any, prompt: str) -> tuple[list[int], str, i
 
 
 def _decoded(model: Any, tokenizer: Any, prompts: list[list[int]]) -> list[list[Any]]:
-    from reasonrag.llm.servers.decoder import Decoder, Row
+    from reasonrag.llm.servers.decoder import Decoder, Generation
 
     decoder = Decoder(model.eval(), tokenizer, ends=[tokenizer.eos_token_id], max_batch=len(prompts))
     longest, left = max(map(len, prompts)), len(prompts)
 
-    def done(_: Row) -> None:
+    def done(_: Generation) -> None:
         nonlocal left
         left -= 1
         if not left:
             decoder.stop()
 
     tokens = [1 if len(each) == longest else MOST_TOKENS for each in prompts]
-    rows = [Row(tuple(each), 0.0, 1.0, most, (), 0, done) for each, most in zip(prompts, tokens, strict=True)]
+    rows = [Generation(tuple(each), 0.0, 1.0, most, (), 0, done) for each, most in zip(prompts, tokens, strict=True)]
     decoder.submit(rows)
     decoder.run()
     return [[tokenizer.decode(row.reply, skip_special_tokens=True), len(row.reply), repr(row.error)] for row in rows]

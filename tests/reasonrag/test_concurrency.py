@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reasonrag.concurrency import together
 from reasonrag.errors import CapReached, Interrupted, RunStopped
-from reasonrag.llm.dispatch import Dispatcher, Turn
 from reasonrag.llm.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate
+from reasonrag.llm.scheduler import RequestScheduler, RequestSlot
 
 
 async def settle() -> None:
@@ -21,32 +21,32 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def dispatcher(count: int) -> Dispatcher:
+def scheduler(count: int) -> RequestScheduler:
     """One endpoint without limits, and so many requests in flight."""
-    return Dispatcher([Pace(most=count)], most=count)
+    return RequestScheduler([Pace(most=count)], most=count)
 
 
 class Line:
-    """Tasks that each take a turn, note that they did, and hold it until they are let go."""
+    """Tasks that each take a slot, note that they did, and hold it until they are let go."""
 
     def __init__(self, count: int) -> None:
-        self.dispatcher = dispatcher(count)
+        self.scheduler = scheduler(count)
         self.served: list[int] = []
         self.most_in_flight = 0
         self.tasks: list[asyncio.Task[None]] = []
         self._gates: list[asyncio.Event] = []
 
     async def join(self, priority: int) -> None:
-        """One more task; it has asked for its turn when this returns."""
+        """One more task; it has asked for its slot when this returns."""
         gate = asyncio.Event()
         self._gates.append(gate)
         self.tasks.append(asyncio.create_task(self._hold(len(self.tasks), priority, gate)))
         await settle()
 
     async def _hold(self, number: int, priority: int, gate: asyncio.Event) -> None:
-        async with self.dispatcher.turn(priority):
+        async with self.scheduler.slot(priority):
             self.served.append(number)
-            self.most_in_flight = max(self.most_in_flight, self.dispatcher.in_flight)
+            self.most_in_flight = max(self.most_in_flight, self.scheduler.in_flight)
             await gate.wait()
 
     def let_go(self, number: int) -> None:
@@ -62,7 +62,7 @@ class Line:
 
 
 async def served_in_order(priorities: Sequence[int]) -> list[int]:
-    """The order in which waiters with these priorities get the only turn."""
+    """The order in which waiters with these priorities get the only slot."""
     line = Line(1)
     await line.join(0)
     for priority in priorities:
@@ -103,11 +103,11 @@ async def test_no_more_are_in_flight_than_may_be(count: int) -> None:
     line = Line(count)
     for priority in range(8):
         await line.join(priority)
-    assert (line.dispatcher.in_flight, line.served) == (count, list(range(count)))
+    assert (line.scheduler.in_flight, line.served) == (count, list(range(count)))
     await line.finish()
     assert line.most_in_flight == count
     assert line.served == list(range(8))
-    assert line.dispatcher.in_flight == 0
+    assert line.scheduler.in_flight == 0
 
 
 async def test_a_turn_that_is_free_is_had_without_waiting() -> None:
@@ -121,16 +121,16 @@ async def test_a_turn_that_is_free_is_had_without_waiting() -> None:
 
 async def test_an_error_inside_ends_the_turn() -> None:
     """A failed request does not hold its place."""
-    only = dispatcher(1)
+    only = scheduler(1)
     with pytest.raises(ZeroDivisionError):
-        async with only.turn(0):
+        async with only.slot(0):
             raise ZeroDivisionError
-    async with asyncio.timeout(5), only.turn(0):
+    async with asyncio.timeout(5), only.slot(0):
         assert (only.in_flight, only.paces[0].in_flight) == (1, 1)
 
 
 async def test_a_waiter_that_is_cancelled_is_passed_over() -> None:
-    """The next in line gets the turn that it would have had."""
+    """The next in line gets the slot that it would have had."""
     line = Line(1)
     for priority in (0, 1, 2):
         await line.join(priority)
@@ -145,17 +145,17 @@ async def test_a_waiter_that_is_cancelled_is_passed_over() -> None:
 
 
 async def test_a_turn_given_in_the_moment_of_cancelling_is_not_lost() -> None:
-    """Whoever is cancelled between being given a turn and knowing it passes the turn on."""
-    only, served = dispatcher(1), []
+    """Whoever is cancelled between being given a slot and knowing it passes the slot on."""
+    only, served = scheduler(1), []
 
     async def be_served(number: int) -> None:
-        async with only.turn(number):
+        async with only.slot(number):
             served.append(number)
 
-    async with only.turn(0):
+    async with only.slot(0):
         first, second = (asyncio.create_task(be_served(number)) for number in (1, 2))
         await settle()
-    first.cancel()  # the turn is its own by now, but it has not run since
+    first.cancel()  # the slot is its own by now, but it has not run since
     await asyncio.wait([first, second], timeout=5)
     assert first.cancelled()
     assert (served, only.in_flight, only.paces[0].in_flight) == ([2], 0, 0)
@@ -188,16 +188,16 @@ async def play(count: int, actions: Sequence[tuple[str, int]], pauses: Sequence[
 @settings(deadline=None, max_examples=100)
 @given(count=st.integers(1, 3), actions=ACTIONS, data=st.data())
 def test_no_turn_is_ever_lost_or_doubled(count: int, actions: list[tuple[str, int]], data: st.DataObject) -> None:
-    """Whoever comes, ends or is cancelled, and when: all who stay are served, and all turns are free at the end."""
+    """Whoever comes, ends or is cancelled, and when: all who stay are served, and all slots are free at the end."""
     pauses = data.draw(st.lists(st.integers(0, 4), min_size=len(actions), max_size=len(actions)))
 
     async def played() -> Line:
         line = await play(count, actions, pauses)
         for _ in range(count):  # as many as may be are served at once again
             await line.join(0)
-        assert line.dispatcher.in_flight == count
+        assert line.scheduler.in_flight == count
         await line.finish()
-        assert (line.dispatcher.in_flight, line.dispatcher.paces[0].in_flight) == (0, 0)
+        assert (line.scheduler.in_flight, line.scheduler.paces[0].in_flight) == (0, 0)
         return line
 
     line = asyncio.run(played())
@@ -211,39 +211,39 @@ def test_no_turn_is_ever_lost_or_doubled(count: int, actions: list[tuple[str, in
 
 
 class Crowd:
-    """Requests at a dispatcher, each until it is told what became of it."""
+    """Requests at a scheduler, each until it is told what became of it."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self.dispatcher = dispatcher
-        self.turns: list[Turn] = []
+    def __init__(self, scheduler: RequestScheduler) -> None:
+        self.scheduler = scheduler
+        self.slots: list[RequestSlot] = []
         """Those that were given, in order; `over` once they have ended."""
         self.tasks: list[asyncio.Task[None]] = []
         self._ends: list[asyncio.Event] = []
 
     async def come(self, count: int = 1, *, tokens: float = 0.0) -> None:
-        """So many requests more; they have their turns, or wait, when this returns."""
+        """So many requests more; they have their slots, or wait, when this returns."""
         for _ in range(count):
             self.tasks.append(asyncio.create_task(self._hold(tokens)))
         await settle()
 
     async def _hold(self, tokens: float) -> None:
-        async with self.dispatcher.turn(0, tokens=tokens) as turn:
+        async with self.scheduler.slot(0, tokens=tokens) as slot:
             end = asyncio.Event()
-            self.turns.append(turn)
+            self.slots.append(slot)
             self._ends.append(end)
             await end.wait()
 
     async def end(self, number: int) -> None:
-        """The turn with this number ends."""
+        """The slot with this number ends."""
         self._ends[number].set()
         await settle()
 
     @property
     def lanes(self) -> list[int]:
-        return [turn.lane for turn in self.turns]
+        return [slot.lane for slot in self.slots]
 
     async def finish(self) -> None:
-        """End all turns, and those that are given because of it."""
+        """End all slots, and those that are given because of it."""
         number = 0
         while number < len(self._ends):
             await self.end(number)
@@ -267,19 +267,19 @@ class Clock:
 )
 async def test_several_paces_share_by_load(windows: list[int], shares: list[int]) -> None:
     """Each gets as large a part as its window is; 12 requests."""
-    crowd = Crowd(Dispatcher([Pace(most) for most in windows], most=12))
+    crowd = Crowd(RequestScheduler([Pace(most) for most in windows], most=12))
     await crowd.come(12)
     got = [crowd.lanes.count(lane) for lane in range(len(windows))]
     assert all(abs(count - share) <= 1 for count, share in zip(got, shares, strict=True))
-    assert got == [pace.in_flight for pace in crowd.dispatcher.paces]
+    assert got == [pace.in_flight for pace in crowd.scheduler.paces]
     await crowd.finish()
 
 
 async def test_a_turn_that_ends_makes_room_where_it_was() -> None:
     """The pace with most room is the one whose requests end fastest."""
-    crowd = Crowd(Dispatcher([Pace(2), Pace(2)], most=4))
+    crowd = Crowd(RequestScheduler([Pace(2), Pace(2)], most=4))
     await crowd.come(4)
-    fast = next(number for number, turn in enumerate(crowd.turns) if turn.lane == 1)
+    fast = next(number for number, slot in enumerate(crowd.slots) if slot.lane == 1)
     await crowd.come(1)
     await crowd.end(fast)
     assert crowd.lanes[-1] == 1
@@ -289,12 +289,12 @@ async def test_a_turn_that_ends_makes_room_where_it_was() -> None:
 @pytest.mark.parametrize("most", [1, 3, 5])
 async def test_no_more_are_in_flight_over_all_paces_than_may_be(most: int) -> None:
     """However much room each of them has."""
-    crowd = Crowd(Dispatcher([Pace(8), Pace(8)], most=most))
+    crowd = Crowd(RequestScheduler([Pace(8), Pace(8)], most=most))
     await crowd.come(12)
-    assert (crowd.dispatcher.in_flight, len(crowd.turns)) == (most, most)
+    assert (crowd.scheduler.in_flight, len(crowd.slots)) == (most, most)
     await crowd.finish()
-    assert len(crowd.turns) == 12
-    assert crowd.dispatcher.in_flight == 0
+    assert len(crowd.slots) == 12
+    assert crowd.scheduler.in_flight == 0
 
 
 @pytest.mark.parametrize(
@@ -302,36 +302,36 @@ async def test_no_more_are_in_flight_over_all_paces_than_may_be(most: int) -> No
 )
 async def test_a_lane_is_avoided_while_another_one_has_room(windows: list[int], avoid: int | None, lane: int) -> None:
     """A request that failed in one lane goes in another, however much busier that is; in the same if it must."""
-    dispatcher = Dispatcher([Pace(most) for most in windows], most=16)
-    async with dispatcher.turn(0, avoid=avoid) as first:
+    scheduler = RequestScheduler([Pace(most) for most in windows], most=16)
+    async with scheduler.slot(0, avoid=avoid) as first:
         assert first.lane == lane
         if 1 in windows:
-            async with dispatcher.turn(0, avoid=avoid) as second:
+            async with scheduler.slot(0, avoid=avoid) as second:
                 assert second.lane == avoid
 
 
 async def test_a_pace_that_is_down_leaves_its_share_to_the_others() -> None:
     """Nobody waits for it while another one has room."""
     clock, dead = Clock(), Pace(8)
-    crowd = Crowd(Dispatcher([dead, Pace(8)], most=16, clock=clock))
+    crowd = Crowd(RequestScheduler([dead, Pace(8)], most=16, clock=clock))
     for _ in range(FAILURES_TO_OPEN):
         dead.sent(0, clock.now)
         dead.failed(sent_at=clock.now, now=clock.now)
     await crowd.come(8)
     assert crowd.lanes == [1] * 8
-    assert crowd.dispatcher.waiting_for == ""
+    assert crowd.scheduler.waiting_for == ""
     await crowd.finish()
 
 
 async def test_a_request_that_waits_for_a_rate_is_woken_by_the_timer() -> None:
     """Nothing has to end first: 10 a second are allowed, and one second's worth at once."""
-    crowd = Crowd(Dispatcher([Pace(20, requests=Rate(600 / HEADROOM))], most=20))
+    crowd = Crowd(RequestScheduler([Pace(20, requests=Rate(600 / HEADROOM))], most=20))
     await crowd.come(12)
-    assert len(crowd.turns) == 11
-    assert crowd.dispatcher.waiting_for == "rate limit"
+    assert len(crowd.slots) == 11
+    assert crowd.scheduler.waiting_for == "rate limit"
     await asyncio.sleep(0.15)
-    assert len(crowd.turns) == 12
-    assert crowd.dispatcher.waiting_for == ""
+    assert len(crowd.slots) == 12
+    assert crowd.scheduler.waiting_for == ""
     await crowd.finish()
 
 
@@ -339,79 +339,79 @@ async def test_why_nothing_goes_is_said_with_its_end() -> None:
     """For a person who watches: the reason of the pace that is free first, and when that is."""
     clock = Clock()
     one, other = Pace(4, tokens=Rate(6000 / HEADROOM)), Pace(4)
-    crowd = Crowd(Dispatcher([one, other], most=8, clock=clock))
+    crowd = Crowd(RequestScheduler([one, other], most=8, clock=clock))
     await crowd.come(2, tokens=1_000)
     assert sorted(crowd.lanes) == [0, 1]
-    crowd.turns[1].refused(30.0, now=clock.now)
+    crowd.slots[1].refused(30.0, now=clock.now)
     await crowd.come(1)
-    assert crowd.dispatcher.waiting_for == "rate limit"
-    assert crowd.dispatcher.waiting_until == pytest.approx(clock.now + 9)
-    crowd.turns[0].refused(40.0, now=clock.now)
+    assert crowd.scheduler.waiting_for == "rate limit"
+    assert crowd.scheduler.waiting_until == pytest.approx(clock.now + 9)
+    crowd.slots[0].refused(40.0, now=clock.now)
     await crowd.come(1)
-    assert crowd.dispatcher.waiting_for == "asked to wait"
-    assert crowd.dispatcher.waiting_until == pytest.approx(clock.now + 30)
+    assert crowd.scheduler.waiting_for == "asked to wait"
+    assert crowd.scheduler.waiting_until == pytest.approx(clock.now + 30)
     clock.now += 31
     await crowd.end(0)
-    assert crowd.dispatcher.waiting_for == ""
+    assert crowd.scheduler.waiting_for == ""
     assert crowd.lanes[2:] == [1, 1]
     await crowd.finish()
 
 
 async def test_nothing_is_said_to_be_waited_for_while_all_turns_are_taken() -> None:
     """Then requests go as fast as answers come."""
-    crowd = Crowd(dispatcher(2))
+    crowd = Crowd(scheduler(2))
     await crowd.come(5)
-    assert crowd.dispatcher.waiting_for == ""
+    assert crowd.scheduler.waiting_for == ""
     await crowd.finish()
 
 
 async def test_what_became_of_a_turn_is_told_to_its_pace() -> None:
-    """Once: a turn that ends without a word is counted as no fault of the endpoint."""
+    """Once: a slot that ends without a word is counted as no fault of the endpoint."""
     pace = Pace(4)
-    only = Dispatcher([pace], most=4)
+    only = RequestScheduler([pace], most=4)
     pace.window = 2.0
-    async with only.turn(0, tokens=10) as turn:
-        turn.succeeded(10, now=1.0)
+    async with only.slot(0, tokens=10) as slot:
+        slot.succeeded(10, now=1.0)
     assert (pace.in_flight, pace.window) == (0, 2.5)
-    async with only.turn(0) as turn:
-        turn.failed(now=1.0)
+    async with only.slot(0) as slot:
+        slot.failed(now=1.0)
     assert (pace.in_flight, pace.failures) == (0, 1)
-    async with only.turn(0):
+    async with only.slot(0):
         pass
     assert (pace.in_flight, pace.failures, only.in_flight) == (0, 1, 0)
 
 
 async def test_a_stop_tells_those_who_wait_and_lets_the_others_end() -> None:
     """The first reason holds, for those who come later too."""
-    crowd = Crowd(dispatcher(2))
+    crowd = Crowd(scheduler(2))
     await crowd.come(4)
-    crowd.dispatcher.stop(Interrupted("Ctrl-C"))
-    crowd.dispatcher.stop(CapReached("max_calls", "later"))
+    crowd.scheduler.stop(Interrupted("Ctrl-C"))
+    crowd.scheduler.stop(CapReached("max_calls", "later"))
     await settle()
     await crowd.come(1)
     assert [task.done() for task in crowd.tasks] == [False, False, True, True, True]
     await crowd.finish()
     assert [type(task.exception()) for task in crowd.tasks] == [type(None)] * 2 + [Interrupted] * 3
-    assert (len(crowd.turns), crowd.dispatcher.in_flight) == (2, 0)
+    assert (len(crowd.slots), crowd.scheduler.in_flight) == (2, 0)
 
 
 async def test_a_stop_and_a_cancellation_together_disturb_nobody() -> None:
     """Who is told to stop in the moment of being cancelled is cancelled."""
-    crowd = Crowd(dispatcher(1))
+    crowd = Crowd(scheduler(1))
     await crowd.come(2)
-    crowd.dispatcher.stop(Interrupted("Ctrl-C"))
+    crowd.scheduler.stop(Interrupted("Ctrl-C"))
     crowd.tasks[1].cancel()
     await settle()
     assert crowd.tasks[1].cancelled()
     await crowd.finish()
-    assert crowd.dispatcher.in_flight == 0
+    assert crowd.scheduler.in_flight == 0
 
 
 # -- together --------------------------------------------------------------------------------------------------
 
 
-async def after(turns: int, result: str) -> str:
-    for _ in range(turns):
+async def after(slots: int, result: str) -> str:
+    for _ in range(slots):
         await asyncio.sleep(0)
     return result
 

@@ -1,18 +1,18 @@
-"""A trained model's folder behind HTTP, OpenAI-compatible: a checkpoint that `generate` and `evaluate` can ask.
+"""An OpenAI-compatible server for a trained model's folder, for `generate` and `evaluate`.
 
     python -m reasonrag.model_serving FOLDER [--adapter FOLDER] [--base MODEL] [--host 127.0.0.1] [--port 0]
         [--name NAME] [--max-batch 64] [--device auto|cpu|cuda]
 
 Runs in any environment that has torch and transformers (and peft, for an adapter), the one of `make train-env` for
 example, and then prints `serving at http://127.0.0.1:PORT/v1  (stop with Ctrl-C)`. `POST /v1/chat/completions`,
-`GET /v1/models`, `GET /health`. No key is asked for: it listens on loopback unless told otherwise.
+`GET /v1/models`, `GET /health`. It needs no key and listens on loopback by default.
 
-Prompts are put together by the tokenizer's chat template. Honoured: messages, temperature, top_p, max_tokens or
+Prompts are rendered by the tokenizer's chat template. Honoured: messages, temperature, top_p, max_tokens or
 max_completion_tokens (by default and at most what the model's context leaves), n, stop (dropped from the text) and
-seed, of which choice i gets seed + i. The same seed gives the same reply whoever else asks at the time, see `decoding`
-for the small print. Refused: `stream`, and prompts that leave no room for a reply. Other fields are ignored.
+seed (choice i uses seed + i). The same seed gives the same reply whatever else is in the batch, up to the noise
+described in `decoder`. Refused: `stream`, and prompts that leave no room for a reply. Other fields are ignored.
 
-For many GPUs or long contexts vLLM is the faster server; this one is for where it is not at hand.
+For many GPUs or long contexts vLLM is faster; this server is for environments without it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.llm.servers.model_folder import ModelFolder, open_model, read_json
 from reasonrag.llm.servers.openai_api import (
     MOST_BODY_BYTES,
-    AskedChat,
+    ChatCompletionRequest,
     as_json,
     completion,
     cut_at,
@@ -51,21 +51,21 @@ from reasonrag.llm.servers.openai_api import (
 from reasonrag.web import LOOPBACK, listening
 
 if TYPE_CHECKING:
-    from reasonrag.llm.servers.decoder import Decoder, Row
+    from reasonrag.llm.servers.decoder import Decoder, Generation
 
 MAX_BATCH = 64
 SMALL = 30_000_000
-"""Parameters up to which one thread is the fastest on a CPU: two wait for each other longer than they work, and far
-longer where another process wants their core."""
+"""Parameter count up to which one CPU thread is fastest: two spend more time waiting for each other than working, and
+far more if another process uses their core."""
 _GENERIC_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 """Classes that add nothing to tokenizer.json."""
 _END_OF_TURN = "<|im_end|>"
-"""Ends a reply whatever the configuration says: models trained on ChatML write it, and some files forget it."""
+"""Always ends a reply: models trained on ChatML write it, and some configurations omit it."""
 
 
 @dataclass
 class LoadedModel:
-    """A model ready to be asked. context: tokens of prompt and reply together. ends: tokens that end a reply."""
+    """A loaded model. context: most tokens of prompt and reply together. ends: tokens that end a reply."""
 
     name: str
     model: Any
@@ -80,10 +80,10 @@ class LoadedModel:
 def load(
     folder: ModelFolder, *, adapter: ModelFolder | None = None, base: str | None = None, name: str, device: str
 ) -> LoadedModel:
-    """Weights and tokenizer in memory; an adapter is merged into its base model.
+    """Load weights and tokenizer; an adapter is merged into its base model.
 
-    base: instead of the base model that an adapter names. device: auto, cpu or cuda. On a GPU in the type of the
-    configuration, or bfloat16; on a CPU in float32, which is the fastest there. Raises InputError.
+    base: overrides the base model that an adapter names. device: auto, cpu or cuda. On a GPU in the configuration's
+        dtype, or bfloat16; on a CPU in float32, which is fastest there. Raises InputError.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -105,7 +105,7 @@ def load(
             model = _merged(model, adapter)
     except ReasonragError:
         raise
-    except Exception as error:  # whatever the libraries say of damaged files
+    except Exception as error:  # the libraries raise many types for damaged files
         where = f"{adapter.path} on {source}" if adapter else source
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
         raise InputError(f"cannot load {where}: {what}") from error
@@ -121,8 +121,8 @@ def load(
 
 
 def open_tokenizer(source: str | Path) -> Any:
-    """As its files define it. What `AutoTokenizer` makes of them differs by version: since some 5.x it puts Qwen2's own
-    rules in place of those of a Qwen2 model's tokenizer.json, whose words are then unknown."""
+    """The tokenizer as its files define it. `AutoTokenizer` differs by version: since some 5.x it replaces the rules of
+    a Qwen2 model's tokenizer.json by Qwen2's own, and its words become unknown."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     declared = Path(source) / "tokenizer_config.json"
@@ -154,7 +154,7 @@ def _merged(model: Any, adapter: ModelFolder) -> Any:
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Tokens that end a reply: those of the generation settings, of the tokenizer, and the end of a ChatML turn."""
+    """Tokens that end a reply: from the generation settings, the tokenizer, and the end of a ChatML turn."""
     said = [model.generation_config.eos_token_id, model.config.get_text_config().eos_token_id, tokenizer.eos_token_id]
     ids = {int(each) for some in said if some is not None for each in (some if isinstance(some, list) else [some])}
     if _END_OF_TURN in tokenizer.get_vocab():
@@ -169,8 +169,8 @@ class _TooLongError(ValueError):
     """A prompt that leaves no room for a reply."""
 
 
-class _Service:
-    """A loaded model and its decoder, which works in a thread of its own."""
+class _ModelService:
+    """A loaded model and its decoder, which runs in its own thread."""
 
     def __init__(self, loaded: LoadedModel, *, max_batch: int) -> None:
         from reasonrag.llm.servers.decoder import Decoder
@@ -188,12 +188,13 @@ class _Service:
         self.decoder.stop()
         self._thread.join(timeout=10)
 
-    def prompt(self, asked: AskedChat) -> tuple[int, ...]:
-        """Token ids of the messages. Raises ValueError for what is not offered, too long, or not for its template."""
+    def prompt(self, asked: ChatCompletionRequest) -> tuple[int, ...]:
+        """Token ids of the messages. Raises ValueError for `stream`, too long prompts, and messages the template
+        refuses."""
         from jinja2 import TemplateError
 
         if asked.stream:
-            raise ValueError("stream: replies are given whole here; leave it out")
+            raise ValueError("stream is not supported here; leave it out")
         messages = [{"role": each.role, "content": each.content} for each in asked.messages]
         try:
             ids = self.loaded.tokenizer.apply_chat_template(
@@ -208,9 +209,9 @@ class _Service:
             )
         return tuple(ids)
 
-    async def replies(self, asked: AskedChat, prompt: tuple[int, ...]) -> list[Row]:
-        """All choices, complete. Raises what the model raised. Cancelled, none of them is worked at any longer."""
-        from reasonrag.llm.servers.decoder import Row
+    async def replies(self, asked: ChatCompletionRequest, prompt: tuple[int, ...]) -> list[Generation]:
+        """All choices, complete. Raises the model's exceptions. Cancelling stops their generation."""
+        from reasonrag.llm.servers.decoder import Generation
 
         loop, finished = asyncio.get_running_loop(), asyncio.Event()
         left = asked.n
@@ -221,18 +222,18 @@ class _Service:
             if not left:
                 finished.set()
 
-        def note(_: Row) -> None:
-            with contextlib.suppress(RuntimeError):  # the service has ended, and its loop is closed
+        def note(_: Generation) -> None:
+            with contextlib.suppress(RuntimeError):  # the service has ended and its loop is closed
                 loop.call_soon_threadsafe(count)
 
         room = self.loaded.context - len(prompt)
         seed = secrets.randbits(31) if asked.seed is None else asked.seed
         rows = [
-            Row(
+            Generation(
                 prompt=prompt,
                 temperature=asked.temperature,
                 top_p=asked.top_p,
-                max_tokens=min(asked.most_tokens or room, room),
+                max_tokens=min(asked.token_limit or room, room),
                 stop=asked.stop,
                 seed=seed + i,
                 done=note,
@@ -250,11 +251,11 @@ class _Service:
                 raise row.error
         return rows
 
-    def text(self, row: Row) -> str:
+    def text(self, row: Generation) -> str:
         return cut_at(self.loaded.tokenizer.decode(row.reply, skip_special_tokens=True), row.stop)
 
 
-_SERVICE = web.AppKey("service", _Service)
+_SERVICE = web.AppKey("service", _ModelService)
 
 
 @asynccontextmanager
@@ -263,7 +264,7 @@ async def serving(
 ) -> AsyncIterator[str]:
     """The base URL of the running service."""
     app = web.Application(client_max_size=MOST_BODY_BYTES)
-    app[_SERVICE] = service = _Service(loaded, max_batch=max_batch)
+    app[_SERVICE] = service = _ModelService(loaded, max_batch=max_batch)
     app.router.add_get("/v1/models", _models)
     app.router.add_post("/v1/chat/completions", _chat)
     app.router.add_get("/health", _health)
@@ -299,7 +300,7 @@ async def _chat(request: web.Request) -> web.Response:
         return error_answer(HTTPStatus.BAD_REQUEST, str(error), "invalid_request")
     try:
         rows = await service.replies(asked, prompt)
-    except Exception as error:  # noqa: BLE001 - whatever torch raised, whoever asked is told
+    except Exception as error:  # noqa: BLE001 - any exception of torch is reported to the client
         message = f"the model failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
         print(message, file=sys.stderr, flush=True)
         return error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, message, "model_failed")
@@ -310,7 +311,7 @@ async def _chat(request: web.Request) -> web.Response:
 
 
 async def serve_forever(loaded: LoadedModel, *, host: str, port: int, max_batch: int) -> None:
-    """Serve until SIGTERM or SIGINT; the base URL is printed once it listens."""
+    """Serve until SIGTERM or SIGINT; prints the base URL once it listens."""
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stopping.set)
@@ -321,20 +322,18 @@ async def serve_forever(loaded: LoadedModel, *, host: str, port: int, max_batch:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; gives its exit status."""
+    """The command; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m reasonrag.model_serving",
         description="Serve a trained model as an OpenAI-compatible endpoint.",
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model, or an adapter, as train wrote it")
-    parser.add_argument("--adapter", metavar="FOLDER", help="an adapter to be merged into the model")
-    parser.add_argument("--base", metavar="MODEL", help="base model of an adapter, instead of the one that it names")
-    parser.add_argument(
-        "--host", default=LOOPBACK, help="address to listen on [%(default)s]; nobody is asked for a key"
-    )
+    parser.add_argument("--adapter", metavar="FOLDER", help="an adapter to merge into the model")
+    parser.add_argument("--base", metavar="MODEL", help="base model of an adapter, instead of the one it names")
+    parser.add_argument("--host", default=LOOPBACK, help="address to listen on [%(default)s]; there is no key check")
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one [%(default)s]")
     parser.add_argument("--name", help="what clients call it [the folder's name]")
-    parser.add_argument("--max-batch", type=int, default=MAX_BATCH, help="replies worked at together [%(default)s]")
+    parser.add_argument("--max-batch", type=int, default=MAX_BATCH, help="replies generated together [%(default)s]")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="[%(default)s]")
     asked = parser.parse_args(arguments)
     try:

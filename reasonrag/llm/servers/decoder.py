@@ -1,13 +1,13 @@
-"""Replies of a causal language model to many prompts at once, token by token.
+"""Continuous batching: replies of a causal language model to many prompts at once, token by token.
 
-Decides who shares a step of the model and how a next token is drawn. Rows enter and leave a running batch between
-steps (continuous batching), left-padded; keys and values stand in buffers with room to the right, so that a step writes
-one column instead of copying all of them. For a tiny model that copying, and what `generate` of transformers does
-besides for each token, costs more than the model.
+Decides which rows share a forward pass and how the next token is drawn. Rows enter and leave a running batch between
+steps, left-padded; keys and values stay in buffers with spare columns on the right, so that a step writes one column
+instead of copying all. For a tiny model that copying, and the per-token overhead of transformers' `generate`, cost more
+than the model.
 
-A row draws by its own generator, so a reply depends on its prompt, its parameters and its seed, and not on what shares
-its batch, up to floating-point noise: sums taken in another order may tip two tokens that are all but equally likely.
-Knows no HTTP and no chat.
+Each row has its own random generator, so a reply depends on its prompt, parameters and seed, not on the rest of the
+batch, up to floating-point noise: another summation order may swap two nearly equally likely tokens. Knows no HTTP and
+no chat.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from reasonrag.llm.chat import FinishReason
 
 ROOM = 32
-"""Columns to the right of a batch when it is put together; when they are used up, that is done anew."""
+"""Spare columns of a newly assembled batch; once they are used up, it is assembled anew."""
 PREFILL_TOKENS = 8192
-"""Of prompts read in one step, padding included; a longer prompt is read alone. Bounds memory: the widest layer of a
-7B model needs 0.3 GB for so many."""
+"""Most prompt tokens per prefill, padding included; a longer prompt is read alone. Bounds memory: the widest layer of a
+7B model needs 0.3 GB for this many."""
 PATIENCE = 8
-"""So many steps at most lie between two entries while there is room: a prompt waits for others to enter with it."""
+"""Most steps between two admissions while there is room: prompts wait for others to enter with them."""
 _IDLE_S = 0.25
 
 
 @dataclass(eq=False)
-class Row:
-    """A reply in the making.
+class Generation:
+    """A reply being generated; a row of the batch.
 
-    temperature: 0 takes the likeliest token. top_p: of the probability mass, in (0, 1]. stop: strings that end the
-    reply. done: called once, in the decoder's thread, when `finish_reason` or `error` is set.
+    temperature: 0 takes the most likely token. top_p: share of the probability mass, in (0, 1]. stop: strings that end
+        the reply. done: called once, in the decoder's thread, when `finish_reason` or `error` is set.
     """
 
     prompt: tuple[int, ...]
@@ -48,12 +48,12 @@ class Row:
     max_tokens: int
     stop: tuple[str, ...]
     seed: int
-    done: Callable[[Row], None]
+    done: Callable[[Generation], None]
     reply: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     error: Exception | None = None
     cancelled: bool = False
-    """Set by whoever does not want the reply any more."""
+    """Set when the reply is no longer wanted."""
 
     def __post_init__(self) -> None:
         self._draws = random.Random(self.seed)
@@ -64,7 +64,7 @@ class Row:
 
     @property
     def length(self) -> int:
-        """Tokens whose keys and values are kept."""
+        """Number of tokens in the key-value cache."""
         return len(self.prompt) + max(0, len(self.reply) - 1)
 
     def draw(self) -> float:
@@ -73,10 +73,10 @@ class Row:
 
 
 class _Layer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
-    """Keys and values of one layer with room to the right. keys, values: [rows, heads, columns, size]."""
+    """Keys and values of one layer with spare columns. keys, values: [rows, heads, columns, size]."""
 
     used = 0
-    """Columns that hold something."""
+    """Columns in use."""
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
         if not self.used:
@@ -95,13 +95,13 @@ class _Layer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
 
 @dataclass
 class _Batch:
-    """Rows side by side, the newest column of each at the right.
+    """Rows of one forward pass, right-aligned.
 
-    mask: [rows, columns with room], 1 where a column is the row's own. width: columns in use. tokens: [rows], what the
-    next step is given. lengths: [rows], the place of that token in its row.
+    mask: [rows, columns with spare ones], 1 for the row's own columns. width: columns in use. tokens: [rows], input of
+        the next step. lengths: [rows], position of that token in its row.
     """
 
-    rows: list[Row]
+    rows: list[Generation]
     cache: Any
     mask: Any
     width: int
@@ -110,35 +110,35 @@ class _Batch:
 
 
 class Decoder:
-    """A model and the rows that wait for it. `tokenizer` is asked for the text of replies that have stop strings.
+    """A model and the rows waiting for it. `tokenizer` decodes replies that have stop strings.
 
-    ends: ids of tokens that end a reply; they are not a part of it. max_batch: rows in one step.
+    ends: ids of tokens that end a reply, and are not part of it. max_batch: most rows per step.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, ends: Collection[int], max_batch: int) -> None:
         self._model, self._tokenizer, self._ends, self._max_batch = model, tokenizer, frozenset(ends), max_batch
         self._layers = model.config.get_text_config().num_hidden_layers
-        self._waiting: deque[Row] = deque()
+        self._waiting: deque[Generation] = deque()
         self._changed = threading.Condition()
         self._stopping = False
         self._steps = 0
-        """Since rows last entered."""
+        """Steps since rows last entered."""
         self._batch: _Batch | None = None
 
-    def submit(self, rows: Sequence[Row]) -> None:
-        """Have these made; from any thread."""
+    def submit(self, rows: Sequence[Generation]) -> None:
+        """Queue rows; from any thread."""
         with self._changed:
             self._waiting.extend(rows)
             self._changed.notify()
 
     def stop(self) -> None:
-        """Have `run` return; from any thread."""
+        """Make `run` return; from any thread."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
 
     def run(self) -> None:
-        """Make replies until told to stop. An error of the model is the error of the rows that it met."""
+        """Generate replies until `stop`. An error of the model fails the rows of its step only."""
         with torch.inference_mode():
             while True:
                 with self._changed:
@@ -149,13 +149,13 @@ class Decoder:
                     admitted = self._admitted()
                 try:
                     self._advance(admitted)
-                except Exception as error:  # noqa: BLE001 - whatever it is, its rows are told, and others go on
+                except Exception as error:  # noqa: BLE001 - its rows get the error, others continue
                     for row in admitted + (self._batch.rows if self._batch else []):
                         _end(row, error=error)
                     self._batch = None
 
-    def _admitted(self) -> list[Row]:
-        """Rows that may enter now: few at a time would have the batch put together anew for each."""
+    def _admitted(self) -> list[Generation]:
+        """Rows to admit now; admitting a few at a time would reassemble the batch for each."""
         running = sum(not row.ended for row in self._batch.rows) if self._batch else 0
         entering = min(self._max_batch - running, len(self._waiting))
         self._steps += 1
@@ -164,12 +164,12 @@ class Decoder:
         self._steps = 0
         return [row for row in (self._waiting.popleft() for _ in range(entering)) if not row.ended]
 
-    def _advance(self, admitted: list[Row]) -> None:
-        """One more token for every row, and the first one for those that enter."""
+    def _advance(self, admitted: list[Generation]) -> None:
+        """One more token for every row, and the first one for admitted rows."""
         if self._batch:
             self._step(self._batch)
         parts = [self._batch] if self._batch else []
-        parts.extend(self._read(lot) for lot in _lots(admitted))
+        parts.extend(self._read(group) for group in _length_groups(admitted))
         if not parts:
             return
         rows = [row for part in parts for row in part.rows]
@@ -180,8 +180,8 @@ class Decoder:
         elif len(parts) > 1 or full or parts[0] is not self._batch or 4 * living <= 3 * len(rows):
             self._batch = self._joined(parts)
 
-    def _read(self, rows: list[Row]) -> _Batch:
-        """A batch of new rows with their first tokens. Equal prompts are read once."""
+    def _read(self, rows: list[Generation]) -> _Batch:
+        """Prefill: a batch of new rows with their first tokens. Equal prompts are read once."""
         prompts = list(dict.fromkeys(row.prompt for row in rows))
         width = max(map(len, prompts))
         ids = torch.zeros((len(prompts), width), dtype=torch.long)
@@ -225,16 +225,16 @@ class Decoder:
         batch.tokens = self._extend(batch.rows, logits)
 
     def _joined(self, parts: Sequence[_Batch]) -> _Batch:
-        """One batch of the living rows of several, as narrow as they allow, with room to the right."""
+        """Merge the unfinished rows of several batches into one of minimal width, with spare columns."""
         kept = [[i for i, row in enumerate(part.rows) if not row.ended] for part in parts]
         rows = [part.rows[i] for part, places in zip(parts, kept, strict=True) for i in places]
         width, device = max(row.length for row in rows), self._model.device
-        indices = [torch.tensor(places, dtype=torch.long, device=device) for places in kept]  # of none floats, else
+        indices = [torch.tensor(places, dtype=torch.long, device=device) for places in kept]  # else floats if empty
         cache = DynamicCache()
         cache.layers = [_Layer() for _ in range(self._layers)]
 
         def gathered(tensors: Sequence[Any], like: Any) -> Any:
-            """Columns of the kept rows, moved to the right end. tensors: one of each part, columns at dimension -2."""
+            """Columns of the kept rows, right-aligned. tensors: one per part, columns at dimension -2."""
             whole = like.new_zeros((len(rows), *like.shape[1:-2], width + ROOM, like.shape[-1]))
             start = 0
             for part, tensor, index in zip(parts, tensors, indices, strict=True):
@@ -262,15 +262,15 @@ class Decoder:
 
     # -- the next token --------------------------------------------------------------------------------------------
 
-    def _extend(self, rows: Sequence[Row], logits: Any) -> Any:
-        """Draw a token for each row, and end those that are complete. logits: [rows, vocabulary]."""
+    def _extend(self, rows: Sequence[Generation], logits: Any) -> Any:
+        """Draw a token for each row, and end complete rows. logits: [rows, vocabulary]."""
         chosen = draw(rows, logits)
         for row, token in zip(rows, chosen.tolist(), strict=True):
             if not row.ended:
                 self._append(row, token)
         return chosen
 
-    def _append(self, row: Row, token: int) -> None:
+    def _append(self, row: Generation, token: int) -> None:
         if token in self._ends:
             _end(row, "stop")
             return
@@ -280,16 +280,16 @@ class Decoder:
         elif len(row.reply) >= row.max_tokens:
             _end(row, "length")
 
-    def _has_stop(self, row: Row) -> bool:
-        """Whether the newest token completed a stop string; looks at no more tokens than such a string can have."""
+    def _has_stop(self, row: Generation) -> bool:
+        """Whether the newest token completed a stop string; decodes only as many tokens as such a string can have."""
         longest = max(len(each.encode()) for each in row.stop)
         tail = self._tokenizer.decode(row.reply[-longest - 4 :], skip_special_tokens=True)
         return any(each in tail for each in row.stop)
 
 
-def draw(rows: Sequence[Row], logits: Any) -> Any:
-    """The next token of each row: the likeliest at temperature 0, else by inversion of its distribution at one number
-    of the row's own. logits: [rows, vocabulary]; gives [rows]."""
+def draw(rows: Sequence[Generation], logits: Any) -> Any:
+    """The next token of each row: the most likely at temperature 0, else by inverse-CDF sampling with the row's own
+    random number. logits: [rows, vocabulary]; returns [rows]."""
     chosen = logits.argmax(-1)
     whole = [i for i, row in enumerate(rows) if row.temperature > 0 and row.top_p >= 1 and not row.ended]
     cut = [i for i, row in enumerate(rows) if row.temperature > 0 and row.top_p < 1 and not row.ended]
@@ -312,21 +312,21 @@ def draw(rows: Sequence[Row], logits: Any) -> Any:
     return chosen
 
 
-def _lots(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows to be read together: of similar length, and no more than memory allows."""
-    lots: list[list[Row]] = []
+def _length_groups(rows: Sequence[Generation]) -> list[list[Generation]]:
+    """Groups of rows to prefill together: of similar length, within PREFILL_TOKENS."""
+    groups: list[list[Generation]] = []
     for row in sorted(rows, key=lambda row: len(row.prompt)):
         length = len(row.prompt)
-        lot = lots[-1] if lots else []
-        fits = lot and length * (len(lot) + 1) <= PREFILL_TOKENS and length <= 1.25 * len(lot[0].prompt) + 16
+        group = groups[-1] if groups else []
+        fits = group and length * (len(group) + 1) <= PREFILL_TOKENS and length <= 1.25 * len(group[0].prompt) + 16
         if fits:
-            lot.append(row)
+            group.append(row)
         else:
-            lots.append([row])
-    return lots
+            groups.append([row])
+    return groups
 
 
-def _end(row: Row, reason: FinishReason | None = None, *, error: Exception | None = None) -> None:
+def _end(row: Generation, reason: FinishReason | None = None, *, error: Exception | None = None) -> None:
     if not row.ended:
         row.finish_reason, row.error = reason, error
         row.done(row)

@@ -1,6 +1,6 @@
-"""What lies in a model's folder: weights or an adapter, a configuration, a tokenizer.
+"""The content of a model's folder: weights or an adapter, a configuration, a tokenizer.
 
-Decides what counts as a model that can be loaded. Reads names and small JSON files only; needs neither torch nor
+Decides what counts as a loadable model. Reads file names and small JSON files only; needs neither torch nor
 transformers.
 """
 
@@ -16,19 +16,19 @@ from reasonrag.errors import InputError
 
 CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
-"""Any of them will do; which others a tokenizer needs, it says itself when it is loaded."""
+"""One of them is enough here; a tokenizer that needs more reports it when loaded."""
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder with a model. base_model: of an adapter, a folder or a name on the Hub; None where there is no adapter,
-    or it does not say."""
+    """A folder with a model. base_model: of an adapter, a folder or a name on the Hub; None for a whole model, or if
+    the adapter does not name it."""
 
     path: Path
     is_adapter: bool
     base_model: str | None
     weights: tuple[str, ...]
-    """File names; safetensors, or where there are none, pickled ones."""
+    """File names: safetensors, else pickled weights."""
     has_tokenizer: bool
 
     @property
@@ -37,7 +37,7 @@ class ModelFolder:
 
 
 def open_model(folder: str | Path) -> ModelFolder:
-    """What is there. Raises InputError for a folder that is no model, with what is missing."""
+    """Inspect a folder. Raises InputError, naming what is missing, if it is not a model."""
     path = Path(folder)
     if not path.is_dir():
         kind = "is a file" if path.exists() else "is not there"
@@ -46,7 +46,7 @@ def open_model(folder: str | Path) -> ModelFolder:
     if not is_adapter and not (path / CONFIG).is_file():
         nested = sorted(each.parent.name for each in path.glob(f"*/{CONFIG}"))
         hint = f". There are models below it: {', '.join(nested[:5])}" if nested else ""
-        raise InputError(f"{path} is no model: it has neither {CONFIG} nor {ADAPTER_CONFIG}{hint}")
+        raise InputError(f"{path} is not a model: it has neither {CONFIG} nor {ADAPTER_CONFIG}{hint}")
     weights = _weights(path, "adapter_model" if is_adapter else "")
     if not weights:
         wanted = "adapter_model.safetensors" if is_adapter else "model.safetensors (or its shards)"
@@ -64,7 +64,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, orjson.JSONDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     if not isinstance(found, dict):
-        raise InputError(f"{path} holds no JSON object")
+        raise InputError(f"{path} does not hold a JSON object")
     return found
 
 

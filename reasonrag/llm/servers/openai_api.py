@@ -1,7 +1,7 @@
-"""The serving side of OpenAI's chat language: what a request may say, how answers and refusals look.
+"""The server side of OpenAI's chat completions: request validation, and the form of answers and errors.
 
-Shared by everything here that stands behind `/v1/chat/completions`. Does not know where replies come from. Fields that
-it does not know are ignored, as servers of the field do; those that it knows must be right.
+Shared by all servers here behind `/v1/chat/completions`. Does not know where replies come from. Unknown fields are
+ignored, as other servers do; known ones must be valid.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from preference.records import first_error
 from reasonrag.llm.chat import FinishReason
 
 MOST_CHOICES = 128
-"""As many as OpenAI gives in one request."""
+"""OpenAI's limit per request."""
 MOST_BODY_BYTES = 8 * 1024 * 1024
 
 
-class AskedChat(BaseModel):
+class ChatCompletionRequest(BaseModel):
     """A chat completion request, with OpenAI's defaults; null means the default too."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -59,19 +59,19 @@ class AskedChat(BaseModel):
         return said
 
     @property
-    def most_tokens(self) -> int | None:
-        """Of a reply; None where the request sets no limit."""
+    def token_limit(self) -> int | None:
+        """Most tokens of a reply; None if the request sets no limit."""
         return self.max_completion_tokens or self.max_tokens
 
 
-def read_chat(body: bytes) -> AskedChat:
-    """The request in a body. Raises ValueError if there is none."""
+def read_chat(body: bytes) -> ChatCompletionRequest:
+    """Parse a body. Raises ValueError if it is not a valid request."""
     try:
-        return AskedChat.model_validate(orjson.loads(body))
+        return ChatCompletionRequest.model_validate(orjson.loads(body))
     except ValidationError as error:
         raise ValueError(first_error(error)) from error
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"the body is no JSON: {error}") from error
+        raise ValueError(f"the body is not JSON: {error}") from error
 
 
 def as_json(content: Mapping[str, Any], *, status: int = HTTPStatus.OK) -> web.Response:
@@ -79,7 +79,7 @@ def as_json(content: Mapping[str, Any], *, status: int = HTTPStatus.OK) -> web.R
 
 
 def error_answer(status: int, message: str, code: str, *, kind: str = "") -> web.Response:
-    """An error in OpenAI's shape."""
+    """An error in OpenAI's format."""
     kind = kind or ("server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error")
     return as_json({"error": {"message": message, "type": kind, "param": None, "code": code}}, status=status)
 
@@ -91,7 +91,7 @@ def model_list(names: Iterable[str]) -> web.Response:
 def completion(
     model: object, replies: Iterable[tuple[str, FinishReason]], *, prompt_tokens: int, completion_tokens: int
 ) -> dict[str, Any]:
-    """The body of an answered request. completion_tokens: of all its replies together."""
+    """The body of an answer. completion_tokens: of all replies together."""
     return {
         "object": "chat.completion",
         "model": model,
@@ -108,11 +108,11 @@ def completion(
 
 
 def identified(completion: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with a name and a time of its own."""
+    """The body with its own id and timestamp."""
     return {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), **completion}
 
 
 def cut_at(text: str, stop: Sequence[str]) -> str:
-    """The text before the first stop string, which is dropped as endpoints do."""
+    """The text before the first stop string, which is dropped, as other endpoints do."""
     found = [position for position in map(text.find, stop) if position >= 0]
     return text[: min(found)] if found else text

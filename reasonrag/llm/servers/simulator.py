@@ -1,9 +1,9 @@
-"""The offline teacher behind HTTP: an OpenAI-compatible endpoint for tests, rehearsals and load measurements, which
-behaves as badly as it is told.
+"""The offline teacher behind HTTP: an OpenAI-compatible endpoint for tests, rehearsals and load measurements, with
+configurable faults.
 
-Answers are a pure function of messages, temperature, seed and choice index. Habits and faults decide whether, when and
-in what state an answer arrives, never what a whole one says. Beside `/v1` there are `GET /stats` and
-`POST /down {"down": true}`, which need no key. Listens on loopback unless told otherwise.
+Answers are a pure function of messages, temperature, seed and choice index. Behaviour and faults decide whether, when
+and how completely an answer arrives, never what a complete one says. Besides `/v1` there are `GET /stats` and `POST
+/down {"down": true}`, which need no key. Listens on loopback by default.
 """
 
 from __future__ import annotations
@@ -51,43 +51,42 @@ PASSING_FAULTS = {
     "empty-choices": "status 200 and no choices",
     "slow-first-byte": "the answer, but after slow_s seconds",
 }
-"""Faults that hit a request by its number: asked again, it may be answered."""
+"""Faults drawn by request number: a retry may be answered."""
 LASTING_FAULTS = {
     "same-500": "status 500, always with the same text",
     "length": "replies cut in the middle, finish_reason length",
     "content-filter": "empty replies, finish_reason content_filter",
 }
-"""Faults that hit a request by its messages, temperature and seed: asked again, it meets the same."""
+"""Faults drawn by messages, temperature and seed: a retry meets the same fault."""
 _CUT_SHORT: dict[str, FinishReason] = {"length": "length", "content-filter": "content_filter"}
 _WHOLE_ANSWERS = frozenset({None, "slow-first-byte", "length", "content-filter"})
-"""Faults under which the answer is one that a client keeps and pays for."""
+"""Faults under which a client keeps and pays for the answer."""
 
 BURST_S = 5.0
-"""Seconds' worth of a rate limit that may be used at once after a pause."""
+"""Burst capacity of a rate limit, in seconds of its rate."""
 RETRY_AFTER_S = 0.1
-"""What the fault 429-retry-after asks for."""
+"""Retry-After of the fault 429-retry-after."""
 MOST_CANNED = 65_536
-"""Answers kept at most with `canned`; some 20 MB."""
+"""Most answers kept with `canned`; about 20 MB."""
 
 
 @dataclass(frozen=True)
-class Habits:
-    """How the endpoint behaves. Raises InputError for faults that it does not know.
+class EndpointBehaviour:
+    """How the endpoint behaves. Raises InputError for unknown faults.
 
-    latency_s: seconds every answer takes. ignore_n: gives one choice whatever is asked. ignore_stop: replies run on
-    past the stop string. fail_every: every so-manieth request is answered with status 503; 0 never. api_key: the
-    only key that is let in to /v1; None lets everybody in.
+    latency_s: seconds every answer takes. ignore_n: always give one choice. ignore_stop: replies run on past the stop
+        string. fail_every: every n-th request is answered with status 503; 0: never. api_key: the key required for /v1;
+        None: no key needed.
 
-    rpm, tpm: requests and tokens per minute, from a bucket of BURST_S seconds' worth, at least 1; None is no limit.
-    Beyond, status 429. Prompt tokens count when a request is let in, completion tokens when it is answered; refused
-    requests do not count. retry_after: whether those 429 say when to come back. max_choices: choices per request at
-    most.
+    rpm, tpm: requests and tokens per minute, from a bucket of BURST_S seconds' worth, at least 1; None: no limit. Above
+        it: status 429. Prompt tokens count when a request is admitted, completion tokens when it is answered; refused
+        requests do not count. retry_after: send Retry-After with these 429. max_choices: most choices per request.
 
     faults: share of requests by kind, in [0, 1], together at most 1; a request has at most one. Shares of lasting
-    faults are of different requests, not of attempts. fault_seed: which requests are hit. hang_s, slow_s: seconds of
-    the faults hang and slow-first-byte.
+        faults are over distinct requests, not attempts. fault_seed: decides which requests are hit. hang_s, slow_s:
+        seconds of the faults hang and slow-first-byte.
 
-    canned: replies are kept by request, so that asking again costs little CPU.
+    canned: keep replies by request, so that asking again costs little CPU.
     """
 
     latency_s: float = 0.0
@@ -118,12 +117,13 @@ class Habits:
 
 @dataclass
 class Traffic:
-    """What the endpoint has seen.
+    """Counters of the endpoint.
 
     requests: chat requests with the right key, or while down. refused: those answered with 429. failed: those that got
-    no whole answer for another reason of the endpoint's own. faults: requests by the fault they met.
+        no complete answer for another reason on the endpoint's side. faults: requests by the fault they met.
     in_flight, most_in_flight: requests open now, and the largest number that was open at once.
-    delivered: whole answers by request, see `request_identity`; whole means that every byte was handed to the network.
+    delivered: complete answers by request, see `request_identity`; complete means that every byte was handed to the
+        network.
     prompt_tokens, completion_tokens: of the delivered answers.
     down: while True every request to /v1 is answered with 503; may be set at any time.
     """
@@ -140,7 +140,7 @@ class Traffic:
     down: bool = False
 
     def stats(self) -> dict[str, Any]:
-        """The numbers as `GET /stats` shows them; `repeated` are answers delivered again to the same request."""
+        """The counters as `GET /stats` shows them; `repeated`: answers delivered again to the same request."""
         answers = self.delivered.total()
         delivered = {"answers": answers, "repeated": answers - len(self.delivered)}
         return {**vars(self), "delivered": delivered}
@@ -165,25 +165,27 @@ def parse_faults(flags: Iterable[str]) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def serving(habits: Habits, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[tuple[str, Traffic]]:
+async def serving(
+    behaviour: EndpointBehaviour, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[tuple[str, Traffic]]:
     """The running endpoint's base URL and traffic. Port 0 takes a free one."""
-    app = make_app(habits)
+    app = make_app(behaviour)
     async with listening(app, host=host, port=port) as address:
         yield f"{address}/v1", app[_ENDPOINT].traffic
 
 
-async def serve_forever(habits: Habits, *, host: str, port: int, say: Any) -> None:
-    """Serve until cancelled; `say` is told the base URL once it listens."""
-    async with serving(habits, host=host, port=port) as (base_url, _):
+async def serve_forever(behaviour: EndpointBehaviour, *, host: str, port: int, say: Any) -> None:
+    """Serve until cancelled; calls `say` with the base URL once it listens."""
+    async with serving(behaviour, host=host, port=port) as (base_url, _):
         say(base_url)
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
 
-def make_app(habits: Habits) -> web.Application:
-    """The endpoint: GET /v1/models, POST /v1/chat/completions, and for its keeper GET /stats and POST /down."""
+def make_app(behaviour: EndpointBehaviour) -> web.Application:
+    """The endpoint: GET /v1/models, POST /v1/chat/completions, and for tests GET /stats and POST /down."""
     app = web.Application(client_max_size=MOST_BODY_BYTES)
-    app[_ENDPOINT] = endpoint = _Endpoint(habits)
+    app[_ENDPOINT] = endpoint = _SimulatedEndpoint(behaviour)
     app.router.add_get("/v1/models", _models)
     app.router.add_post("/v1/chat/completions", _chat)
     app.router.add_get("/stats", _stats)
@@ -193,73 +195,73 @@ def make_app(habits: Habits) -> web.Application:
     return app
 
 
-class _Endpoint:
-    """Habits, and everything that changes while they are lived by."""
+class _SimulatedEndpoint:
+    """EndpointBehaviour, and everything that changes while they are lived by."""
 
-    def __init__(self, habits: Habits) -> None:
-        self.habits = habits
+    def __init__(self, behaviour: EndpointBehaviour) -> None:
+        self.behaviour = behaviour
         self.traffic = Traffic()
-        limits = {"requests": habits.rpm, "tokens": habits.tpm}
+        limits = {"requests": behaviour.rpm, "tokens": behaviour.tpm}
         self.allowances = {kind: _Allowance(kind, limit) for kind, limit in limits.items() if limit}
-        self._passing = _intervals(habits.faults, PASSING_FAULTS)
-        self._lasting = _intervals(habits.faults, LASTING_FAULTS)
+        self._passing = _intervals(behaviour.faults, PASSING_FAULTS)
+        self._lasting = _intervals(behaviour.faults, LASTING_FAULTS)
         self._canned: dict[str, list[str]] = {}
 
-    def fault(self, asked: _Asked, number: int) -> str | None:
-        """The fault that meets a request. Shares are exact: a passing fault is drawn where no lasting one hits."""
-        if not self.habits.faults:
+    def fault(self, asked: _ParsedRequest, number: int) -> str | None:
+        """The fault of a request. Shares are exact: passing faults are drawn among requests without a lasting one."""
+        if not self.behaviour.faults:
             return None
-        seed, lasting_share = self.habits.fault_seed, max(self._lasting.values(), default=0.0)
-        drawn = _draw(self._lasting, _lot(seed, asked.content))
-        return drawn or _draw(self._passing, _lot(seed, number) * (1 - lasting_share))
+        seed, lasting_share = self.behaviour.fault_seed, max(self._lasting.values(), default=0.0)
+        drawn = _draw(self._lasting, _seeded_uniform(seed, asked.content))
+        return drawn or _draw(self._passing, _seeded_uniform(seed, number) * (1 - lasting_share))
 
-    def admit(self, asked: _Asked) -> web.Response | None:
-        """Take a request's part of the rate limits, or refuse it with 429."""
+    def admit(self, asked: _ParsedRequest) -> web.Response | None:
+        """Charge a request to the rate limits, or refuse it with 429."""
         now, wanted = time.monotonic(), {"requests": 1, "tokens": asked.prompt_tokens}
         for kind, allowance in self.allowances.items():
             if wait := allowance.wait(wanted[kind], now):
                 return _too_many(
                     f"Rate limit reached for {kind} per min: Limit {allowance.per_minute}. "
                     f"Please try again in {_duration(wait)}.",
-                    retry_after=wait if self.habits.retry_after else None,
+                    retry_after=wait if self.behaviour.retry_after else None,
                     kind=kind,
                 )
         for kind, allowance in self.allowances.items():
             allowance.take(wanted[kind], now)
         return None
 
-    def replies(self, asked: _Asked) -> list[str]:
-        """Every choice that this endpoint gives, whole."""
-        if not self.habits.canned:
-            return self._think(asked)
+    def replies(self, asked: _ParsedRequest) -> list[str]:
+        """All choices for a request, complete."""
+        if not self.behaviour.canned:
+            return self._generated(asked)
         if asked.identity not in self._canned:
             if len(self._canned) >= MOST_CANNED:
                 self._canned.clear()
-            self._canned[asked.identity] = self._think(asked)
+            self._canned[asked.identity] = self._generated(asked)
         return self._canned[asked.identity]
 
-    def _think(self, asked: _Asked) -> list[str]:
-        count = 1 if self.habits.ignore_n else min(asked.n, self.habits.max_choices or asked.n)
+    def _generated(self, asked: _ParsedRequest) -> list[str]:
+        count = 1 if self.behaviour.ignore_n else min(asked.n, self.behaviour.max_choices or asked.n)
         return [
             offline.reply(asked.messages, temperature=asked.temperature, seed=asked.seed, choice=choice)
             for choice in range(count)
         ]
 
-    def note_delivery(self, asked: _Asked, usage: Mapping[str, int]) -> None:
+    def note_delivery(self, asked: _ParsedRequest, usage: Mapping[str, int]) -> None:
         self.traffic.delivered[asked.identity] += 1
         self.traffic.prompt_tokens += usage["prompt_tokens"]
         self.traffic.completion_tokens += usage["completion_tokens"]
 
 
-_ENDPOINT = web.AppKey("endpoint", _Endpoint)
+_ENDPOINT = web.AppKey("endpoint", _SimulatedEndpoint)
 
 
 # -- requests --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A chat completion request. content: hash of what decides a choice's text, which is all but n and stop."""
+class _ParsedRequest:
+    """A chat completion request. content: hash of everything that decides a choice's text, i.e. all but n and stop."""
 
     model: str | None
     messages: list[Message]
@@ -280,16 +282,16 @@ class _Asked:
 
 def request_identity(body: bytes) -> str:
     """Key of a request in `Traffic.delivered`: hash of messages, temperature and seed, and n."""
-    return _understand(body).identity
+    return _parsed_request(body).identity
 
 
-def _understand(body: bytes) -> _Asked:
-    """The request in a body. Raises ValueError if there is none."""
+def _parsed_request(body: bytes) -> _ParsedRequest:
+    """Parse a body. Raises ValueError if it is not a valid request."""
     asked = read_chat(body)
     seed = asked.seed or 0
     decisive = orjson.dumps([[(each.role, each.content) for each in asked.messages], asked.temperature, seed])
     content = hashlib.sha256(decisive).hexdigest()
-    return _Asked(asked.model, asked.messages, asked.temperature, seed, asked.n, asked.stop, content)
+    return _ParsedRequest(asked.model, asked.messages, asked.temperature, seed, asked.n, asked.stop, content)
 
 
 async def _models(request: web.Request) -> web.Response:
@@ -313,20 +315,20 @@ async def _chat(request: web.Request) -> web.StreamResponse:
 
 
 async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
-    """The answer to a chat request, or what comes in its place. Raises CancelledError when the client goes away."""
+    """The answer to a chat request, or its fault. Raises CancelledError when the client disconnects."""
     endpoint = request.app[_ENDPOINT]
-    habits, traffic = endpoint.habits, endpoint.traffic
+    behaviour, traffic = endpoint.behaviour, endpoint.traffic
     try:
-        asked = _understand(await request.read())
+        asked = _parsed_request(await request.read())
     except ValueError as error:
         return error_answer(400, str(error), "invalid_request")
     if refusal := endpoint.admit(asked):
         traffic.refused += 1
         return refusal
     fault = endpoint.fault(asked, number)
-    if habits.latency_s:
-        await asyncio.sleep(habits.latency_s)
-    if habits.fail_every and number % habits.fail_every == 0:
+    if behaviour.latency_s:
+        await asyncio.sleep(behaviour.latency_s)
+    if behaviour.fail_every and number % behaviour.fail_every == 0:
         traffic.failed += 1
         return error_answer(503, "simulated overload", "overloaded")
     if fault:
@@ -334,7 +336,7 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
     if fault not in _WHOLE_ANSWERS:
         return await _misbehave(request, asked, fault, number)
     if fault == "slow-first-byte":
-        await asyncio.sleep(habits.slow_s)
+        await asyncio.sleep(behaviour.slow_s)
     return await _deliver(request, asked, fault)
 
 
@@ -354,11 +356,11 @@ async def _down(request: web.Request) -> web.Response:
 
 
 def _closed(request: web.Request) -> web.Response | None:
-    """What a request to /v1 is told while the endpoint is down, or without the right key."""
+    """The refusal of a request to /v1 while the endpoint is down, or without the right key; else None."""
     endpoint = request.app[_ENDPOINT]
     if endpoint.traffic.down:
         return error_answer(503, "The server is down", "service_unavailable")
-    key = endpoint.habits.api_key
+    key = endpoint.behaviour.api_key
     if key is None or request.headers.get("Authorization") == f"Bearer {key}":
         return None
     return error_answer(401, "Incorrect API key provided", "invalid_api_key")
@@ -367,8 +369,8 @@ def _closed(request: web.Request) -> web.Response | None:
 # -- answers ---------------------------------------------------------------------------------------------------
 
 
-async def _deliver(request: web.Request, asked: _Asked, fault: str | None) -> web.StreamResponse:
-    """Send the whole answer here and now, so that it counts as delivered only if it went out."""
+async def _deliver(request: web.Request, asked: _ParsedRequest, fault: str | None) -> web.StreamResponse:
+    """Send the complete answer here, so that it counts as delivered only once it is sent."""
     endpoint = request.app[_ENDPOINT]
     answer = _answer(endpoint, asked, fault)
     response = as_json(answer)
@@ -379,36 +381,36 @@ async def _deliver(request: web.Request, asked: _Asked, fault: str | None) -> we
     return response
 
 
-def _answer(endpoint: _Endpoint, asked: _Asked, fault: str | None) -> dict[str, Any]:
-    """The chat completion, as a lasting fault may have left it; its completion tokens are taken from the limit."""
+def _answer(endpoint: _SimulatedEndpoint, asked: _ParsedRequest, fault: str | None) -> dict[str, Any]:
+    """The chat completion, possibly cut by a lasting fault; its completion tokens are charged to the limit."""
     replies = endpoint.replies(asked)
     if fault == "length":
         replies = [text[: len(text) // 2] for text in replies]
     prompt_tokens, completion_tokens = asked.prompt_tokens, sum(map(estimate_tokens, replies))
     if "tokens" in endpoint.allowances:
         endpoint.allowances["tokens"].take(completion_tokens, time.monotonic())
-    shown = [_shown(text, asked.stop, endpoint.habits, fault) for text in replies]
+    shown = [_shown(text, asked.stop, endpoint.behaviour, fault) for text in replies]
     finish_reason: FinishReason = _CUT_SHORT.get(fault or "", "stop")
     choices = [(text, finish_reason) for text in shown]
     return completion(asked.model, choices, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 
 
-def _shown(reply: str, stop: Sequence[str], habits: Habits, fault: str | None) -> str:
-    """What the client gets to see of a reply."""
+def _shown(reply: str, stop: Sequence[str], behaviour: EndpointBehaviour, fault: str | None) -> str:
+    """The part of a reply that the client receives."""
     if fault == "content-filter":
         return ""
-    if not habits.ignore_stop:
+    if not behaviour.ignore_stop:
         return cut_at(reply, stop)
     return reply if fault == "length" else _run_on(reply)
 
 
 def _run_on(text: str) -> str:
-    """A reply that does not know when to stop."""
+    """A reply that ignores the stop string."""
     return f"{text}\n\nQuestion: And what else? So the answer is <answer>nothing of interest</answer>"
 
 
 def _too_many(message: str, *, retry_after: float | None, kind: str = "requests") -> web.Response:
-    """Status 429. retry_after: seconds, if the answer is to say so."""
+    """Status 429. retry_after: seconds; None: no such header."""
     response = error_answer(429, message, "rate_limit_exceeded", kind=kind)
     if retry_after is not None:
         response.headers["Retry-After"] = f"{_up_to_milliseconds(retry_after):g}"
@@ -424,18 +426,18 @@ def _intervals(faults: Mapping[str, float], kinds: Iterable[str]) -> dict[str, f
     return dict(zip(shares, accumulate(shares.values()), strict=True))
 
 
-def _draw(intervals: Mapping[str, float], lot: float) -> str | None:
-    return next((kind for kind, end in intervals.items() if lot < end), None)
+def _draw(intervals: Mapping[str, float], number: float) -> str | None:
+    return next((kind for kind, end in intervals.items() if number < end), None)
 
 
-def _lot(seed: int, drawn_by: int | str) -> float:
-    """A number in [0, 1) that only these two decide."""
+def _seeded_uniform(seed: int, drawn_by: int | str) -> float:
+    """A number in [0, 1) that depends only on the arguments."""
     digest = hashlib.blake2b(f"{seed}:{drawn_by}".encode(), digest_size=6).digest()
     return int.from_bytes(digest) / 2**48
 
 
-async def _misbehave(request: web.Request, asked: _Asked, fault: str | None, number: int) -> web.StreamResponse:
-    """What comes in the place of a whole answer."""
+async def _misbehave(request: web.Request, asked: _ParsedRequest, fault: str | None, number: int) -> web.StreamResponse:
+    """Send a fault instead of a complete answer."""
     endpoint = request.app[_ENDPOINT]
     if fault in ("429", "429-retry-after"):
         endpoint.traffic.refused += 1
@@ -453,12 +455,12 @@ async def _misbehave(request: web.Request, asked: _Asked, fault: str | None, num
         case "half-body":
             return await _send_half(request, orjson.dumps(_answer(endpoint, asked, fault)))
         case "hang":
-            await asyncio.sleep(endpoint.habits.hang_s)
+            await asyncio.sleep(endpoint.behaviour.hang_s)
     return _hang_up(request, reset=fault == "reset")
 
 
 async def _send_half(request: web.Request, body: bytes) -> web.StreamResponse:
-    """Headers that promise the whole body, half of it, and the end of the connection."""
+    """Send headers for the whole body and half of it, then close the connection."""
     response = web.StreamResponse()
     response.content_type, response.content_length = "application/json", len(body)
     with contextlib.suppress(ConnectionError):
@@ -470,9 +472,9 @@ async def _send_half(request: web.Request, body: bytes) -> web.StreamResponse:
 
 
 def _hang_up(request: web.Request, *, reset: bool) -> web.Response:
-    """End the connection, politely or with a TCP reset. Returns a response that aiohttp finds nobody to send to."""
+    """Close the connection, gracefully or with a TCP reset. The returned response is never sent."""
     if request.transport and reset:
-        linger = struct.pack("ii", 1, 0)  # on, for 0 seconds: what makes close() a reset
+        linger = struct.pack("ii", 1, 0)  # linger on, 0 seconds: makes close() send a reset
         request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         request.transport.abort()
     elif request.transport:
@@ -484,7 +486,7 @@ def _hang_up(request: web.Request, *, reset: bool) -> web.Response:
 
 
 class _Allowance:
-    """A bucket that fills by the second up to BURST_S seconds' worth, at least 1; below 0 what is owed."""
+    """A token bucket that refills continuously up to BURST_S seconds' worth, at least 1; it may go into debt."""
 
     def __init__(self, kind: str, per_minute: int) -> None:
         self.kind, self.per_minute = kind, per_minute
@@ -493,7 +495,7 @@ class _Allowance:
         self._level, self._filled_at = self._capacity, time.monotonic()
 
     def wait(self, amount: float, now: float) -> float:
-        """Seconds until so much may be taken; more than the bucket holds may be taken from a full one."""
+        """Seconds until `amount` may be taken; an amount above the capacity may be taken from a full bucket."""
         missing = round(min(amount, self._capacity) - self._fill(now), ndigits=6)
         return max(0.0, missing / self._per_second)
 
@@ -501,7 +503,7 @@ class _Allowance:
         self._level = self._fill(now) - amount
 
     def headers(self, now: float) -> dict[str, str]:
-        """The three headers of OpenAI; reset is the time until the bucket is full again."""
+        """OpenAI's three rate-limit headers; reset is the time until the bucket is full."""
         level = self._fill(now)
         return {
             f"x-ratelimit-limit-{self.kind}": str(self.per_minute),
@@ -531,5 +533,5 @@ def _duration(seconds: float) -> str:
 
 
 def _up_to_milliseconds(seconds: float) -> float:
-    """Rounded up, so that who waits so long has waited long enough."""
+    """Rounded up, so that waiting this long is enough."""
     return math.ceil(1000 * seconds) / 1000

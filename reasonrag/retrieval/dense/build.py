@@ -21,10 +21,18 @@ from preference.export.files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import building, unwritable
-from reasonrag.retrieval.dense.build_progress import BuildWatcher, SilentBuild, stretches
+from reasonrag.retrieval.dense.build_progress import BuildWatcher, SilentBuild, row_ranges
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, load_encoder, resolved, short_name
 from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, file_digest, plan_index
-from reasonrag.retrieval.dense.index import AGREES, cosines, difference, is_whole, likeness, probe_of, stored_vectors
+from reasonrag.retrieval.dense.index import (
+    AGREES,
+    cosines,
+    first_difference,
+    is_whole,
+    probe_of,
+    probe_similarity,
+    stored_vectors,
+)
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,
     OFFSETS,
@@ -66,7 +74,7 @@ class BuildOptions:
     gpu: bool = False
 
 
-class _Unfinished(BaseModel):
+class _BuildState(BaseModel):
     """What an interrupted build was encoding: it goes on only if all of it is still the same."""
 
     model_config = ConfigDict(frozen=True)
@@ -147,7 +155,7 @@ class _Build:
         asked = manifest.encoder.model_copy(update=wanted)
         if asked != manifest.encoder:
             raise InputError(
-                f"{self.directory} was built with another encoder ({difference(manifest.encoder, asked)}); "
+                f"{self.directory} was built with another encoder ({first_difference(manifest.encoder, asked)}); "
                 "choose another --out"
             )
         return manifest
@@ -230,13 +238,13 @@ class _Build:
     def _begin(self, scan: CorpusScan, encoder: Encoder, wanted: IndexType) -> str:
         """Go on with the interrupted build, or make room for a new one; the probe of its encoder."""
         probe = probe_of(encoder)
-        now = _Unfinished(corpus_sha256=scan.sha256, encoder=encoder.spec, precision=encoder.precision, probe=probe)
+        now = _BuildState(corpus_sha256=scan.sha256, encoder=encoder.spec, precision=encoder.precision, probe=probe)
         record = self.unfinished / BUILD
         if record.exists():
             before = self._read(record)
             same = before.model_copy(update={"probe": probe})
-            changed = difference(same, now) if same != now else ""
-            if not changed and likeness(before.probe, encoder) < AGREES:
+            changed = first_difference(same, now) if same != now else ""
+            if not changed and probe_similarity(before.probe, encoder) < AGREES:
                 changed = "the encoder's weights are others now"
             if changed:
                 raise InputError(
@@ -250,9 +258,9 @@ class _Build:
         write_file(record, now.model_dump_json(indent=2).encode())
         return probe
 
-    def _read(self, record: Path) -> _Unfinished:
+    def _read(self, record: Path) -> _BuildState:
         try:
-            return _Unfinished.model_validate_json(record.read_bytes())
+            return _BuildState.model_validate_json(record.read_bytes())
         except ValidationError as error:
             raise InputError(
                 f"{record} cannot be read, so nobody knows what was being built; delete {self.unfinished}"
@@ -299,7 +307,7 @@ class _Build:
         """Longest texts first, so that a batch holds alike ones; a few batches at a time, so that progress is seen."""
         order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
         vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float32)
-        for start, stop in stretches(len(texts), encoder.at_once):
+        for start, stop in row_ranges(len(texts), encoder.at_once):
             rows = order[start:stop]
             try:
                 vectors[rows] = encoder.passages(texts[row] for row in rows)

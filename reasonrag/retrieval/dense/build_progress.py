@@ -82,6 +82,6 @@ def duration(seconds: float) -> str:
     return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02}m"  # noqa: PLR2004
 
 
-def stretches(rows: int, size: int = 16_384) -> Iterator[tuple[int, int]]:
-    """(start, stop) of consecutive stretches that cover all rows."""
+def row_ranges(rows: int, size: int = 16_384) -> Iterator[tuple[int, int]]:
+    """(start, stop) of consecutive row_ranges that cover all rows."""
     return ((start, min(start + size, rows)) for start in range(0, rows, size))

@@ -1,4 +1,4 @@
-"""Dense indexes held against what they were built as: hashes, rows, and recall against an exact search."""
+"""Checks of dense indexes against their manifest: hashes, rows, and recall against an exact search."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.build_progress import BuildWatcher, stretches
-from reasonrag.retrieval.dense.faiss_index import file_digest, open_neighbours
+from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
+from reasonrag.retrieval.dense.faiss_index import file_digest, open_faiss_index
 from reasonrag.retrieval.dense.index import SPARE, stored_vectors
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.dense.vector_store import VectorRows, digest_of
@@ -19,8 +19,8 @@ from reasonrag.retrieval.settings import IndexType
 
 
 @dataclass(frozen=True)
-class Recall:
-    """How much of what an exact search finds an index finds. queries: passages of the corpus, asked as queries."""
+class RecallAgainstExact:
+    """Recall of an approximate index against an exact search. queries: number of corpus passages used as queries."""
 
     index_type: IndexType
     queries: int
@@ -30,10 +30,11 @@ class Recall:
 
 def recall_against_exact(
     directory: Path, manifest: DenseManifest, index_type: IndexType, *, queries: int, at: int, seed: int = 0
-) -> Recall:
-    """Recall of the `at` best rows of an index type against all stored vectors, both as the index is searched.
+) -> RecallAgainstExact:
+    """Recall@`at` of an index type against an exact search over all stored vectors, both with the index's search
+    settings.
 
-    The queries are stored vectors with half as much noise in a random direction.
+    The queries are stored vectors plus noise of half their length in a random direction.
     """
     file, vectors = manifest.file_of(index_type, directory), stored_vectors(directory, manifest)
     rng = np.random.default_rng(seed)
@@ -43,21 +44,21 @@ def recall_against_exact(
     noise *= np.linalg.norm(asked, axis=1, keepdims=True) / np.linalg.norm(noise, axis=1, keepdims=True)
     asked = np.asarray(asked + noise / 2, dtype=np.float32)
     exact = _exact(vectors, asked, at)
-    opened = open_neighbours(directory / file.file, file.plan)
+    opened = open_faiss_index(directory / file.file, file.plan)
     found = opened.search(asked, at * file.plan.refine + SPARE)
     hits = 0
     for query, candidates, truth in zip(asked, found, exact, strict=True):
         kept = best(candidates, (vectors.take(candidates) * query).sum(axis=1, dtype=np.float64), at)
         hits += len(np.intersect1d(kept.rows, truth))
-    return Recall(index_type, len(rows), at, hits / max(1, exact.size))
+    return RecallAgainstExact(index_type, len(rows), at, hits / max(1, exact.size))
 
 
 def _exact(vectors: VectorRows, queries: npt.NDArray[np.float32], at: int) -> npt.NDArray[np.int64]:
-    """The rows of the best vectors of each query, [n, at], by looking at every one."""
+    """The rows of the best vectors of each query, [n, at], by exhaustive search."""
     at = min(at, vectors.rows)
     scores: npt.NDArray[np.float32] = np.empty((len(queries), 0), dtype=np.float32)
     rows = np.empty((len(queries), 0), dtype=np.int64)
-    for start, stop in stretches(vectors.rows):
+    for start, stop in row_ranges(vectors.rows):
         block: npt.NDArray[np.float32] = queries @ vectors.read(start, stop).T
         scores = np.hstack([scores, block])
         rows = np.hstack([rows, np.broadcast_to(np.arange(start, stop), (len(queries), stop - start))])
@@ -68,10 +69,10 @@ def _exact(vectors: VectorRows, queries: npt.NDArray[np.float32], at: int) -> np
 
 def check_dense(
     directory: Path, manifest: DenseManifest, *, queries: int, at: int, watcher: BuildWatcher
-) -> tuple[list[str], list[Recall]]:
-    """What is wrong with the files of an index, one line each; and the recall of every type that is sound."""
+) -> tuple[list[str], list[RecallAgainstExact]]:
+    """Faults of an index's files, one line each, and the recall of every intact type."""
     faults: list[str] = []
-    recalls: list[Recall] = []
+    recalls: list[RecallAgainstExact] = []
     watcher.say(f"reading {manifest.vectors or manifest.read_back_from}")
     try:
         stored_vectors(directory, manifest)
@@ -89,7 +90,7 @@ def check_dense(
                 remedy = "" if file.file == manifest.read_back_from else "; delete it, and build the type again: "
                 faults.append(f"{file.file} is {what}{remedy}{remedy and manifest.rebuild(directory, index_type)}")
                 continue
-            opened = open_neighbours(path, file.plan)
+            opened = open_faiss_index(path, file.plan)
             if (opened.rows, opened.dimension) != (manifest.passages, manifest.encoder.dimension):
                 faults.append(f"{file.file} has {opened.rows:,} rows, the manifest says {manifest.passages:,}")
                 continue

@@ -135,7 +135,7 @@ class Encoder:
 
 
 @dataclass(frozen=True)
-class _Family:
+class _ModelFamily:
     """What a model card says and the model's files do not."""
 
     name: re.Pattern[str]
@@ -147,13 +147,13 @@ class _Family:
 
 _FAMILIES = (
     # https://huggingface.co/BAAI/bge-base-en-v1.5, /bge-base-zh-v1.5 and /bge-m3: CLS, normalised
-    _Family(
+    _ModelFamily(
         re.compile(r"bge-\w+-en(-v[\d.]+)?"), "flag", "cls", "Represent this sentence for searching relevant passages: "
     ),
-    _Family(re.compile(r"bge-\w+-zh(-v[\d.]+)?"), "flag", "cls", "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 - as the card has it
-    _Family(re.compile(r"bge-m3"), "flag", "cls"),
+    _ModelFamily(re.compile(r"bge-\w+-zh(-v[\d.]+)?"), "flag", "cls", "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 - as the card has it
+    _ModelFamily(re.compile(r"bge-m3"), "flag", "cls"),
     # https://huggingface.co/intfloat/e5-base-v2: mean, normalised, both sides marked
-    _Family(re.compile(r"(multilingual-)?e5-\w+(-v\d)?"), "sentence-transformers", "mean", "query: ", "passage: "),
+    _ModelFamily(re.compile(r"(multilingual-)?e5-\w+(-v\d)?"), "sentence-transformers", "mean", "query: ", "passage: "),
 )
 
 
@@ -333,7 +333,7 @@ def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: P
     logging.disable_progress_bar()
     for name in ("tqdm", "trange"):  # cannot be switched off otherwise, and would run through ours
         bar = getattr(flag, name)
-        setattr(flag, name, bar if isinstance(bar, _WithoutBar) else _WithoutBar(bar))
+        setattr(flag, name, bar if isinstance(bar, _HiddenBar) else _HiddenBar(bar))
     if choice.pooling not in ("cls", "mean"):
         raise InputError(f"the encoder {choice.model} does not say how it pools: give --pooling cls or mean")
     normalize = choice.normalize is not False
@@ -378,7 +378,7 @@ def _keeping_precision(device: str, precision: Precision) -> str:
 
 
 @dataclass(frozen=True)
-class _WithoutBar:
+class _HiddenBar:
     """A progress bar that is not shown."""
 
     bar: Callable[..., Any]

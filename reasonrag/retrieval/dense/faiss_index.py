@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.build_progress import stretches
+from reasonrag.retrieval.dense.build_progress import row_ranges
 from reasonrag.retrieval.dense.vector_store import VectorRows
 from reasonrag.retrieval.settings import IndexType
 
@@ -121,7 +121,7 @@ def build_index(
     _train(faiss, index, plan, vectors, gpu=gpu)
     if plan.type in STREAMED:
         return _stream(faiss, index, vectors, path, advanced)
-    for start, stop in stretches(vectors.rows):
+    for start, stop in row_ranges(vectors.rows):
         index.add(vectors.read(start, stop))
         advanced(stop)
     faiss.write_index(index, str(path))
@@ -134,7 +134,7 @@ def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu:
     rng = np.random.default_rng(plan.seed)
     rows = np.sort(rng.choice(vectors.rows, size=plan.training_rows, replace=False))
     sample = np.empty((len(rows), vectors.dimension), dtype=np.float32)
-    for start, stop in stretches(vectors.rows):  # the whole file in order: mapped rows would count as memory
+    for start, stop in row_ranges(vectors.rows):  # the whole file in order: mapped rows would count as memory
         first, last = np.searchsorted(rows, [start, stop])
         sample[first:last] = vectors.read(start, stop)[rows[first:last] - start]
     if plan.nprobe:
@@ -157,7 +157,7 @@ def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: A
     digest = hashlib.sha256(head)
     with path.open("wb") as file:
         file.write(head)
-        for start, stop in stretches(vectors.rows):
+        for start, stop in row_ranges(vectors.rows):
             codes = index.sa_encode(vectors.read(start, stop)).tobytes()
             digest.update(codes)
             file.write(codes)
@@ -174,7 +174,7 @@ def file_digest(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class FaissIndex:
     """An open faiss index."""
 
     index: Any
@@ -187,7 +187,7 @@ class Neighbours:
         return [rows[rows >= 0] for rows in found]
 
 
-def open_neighbours(path: Path, plan: IndexPlan, *, gpu: bool = False) -> Neighbours:
+def open_faiss_index(path: Path, plan: IndexPlan, *, gpu: bool = False) -> FaissIndex:
     """Open an index file, memory-mapped. Raises InputError for one that is missing, damaged or cut off."""
     faiss = import_faiss(gpu=gpu)
     # cells are mapped list by list; everything else in one piece
@@ -199,7 +199,7 @@ def open_neighbours(path: Path, plan: IndexPlan, *, gpu: bool = False) -> Neighb
     faiss.cvar.distance_compute_blas_threshold = 3 * index.d
     faiss.cvar.distance_compute_blas_database_bs = _BLOCK_ROWS
     rows, dimension = index.ntotal, index.d
-    return Neighbours(_on_gpus(faiss, index, plan) if gpu else index, rows, dimension)
+    return FaissIndex(_on_gpus(faiss, index, plan) if gpu else index, rows, dimension)
 
 
 def _on_gpus(faiss: Any, index: Any, plan: IndexPlan) -> Any:

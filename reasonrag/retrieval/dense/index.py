@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.encoders import PROBE, Encoder, EncoderChoice, EncoderSpec, load_encoder, short_name
-from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_neighbours
+from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_faiss_index
 from reasonrag.retrieval.dense.manifest import DenseManifest, FaissFile
 from reasonrag.retrieval.dense.vector_store import StoredVectors, VectorRows
 from reasonrag.retrieval.ranking import Ranked, best
@@ -86,7 +86,7 @@ class DenseIndex:
             raise InputError(f"the faiss index {path} {what}. {remedy}")
         check_encoder(directory, manifest, encoder)
         self._vectors = stored_vectors(directory, manifest)
-        self._neighbours = open_neighbours(path, file.plan, gpu=gpu)
+        self._neighbours = open_faiss_index(path, file.plan, gpu=gpu)
         self._plan, self._encoder = file.plan, encoder
         self._most = 0 if file.plan.type not in STREAMED else MOST_ON_GPUS if gpu else MOST_CANDIDATES
         if (self._neighbours.rows, self._neighbours.dimension) != (manifest.passages, manifest.encoder.dimension):
@@ -139,9 +139,9 @@ def check_encoder(directory: Path, manifest: DenseManifest, encoder: Encoder) ->
     if there.model_dump(exclude=described) != now.model_dump(exclude=described):
         raise InputError(
             f"the encoder {now.model} is not the one {directory} was built with "
-            f"({difference(there, now.model_copy(update={name: getattr(there, name) for name in described}))})"
+            f"({first_difference(there, now.model_copy(update={name: getattr(there, name) for name in described}))})"
         )
-    alike = likeness(manifest.probe, encoder)
+    alike = probe_similarity(manifest.probe, encoder)
     if alike < AGREES:
         raise InputError(
             f"the encoder {now.model} is not the one {directory} was built with: the same query gets another vector "
@@ -163,7 +163,7 @@ def probe_of(encoder: Encoder) -> str:
     return base64.b64encode(encoder.queries([PROBE])[0].astype(np.float16).tobytes()).decode()
 
 
-def likeness(probe: str, encoder: Encoder) -> float:
+def probe_similarity(probe: str, encoder: Encoder) -> float:
     """Cosine of a recorded probe and what the encoder makes of it now; 0 for vectors of another length."""
     recorded = np.frombuffer(base64.b64decode(probe), dtype=np.float16).astype(np.float32)
     if len(recorded) != encoder.spec.dimension:
@@ -180,12 +180,12 @@ def is_whole(path: Path, file: FaissFile) -> bool:
     return path.exists() and path.stat().st_size == file.bytes
 
 
-def difference(before: BaseModel, now: BaseModel) -> str:
+def first_difference(before: BaseModel, now: BaseModel) -> str:
     """The first field that differs, and how."""
     was, is_now = before.model_dump(), now.model_dump()
     for name, value in was.items():
         if isinstance(value, dict) and value != is_now[name]:
-            return difference(getattr(before, name), getattr(now, name))
+            return first_difference(getattr(before, name), getattr(now, name))
         if value != is_now[name]:
             return f"{name}: {value!r} there, {is_now[name]!r} now"
     return "nothing differs"

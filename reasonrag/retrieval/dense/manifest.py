@@ -31,7 +31,7 @@ _OURS = re.compile(
 """Files of an index, besides those that its manifest names; a build replaces nothing but these."""
 
 
-class _OfACorpus(BaseModel):
+class _CorpusManifest(BaseModel):
     """What every index says: the corpus it is of."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,7 +53,7 @@ class _OfACorpus(BaseModel):
         return (stat.st_size, stat.st_mtime_ns) == (self.corpus_bytes, self.corpus_mtime_ns)
 
 
-class BM25Manifest(_OfACorpus):
+class BM25Manifest(_CorpusManifest):
     """Of a BM25 index."""
 
     kind: Literal["bm25"] = "bm25"
@@ -77,7 +77,7 @@ class FaissFile(BaseModel):
     """What building it took."""
 
 
-class DenseManifest(_OfACorpus):
+class DenseManifest(_CorpusManifest):
     """Of a dense index: one set of vectors, and one faiss index or several over it."""
 
     kind: Literal["dense"] = "dense"
@@ -136,7 +136,7 @@ def write_manifest(manifest: IndexManifest, directory: Path) -> None:
     write_file(directory / MANIFEST, orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
 
 
-def index_place(corpus: Path, home: Path, kind: str = "bm25") -> Path:
+def default_index_directory(corpus: Path, home: Path, kind: str = "bm25") -> Path:
     """Where the index of a corpus is kept by default: named after it, and after its path so that none collide.
 
     kind: `bm25`, or `dense-` and the encoder's short name.

@@ -19,7 +19,7 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.files import append_durably
-from reasonrag.retrieval.dense.build_progress import stretches
+from reasonrag.retrieval.dense.build_progress import row_ranges
 from reasonrag.retrieval.ranking import LOADING
 
 VECTORS = "vectors.npy"
@@ -44,7 +44,7 @@ class VectorRows(Protocol):
 
 
 class StoredVectors:
-    """`vectors.npy`, finished. Rows that are searched are memory-mapped and shared; whole stretches are read past the
+    """`vectors.npy`, finished. Rows that are searched are memory-mapped and shared; whole row_ranges are read past the
     map, so that they never count as this process' memory. Raises InputError for a file that is missing or cut off."""
 
     def __init__(self, path: Path) -> None:
@@ -73,7 +73,7 @@ class StoredVectors:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _PieceRecord:
     number: int
     sha256: str
     seconds: float
@@ -116,7 +116,7 @@ class VectorWriter:
             written = os.pwrite(self._vectors.fileno(), left, position)
             left, position = left[written:], position + written
         os.fdatasync(self._vectors.fileno())
-        piece = _Piece(number, hashlib.sha256(content).hexdigest(), round(seconds, 3))
+        piece = _PieceRecord(number, hashlib.sha256(content).hexdigest(), round(seconds, 3))
         line = orjson.dumps({"piece": number, "sha256": piece.sha256, "seconds": piece.seconds}) + b"\n"
         append_durably(self._log.fileno(), line, end=self._log.seek(0, os.SEEK_END))
         self._done[number] = piece
@@ -132,7 +132,7 @@ class VectorWriter:
         return sum(piece.seconds for piece in self._done.values())
 
     def _pieces(self) -> Iterator[tuple[int, int, int]]:
-        return ((number, start, stop) for number, (start, stop) in enumerate(stretches(self.rows, PIECE)))
+        return ((number, start, stop) for number, (start, stop) in enumerate(row_ranges(self.rows, PIECE)))
 
     def _write_header(self) -> int:
         header: dict[str, Any] = {"descr": "<f2", "fortran_order": False, "shape": (self.rows, self.dimension)}
@@ -142,7 +142,7 @@ class VectorWriter:
         os.ftruncate(self._vectors.fileno(), begin + 2 * self.rows * self.dimension)
         return begin
 
-    def _read_log(self) -> Iterator[_Piece]:
+    def _read_log(self) -> Iterator[_PieceRecord]:
         """What is on disk; a line that was torn by a kill is dropped, and its piece owed again."""
         self._log.seek(0)
         content = self._log.read()
@@ -151,7 +151,7 @@ class VectorWriter:
         for line in content[:whole].splitlines():
             try:
                 record = orjson.loads(line)
-                yield _Piece(int(record["piece"]), str(record["sha256"]), float(record["seconds"]))
+                yield _PieceRecord(int(record["piece"]), str(record["sha256"]), float(record["seconds"]))
             except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
                 continue  # a piece of which nothing is known is owed again
 
@@ -165,5 +165,5 @@ def digest_of(path: Path) -> str:
     stored = StoredVectors(path)
     with path.open("rb") as file:
         file.seek(path.stat().st_size - 2 * stored.rows * stored.dimension)
-        pieces = (file.read(2 * stored.dimension * (stop - start)) for start, stop in stretches(stored.rows, PIECE))
+        pieces = (file.read(2 * stored.dimension * (stop - start)) for start, stop in row_ranges(stored.rows, PIECE))
         return combined_digest([hashlib.sha256(each).hexdigest() for each in pieces])

@@ -17,7 +17,7 @@ import numpy as np
 from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import building, unwritable
-from reasonrag.retrieval.dense.build_progress import BuildWatcher, SilentBuild, stretches
+from reasonrag.retrieval.dense.build_progress import BuildWatcher, SilentBuild, row_ranges
 from reasonrag.retrieval.dense.manifest import OFFSETS, BM25Manifest, check_replaceable, put_in_place, write_manifest
 from reasonrag.retrieval.lexical.bm25_writer import Postings
 from reasonrag.retrieval.ranking import LOADING, Ranked
@@ -121,7 +121,7 @@ def _index_words(corpus: Corpus, directory: Path, watcher: BuildWatcher) -> None
     tokens = _Tokenizer()
     with Postings(directory) as postings:
         watcher.stage("counting words", total=len(corpus))
-        for start, stop in stretches(len(corpus), CHUNK):
+        for start, stop in row_ranges(len(corpus), CHUNK):
             counted = tokens([each.contents for each in corpus.read(start, stop)], as_numbers=True)
             postings.add(counted.ids, counted.vocab)
             watcher.reached(stop)

@@ -22,7 +22,7 @@ from reasonrag.agent.prompting import (
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.prices import Price
-from reasonrag.llm.scripted import Script, ScriptedModel
+from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
 

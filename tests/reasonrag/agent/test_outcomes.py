@@ -27,7 +27,7 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
 from reasonrag.llm.offline import OfflineTeacher, reply
-from reasonrag.llm.scripted import Script, ScriptedModel
+from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import CORPUS, Reasonrag
 

@@ -13,7 +13,7 @@ import reasonrag as package
 from reasonrag.curation.audit.audit import AuditFailed
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
-from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.command_line import Reasonrag
 
 PICK = "So the pick is <pick>1 2</pick>"

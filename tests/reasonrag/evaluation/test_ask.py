@@ -16,7 +16,7 @@ from reasonrag.errors import CapReached, InputError
 from reasonrag.evaluation.ask import AgentAnswer, TakenStep
 from reasonrag.evaluation.pages.display import show_answer, show_step
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.provenance import Provenance, TrainingConditions

@@ -22,9 +22,9 @@ from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.model_folder import open_model
-from reasonrag.llm.servers.simulator import Habits
+from reasonrag.llm.servers.simulator import EndpointBehaviour
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
@@ -429,7 +429,7 @@ def test_ctrl_c_leaves_with_status_130_and_the_command(reasonrag: Reasonrag, hom
         if number == 10:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with Stage(Habits(), arrived=press).open() as stage:
+    with Stage(EndpointBehaviour(), arrived=press).open() as stage:
         address = ("--model", "offline", "--base-url", stage.base_url, "--concurrency", 2)
         done = reasonrag(*flags(RUN, "--index-home", home, *address))
     assert done.status == 130
@@ -444,7 +444,7 @@ def test_a_server_that_dies_half_way_costs_nothing(reasonrag: Reasonrag, home: P
     def die(number: int) -> None:
         stage.down = stage.down or number == 10
 
-    stage = Stage(Habits(), arrived=die)
+    stage = Stage(EndpointBehaviour(), arrived=die)
     with stage.open():
         address = ("--model", "offline", "--base-url", stage.base_url, "--concurrency", 2)
         command = flags(RUN, "--index-home", home, *address)
@@ -604,7 +604,7 @@ def test_a_split_for_training_is_evaluated_with_a_warning(evaluated: Callable[..
     [
         (["--model", "./no/model"], "--model ./no/model: there is no such folder here"),
         (["--model", "org/name"], "if that is the name of a model on a server, give its --base-url"),
-        (["--model", "empty"], "empty is no model: it has neither config.json nor adapter_config.json"),
+        (["--model", "empty"], "empty is not a model: it has neither config.json nor adapter_config.json"),
         (["--trained-on", "nowhere"], "--trained-on nowhere: there is no such folder"),
         (["--trained-on", "empty"], "it has no reasonrag.json, which reasonrag train writes, and neither"),
         (["--trained-on", "damaged"], "damaged/reasonrag.json is damaged"),

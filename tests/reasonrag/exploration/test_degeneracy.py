@@ -19,7 +19,7 @@ from reasonrag.exploration.degeneracy import OUTCOMES_STOP_FROM, PAGE, SIGNS, ST
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.offline import reply
-from reasonrag.llm.scripted import Script, ScriptedModel
+from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.settings import IndexSettings
 from reasonrag.training.settings import DoctorSettings, TrainSettings

@@ -21,7 +21,7 @@ from reasonrag.errors import ModelError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.scripted import Script, ScriptedModel
+from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
 

@@ -19,7 +19,7 @@ from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, shown_url
 from reasonrag.llm.journal import JournaledModel, open_journal
-from reasonrag.llm.servers.simulator import Habits, serving
+from reasonrag.llm.servers.simulator import EndpointBehaviour, serving
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -79,7 +79,7 @@ def refusal(status: int, message: str, **headers: str) -> web.Response:
 
 async def test_siblings_come_in_one_request_where_the_endpoint_honours_n() -> None:
     """Four draws cost one request, and the usage of that request is counted once."""
-    async with serving(Habits()) as (base_url, traffic), client_of(base_url) as (client, _):
+    async with serving(EndpointBehaviour()) as (base_url, traffic), client_of(base_url) as (client, _):
         completions = await client.complete(request_for(4))
     assert traffic.requests == 1
     assert [each.requests for each in completions] == [1, 0, 0, 0]
@@ -126,7 +126,7 @@ async def test_an_endpoint_that_refuses_n_is_asked_without_it() -> None:
 
 async def test_what_was_learned_of_an_endpoint_changes_no_answer() -> None:
     """The same draws give the same texts before and after the client knows that n is ignored."""
-    async with serving(Habits(ignore_n=True)) as (base_url, _), client_of(base_url) as (client, _):
+    async with serving(EndpointBehaviour(ignore_n=True)) as (base_url, _), client_of(base_url) as (client, _):
         fresh = [each.text for each in await all_of(client, request_for(3))]
         knowing = [each.text for each in await all_of(client, request_for(3))]
     assert fresh == knowing
@@ -212,7 +212,7 @@ async def test_what_asking_again_cannot_mend_is_given_up_at_once(
 async def test_never_more_requests_are_in_flight_than_allowed() -> None:
     """--concurrency bounds HTTP requests, also where one request for siblings becomes several."""
     async with (
-        serving(Habits(latency_s=0.01, ignore_n=True)) as (base_url, traffic),
+        serving(EndpointBehaviour(latency_s=0.01, ignore_n=True)) as (base_url, traffic),
         client_of(base_url, concurrency=3) as (client, _),
     ):
         await asyncio.gather(*(all_of(client, request_for(4, question=f"Who is {i}?")) for i in range(5)))
@@ -391,7 +391,7 @@ async def test_an_endpoint_that_only_fails_is_left_alone_while_another_answers()
 
     async with (
         endpoint_of(useless) as bad,
-        serving(Habits(latency_s=0.01)) as (good, traffic),
+        serving(EndpointBehaviour(latency_s=0.01)) as (good, traffic),
         client_of(bad, good, concurrency=4) as (client, _),
     ):
         for _ in range(10):
@@ -422,8 +422,8 @@ async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> Non
 async def test_two_endpoints_share_the_load_and_one_survives_the_other() -> None:
     """Requests go to the less loaded one; when it dies, the other answers everything."""
     async with (
-        serving(Habits(latency_s=0.02)) as (first, one),
-        serving(Habits(latency_s=0.02)) as (second, two),
+        serving(EndpointBehaviour(latency_s=0.02)) as (first, one),
+        serving(EndpointBehaviour(latency_s=0.02)) as (second, two),
         client_of(first, second) as (client, _),
     ):
         await client.check()
@@ -438,7 +438,10 @@ async def test_two_endpoints_share_the_load_and_one_survives_the_other() -> None
 
 async def test_limits_are_learned_from_headers() -> None:
     """An endpoint that says 600 a minute is asked no faster, without a flag and without a refusal."""
-    async with serving(Habits(rpm=600)) as (base_url, traffic), client_of(base_url, concurrency=64) as (client, _):
+    async with (
+        serving(EndpointBehaviour(rpm=600)) as (base_url, traffic),
+        client_of(base_url, concurrency=64) as (client, _),
+    ):
         await client.complete(request_for(1))
         began = asyncio.get_running_loop().time()
         await asyncio.gather(*(client.complete(request_for(1, question=f"Where was {i}?")) for i in range(20)))
@@ -449,7 +452,7 @@ async def test_limits_are_learned_from_headers() -> None:
 
 async def test_an_endpoint_that_answers_passes_the_check() -> None:
     """One short request proves address, key and model at once."""
-    async with serving(Habits()) as (base_url, traffic), client_of(base_url) as (client, _):
+    async with serving(EndpointBehaviour()) as (base_url, traffic), client_of(base_url) as (client, _):
         await client.check()
     assert traffic.requests == 1
 
@@ -484,7 +487,7 @@ async def test_a_list_of_models_for_everybody_does_not_hide_a_wrong_key() -> Non
 
 async def test_an_address_without_its_path_is_given_a_hint() -> None:
     """The most common mistake in an address is the missing /v1."""
-    async with serving(Habits()) as (base_url, _), client_of(base_url.removesuffix("/v1")) as (client, _):
+    async with serving(EndpointBehaviour()) as (base_url, _), client_of(base_url.removesuffix("/v1")) as (client, _):
         with pytest.raises(InputError, match=r"status 404.*Most addresses end in /v1"):
             await client.check()
 
@@ -540,7 +543,7 @@ async def test_what_speaks_another_language_fails_the_check() -> None:
 
 async def test_a_wrong_key_fails_the_check() -> None:
     """401 names the variable to look at."""
-    async with serving(Habits(api_key="right")) as (base_url, _), client_of(base_url) as (client, _):
+    async with serving(EndpointBehaviour(api_key="right")) as (base_url, _), client_of(base_url) as (client, _):
         with pytest.raises(InputError, match=r"refuses the API key.*OPENAI_API_KEY"):
             await client.check()
 

@@ -26,7 +26,7 @@ from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.scripted import ScriptedModel
+from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
 

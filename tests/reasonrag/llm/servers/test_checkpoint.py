@@ -206,7 +206,7 @@ HELLO = [{"role": "user", "content": "hello"}]
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"{", "the body is no JSON"),
+        (b"{", "the body is not JSON"),
         ([], "valid"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "wizard", "content": "x"}]}, "role"),

@@ -19,7 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.llm.servers.simulator import (
     LASTING_FAULTS,
     PASSING_FAULTS,
-    Habits,
+    EndpointBehaviour,
     Traffic,
     parse_faults,
     request_identity,
@@ -78,10 +78,10 @@ class Client:
 
 
 @asynccontextmanager
-async def told(habits: Habits) -> AsyncIterator[tuple[Client, Traffic]]:
+async def told(behaviour: EndpointBehaviour) -> AsyncIterator[tuple[Client, Traffic]]:
     """A running endpoint and a client of it."""
     timeout = aiohttp.ClientTimeout(total=5)
-    async with serving(habits) as (base_url, traffic), aiohttp.ClientSession(timeout=timeout) as session:
+    async with serving(behaviour) as (base_url, traffic), aiohttp.ClientSession(timeout=timeout) as session:
         yield Client(base_url, session), traffic
 
 
@@ -121,11 +121,11 @@ async def raw(base_url: str) -> bytes:
 
 async def test_no_fault_changes_an_answer() -> None:
     """Whoever asks until there is an answer gets the one of an endpoint without faults."""
-    async with told(Habits()) as (client, _):
+    async with told(EndpointBehaviour()) as (client, _):
         plain = [(await client.ask(chat(seed=each, n=3))).body for each in range(20)]
     kinds = [each for each in PASSING_FAULTS if each not in ("hang", "invalid-json", "empty-choices")]
     faults = dict.fromkeys(kinds, 0.5 / len(kinds))
-    async with told(Habits(faults=faults, slow_s=0.01)) as (client, traffic):
+    async with told(EndpointBehaviour(faults=faults, slow_s=0.01)) as (client, traffic):
         for each, expected in enumerate(plain):
             answer = None
             while answer is None:
@@ -143,19 +143,24 @@ async def test_canned_answers_are_the_same_answers() -> None:
     bodies = [chat(seed=seed, stop=stop, n=2) for seed in range(5) for stop in (["</query>", "</answer>"], [])] * 2
     answers = []
     for canned in (False, True):
-        async with told(Habits(canned=canned)) as (client, _):
+        async with told(EndpointBehaviour(canned=canned)) as (client, _):
             answers.append([(await client.ask(each)).body for each in bodies])
     assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize(
-    ("habits", "given"), [(Habits(max_choices=2), 2), (Habits(ignore_n=True, max_choices=2), 1), (Habits(), 4)]
+    ("behaviour", "given"),
+    [
+        (EndpointBehaviour(max_choices=2), 2),
+        (EndpointBehaviour(ignore_n=True, max_choices=2), 1),
+        (EndpointBehaviour(), 4),
+    ],
 )
-async def test_choices_stop_at_the_most_the_endpoint_gives(habits: Habits, given: int) -> None:
+async def test_choices_stop_at_the_most_the_endpoint_gives(behaviour: EndpointBehaviour, given: int) -> None:
     """The choices that are given are the first of those asked for; the client must ask for the others itself."""
-    async with told(Habits()) as (client, _):
+    async with told(EndpointBehaviour()) as (client, _):
         everything = (await client.ask(chat(n=4))).choices
-    async with told(habits) as (client, _):
+    async with told(behaviour) as (client, _):
         assert (await client.ask(chat(n=4))).choices == everything[:given]
 
 
@@ -164,7 +169,7 @@ async def test_choices_stop_at_the_most_the_endpoint_gives(habits: Habits, given
 )
 async def test_what_is_no_chat_request_gets_a_400(body: bytes) -> None:
     """The client's mistakes are no failures of the endpoint's."""
-    async with told(Habits()) as (client, traffic):
+    async with told(EndpointBehaviour()) as (client, traffic):
         answer = await client.send("POST", f"{client.base_url}/chat/completions", body)
     assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
     assert (traffic.failed, traffic.delivered.total()) == (0, 0)
@@ -175,7 +180,7 @@ async def test_what_is_no_chat_request_gets_a_400(body: bytes) -> None:
 
 async def test_more_requests_than_the_bucket_holds_are_refused_with_the_time_to_wait() -> None:
     """60 a minute are 5 in five seconds; the next one is due a second later."""
-    async with told(Habits(rpm=60)) as (client, traffic):
+    async with told(EndpointBehaviour(rpm=60)) as (client, traffic):
         answers = [await client.ask(chat(seed=each)) for each in range(6)]
     assert [each.status for each in answers] == [200] * 5 + [429]
     refused = answers[-1]
@@ -187,7 +192,7 @@ async def test_more_requests_than_the_bucket_holds_are_refused_with_the_time_to_
 
 async def test_who_waits_as_long_as_told_is_let_in() -> None:
     """Refused requests cost nothing, and the time to wait is enough."""
-    async with told(Habits(rpm=240)) as (client, traffic):
+    async with told(EndpointBehaviour(rpm=240)) as (client, traffic):
         await asyncio.gather(*(client.ask(chat(seed=each)) for each in range(30)))
         refused = await client.ask()
         await asyncio.sleep(float(refused.headers["Retry-After"]))
@@ -197,7 +202,7 @@ async def test_who_waits_as_long_as_told_is_let_in() -> None:
 
 async def test_a_rate_limit_that_says_nothing() -> None:
     """Without Retry-After a client has to find its pace by itself."""
-    async with told(Habits(rpm=1, retry_after=False)) as (client, _):
+    async with told(EndpointBehaviour(rpm=1, retry_after=False)) as (client, _):
         assert (await client.ask()).status == 200
         refused = await client.ask()
     assert refused.status == 429
@@ -206,7 +211,7 @@ async def test_a_rate_limit_that_says_nothing() -> None:
 
 async def test_tokens_are_limited_too() -> None:
     """Prompt and completion count; what an answer took too much is owed by the next request."""
-    async with told(Habits(tpm=1200)) as (client, traffic):
+    async with told(EndpointBehaviour(tpm=1200)) as (client, traffic):
         seen = [await client.ask(chat(seed=each)) for each in range(10)]
     used = traffic.prompt_tokens + traffic.completion_tokens
     most = max(each.json["usage"]["total_tokens"] for each in seen if each.status == 200)
@@ -218,7 +223,7 @@ async def test_tokens_are_limited_too() -> None:
 
 async def test_every_answer_shows_the_limits() -> None:
     """Answers, refusals, errors, half answers and lists of models carry OpenAI's headers; reset can be read."""
-    async with told(Habits(rpm=12, tpm=60_000, faults={"500": 0.5}, fault_seed=4)) as (client, _):
+    async with told(EndpointBehaviour(rpm=12, tpm=60_000, faults={"500": 0.5}, fault_seed=4)) as (client, _):
         answers = [await client.ask(chat(seed=each)) for each in range(4)]
         answers.append(await client.send("GET", f"{client.base_url}/models"))
     assert [each.status for each in answers] == [500, 429, 429, 429, 200]
@@ -233,13 +238,13 @@ async def test_every_answer_shows_the_limits() -> None:
 
 async def test_no_limit_shows_no_headers() -> None:
     """A server of one's own does not count."""
-    async with told(Habits()) as (client, _):
+    async with told(EndpointBehaviour()) as (client, _):
         assert not [each for each in (await client.ask()).headers if each.lower().startswith("x-ratelimit")]
 
 
 async def test_a_long_reset_is_given_in_minutes() -> None:
     """OpenAI's spelling: 1m0s for a bucket that holds one request a minute."""
-    async with told(Habits(rpm=1)) as (client, _):
+    async with told(EndpointBehaviour(rpm=1)) as (client, _):
         reset = (await client.ask()).headers["x-ratelimit-reset-requests"]
     assert reset.startswith(("1m0s", "59."))
     assert 59 < seconds_of(reset) <= 60
@@ -248,8 +253,8 @@ async def test_a_long_reset_is_given_in_minutes() -> None:
 # -- faults ----------------------------------------------------------------------------------------------------
 
 
-def always(kind: str, **habits: Any) -> Habits:
-    return Habits(faults={kind: 1.0}, **habits)
+def always(kind: str, **behaviour: Any) -> EndpointBehaviour:
+    return EndpointBehaviour(faults={kind: 1.0}, **behaviour)
 
 
 @pytest.mark.parametrize(("kind", "retry_after"), [("429", None), ("429-retry-after", "0.1")])
@@ -272,7 +277,7 @@ async def test_passing_server_errors_differ_each_time() -> None:
 
 async def test_a_request_that_fails_for_ever_fails_the_same_way() -> None:
     """Which requests do is decided by what they ask; with other messages or another seed they may be answered."""
-    async with told(Habits(faults={"same-500": 0.5})) as (client, traffic):
+    async with told(EndpointBehaviour(faults={"same-500": 0.5})) as (client, traffic):
         answers = [[await client.ask(chat(seed=seed)) for _ in range(3)] for seed in range(20)]
     by_request = [{(each.status, each.body) for each in attempts} for attempts in answers]
     assert all(len(each) == 1 for each in by_request)
@@ -291,7 +296,7 @@ async def test_a_reset_is_a_reset() -> None:
 
 async def test_half_a_body_is_half_of_what_was_promised() -> None:
     """A good status, the headers of the whole answer, and a connection that ends too early."""
-    async with told(Habits()) as (client, _):
+    async with told(EndpointBehaviour()) as (client, _):
         whole = (await client.ask()).body
     async with told(always("half-body", rpm=600)) as (client, traffic):
         head, _, body = (await raw(client.base_url)).partition(b"\r\n\r\n")
@@ -343,9 +348,9 @@ async def test_an_answer_without_choices() -> None:
 
 async def test_cut_and_withheld_replies_are_the_same_each_time() -> None:
     """They are decided by the request's content, and are whole answers that are paid for."""
-    async with told(Habits()) as (client, _):
+    async with told(EndpointBehaviour()) as (client, _):
         plain = [(await client.ask(chat(seed=each))).choices[0][1] for each in range(40)]
-    async with told(Habits(faults={"length": 0.4, "content-filter": 0.4})) as (client, traffic):
+    async with told(EndpointBehaviour(faults={"length": 0.4, "content-filter": 0.4})) as (client, traffic):
         first = [(await client.ask(chat(seed=each))).choices[0] for each in range(40)]
         again = [(await client.ask(chat(seed=each))).choices[0] for each in range(40)]
     assert first == again
@@ -363,7 +368,7 @@ async def test_cut_and_withheld_replies_are_the_same_each_time() -> None:
 
 async def test_cut_replies_do_not_depend_on_how_many_are_asked_for() -> None:
     """The first choice of a request is the same alone and with siblings."""
-    async with told(Habits(faults={"length": 0.5})) as (client, _):
+    async with told(EndpointBehaviour(faults={"length": 0.5})) as (client, _):
         for seed in range(10):
             [alone] = (await client.ask(chat(seed=seed))).choices
             assert (await client.ask(chat(seed=seed, n=3))).choices[0] == alone
@@ -383,7 +388,7 @@ async def test_the_same_requests_meet_the_same_faults() -> None:
     faults = {"429": 0.2, "500": 0.2, "reset": 0.2, "length": 0.1}
     runs = []
     for seed in (1, 1, 2):
-        async with told(Habits(faults=faults, fault_seed=seed)) as (client, _):
+        async with told(EndpointBehaviour(faults=faults, fault_seed=seed)) as (client, _):
             runs.append(await outcomes(client, 40))
     assert runs[0] == runs[1] != runs[2]
     assert {429, 500, 200} < set(runs[0])
@@ -392,7 +397,7 @@ async def test_the_same_requests_meet_the_same_faults() -> None:
 async def test_shares_are_shares() -> None:
     """Of many different requests each fault meets about its share, and no request meets two."""
     faults = {"500": 0.3, "429": 0.1, "same-500": 0.2, "content-filter": 0.3}
-    async with told(Habits(faults=faults)) as (client, traffic):
+    async with told(EndpointBehaviour(faults=faults)) as (client, traffic):
         seen = Counter(await outcomes(client, 600))
     assert traffic.faults.total() == sum(traffic.faults.values()) <= 600
     for kind, share in faults.items():
@@ -403,7 +408,7 @@ async def test_shares_are_shares() -> None:
 
 async def test_every_so_manieth_request_fails_however_many_are_open() -> None:
     """Requests are numbered as they come in."""
-    async with told(Habits(fail_every=4, latency_s=0.05)) as (client, traffic):
+    async with told(EndpointBehaviour(fail_every=4, latency_s=0.05)) as (client, traffic):
         answers = await asyncio.gather(*(client.ask(chat(seed=each)) for each in range(12)))
     assert Counter(each.status for each in answers) == {200: 9, 503: 3}
     assert traffic.failed == 3
@@ -422,7 +427,7 @@ async def test_every_so_manieth_request_fails_however_many_are_open() -> None:
 def test_faults_that_make_no_sense_are_refused(faults: dict[str, float], message: str) -> None:
     """Before anything is served."""
     with pytest.raises(InputError, match=message):
-        Habits(faults=faults)
+        EndpointBehaviour(faults=faults)
 
 
 # -- what it saw, and what takes it down -----------------------------------------------------------------------
@@ -430,7 +435,7 @@ def test_faults_that_make_no_sense_are_refused(faults: dict[str, float], message
 
 async def test_answers_delivered_twice_are_seen() -> None:
     """A request is known by messages, temperature, seed and n; a failed or withheld attempt delivers nothing."""
-    async with told(Habits(fail_every=2)) as (client, traffic):
+    async with told(EndpointBehaviour(fail_every=2)) as (client, traffic):
         statuses = [
             (await client.ask(each)).status
             for each in (chat(), chat(), chat(), chat(), chat(n=2), chat(), chat(seed=2))
@@ -449,7 +454,7 @@ async def test_answers_delivered_twice_are_seen() -> None:
 
 async def test_tokens_are_those_of_the_answers_delivered() -> None:
     """The sum of the usage that the client saw."""
-    async with told(Habits(faults={"500": 0.3, "half-body": 0.3, "length": 0.2})) as (client, traffic):
+    async with told(EndpointBehaviour(faults={"500": 0.3, "half-body": 0.3, "length": 0.2})) as (client, traffic):
         usages = []
         for seed in range(30):
             try:
@@ -464,7 +469,7 @@ async def test_tokens_are_those_of_the_answers_delivered() -> None:
 
 async def test_an_answer_that_nobody_waited_for_is_not_delivered() -> None:
     """The client went away during the latency."""
-    async with told(Habits(latency_s=0.2)) as (client, traffic):
+    async with told(EndpointBehaviour(latency_s=0.2)) as (client, traffic):
         asking = asyncio.create_task(client.ask())
         await until(lambda: traffic.in_flight == 1)
         asking.cancel()
@@ -475,7 +480,7 @@ async def test_an_answer_that_nobody_waited_for_is_not_delivered() -> None:
 
 async def test_an_endpoint_that_is_down_says_the_same_to_everybody() -> None:
     """Models and chats get one and the same 503 until it is up again; the keeper's pages stay."""
-    async with told(Habits(api_key="right")) as (client, traffic):
+    async with told(EndpointBehaviour(api_key="right")) as (client, traffic):
         traffic.down = True
         answers = [await client.ask(), await client.ask(), await client.send("GET", f"{client.base_url}/models")]
         stats = (await client.keeper("GET", "/stats")).json
@@ -488,7 +493,7 @@ async def test_an_endpoint_that_is_down_says_the_same_to_everybody() -> None:
 
 async def test_the_keeper_takes_it_down_from_outside() -> None:
     """POST /down, as another process does it; what is no such request changes nothing."""
-    async with told(Habits()) as (client, traffic):
+    async with told(EndpointBehaviour()) as (client, traffic):
         assert (await client.keeper("POST", "/down", b'{"down": true}')).json == {"down": True}
         assert (await client.ask()).status == 503
         for wrong in (b"", b"[]", b'{"down": 1}', b"{}"):
@@ -511,8 +516,8 @@ async def test_the_command_knows_every_habit() -> None:
             seen = await outcomes(client, 20)
             stats = (await client.keeper("GET", "/stats")).json
             limits = (await client.send("GET", f"{base_url}/models")).headers
-    habits = Habits(faults={"500": 0.25, "hang": 0.25}, fault_seed=3, hang_s=0.01)
-    async with told(habits) as (client, _):
+    behaviour = EndpointBehaviour(faults={"500": 0.25, "hang": 0.25}, fault_seed=3, hang_s=0.01)
+    async with told(behaviour) as (client, _):
         assert seen == await outcomes(client, 20)
     assert stats["delivered"] == {"answers": seen.count(200), "repeated": 0}
     assert stats["faults"] == {"500": seen.count(500), "hang": seen.count("ServerDisconnectedError")}

@@ -101,8 +101,8 @@ def test_both_libraries_give_the_same_vectors(minilm: Encoder) -> None:
     texts = ["Paris\nThe capital of France.", "who directed the film"]
     assert np.allclose(flag.passages(texts), minilm.passages(texts), atol=1e-6)
     cls = load_encoder(EncoderChoice(model=MINILM, backend="flag", pooling="cls", max_length=256))
-    likeness = (cls.passages(texts) * minilm.passages(texts)).sum(axis=1)
-    assert (likeness < 0.9).all()
+    probe_similarity = (cls.passages(texts) * minilm.passages(texts)).sum(axis=1)
+    assert (probe_similarity < 0.9).all()
 
 
 @pytest.mark.usefixtures("minilm")

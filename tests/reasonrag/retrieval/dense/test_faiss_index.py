@@ -15,7 +15,7 @@ from reasonrag.retrieval.dense.faiss_index import (
     IndexPlan,
     build_index,
     file_digest,
-    open_neighbours,
+    open_faiss_index,
     plan_index,
 )
 from reasonrag.retrieval.settings import IndexType
@@ -91,7 +91,7 @@ def test_every_type_finds_nearly_what_an_exact_search_finds(
     plan = plan_index(index_type, rows=vectors.rows, dimension=vectors.dimension)
     digest = build_index(plan, vectors, tmp_path / "x.index")
     assert digest == file_digest(tmp_path / "x.index")
-    opened = open_neighbours(tmp_path / "x.index", plan)
+    opened = open_faiss_index(tmp_path / "x.index", plan)
     assert (opened.rows, opened.dimension) == (ROWS, DIMENSION)
     queries = InMemory(50, seed=1).vectors
     exact = np.argsort(-(queries @ vectors.vectors.T), axis=1)[:, :10]
@@ -122,7 +122,7 @@ def test_no_more_is_found_than_there_is(tmp_path: Path) -> None:
     for index_type in TYPES:
         plan = plan_index(index_type, rows=1200, dimension=DIMENSION)
         build_index(plan, vectors, tmp_path / "x.index")
-        for rows in open_neighbours(tmp_path / "x.index", plan).search(vectors.vectors[:5], 5000):
+        for rows in open_faiss_index(tmp_path / "x.index", plan).search(vectors.vectors[:5], 5000):
             assert len(set(rows.tolist())) == len(rows) <= 1200
             assert (rows >= 0).all()
 
@@ -136,20 +136,20 @@ def test_an_index_file_that_is_cut_off_is_refused(index_type: IndexType, left: f
     content = (tmp_path / "x.index").read_bytes()
     (tmp_path / "x.index").write_bytes(content[: int(left * len(content)) if left < 1 else int(left)])
     with pytest.raises(InputError, match=r"x\.index is damaged, cut off or none .*build it again"):
-        open_neighbours(tmp_path / "x.index", plan)
+        open_faiss_index(tmp_path / "x.index", plan)
 
 
 def test_an_index_file_that_is_missing_is_refused(tmp_path: Path) -> None:
     """The message names it."""
     with pytest.raises(InputError, match=r"nowhere\.index does not exist; build it again"):
-        open_neighbours(tmp_path / "nowhere.index", plan_index("flat", rows=10, dimension=4))
+        open_faiss_index(tmp_path / "nowhere.index", plan_index("flat", rows=10, dimension=4))
 
 
 def test_small_batches_are_searched_by_matrix_products(tmp_path: Path) -> None:
     """faiss multiplies matrices from so many numbers on; its own default leaves batches of 32 to a slow loop."""
     plan = plan_index("flat", rows=ROWS, dimension=DIMENSION)
     build_index(plan, InMemory(), tmp_path / "x.index")
-    open_neighbours(tmp_path / "x.index", plan)
+    open_faiss_index(tmp_path / "x.index", plan)
     assert faiss.cvar.distance_compute_blas_threshold == 3 * DIMENSION
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.build_progress import stretches
+from reasonrag.retrieval.dense.build_progress import row_ranges
 from reasonrag.retrieval.dense.vector_store import ENCODED, PIECE, VECTORS, StoredVectors, VectorWriter, digest_of
 
 ROWS, DIMENSION = 2 * PIECE + 100, 4
@@ -53,7 +53,7 @@ def test_pieces_that_are_on_disk_are_not_owed_again(first: list[int], tmp_path: 
     with VectorWriter(again, rows=ROWS, dimension=DIMENSION) as writer:
         assert [number for number, _, _ in writer.owed()] == [number for number in range(3) if number not in first]
         assert writer.encoded == sum(
-            stop - start for n, (start, stop) in enumerate(stretches(ROWS, PIECE)) if n in first
+            stop - start for n, (start, stop) in enumerate(row_ranges(ROWS, PIECE)) if n in first
         )
     assert write(again) == write(whole)
     assert (again / VECTORS).read_bytes() == (whole / VECTORS).read_bytes()
@@ -94,6 +94,6 @@ def test_vectors_that_are_cut_off_are_refused(left: int, tmp_path: Path) -> None
 @given(rows=st.integers(0, 100), size=st.integers(1, 30))
 def test_stretches_cover_every_row_once_and_in_order(rows: int, size: int) -> None:
     """None is empty and none is longer than asked."""
-    found = list(stretches(rows, size))
+    found = list(row_ranges(rows, size))
     assert [row for start, stop in found for row in range(start, stop)] == list(range(rows))
     assert all(0 < stop - start <= size for start, stop in found)

@@ -15,12 +15,12 @@ from reasonrag.llm.rate_limits import Pace
 
 
 @dataclass(slots=True)
-class Turn:
-    """One request's turn at an endpoint. What became of it is told to its pace before the turn ends."""
+class RequestSlot:
+    """One request's slot at an endpoint. What became of it is told to its pace before the slot ends."""
 
     pace: Pace
     lane: int
-    """Position of the pace among those of the dispatcher."""
+    """Position of the pace among those of the scheduler."""
     tokens: float
     sent_at: float
     over: bool = False
@@ -46,7 +46,7 @@ class Turn:
         self.pace.withdrawn(sent_at=self.sent_at)
 
 
-class Dispatcher:
+class RequestScheduler:
     """Lets waiting requests go, the smallest priority first and equal ones in order of asking, as soon as some pace
     allows; among several paces the least loaded one.
 
@@ -62,26 +62,26 @@ class Dispatcher:
         self.waiting_until = 0.0
         self._most = most
         self._asked = 0
-        self._waiting: list[tuple[int, int, float, int | None, asyncio.Future[Turn]]] = []
+        self._waiting: list[tuple[int, int, float, int | None, asyncio.Future[RequestSlot]]] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._stopped: RunStopped | None = None
 
     @asynccontextmanager
-    async def turn(self, priority: int, *, tokens: float = 0.0, avoid: int | None = None) -> AsyncIterator[Turn]:
-        """Wait for a turn, if possible not in the lane to avoid. Raises RunStopped if no more turns are given."""
-        turn = await self._wait(priority, tokens, avoid)
+    async def slot(self, priority: int, *, tokens: float = 0.0, avoid: int | None = None) -> AsyncIterator[RequestSlot]:
+        """Wait for a slot, if possible not in the lane to avoid. Raises RunStopped if no more slots are given."""
+        slot = await self._wait(priority, tokens, avoid)
         try:
-            yield turn
+            yield slot
         finally:
-            if not turn.over:
-                turn.withdrawn()
+            if not slot.over:
+                slot.withdrawn()
             self.in_flight -= 1
             self._dispatch()
 
-    async def _wait(self, priority: int, tokens: float, avoid: int | None) -> Turn:
+    async def _wait(self, priority: int, tokens: float, avoid: int | None) -> RequestSlot:
         if self._stopped:
             raise self._stopped
-        granted: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+        granted: asyncio.Future[RequestSlot] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (priority, self._asked, tokens, avoid, granted))
         self._asked += 1
         self._dispatch()
@@ -89,13 +89,13 @@ class Dispatcher:
             return await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and not granted.exception():
-                granted.result().withdrawn()  # the turn was given in the moment of cancelling
+                granted.result().withdrawn()  # the slot was given in the moment of cancelling
                 self.in_flight -= 1
             self._dispatch()
             raise
 
     def _dispatch(self) -> None:
-        """Give turns until nobody waits or no pace allows one."""
+        """Give slots until nobody waits or no pace allows one."""
         self.waiting_for = ""
         while self._waiting and self.in_flight < self._most:
             if self._waiting[0][-1].done():  # cancelled while it waited
@@ -111,7 +111,7 @@ class Dispatcher:
             _, _, tokens, _, granted = heapq.heappop(self._waiting)
             self.paces[lane].sent(tokens, now)
             self.in_flight += 1
-            granted.set_result(Turn(self.paces[lane], lane, tokens, now))
+            granted.set_result(RequestSlot(self.paces[lane], lane, tokens, now))
 
     def _sleep(self, seconds: float, why: str, now: float) -> None:
         """Look again after some seconds, or when a request ends."""
@@ -123,7 +123,7 @@ class Dispatcher:
         self._alarm = asyncio.get_running_loop().call_later(seconds, self._dispatch)
 
     def stop(self, reason: RunStopped) -> None:
-        """Give no more turns; those who wait are told why."""
+        """Give no more slots; those who wait are told why."""
         self._stopped = self._stopped or reason
         for *_, granted in self._waiting:
             if not granted.done():
