@@ -1,4 +1,4 @@
-"""What a person sees of a training: a live line on stderr while it runs, what came of it on stdout."""
+"""Terminal output of a training: a live line on stderr while it runs, the result on stdout."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from reasonrag.training.progress import SHOWN_METRICS, TrainingProgress
 from reasonrag.training.train import TrainingResult
 
 _EVERY: Final = 30.0
-"""Seconds between lines where there is no terminal."""
+"""Seconds between lines when stderr is not a terminal."""
 
 
 class TerminalTraining:
-    """One line that changes in a terminal; elsewhere a line now and then, and the last one."""
+    """One updating line in a terminal; elsewhere a line every `_EVERY` seconds, and the last one."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -56,17 +56,17 @@ class TerminalTraining:
 
 
 def show_training(result: TrainingResult) -> None:
-    """What was trained, its numbers, what to look at, and what comes next."""
+    """What was trained, its metrics, warnings, and the next command."""
     if result.state == "dry run":
         _show_plan(result)
         return
     for note in result.notes:
         _say(f"note: {note}")
     if result.state == "script written":
-        print(f"wrote {result.files[0]}; nothing was started. Submit it: {' '.join(result.command)}")
+        print(f"wrote {result.files[0]}; nothing was started. Submit it with: {' '.join(result.command)}")
         return
     if result.state == "finished already":
-        print(f"{result.out} has been trained already by this configuration; nothing was started")
+        print(f"{result.out} was already trained with this configuration; nothing was started")
     rows = [("stage", f"{result.stage}, {result.finetuning_type}"), ("steps", f"{result.steps or 0:,}")]
     rows += [(shown, f"{result.results[name]:.4g}") for name, shown in SHOWN_METRICS.items() if name in result.results]
     print_table(Path(result.out).name, rows)
@@ -88,7 +88,7 @@ def show_training(result: TrainingResult) -> None:
 
 
 def _show_plan(result: TrainingResult) -> None:
-    """The resolved configuration on stdout, all findings on stderr."""
+    """The resolved configuration on stdout, notes and blockers on stderr."""
     print(
         redact(as_yaml(result.config, f"reasonrag train would have LLaMA-Factory read this; hash {result.config_hash}"))
     )
@@ -103,7 +103,7 @@ def _show_plan(result: TrainingResult) -> None:
 
 
 def show_merged(merged: MergeResult) -> None:
-    """Where the whole model is."""
+    """Where the merged model is, and the next command."""
     print(f"merged {merged.adapter} into {merged.base_model}: {merged.out}")
     print(f"next: reasonrag evaluate --model {merged.out} --dataset .. --split dev --run runs/..")
 

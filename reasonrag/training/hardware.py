@@ -1,6 +1,6 @@
-"""What a training would find: the packages beside LLaMA-Factory, the GPUs that torch sees, those that the driver sees.
+"""The machine a training would run on: packages in LLaMA-Factory's environment, GPUs seen by torch and by the driver.
 
-Judges nothing. LLaMA-Factory's own environment is asked by `inspection`, the driver here.
+Judges nothing. `llamafactory.inspection` asks LLaMA-Factory's environment; the driver is asked here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MIB = 2**20
 
 
 class Gpu(BaseModel):
-    """A GPU. memory: bytes in all. free: bytes that nobody uses, where the driver was asked. capability: of CUDA, where
+    """A GPU. memory: total bytes. free: unused bytes, if the driver was asked. capability: CUDA compute capability, if
     torch was asked."""
 
     model_config = ConfigDict(frozen=True)
@@ -39,20 +39,20 @@ class Gpu(BaseModel):
 
 
 class BrokenPin(BaseModel):
-    """A requirement of LLaMA-Factory that is not met. found: nothing where the package is missing."""
+    """A requirement of LLaMA-Factory that is not met. found: empty if the package is missing."""
 
     pin: str
     found: str
 
 
 class TrainingEnvironment(BaseModel):
-    """Where LLaMA-Factory is. versions: of every package there, by names in small letters with hyphens."""
+    """LLaMA-Factory's environment. versions: of every installed package, by lower-case names with hyphens."""
 
     python: str
     versions: dict[str, str]
     broken_pins: list[BrokenPin]
     cuda: str | None
-    """Version that torch was built with."""
+    """CUDA version that torch was built with; null for a CPU build."""
     devices: list[Gpu]
     torch_error: str | None
 
@@ -61,12 +61,12 @@ class TrainingEnvironment(BaseModel):
 
     @property
     def named(self) -> dict[str, str]:
-        """Versions that are told of a training."""
+        """The versions that a training records."""
         return {name: self.versions[name] for name in REPORTED_PACKAGES if self.has(name)}
 
 
 def required_packages(config: Mapping[str, Any]) -> dict[str, str]:
-    """Packages that LLaMA-Factory does not bring and that keys of a configuration need, and which key."""
+    """Packages that LLaMA-Factory does not bring but a configuration needs, with the `key: value` that needs them."""
     wanted = {
         "deepspeed": ("deepspeed", bool(config.get("deepspeed"))),
         "bitsandbytes": ("quantization_bit", bool(config.get("quantization_bit"))),
@@ -78,7 +78,7 @@ def required_packages(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def query_driver() -> list[Gpu] | None:
-    """The GPUs that nvidia-smi lists, whatever CUDA_VISIBLE_DEVICES says; None where there is no driver."""
+    """The GPUs that nvidia-smi lists, regardless of CUDA_VISIBLE_DEVICES; None without a driver."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
@@ -91,7 +91,7 @@ def query_driver() -> list[Gpu] | None:
 
 
 def parse_nvidia_smi(answer: str) -> list[Gpu]:
-    """Lines of `name, MiB in all, MiB free`. Raises ValueError for others."""
+    """Reads lines of `name, total MiB, free MiB`. Raises ValueError for anything else."""
     found = []
     for line in filter(str.strip, answer.splitlines()):
         name, memory, free = (each.strip() for each in line.rsplit(",", 2))
@@ -100,7 +100,7 @@ def parse_nvidia_smi(answer: str) -> list[Gpu]:
 
 
 def host_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes that this machine can still give; None where it does not say."""
+    """Available memory of this machine in bytes; None if unknown."""
     try:
         for line in meminfo.read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):

@@ -1,8 +1,8 @@
-"""What a training's numbers were: `metrics.json`, the drawings `curves.svg` and `curves.png`, and what they warn of.
+"""The metrics of a finished training: `metrics.json`, the plots `curves.svg` and `curves.png`, and warnings.
 
-Reads `trainer_state.json`, which has every number that was logged, from before an interruption too. Decides when they
-look like the collapse that preference training is known for: margins rise because everything becomes unlikely, the
-chosen replies as well, and with them the tags that an agent lives on.
+Reads `trainer_state.json`, which has everything that was logged, also before an interruption. Decides when the curves
+look like the collapse that preference training is known for: margins rise while all replies become unlikely, the
+chosen ones included, and with them the tags that the agent needs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ METRICS, CURVES = "metrics.json", "curves"
 TRAINER_STATE, TRAINER_RESULTS, TRAINER_LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"
 SCHEMA: Final = "reasonrag.metrics/1"
 MAX_FALL_SHARE: Final = 0.25
-"""Of the chosen replies' log-probability, as a share of where it began: more is warned of. Ours."""
+"""Largest fall of the chosen replies' log-probability, as a share of its start, without a warning. Our choice."""
 MIN_FALL_NATS: Final = 5.0
-"""Nats below which no fall is."""
+"""Falls below this many nats are ignored."""
 MIN_TRAINING_POINTS: Final = 50
-"""Points of the training pairs that say something: each is of other pairs, and long replies are less likely."""
+"""Logged points needed to judge training pairs: each point covers other pairs, and long replies are less likely."""
 _HIGHER_IS_BETTER = ("eval_rewards/accuracies", "eval_accuracy", "eval_rewards/margins")
 _PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, str]]]]] = (
     ("loss", (("loss", "training"), ("eval_loss", "validation"))),
@@ -59,7 +59,7 @@ class BestValue(BaseModel):
 
 
 class Metrics(BaseModel):
-    """Content of `metrics.json`; names of numbers are the trainer's."""
+    """Content of `metrics.json`; metric names are the trainer's."""
 
     model_config = ConfigDict(protected_namespaces=())
 
@@ -69,20 +69,20 @@ class Metrics(BaseModel):
     """Updates of the weights."""
     epochs: float | None
     seconds: float | None
-    """Of the last process; of a training that was interrupted not the whole."""
+    """Run time of the last process only, not of the sessions before an interruption."""
     first: dict[str, float]
     last: dict[str, float]
     best: dict[str, BestValue]
-    """Of the numbers on held-out rows."""
+    """Best values of the metrics on held-out rows."""
     results: dict[str, float]
-    """What the trainer sums up at its end (`all_results.json`)."""
+    """The trainer's final summary (`all_results.json`)."""
     warnings: list[str]
     series: dict[str, list[tuple[int, float]]]
-    """Every number that was logged, by step."""
+    """Every logged value, as (step, value)."""
 
 
 def read_metrics(folder: Path, stage: str) -> Metrics:
-    """The numbers of a training that has ended."""
+    """The metrics of a training that has ended."""
     state = _json(folder / TRAINER_STATE)
     series = _series(state.get("log_history") or _logged(folder / TRAINER_LOG))
     results = {name: float(value) for name, value in _json(folder / TRAINER_RESULTS).items() if _is_number(value)}
@@ -105,13 +105,13 @@ def read_metrics(folder: Path, stage: str) -> Metrics:
 
 
 def write_metrics(metrics: Metrics, folder: Path) -> list[str]:
-    """Write numbers and drawings; names of the files."""
+    """Write metrics and plots; returns the file names."""
     write_json(folder / METRICS, metrics.model_dump(mode="json"))
     return [METRICS, *_draw(metrics, folder)]
 
 
 def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:
-    """What the numbers look like that somebody should know before the model is used."""
+    """Signs of collapse, overfitting or divergence in the logged series, as sentences."""
     found = []
     for prefix, where, enough in (
         ("eval_", "of the held-out pairs", 2),
@@ -133,23 +133,21 @@ def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str
         step, best = min(losses, key=lambda each: each[1])
         if losses[-1][1] > best * 1.1:
             found.append(
-                f"eval_loss was lowest after step {step} ({best:.4f}) and is {losses[-1][1]:.4f} now: overfitting"
+                f"eval_loss was lowest at step {step} ({best:.4f}) and is {losses[-1][1]:.4f} now: overfitting"
             )
     found += [
-        f"{name} was no number at some step: the model is spoilt; a smaller learning_rate"
+        f"{name} was not finite at some step: the model is unusable; try a smaller learning_rate"
         for name in ("loss", "eval_loss")
         if any(not math.isfinite(value) for _, value in series.get(name, ()))
     ]
     accuracy = series.get("eval_rewards/accuracies") or series.get("eval_accuracy")
     if accuracy and accuracy[-1][1] <= 0.5:  # noqa: PLR2004 - what a coin would have
-        found.append(
-            f"of the held-out pairs {accuracy[-1][1]:.0%} are ranked as they are labelled, no more than by chance"
-        )
+        found.append(f"{accuracy[-1][1]:.0%} of the held-out pairs are ranked as labelled, no better than chance")
     return found
 
 
 def _ends(series: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Means of the first and the last tenth."""
+    """Means of the first and the last tenth of the points."""
     size = max(1, len(series) // 10)
     values = [value for _, value in series]
     return sum(values[:size]) / size, sum(values[-size:]) / size
@@ -171,7 +169,7 @@ def _series(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, f
 
 
 def _best(name: str, series: Sequence[tuple[int, float]]) -> BestValue | None:
-    """None where it was no number at any step."""
+    """The best finite value; None if no step has one."""
     finite = [each for each in series if math.isfinite(each[1])]
     if not finite:
         return None
@@ -204,8 +202,7 @@ def _logged(path: Path) -> list[dict[str, Any]]:
 
 
 def read_object(text: bytes) -> dict[str, Any]:
-    """An object as the trainer writes it: Python's JSON, whose numbers may be NaN or Infinity. Empty where it is none,
-    or was broken off."""
+    """An object in Python's JSON, whose numbers may be NaN or Infinity; empty for anything else or a torn line."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""README.md of a trained model: what it is of, how it was trained, how it must be asked.
+"""The model card: README.md of a trained model, with its base, its training and the prompts it needs.
 
-Filled from what stands in the output directory, never from guesses; what nobody declared is called unknown. Names and
-texts of others are escaped by `markdown`.
+Filled from the output directory, never from guesses; what is not recorded is called unknown. Names and texts from
+outside are escaped by `rendering`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class ModelCardFacts:
-    """What the card is filled from. history: what the folders that it began with say, oldest first."""
+    """What the card is filled from. history: provenance of the folders it was trained from, oldest first."""
 
     folder: Path
     record: TrainingRecord
@@ -70,7 +70,7 @@ class ModelCardFacts:
 
 
 def render_model_card(facts: ModelCardFacts) -> str:
-    """Front matter and text."""
+    """README.md: front matter and text."""
     templates = markdown_templates()
     templates.filters["text"] = lambda value: Verbatim(json.dumps(one_line(value)))
     text = templates.get_template(_TEMPLATE).render(_values(facts))
@@ -78,7 +78,7 @@ def render_model_card(facts: ModelCardFacts) -> str:
 
 
 def licence_of_base(base: str) -> str:
-    """As the card in the folder of the base model declares it; unknown for a name on the Hub, which is not asked."""
+    """The licence in the base model's own card; unknown for a name on the Hub, which is not asked."""
     folder = Path(base)
     try:
         text = (folder / "README.md").read_text("utf-8")
@@ -163,7 +163,7 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
 
 
 def _named(model: str) -> str:
-    """Paths of this machine stay behind."""
+    """A name without local paths."""
     return Path(model).name if Path(model).is_absolute() else model
 
 
@@ -173,7 +173,7 @@ def _shown(value: Any) -> str:
 
 
 def _only(values: Sequence[Any]) -> Any:
-    """The one value that is known, if there is just one."""
+    """The known value, if there is exactly one."""
     known = [each for each in values if each is not None]
     return known[0] if len(known) == 1 else None
 

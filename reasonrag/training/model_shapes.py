@@ -1,7 +1,7 @@
-"""The shape of a Qwen2 model: what its parameters are counted from, and what its activations are wide.
+"""The shape of a Qwen2 model, from which its parameters and the size of its activations follow.
 
-Read from a model's config.json where it lies on this machine, else from the published shapes of Qwen2.5. Knows nothing
-of training; see `memory`.
+Read from the model's config.json if it is on this machine, else from the published shapes of Qwen2.5. Knows nothing
+of training; see `doctor.memory`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ADAPTER_CONFIG: Final = "adapter_config.json"
 
 
 class ModelShape(BaseModel):
-    """Of a Qwen2 decoder. Fields have the names of its config.json."""
+    """Shape of a Qwen2 decoder. Fields are named as in its config.json."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,7 +45,7 @@ class ModelShape(BaseModel):
 
     @property
     def linears(self) -> dict[str, tuple[int, int]]:
-        """Linear maps of a layer: name to numbers of inputs and of outputs."""
+        """Linear maps of a layer: name to (inputs, outputs)."""
         hidden, inner, narrow = self.hidden_size, self.intermediate_size, self.key_value_size
         return {
             "q_proj": (hidden, hidden),
@@ -59,25 +59,25 @@ class ModelShape(BaseModel):
 
     @property
     def linear_weights(self) -> int:
-        """Weights of the linear maps in all layers, which are what QLoRA quantises; without biases."""
+        """Weights of the linear maps in all layers, without biases; QLoRA quantises these."""
         return self.num_hidden_layers * sum(inputs * outputs for inputs, outputs in self.linears.values())
 
     @property
     def embeddings(self) -> int:
-        """Weights that stand for words: the table, and the head where it is another one."""
+        """Weights of the embedding table, and of the output head if it is not tied."""
         return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
 
     @property
     def parameters(self) -> int:
-        """All of them. Queries, keys and values have biases, RMS norms one weight for each number."""
+        """Total parameters. Queries, keys and values have biases; RMS norms have one weight per dimension."""
         biases = self.hidden_size + 2 * self.key_value_size
         norms = 2 * self.hidden_size
         return self.embeddings + self.linear_weights + self.num_hidden_layers * (biases + norms) + self.hidden_size
 
     def lora_parameters(self, rank: int, targets: tuple[str, ...] = ("all",)) -> int:
-        """Of LoRA of a rank: rank x (inputs + outputs) for each linear map that it is beside (arXiv 2106.09685, 4.1).
+        """Parameters of a LoRA adapter: rank x (inputs + outputs) per adapted linear map (arXiv 2106.09685, 4.1).
 
-        targets: names of maps; `all` is what LLaMA-Factory makes of it, every one but the head.
+        targets: names of maps; `all` means every map but the head, as in LLaMA-Factory.
         """
         maps = self.linears
         named = maps if "all" in targets else {name: maps[name] for name in targets if name in maps}
@@ -107,12 +107,12 @@ QWEN2_5: Final[Mapping[str, ModelShape]] = {
     "32B": _of_the_family(5120, 27_648, 64, (40, 8)),
     "72B": _of_the_family(8192, 29_568, 80, (64, 8)),
 }
-"""Qwen2.5 by size: the model cards at huggingface.co/Qwen (layers, heads) and Table 1 of arXiv 2412.15115; widths are
-those of their config.json."""
+"""Qwen2.5 by size: layers and heads from the model cards at huggingface.co/Qwen and Table 1 of arXiv 2412.15115,
+widths from their config.json."""
 
 
 def find_shape(model: str) -> ModelShape:
-    """Of a folder with a model or an adapter, or of a name like `Qwen/Qwen2.5-7B-Instruct`, `qwen2.5-7b`, `7B`.
+    """The shape of the model or adapter in a folder, or of a name like `Qwen/Qwen2.5-7B-Instruct`, `qwen2.5-7b`, `7B`.
 
     Raises InputError for anything else.
     """
@@ -126,8 +126,8 @@ def find_shape(model: str) -> ModelShape:
         if f"-{size.lower()}" in f"-{named.removeprefix('qwen2.5')}-".replace("-instruct", "-"):
             return shape
     raise InputError(
-        f"the shape of {model!r} is not known: there is no such folder here, and of names the sizes of Qwen2.5 alone "
-        f"are known ({', '.join(QWEN2_5)}). Give the folder of the model, or one of the same size: --model Qwen2.5-7B"
+        f"the shape of {model!r} is unknown: there is no such folder, and only the sizes of Qwen2.5 are known by name "
+        f"({', '.join(QWEN2_5)}). Give the folder of the model, or a name of the same size: --model Qwen2.5-7B"
     )
 
 
@@ -140,11 +140,10 @@ def _of_a_folder(folder: Path) -> ModelShape:
         values: Any = orjson.loads((folder / CONFIG).read_bytes())
         kind = values.get("model_type", "qwen2")
     except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"{folder} is no model: it has no {CONFIG} that can be read") from error
+        raise InputError(f"{folder} is not a model: it has no readable {CONFIG}") from error
     if kind != "qwen2":
         raise InputError(
-            f"{folder / CONFIG}: model_type is {kind!r}; memory is worked out for qwen2 alone, the type of Qwen2 and "
-            "Qwen2.5"
+            f"{folder / CONFIG}: model_type is {kind!r}; memory can be planned for qwen2 only (Qwen2 and Qwen2.5)"
         )
     try:
         return ModelShape.model_validate(values)

@@ -1,14 +1,14 @@
-"""A training's output directory: what stands in it beside the model, and whether the same command may go on there.
+"""A training's output directory: what it holds beside the model, and whether a command may resume there.
 
     train.yaml        what LLaMA-Factory reads
-    training.json     how that came about, what was launched, and how far it got
-    reasonrag.json    what the model was trained on and how it must be asked (`reasonrag.training.provenance`)
-    prompts/          the prompts it must be asked with
-    train.log         everything that LLaMA-Factory said
+    training.json     how that was resolved, what was launched, and how far it got
+    reasonrag.json    what the model was trained on and how to prompt it (`reasonrag.training.provenance`)
+    prompts/          the prompts it needs
+    train.log         the full output of LLaMA-Factory
     checkpoint-N/, model files, trainer_log.jsonl, trainer_state.json, ..   LLaMA-Factory's own
     metrics.json, curves.svg, curves.png, README.md   written at the end
 
-Decides what a changed configuration is and which checkpoint a training goes on from. Knows nothing of processes.
+Decides what counts as a changed configuration and which checkpoint a training resumes from. Knows no processes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _MODEL_FILES = ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
 _OF_AN_EARLIER_TRY = ("trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json")
 AGENT_PROMPTS: Final = ("think", "read", "conclude", "repair")
-"""Those that a running agent uses."""
+"""The prompts that a running agent uses."""
 
 
 class TrainingRecord(BaseModel):
@@ -47,14 +47,14 @@ class TrainingRecord(BaseModel):
 
     schema_version: Literal["reasonrag.training/1"] = SCHEMA
     state: Literal["started", "trained", "finished"]
-    """started: perhaps interrupted. trained: LLaMA-Factory has ended well. finished: numbers and card are written."""
+    """started: possibly interrupted. trained: LLaMA-Factory succeeded. finished: metrics and card are written."""
     config: str
-    """Name of the configuration it began with."""
+    """Name of the configuration file."""
     decides: dict[str, Any]
-    """What makes it this training: another value of any of these is another training."""
+    """The identity of this training: with another value for any of these it is another training."""
     config_hash: str
     requested: str
-    """Hash of what was asked for, before LLaMA-Factory was; see `running`."""
+    """Hash of the request, before LLaMA-Factory was asked; see `prepare.requested_hash`."""
     resolved: dict[str, Any]
     """What LLaMA-Factory reads, as in `train.yaml`."""
     settings: dict[str, Any]
@@ -62,22 +62,22 @@ class TrainingRecord(BaseModel):
     lengths: dict[str, Any]
     notes: list[str]
     set_aside: list[str]
-    """Objections that were let pass, as flags."""
+    """Blockers that were set aside, as flags."""
     command: list[str]
     environment: dict[str, str]
-    """Variables that were set for LLaMA-Factory's launcher."""
+    """Environment variables set for LLaMA-Factory's launcher."""
     python: str
     versions: dict[str, str]
     gpus: list[str]
     started: str
     ended: str | None = None
     resumed_from: list[str] = []
-    """Checkpoints that it went on from, in order."""
+    """Checkpoints it was resumed from, in order."""
 
 
 class OutputDirectory:
-    """An output directory, locked while it is open. rank: of this machine; others than 0 write into a folder of their
-    own."""
+    """An output directory, locked while it is held. rank: of this machine; ranks above 0 write into their own
+    folder."""
 
     def __init__(self, folder: Path, *, rank: int = 0) -> None:
         self.folder = folder
@@ -85,9 +85,9 @@ class OutputDirectory:
 
     @contextmanager
     def held(self) -> Iterator[int]:
-        """The right to train there; a descriptor that the child inherits, so that one that outlives us keeps it.
+        """Lock the folder; gives a descriptor that the child inherits, so a child that outlives us keeps the lock.
 
-        Raises InputError where another process trains there, or nothing can be written.
+        Raises InputError if another process trains there or the folder cannot be written.
         """
         with ExitStack() as held:
             held.enter_context(only_writer(self.own, flag="--out"))
@@ -105,7 +105,7 @@ class OutputDirectory:
             yield lock.fileno()
 
     def record(self) -> TrainingRecord | None:
-        """What stands there; None in a folder that no training has begun in. Raises InputError where it is damaged."""
+        """The record in the folder; None if no training has started there. Raises InputError if it is damaged."""
         path = self.folder / TRAINING
         try:
             return TrainingRecord.model_validate_json(path.read_bytes())
@@ -117,12 +117,12 @@ class OutputDirectory:
             raise InputError(f"{path} is damaged ({first_error(error)}); choose another --out") from error
 
     def check(self, decides: Mapping[str, Any]) -> TrainingRecord | None:
-        """The training that stands there, if it is this one. Raises InputError where it is another."""
+        """The record of this training, if there is one. Raises InputError if the folder holds another training."""
         found = self.record()
         if found is None:
             if self.folder.is_dir() and (taken := _occupied(self.folder)):
                 raise InputError(
-                    f"{self.folder} holds {taken}, which no reasonrag train has written; choose another --out"
+                    f"{self.folder} holds {taken}, which reasonrag train did not write; choose another --out"
                 )
             return None
         changed = changed_keys(found.decides, dict(decides))
@@ -135,7 +135,7 @@ class OutputDirectory:
         return found
 
     def last_checkpoint(self) -> Path | None:
-        """The newest one that was written to its end."""
+        """The newest checkpoint that was written completely."""
         found = [
             (int(match[1]), path)
             for path in self.folder.glob("checkpoint-*")
@@ -144,7 +144,7 @@ class OutputDirectory:
         return max(found)[1] if found else None
 
     def begin_anew(self) -> None:
-        """Remove the numbers of a try that came to no checkpoint, so that they are not taken for those of the next."""
+        """Remove the logs of an attempt that reached no checkpoint, so they are not mistaken for those of the next."""
         for name in _OF_AN_EARLIER_TRY:
             (self.folder / name).unlink(missing_ok=True)
 
@@ -156,7 +156,7 @@ class OutputDirectory:
         return self.own / TRAIN_YAML
 
     def write_prompts(self, prompts: Prompts) -> None:
-        """The folder takes its place as a whole."""
+        """Write the prompts; the folder is replaced as a whole."""
         scratch = self.folder / f".{PROMPTS}"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
@@ -167,7 +167,7 @@ class OutputDirectory:
 
 
 def _occupied(folder: Path) -> str | None:
-    """A model or checkpoint of somebody else's."""
+    """The name of a model file or checkpoint that is not ours; None if there is none."""
     for path in sorted(folder.iterdir()):
         if path.name in _MODEL_FILES or _CHECKPOINT.fullmatch(path.name):
             return path.name

@@ -1,8 +1,8 @@
-"""What would go wrong in a training, found before anything is spent.
+"""Preflight checks of a training: what would go wrong, found before anything is spent.
 
-Two ways to say no. An InputError where the training could not run or would not be what it says; an objection, which
-`--allow NAME` sets aside, where somebody may know better. Facts come from the data set, the base model's folder and
-LLaMA-Factory's own judgement (`inspection`).
+Two ways to refuse: an InputError where the training could not run or would not be what it claims to be; a blocker,
+which `--allow NAME` sets aside, where the user may know better. Facts come from the data set, the base model's folder
+and LLaMA-Factory's own parser (`llamafactory.inspection`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 @dataclass
 class PreflightFindings:
-    """objections: what speaks against it. notes: what somebody should know."""
+    """objections: blockers. notes: remarks for the user."""
 
     objections: list[Blocker] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -55,8 +55,8 @@ class PreflightFindings:
 
 @dataclass(frozen=True)
 class BaseFacts:
-    """What a training begins with. config: of its config.json, empty where it is not here. came_from: what its folders
-    say of themselves, oldest first."""
+    """The model a training starts from. config: its config.json, empty if it is not on this machine. came_from: the
+    provenance of its folders, oldest first."""
 
     name: str
     config: Mapping[str, Any]
@@ -67,7 +67,7 @@ class BaseFacts:
 
 
 def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
-    """settings: a configuration. Raises InputError for a path that does not exist, or is no model."""
+    """settings: a configuration. Raises InputError for a path that does not exist or holds no model."""
     for key in ("model_name_or_path", "adapter_name_or_path", "ref_model"):
         for name in str(settings.get(key) or "").split(","):
             if name:
@@ -76,21 +76,21 @@ def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
     base = Path(name).expanduser()
     if name and (base / ADAPTER_CONFIG).is_file() and not (base / "config.json").is_file():
         raise InputError(
-            f"{base} is an adapter, no whole model. To go on with it: --set model_name_or_path=ITS_BASE --set "
-            f"adapter_name_or_path={base}; or merge it first: reasonrag train --merge {base} --out {base}-merged"
+            f"{base} is an adapter, not a whole model. To continue training it: --set model_name_or_path=ITS_BASE "
+            f"--set adapter_name_or_path={base}; or merge it first: reasonrag train --merge {base} --out {base}-merged"
         )
     config: Any = {}
     if name and base.is_dir():
         try:
             config = orjson.loads((base / "config.json").read_bytes())
         except (OSError, orjson.JSONDecodeError) as error:
-            raise InputError(f"{base} is no model: it has no config.json that can be read") from error
+            raise InputError(f"{base} is not a model: it has no readable config.json") from error
     known = tuple(found for folder in model_folders(settings) if (found := read_provenance(folder)))
     return BaseFacts(name, config if isinstance(config, dict) else {}, known)
 
 
 def _check_place(key: str, name: str) -> None:
-    """A folder that is there, or something that can be a name on the Hub."""
+    """Accepts an existing folder, or what can be a name on the Hub; raises InputError otherwise."""
     path = Path(name).expanduser()
     if path.is_dir():
         return
@@ -104,16 +104,16 @@ def _check_place(key: str, name: str) -> None:
 def check_rows(
     entries: Sequence[DatasetEntry], data: TrainingData, asked: DatasetQuestions, found: PreflightFindings
 ) -> None:
-    """Descriptions and rows that are wrong, rows that are not those that were audited, and evaluation questions.
+    """Wrong descriptions, rows that changed since the audit, and questions from evaluation sets.
 
-    entries: that which is trained on, and the one that is held out. Raises InputError where there is no row.
+    entries: the one to train on, then the held-out one. Raises InputError if there are no rows.
     """
     for entry in entries:
         if not entry.as_pairs_writes_it:
             found.object(
                 "description",
-                f"dataset_info.json describes {entry.name} otherwise than reasonrag pairs does, so that roles or turns "
-                "may be read wrongly",
+                f"dataset_info.json describes {entry.name} differently from reasonrag pairs, so roles or turns may be "
+                "misread",
             )
         if data.changed(entry):
             found.object("changed_rows", f"{entry.file} has changed since it was written and audited")
@@ -122,20 +122,20 @@ def check_rows(
     found.objections += evaluation_blockers(asked.by_split, asked.in_evaluation)
     if not asked.keys:
         found.notes.append(
-            f"{data.directory} does not say which questions it is of, so no evaluation can tell that it asks them again"
+            f"{data.directory} does not record its questions, so an evaluation cannot detect overlap with them"
         )
     elif not asked.checked:
-        found.notes.append("nobody looked for these questions in evaluation sets (reasonrag pairs --eval does)")
+        found.notes.append("these questions were not checked against evaluation sets (reasonrag pairs --eval does)")
 
 
 def check_audit(report: AuditReport | None, found: PreflightFindings) -> None:
-    """Errors of an audit, if there is one."""
+    """Errors of the audit, if there is one, become blockers."""
     for check in report.errors if report else ():
         found.object(check.name, f"the audit has an error: {check.finds} ({check.count:,} rows)")
 
 
 def read_or_run_audit(data: TrainingData, found: PreflightFindings) -> AuditReport | None:
-    """The audit of the pairs, made and written now where there is none; None for a data set without pairs."""
+    """The audit of the pairs, made and written now if there is none; None for a data set without pairs."""
     if (data.directory / AUDIT).is_file():
         return read_audit(data.directory)
     try:
@@ -150,13 +150,13 @@ def read_or_run_audit(data: TrainingData, found: PreflightFindings) -> AuditRepo
 def check_prompts(
     data: TrainingData, prompts: Prompts, base: BaseFacts, found: PreflightFindings, *, allow_other: bool
 ) -> DataConditions:
-    """How the model will have to be asked; other prompts than those of its data are objected to."""
+    """The conditions of the data; prompts that differ from those of the data are a blocker."""
     conditions = check_renderer(data.directory)
     asked = renderer_hash(prompts)
     if conditions.renderer and conditions.renderer != asked:
         if not allow_other:
             check_renderer(data.directory, prompts)
-        found.object("renderer", f"its prompts are of renderer {conditions.renderer}, ours of {asked}")
+        found.object("renderer", f"its prompts were rendered by {conditions.renderer}, ours are by {asked}")
     found.notes += conditions.warnings
     for origin in base.came_from:
         before = origin.asked.renderer
@@ -170,7 +170,7 @@ def check_prompts(
 
 
 def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFindings) -> None:
-    """Keys that do not go together, and traps that cost a training. Raises InputError for what cannot be meant."""
+    """Keys that exclude each other, and traps that ruin a training. Raises InputError for what cannot be intended."""
     stage = config.get("stage")
     if config.get("packing") and stage != "sft":
         raise InputError(f"packing is for stage sft only, this is {stage}: --set packing=null")
@@ -207,11 +207,11 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
         )
 
 
-# -- what LLaMA-Factory says -----------------------------------------------------------------------------------
+# -- LLaMA-Factory's answers -----------------------------------------------------------------------------------
 
 
 def check_packages(config: Mapping[str, Any], stock: TrainingEnvironment, found: PreflightFindings) -> None:
-    """What a configuration needs and is not there."""
+    """Packages that the configuration needs and the training environment lacks."""
     for package, key in required_packages(config).items():
         if not stock.has(package):
             found.object(
@@ -222,14 +222,14 @@ def check_packages(config: Mapping[str, Any], stock: TrainingEnvironment, found:
 
 
 def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, found: PreflightFindings) -> None:
-    """Raises InputError for a configuration that its own parser does not take."""
+    """Raises InputError for a configuration that LLaMA-Factory's own parser rejects."""
     for key, nearest in judgement.unknown.items():
         hint = f"; did you mean {nearest}?" if nearest else ""
         raise InputError(f"LLaMA-Factory has no argument {key!r}{hint}")
     if judgement.nearest_template is not None:
         raise InputError(f"LLaMA-Factory has no template {config.get('template')!r}; that of Qwen2.5 is {TEMPLATE}")
     if judgement.error:
-        raise InputError(f"LLaMA-Factory does not take this configuration: {judgement.error}")
+        raise InputError(f"LLaMA-Factory rejects this configuration: {judgement.error}")
     tokenizer, model = judgement.tokenizer, config.get("model_name_or_path")
     if tokenizer is None:
         found.notes.append(f"the tokenizer of {model} is not on this machine, so its chat template was not looked at")
@@ -237,20 +237,20 @@ def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, fou
     if not tokenizer.chat_template:
         found.object(
             "chat_template",
-            f"the tokenizer of {model} has no chat template, so no server can ask it",
+            f"the tokenizer of {model} has no chat template, so no server can format its prompts",
         )
     if tokenizer.split_specials:
         found.object(
             "special_tokens",
-            f"{' and '.join(tokenizer.split_specials)} are no single tokens for {model}, so turns have "
-            f"no ends in template {TEMPLATE}",
+            f"{' and '.join(tokenizer.split_specials)} are not single tokens for {model}, so turns never "
+            f"end in template {TEMPLATE}",
         )
 
 
 def resolve_cutoff(
     resolution: ResolvedConfig, data: TrainingData, judgement: ConfigCheck, found: PreflightFindings
 ) -> dict[str, Any]:
-    """Fill `cutoff_len` in, or look at what the chosen one cuts; what is known of the lengths, for the record."""
+    """Fill in `cutoff_len`, or check what the chosen one cuts; returns what is known of the lengths, for the record."""
     prompt, reply, counted_by = _lengths(resolution, data, judgement, found)
     if prompt is None or reply is None or not len(prompt):
         resolution.notes.append("the lengths of its rows are not known, so cutoff_len stays as it is")
@@ -293,7 +293,8 @@ def resolve_cutoff(
 def _lengths(
     resolution: ResolvedConfig, data: TrainingData, judgement: ConfigCheck, found: PreflightFindings
 ) -> tuple[Any, Any, str | None]:
-    """Tokens of prompts and longer replies: by the model's own tokenizer where it is here, else as the audit does."""
+    """Tokens of prompts and longer replies: by the model's own tokenizer if it is here, else counted as in the
+    audit."""
     if judgement.lengths is not None:
         return _array(judgement.lengths.prompt), _array(judgement.lengths.reply), "the model's own tokenizer"
     rows = resolution.countable

@@ -1,6 +1,6 @@
-"""Everything that is settled and looked at before a training is started: from settings to what may be launched.
+"""Everything that is resolved and checked before a training starts: from settings to a command that may be launched.
 
-Decides the order, what costs least to find out first; what speaks against a training is the matter of `refusals`.
+Decides the order of the checks, the cheapest first. The checks themselves are in `preflight_checks`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from reasonrag.training.settings import TrainSettings
 
 @dataclass
 class PreparedTraining:
-    """A training that may be started. objections: those that stand (of a dry run). aside: those that were let pass."""
+    """A training that may be started. objections: blockers that remain, in a dry run. aside: those set aside by
+    flag."""
 
     resolution: ResolvedConfig
     data: TrainingData
@@ -93,7 +94,7 @@ class PreparedTraining:
 
 
 def prepare_training(config: str, settings: TrainSettings, *, strict: bool) -> PreparedTraining:
-    """Settle and look at everything. strict: refuse where objections stand. Raises InputError."""
+    """Resolve and check everything. strict: refuse while blockers remain. Raises InputError."""
     launch = launch_options(settings)
     resolution, data = resolve_settings(config, settings)
     requested = requested_hash(resolution, data)
@@ -149,7 +150,7 @@ def prepare_training(config: str, settings: TrainSettings, *, strict: bool) -> P
 
 
 def resolve_settings(config: str, settings: TrainSettings) -> tuple[ResolvedConfig, TrainingData]:
-    """The configuration against the data. Raises InputError."""
+    """The configuration, resolved against the data. Raises InputError."""
     if settings.data is None:
         raise InputError("--data is needed: a folder that reasonrag pairs wrote")
     file, changes = find_config(config), parse_changes(settings.set)
@@ -175,7 +176,7 @@ def _provenance(
     stock: TrainingEnvironment,
     config_hash: str,
 ) -> Provenance:
-    """What the model will say of itself, all that its base was trained on included."""
+    """The provenance that the model will carry, including what its base was trained on."""
     before = [*(name for each in base.came_from for name in each.data), str(data.directory.resolve())]
     return Provenance(
         base_model=resolution.base_model,
@@ -191,7 +192,8 @@ def _provenance(
 
 
 def requested_hash(resolution: ResolvedConfig, data: TrainingData) -> str:
-    """Names a training by what is known without asking LLaMA-Factory: all but the cutoff that follows from the rows."""
+    """Identifies a training by what is known without asking LLaMA-Factory: everything but a cutoff derived from
+    rows."""
     base = [found.config_hash for folder in model_folders(resolution.config) if (found := read_provenance(folder))]
     cutoff = {} if resolution.chosen_cutoff else {"cutoff_len": "of the rows"}
     return identity_hash(
@@ -200,7 +202,7 @@ def requested_hash(resolution: ResolvedConfig, data: TrainingData) -> str:
 
 
 def _check_output(resolution: ResolvedConfig, data: TrainingData, base: BaseFacts) -> None:
-    """Refuse an output that has another training, as far as that can be known before the cutoff is."""
+    """Refuse an output folder that holds another training, as far as that is known before the cutoff is resolved."""
     output = OutputDirectory(resolution.out)
     record = output.record()
     known = record.decides.get("cutoff_len") if record and not resolution.chosen_cutoff else None
@@ -209,7 +211,7 @@ def _check_output(resolution: ResolvedConfig, data: TrainingData, base: BaseFact
 
 
 def row_file_hashes(resolution: ResolvedConfig, data: TrainingData) -> dict[str, str]:
-    """Of the files of rows that are used, by name."""
+    """SHA-256 of the row files in use, by name."""
     return {name: digest for entry in resolution.entries for name, digest in data.hashed(entry).items()}
 
 
@@ -227,7 +229,7 @@ def launch_options(settings: TrainSettings) -> Launch:
 
 
 def _standing(found: list[Blocker], settings: TrainSettings, *, strict: bool) -> list[Blocker]:
-    """Objections that nobody let pass; of strict ones there are none. Raises InputError."""
+    """Blockers that no flag sets aside; with strict, any of them raises InputError."""
     if strict:
         refuse_unless_allowed(found, allow=settings.allow, allow_eval=settings.allow_eval, therefore="not trained")
         return []
@@ -241,6 +243,6 @@ def _standing(found: list[Blocker], settings: TrainSettings, *, strict: bool) ->
 
 
 def _base_of(base: BaseFacts) -> dict[str, Any]:
-    """What tells a base model that was trained again under the same path from the one before."""
+    """Distinguishes a base model from one that was retrained under the same path."""
     hashes = [each.config_hash for each in base.came_from]
     return {"base_trained_by": hashes} if hashes else {}

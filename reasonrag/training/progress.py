@@ -1,6 +1,6 @@
-"""What a training says of itself while it runs: steps, losses, and why it failed.
+"""The progress of a running training, read from its output: steps, metrics, and why it failed.
 
-Reads the lines of LLaMA-Factory and transformers; decides what they mean. Knows neither processes nor files.
+Decides what the lines of LLaMA-Factory and transformers mean. Knows no processes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ SHOWN_METRICS: Final = {
     "eval_rewards/margins": "eval margin",
     "logps/chosen": "chosen log-probability",
 }
-"""What a person watches, by the trainer's names."""
+"""The metrics shown during a training: the trainer's name to ours."""
 _LOGGED = re.compile(r"\{'[^{}]*\}")
 _PHASE = re.compile(r"^([A-Z][\w ()-]{5,50}):\s+\d+%\|")
 
 
 @dataclass
 class TrainingProgress:
-    """How far a training is. numbers: the latest of each. left: time, as the trainer says it."""
+    """How far a training is. numbers: the latest value of each metric. left: remaining time, as the trainer prints
+    it."""
 
     step: int = 0
     steps: int = 0
@@ -48,17 +49,17 @@ class TrainingProgress:
 
 
 class TrainingWatcher(Protocol):
-    """Who is told."""
+    """Receives the messages and the progress of a training."""
 
     def say(self, message: str) -> None: ...
     def stands(self, standing: TrainingProgress, *, logged: bool) -> None:
-        """logged: new numbers came."""
+        """logged: whether there are new metrics."""
 
     def ended(self) -> None: ...
 
 
 class SilentTrainingWatcher:
-    """Watches nothing."""
+    """Ignores everything."""
 
     def say(self, message: str) -> None: ...
     def stands(self, standing: TrainingProgress, *, logged: bool) -> None: ...
@@ -66,7 +67,7 @@ class SilentTrainingWatcher:
 
 
 class LogParser:
-    """Understands the lines one by one, and keeps the last ones."""
+    """Parses the output line by line, and keeps the last `keep` lines."""
 
     def __init__(self, watcher: TrainingWatcher, *, keep: int) -> None:
         self.standing = TrainingProgress()
@@ -86,7 +87,7 @@ class LogParser:
             self._watcher.stands(self.standing, logged=True)
 
     def reached(self, record: dict[str, Any]) -> None:
-        """A line of trainer_log.jsonl."""
+        """Takes a line of trainer_log.jsonl."""
         step, steps = record.get("current_steps"), record.get("total_steps")
         if isinstance(step, int) and isinstance(steps, int) and step >= self.standing.step:
             self.standing.step, self.standing.steps = step, steps
@@ -98,7 +99,7 @@ class LogParser:
 
 
 def _numbers_in(line: str) -> dict[str, float]:
-    """Of a line in which the trainer prints its numbers as a Python dictionary; they are words there."""
+    """The metrics in a line where the trainer prints a Python dictionary, whose values may be strings."""
     found = _LOGGED.search(line)
     if not found:
         return {}
@@ -167,13 +168,13 @@ HINTS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
 
 
 def failure_hint(lines: Sequence[str]) -> str | None:
-    """What to do about a failure that is known; None for others."""
+    """Advice for a known failure; None for others."""
     text = "\n".join(lines)
     return next((hint for pattern, hint in HINTS if pattern.search(text)), None)
 
 
 def read_appended_lines(path: Path, since: int, told: Callable[[bytes], None]) -> int:
-    """Tell the whole lines that were added to a file since a place; the new place."""
+    """Pass on the whole lines appended to a file since an offset; returns the new offset."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

@@ -1,7 +1,7 @@
-"""What must be the same where a data set is made, trained on and evaluated: above all the renderer of its prompts.
+"""What must match between making a data set, training on it and evaluating: above all the renderer of its prompts.
 
-Reads what a data set says of itself and compares; knows neither trainers nor evaluations. A model that is asked in
-other words, with more passages or with fewer steps than it was trained on is not the model that was trained.
+Reads the conditions recorded in a data set and compares them; knows neither trainers nor evaluations. A model that is
+prompted in other words, with more passages or with fewer steps than in training is not the model that was trained.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from reasonrag.errors import InputError
 
 @dataclass(frozen=True)
 class DataConditions:
-    """Under which the steps of a data set were taken; each with every value that occurs, None where it is not known.
+    """The conditions under which a data set's steps were sampled; each with every value that occurs, None if unknown.
 
-    renderer: the one that all with a known one share; None where none is known. warnings: what could not be checked.
+    renderer: shared by all questions with a known one; None if none is known. warnings: what could not be checked.
     """
 
     renderer: str | None
@@ -35,27 +35,27 @@ class DataConditions:
 
 
 def check_renderer(data_set: Path, prompts: Prompts | None = None) -> DataConditions:
-    """What a data set was made under, if all of it was rendered alike, and as `prompts` would render it.
+    """The conditions of a data set, if one renderer made all of it, the one of `prompts`.
 
-    data_set: folder of `pairs`, whole, or no more than its RAG_ProGuide.json. prompts: those that a model will be asked
-    with; None where nothing will be asked. Raises InputError for a mixture of renderers, for another renderer than that
-    of the prompts, and for a folder that cannot be read.
+    data_set: a folder written by `pairs`, or just its RAG_ProGuide.json. prompts: those that a model will be prompted
+    with; None to skip that comparison. Raises InputError for a mixture of renderers, for a renderer that differs from
+    that of the prompts, and for a folder that cannot be read.
     """
     origins = _origins(data_set)
     known = _renderers(origins)
     if len(known) > 1:
         counts = ", ".join(f"{renderer} ({number:,})" for renderer, number in known.items())
         raise InputError(
-            f"{data_set} mixes prompts of {len(known)} renderers: {counts}. A model can be asked by one only: "
-            "make one data set of the runs of each, with reasonrag pairs"
+            f"{data_set} mixes prompts of {len(known)} renderers: {counts}. A model can only be prompted with one: "
+            "make one data set per renderer from its runs, with reasonrag pairs"
         )
     renderer = next(iter(known), None)
     asked = None if prompts is None else renderer_hash(prompts)
     if renderer and asked and renderer != asked:
         raise InputError(
-            f"{data_set} has prompts of renderer {renderer}, and the model would be asked by {asked}: it would see "
-            "other words than it was trained on. Give --prompts DIR, the prompts its runs were made with, and use the "
-            "version of reasonrag that summary.json names; or make the data anew, with reasonrag generate"
+            f"{data_set} has prompts of renderer {renderer}, but the model would be prompted by {asked}: it would see "
+            "other words than in training. Give --prompts DIR, the prompts its runs were made with, and use the "
+            "version of reasonrag that summary.json names; or generate the data again with reasonrag generate"
         )
     return DataConditions(
         renderer=renderer,
@@ -73,15 +73,15 @@ def _warnings(data_set: Path, origins: Counter[Origin], asked: str | None) -> tu
     things = "questions" if (data_set / QUESTIONS).is_file() else "rows"
     compared = f", and cannot be compared with {asked}" if asked else ""
     warning = (
-        f"{data_set} does not say what rendered the prompts of {unknown:,} of its {origins.total():,} {things}: they "
-        f"were imported or made by an older version{compared}. Look at one before you train: its system turn is what "
-        "the model must be asked with"
+        f"{data_set} does not record the renderer of {unknown:,} of its {origins.total():,} {things}: they were "
+        f"imported or made by an older version{compared}. Look at one before you train: its system turn is the prompt "
+        "that the model will need"
     )
     return (warning,)
 
 
 def _origins(data_set: Path) -> Counter[Origin]:
-    """Where the questions of a data set come from, or its rows where there is nothing but rows."""
+    """The origins of a data set's questions, or of its rows if it has only rows."""
     try:
         if (data_set / QUESTIONS).is_file():
             return Counter(
@@ -98,7 +98,7 @@ def _origins(data_set: Path) -> Counter[Origin]:
         raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{data_set / PAIRS_FILE} is no list of rows; give a folder that reasonrag pairs wrote"
+            f"{data_set / PAIRS_FILE} is not a list of rows; give a folder that reasonrag pairs wrote"
         ) from error
 
 
@@ -107,7 +107,7 @@ def _origin_of(row: dict[str, Any]) -> Origin:
 
 
 def _renderers(origins: Counter[Origin]) -> dict[str, int]:
-    """How many questions each known renderer has, the most first."""
+    """Questions per known renderer, most frequent first."""
     numbers: Counter[str] = Counter()
     for origin, number in origins.items():
         if origin.renderer is not None:

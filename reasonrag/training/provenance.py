@@ -1,7 +1,7 @@
-"""Where a model comes from: what a training writes into the model's folder, and an evaluation reads back.
+"""The provenance of a model: what a training writes into the model's folder and an evaluation reads back.
 
-Decides the file, `reasonrag.json`, and what it has to say so that a model is asked the way it was trained and never on
-questions that it was trained on. Knows neither trainers nor evaluations; see `prompt_parity` for data sets.
+Decides the file, `reasonrag.json`, and what it must record so that a model is prompted as in training and never
+evaluated on its training questions. Knows neither trainers nor evaluations; see `prompt_parity` for data sets.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from reasonrag.training.prompt_parity import DataConditions
 PROVENANCE = "reasonrag.json"
 SCHEMA: Final = "reasonrag.model/1"
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
-"""Folders that the trainer makes in its output."""
+"""Checkpoint folders that the trainer makes in its output."""
 
 
 class TrainingConditions(BaseModel):
-    """How a model must be asked; each with every value that the data have, null where one is not known."""
+    """How a model must be prompted; each with every value that the data have, null for an unknown one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     renderer: str | None = None
-    """Names prompts and layout, `prompting.renderer_hash`."""
+    """Hash of prompts and layout, `prompting.renderer_hash`."""
     top_k: tuple[int | None, ...] = ()
     retriever: tuple[str | None, ...] = ()
     max_steps: tuple[int | None, ...] = ()
@@ -47,11 +47,11 @@ class TrainingConditions(BaseModel):
         )
 
     def objections(self, *, renderer: str, top_k: int, retriever: str, max_steps: int) -> list[tuple[str, str]]:
-        """What would be asked otherwise than in training: name and sentence, of what is known."""
+        """Conditions that would differ from training, of those known: name and sentence."""
         found = []
         if self.renderer is not None and self.renderer != renderer:
             found.append(
-                ("renderer", f"it was trained on prompts of renderer {self.renderer}, and would be asked by {renderer}")
+                ("renderer", f"it was trained on prompts of renderer {self.renderer}, and would be given {renderer}")
             )
         for name, trained, now in (
             ("top_k", self.top_k, top_k),
@@ -72,28 +72,28 @@ class Provenance(BaseModel):
 
     schema_version: Literal["reasonrag.model/1"] = SCHEMA
     base_model: str
-    """What the training began with: a folder, or a name on the Hub."""
+    """The model the training started from: a folder, or a name on the Hub."""
     stage: str
-    """sft, dpo, rm, kto, ..; export where weights were merged."""
+    """sft, dpo, rm, kto, ..; export for merged weights."""
     finetuning_type: str
     asked: TrainingConditions = TrainingConditions()
     data: list[str] = []
-    """Data sets, oldest first, those of the model it began with included."""
+    """Data sets, oldest first, including those of the base model."""
     splits: list[str] = []
     """dataset/split of every question trained on."""
     questions: list[str] = Field(default=[], repr=False)
     """`question_key` of every question trained on, sorted."""
     config_hash: str = ""
-    """Of the resolved configuration."""
+    """Hash of the resolved configuration."""
     versions: dict[str, str] = {}
 
     @property
     def evaluation_splits(self) -> list[str]:
-        """Those of its splits that are not for training."""
+        """Its splits that are not training splits."""
         return [each for each in self.splits if not is_training_split(each)]
 
     def trained_on(self, questions: Iterable[str]) -> list[str]:
-        """Those of these questions, by their text, that the model was trained on."""
+        """The questions among these, by their text, that the model was trained on."""
         keys = set(self.questions)
         return [each for each in questions if question_key(each) in keys]
 
@@ -102,7 +102,7 @@ class Provenance(BaseModel):
 
 
 def find_provenance(folder: Path) -> Path | None:
-    """The file that says it of a model's folder: its own, or of a `checkpoint-20` the one of its training around it."""
+    """The provenance file of a model's folder: its own, or for a `checkpoint-N` that of the training around it."""
     own = folder / PROVENANCE
     if not own.exists() and _CHECKPOINT.fullmatch(folder.absolute().name):
         own = folder.absolute().parent / PROVENANCE
@@ -110,7 +110,7 @@ def find_provenance(folder: Path) -> Path | None:
 
 
 def read_provenance(folder: Path) -> Provenance | None:
-    """What a model's folder says of itself; None where it says nothing. Raises InputError for a damaged file."""
+    """The provenance of a model's folder; None if there is none. Raises InputError for a damaged file."""
     path = find_provenance(folder)
     if path is None:
         return None
@@ -120,13 +120,13 @@ def read_provenance(folder: Path) -> Provenance | None:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:
         raise InputError(
-            f"{path} is damaged, or of another version of reasonrag ({first_error(error)}); remove it to go on without "
-            "checking how and on what the model was trained"
+            f"{path} is damaged, or from another version of reasonrag ({first_error(error)}); remove it to continue "
+            "without checking how and on what the model was trained"
         ) from error
 
 
 def question_keys(data_set: Path) -> tuple[list[str], list[str]]:
-    """Keys of the questions of a data set, and their splits; both empty for a folder without questions.jsonl.
+    """The keys of a data set's questions, and their splits; both empty for a folder without questions.jsonl.
 
     Raises MalformedCandidatesError for a damaged file.
     """

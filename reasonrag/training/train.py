@@ -1,7 +1,7 @@
 """`reasonrag train`: a configuration and a data set become a model that says what it is.
 
-Puts the parts together: settle and refuse (`preparation`), launch (`launching`), watch (`progress`), sum up (`curves`,
-`model_cards`). Decides when a training is new, goes on, or has been done already.
+Puts the parts together: resolve and check (`prepare`), launch (`llamafactory.launcher`), watch (`progress`), report
+(`metrics`, `model_card`). Decides whether a training is new, resumed or already finished.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from reasonrag.training.progress import (
 from reasonrag.training.settings import PORT, TrainSettings
 
 DEFAULT_GPUS_PER_NODE: Final = 8
-"""Of a machine of a cluster, where nobody says."""
+"""Assumed for a cluster node when --gpus-per-node is not given and this machine has no GPU."""
 TrainingState = Literal["trained", "finished already", "dry run", "script written"]
 
 
@@ -72,14 +72,14 @@ class TrainingResult(BaseModel):
     command: list[str]
     environment: dict[str, str]
     notes: list[str]
-    """What was filled in, and what somebody should know."""
+    """Values that were filled in, and remarks for the user."""
     set_aside: list[str]
     objections: list[str] = []
-    """Of a dry run: what would be refused."""
+    """What would be refused; only a dry run has any."""
     resumed_from: str | None = None
     steps: int | None = None
     results: dict[str, float] = {}
-    """The last of each number."""
+    """The last logged value of each metric."""
     warnings: list[str] = []
     files: list[str] = []
 
@@ -93,9 +93,9 @@ def train(
 ) -> TrainingResult:
     """Train by LLaMA-Factory; the keyword arguments are the command's flags (`node_rank` for `--node-rank`).
 
-    config: a YAML file, or the bare name of a shipped one. dry_run: say what would be read and refused, start nothing.
-    Raises InputError before anything is started, TrainingFailed where LLaMA-Factory ends with an error,
-    KeyboardInterrupt after its child has ended: the same call goes on.
+    config: a YAML file, or the bare name of a shipped one. dry_run: report the resolved configuration and what would
+    be refused, start nothing. Raises InputError before anything is started, TrainingFailed if LLaMA-Factory exits with
+    an error, KeyboardInterrupt after its process has ended: the same call resumes.
     """
     changes = flags.get("set")
     if isinstance(changes, Mapping):  # as Python would say it
@@ -118,7 +118,7 @@ def train(
 
 
 def _done_already(config: str, settings: TrainSettings) -> TrainingResult | None:
-    """What stands in the output, if this very training is finished: nobody is asked for what is known."""
+    """The recorded result, if this very training is finished; LLaMA-Factory is not asked again."""
     if settings.data is None or launch_options(settings).node_rank:
         return None
     resolution, data = resolve_settings(config, settings)
@@ -169,7 +169,7 @@ def _train(prepared: PreparedTraining, output: OutputDirectory, watcher: Trainin
             if checkpoint is None:
                 output.begin_anew()
         if checkpoint:
-            watcher.say(f"going on from {checkpoint}")
+            watcher.say(f"resuming from {checkpoint}")
         _launch(prepared, record, output, watcher, lock)
         record.state, record.ended = "trained", datetime.now(UTC).isoformat(timespec="seconds")
         output.write_record(record)
@@ -181,7 +181,7 @@ def _train(prepared: PreparedTraining, output: OutputDirectory, watcher: Trainin
 
 
 def _resumes(prepared: PreparedTraining) -> bool:
-    """Whether LLaMA-Factory could go on from a checkpoint."""
+    """Whether LLaMA-Factory can resume this training from a checkpoint."""
     value_model = prepared.resolution.stage == "rm"
     return not value_model and not prepared.config.get("save_only_model")
 
@@ -235,7 +235,7 @@ def _launch(
         read = read_appended_lines(place, read, lambda line: listener.reached(read_object(line)))
         watcher.stands(listener.standing, logged=False)
 
-    watcher.say(f"training into {output.folder}; all that LLaMA-Factory says: {log}")
+    watcher.say(f"training into {output.folder}; full output of LLaMA-Factory: {log}")
     with ExitStack() as stack:
         stack.callback(watcher.ended)
         status = run_child(
@@ -252,13 +252,13 @@ def _launch(
         hint = failure_hint(last)
         shown = "\n".join(f"  {line[:400]}" for line in last[-12:])
         raise TrainingFailed(
-            f"LLaMA-Factory ended with status {status}. {f'What to do: {hint}. ' if hint else ''}All of its output: "
-            f"{log}\nIts last lines:\n{shown}"
+            f"LLaMA-Factory exited with status {status}. {f'What to do: {hint}. ' if hint else ''}Full output: "
+            f"{log}\nLast lines:\n{shown}"
         )
 
 
 def _sum_up(prepared: PreparedTraining, record: TrainingRecord, output: OutputDirectory) -> None:
-    """Numbers, drawings and card."""
+    """Write metrics, curves and model card."""
     metrics = read_metrics(output.folder, prepared.resolution.stage)
     write_metrics(metrics, output.folder)
     facts = ModelCardFacts(
@@ -267,7 +267,7 @@ def _sum_up(prepared: PreparedTraining, record: TrainingRecord, output: OutputDi
     write_file(output.folder / CARD, render_model_card(facts).encode())
 
 
-# -- what is said ----------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------------------
 
 
 def _result(
@@ -313,7 +313,7 @@ def _write_script(prepared: PreparedTraining, config: str, settings: TrainSettin
     gpus = settings.gpus_per_node or len(prepared.stock.devices)
     if not gpus:
         gpus = DEFAULT_GPUS_PER_NODE
-        prepared.notes.append(f"--gpus-per-node: {gpus}, as this machine has none to count")
+        prepared.notes.append(f"--gpus-per-node: {gpus} assumed, because this machine has no GPU")
     exported = {PYTHON_VARIABLE: str(prepared.python)}
     for name in ("HF_HOME", "HF_HUB_OFFLINE", "PYTHONPATH"):
         if os.environ.get(name):
@@ -342,7 +342,7 @@ def _write_script(prepared: PreparedTraining, config: str, settings: TrainSettin
 
 
 def _repeated_flags(prepared: PreparedTraining, config: str, settings: TrainSettings) -> list[str]:
-    """The flags of `train` that a job repeats, without those of machines."""
+    """The flags of `train` that the batch job repeats, without those about machines."""
     place = Path(config)
     words = [str(place.resolve()) if place.is_file() else config]
     words += ["--data", str(prepared.data.directory.resolve()), "--out", str(prepared.resolution.out)]

@@ -1,1 +1,1 @@
-"""Can this machine train this model on these data: checks before the first GPU hour is paid."""
+"""`reasonrag doctor`: can this machine train this model on these data? Checks before the first GPU hour is paid."""

@@ -1,7 +1,7 @@
-"""What a checkup finds in a data set and in an index: whether they are what they were, and belong together.
+"""Checks of a data set and of an index: whether they are unchanged and belong together.
 
-Data are looked at with the eyes of `train` (`refusals`), so that both say the same. An index is read as far as its
-manifest; `reasonrag index check` reads it whole.
+Data go through the checks of `train` (`preflight_checks`), so both commands agree. Of an index only the manifest is
+read; `reasonrag index check` reads it whole.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ POOLING: Final[Mapping[str, str]] = {
     "gte-base": "cls",
     "contriever": "mean",
 }
-"""How encoders were trained to be read, by what their names hold; another reading finds worse passages, silently."""
+"""Pooling that encoders were trained with, by a part of their name; another pooling silently finds worse passages."""
 
 
 @contextmanager
 def collect_findings(findings: list[CheckupFinding], about: CheckupArea) -> Iterator[PreflightFindings]:
-    """What `train` would notice and refuse, as findings."""
+    """Turn the notes, blockers and refusals of the preflight checks into findings."""
     found = PreflightFindings()
     try:
         yield found
     except InputError as error:
         findings.append(finding(about, "refused", "error", str(error)))
     findings += [
-        finding(about, each.name, "error", each.what, f"if it is meant: {each.flag} {each.name}")
+        finding(about, each.name, "error", each.what, f"if intended: {each.flag} {each.name}")
         for each in found.objections
     ]
     findings += [finding(about, "note", "note", each) for each in found.notes]
@@ -55,7 +55,7 @@ def collect_findings(findings: list[CheckupFinding], about: CheckupArea) -> Iter
 
 @dataclass
 class DataCheckup:
-    """What is known of a data set. resolution: of the configuration against it. advised: the audit's `cutoff_len`."""
+    """The checkup of a data set. resolution: the configuration resolved against it. advised: the audit's cutoff_len."""
 
     findings: list[CheckupFinding] = field(default_factory=list)
     data: TrainingData | None = None
@@ -76,8 +76,8 @@ def check_data(
     base: BaseFacts | None = None,
     out: Path | None = None,
 ) -> DataCheckup:
-    """A data set against a configuration that would train on it, prompts that the model would be asked with, and what
-    the training would begin with."""
+    """Check a data set against a configuration that would train on it, the prompts the model would be given, and the
+    base model."""
     facts = DataCheckup()
     with collect_findings(facts.findings, "data") as found:
         facts.data = data = read_training_data(directory)
@@ -92,14 +92,14 @@ def check_data(
         unknown = BaseFacts("", {}, ())
         facts.conditions = preflight_checks.check_prompts(data, prompts, base or unknown, found, allow_other=False)
         if facts.conditions.renderer:
-            facts.add("renderer", "ok", f"rendered by {facts.conditions.renderer}, as the model would be asked")
+            facts.add("renderer", "ok", f"rendered by {facts.conditions.renderer}, as the model would be prompted")
     if not any(each.severity == "error" for each in facts.findings):
         facts.add("description", "ok", f"dataset_info.json describes {', '.join(data.entries)}")
     return facts
 
 
 def _check_audit(facts: DataCheckup, directory: Path) -> None:
-    """Whether it is there, and without errors; `train` makes one where there is none."""
+    """Whether there is an audit without errors; `train` makes one if there is none."""
     if not (directory / AUDIT).is_file():
         facts.add("audit", "warning", f"{directory} has no {AUDIT}", f"reasonrag audit {shlex.quote(str(directory))}")
         return
@@ -117,7 +117,8 @@ def _check_audit(facts: DataCheckup, directory: Path) -> None:
 
 
 def check_index(directory: Path, retrievers: list[str], *, of: str) -> list[CheckupFinding]:
-    """An index by its manifest. retrievers: those that the data, or the model's training, name; of: whose they are."""
+    """Check an index by its manifest. retrievers: those recorded by the data or by the model's training; of: by
+    which."""
 
     of_index = partial(finding, "index")
     try:
@@ -128,38 +129,40 @@ def check_index(directory: Path, retrievers: list[str], *, of: str) -> list[Chec
     corpus = Path(manifest.corpus)
     check = f"reasonrag index check {shlex.quote(str(directory))}"
     if not corpus.is_file() or corpus.stat().st_size != manifest.corpus_bytes:
-        gone = "has another size than when it was indexed" if corpus.is_file() else "is not there"
+        gone = "has changed in size since it was indexed" if corpus.is_file() else "is missing"
         found.append(
             of_index("corpus", "error", f"{directory}: its corpus {corpus} {gone}", f"build it again; {check}")
         )
     elif not manifest.is_of(corpus):
-        found.append(of_index("corpus", "warning", f"{directory}: its corpus {corpus} was touched since", check))
+        found.append(of_index("corpus", "warning", f"{directory}: its corpus {corpus} was modified since", check))
     if isinstance(manifest, DenseManifest):
         found += [of_index(*each) for each in _of_an_encoder(directory, manifest)]
     known = [each for each in retrievers if each]
     if known and not any(_named(manifest) in each for each in known):
         says = f"{directory} ({_named(manifest)}) is not what {of} searched: {known[0]}"
         found.append(
-            of_index("retriever", "warning", says, "evaluate with the index the data were made with, or say so")
+            of_index(
+                "retriever", "warning", says, "evaluate with the index the data were made with, or --allow retriever"
+            )
         )
     elif known:
         found.append(of_index("retriever", "ok", f"{directory} is the index that {of} searched"))
     if not any(each.severity == "error" for each in found):
         kind = manifest.kind if isinstance(manifest, BM25Manifest) else f"dense, {manifest.encoder.model}"
-        says = f"{directory}: {kind}, {manifest.passages:,} passages; its hashes and recall are the matter of {check}"
+        says = f"{directory}: {kind}, {manifest.passages:,} passages; hashes and recall: {check}"
         found.append(of_index("manifest", "ok", says))
     return found
 
 
 def _named(manifest: IndexManifest) -> str:
-    """The beginning of the identity that such an index has as a retriever."""
+    """The prefix of the retriever identity of this index."""
     if isinstance(manifest, BM25Manifest):
         return f"bm25:{manifest.corpus_sha256[:16]}:k1={manifest.k1}:b={manifest.b}:"
     return f"dense:{manifest.corpus_sha256[:16]}:{manifest.vectors_sha256[:16]}:"
 
 
 def _of_an_encoder(directory: Path, manifest: DenseManifest) -> list[tuple[str, CheckupSeverity, str, str]]:
-    """Whether queries can be encoded here, and as the passages were meant to be."""
+    """Whether queries can be encoded here, with the pooling the encoder was trained for."""
     spec = manifest.encoder
     found: list[tuple[str, CheckupSeverity, str, str]] = []
     if spec.pooling != "words" and find_spec("sentence_transformers") is None:
@@ -168,17 +171,17 @@ def _of_an_encoder(directory: Path, manifest: DenseManifest) -> list[tuple[str, 
     folder = Path(spec.model)
     if folder.is_absolute() and not folder.is_dir():
         found.append(
-            ("encoder", "error", f"{directory}: its encoder {folder} is not there", "put it back; queries need it")
+            ("encoder", "error", f"{directory}: its encoder {folder} is missing", "put it back; queries need it")
         )
     known = next((pooling for name, pooling in POOLING.items() if name in spec.model.lower()), None)
     if known and spec.pooling != known:
-        says = f"{directory} reads {spec.model} by {spec.pooling} pooling, and it was trained for {known}"
+        says = f"{directory} uses {spec.model} with {spec.pooling} pooling, but it was trained for {known}"
         found.append(("pooling", "warning", says, f"build it again with --pooling {known}"))
     return found
 
 
 def known_retrievers(conditions: DataConditions | None, provenance: Provenance | None) -> tuple[list[str], str]:
-    """Retrievers that passages came from, and whose word that is."""
+    """The retrievers that passages came from, and the source of that information."""
     if conditions and any(conditions.retriever):
         return [each for each in conditions.retriever if each], "the data"
     if provenance and any(provenance.asked.retriever):

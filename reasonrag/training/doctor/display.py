@@ -1,4 +1,4 @@
-"""What a person sees of a checkup: findings, errors first, then the memory plan. Text of others is never markup."""
+"""Terminal output of a checkup: findings, errors first, then the memory plan. Outside text is never read as markup."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARTS: Final = (
 
 
 def show_diagnosis(diagnosis: Diagnosis) -> None:
-    """Findings, the plan, and a line that counts."""
+    """The findings, the memory plan, and a line with the number of errors and warnings."""
     console = Console(highlight=False)
     console.print(_findings(diagnosis.findings))
     if diagnosis.plans:
@@ -38,8 +38,8 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
 def _findings(findings: list[CheckupFinding]) -> Table:
     table = Table(title="checkup", title_justify="left")
     table.add_column("about", no_wrap=True)
-    table.add_column("is", no_wrap=True)
-    table.add_column("what, and what to do", overflow="fold", ratio=1)
+    table.add_column("result", no_wrap=True)
+    table.add_column("finding, and what to do", overflow="fold", ratio=1)
     for each in sorted(findings, key=lambda each: _ORDER.index(each.severity)):
         advice = f"\n-> {each.advice}" if each.advice else ""
         style = _STYLES[each.severity]
@@ -49,11 +49,11 @@ def _findings(findings: list[CheckupFinding]) -> Table:
 
 
 def _memory(diagnosis: Diagnosis) -> Table:
-    """A row for each part that any way has, a column for each way."""
+    """A row for each kind of memory in use, a column for each way to train."""
     training = diagnosis.plans[0].plan.training
     title = (
         f"memory of {on_one_line(diagnosis.model)} on {diagnosis.target}\n"
-        f"{training.stage}, cutoff_len {training.cutoff_len:,}, batch {training.batch}; GB on each"
+        f"{training.stage}, cutoff_len {training.cutoff_len:,}, batch {training.batch}; GB per GPU"
     )
     table = Table(title=Text(shown(title)), title_justify="left")
     table.add_column("")
@@ -66,7 +66,7 @@ def _memory(diagnosis: Diagnosis) -> Table:
     table.add_row(
         "rest", *(_size(each.plan.overhead + each.plan.buffers) for each in diagnosis.plans), end_section=True
     )
-    table.add_row("in all", *(_size(each.plan.gpu) for each in diagnosis.plans), style="bold")
+    table.add_row("total", *(_size(each.plan.gpu) for each in diagnosis.plans), style="bold")
     if any(each.plan.host for each in diagnosis.plans):
         table.add_row("host", *(_size(each.plan.host) for each in diagnosis.plans))
     table.add_row("fits", *("yes" if each.verdict != "does not fit" else "no" for each in diagnosis.plans))
@@ -88,8 +88,8 @@ def _size(number: int) -> str:
 
 def _print_notes(diagnosis: Diagnosis) -> None:
     asked = diagnosis.plans[0].plan
-    line = f"{_count(asked.parameters)} parameters, of which {_count(asked.trained)} are trained"
-    print(f"{line}; an estimate, for rows that are all as long as cutoff_len")
+    line = f"{_count(asked.parameters)} parameters, {_count(asked.trained)} of them trained"
+    print(f"{line}; an estimate that assumes every row is as long as cutoff_len")
     if not diagnosis.target.here:
         print(f"planned for {diagnosis.target}; change it with --gpus and --gpu-memory")
 
@@ -102,7 +102,7 @@ def tally(diagnosis: Diagnosis) -> str:
     """`2 errors, 1 warning`."""
     errors, warnings = len(diagnosis.errors), len(diagnosis.warnings)
     if not errors and not warnings:
-        return "nothing is wrong"
+        return "no errors, no warnings"
     return ", ".join(
         f"{count} {what}{'' if count == 1 else 's'}" for count, what in ((errors, "error"), (warnings, "warning"))
     )

@@ -1,8 +1,7 @@
-"""`reasonrag doctor`: what would keep a training from running, or from being what it is meant to be; before it starts.
+"""`reasonrag doctor`: what would keep a training from running, or from being what was intended, before it starts.
 
-Puts together what single looks show (`machine_checks`, `data_checks`) and what memory it would take (`memory`). Starts
-no training and changes nothing. Where there is no GPU the plan is for those that were named, or one of 80 GB, and says
-so.
+Combines the checks of `machine_checks` and `data_checks` with a memory plan (`memory`). Starts no training and changes
+nothing. Without a GPU here it plans for the GPUs named by flags, or for one of 80 GB, and says so.
 """
 
 from __future__ import annotations
@@ -62,21 +61,21 @@ from reasonrag.training.preflight_checks import (
 from reasonrag.training.settings import DoctorSettings
 
 MODEL: Final = "Qwen/Qwen2.5-7B-Instruct"
-"""Planned for where nobody names another: the model this project's configurations train."""
+"""The default model to plan for: the one that this project's configurations train."""
 GPU_MEMORY: Final = 80
-"""GB of an A100 or H100, planned for where there is no GPU and nobody says."""
+"""The default to plan for without a GPU: an A100 or H100, in GB."""
 CONFIG_NAME: Final = "config"
-"""What the configuration is called where LLaMA-Factory is asked about it."""
+"""Name of the configuration in the inspection job."""
 SCHEMA: Final = "reasonrag.doctor/1"
 
 
 def shown_size(number: int) -> str:
-    """In GB, or MB of what is less than one."""
+    """A size in GB, or in MB below 1 GB."""
     return f"{number / GB:,.0f} GB" if number >= GB else f"{number / 2**20:,.0f} MB"
 
 
 class PlanningTarget(BaseModel):
-    """What is planned for. here: whether it is this machine that would train. cpu: without a GPU, memory the host's."""
+    """The hardware to plan for. here: whether this machine would train. cpu: no GPU; memory is the host's."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -91,15 +90,15 @@ class PlanningTarget(BaseModel):
 
 
 class MemoryOption(BaseModel):
-    """A way to train, and whether it fits. longest_cutoff: the largest that does, 0 where none does. fewest_gpus: how
-    many of these GPUs it takes; null where more do not help."""
+    """A way to train, and whether it fits. longest_cutoff: the largest cutoff_len that fits, 0 if none does.
+    fewest_gpus: how many of these GPUs it takes; null if more do not help."""
 
     plan: MemoryPlan
     verdict: Fit
     longest_cutoff: int
     fewest_gpus: int | None
     asked: bool = False
-    """What the configuration says; the others are alternatives."""
+    """Whether it is the configured way; the others are alternatives."""
 
 
 class Diagnosis(BaseModel):
@@ -125,10 +124,10 @@ class Diagnosis(BaseModel):
 
 
 def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
-    """Check the machine, a configuration of `train_configs/` or a file of one's own, and what it would train on.
+    """Check the machine, a configuration of `train_configs/` or your own file, and the data it would train on.
 
-    The keyword arguments are the command's flags. Raises InputError where there is no such configuration, for a --model
-    of no known shape, and for prompts that are not there; what is wrong beyond that is in `Diagnosis.findings`.
+    The keyword arguments are the command's flags. Raises InputError for an unknown configuration, for a --model of
+    unknown shape and for missing prompts; everything else that is wrong is in `Diagnosis.findings`.
     """
     settings = resolve(DoctorSettings, "doctor", flags)
     file = find_config(config) if config else None
@@ -136,7 +135,7 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
     values = {key: value for key, value in ((file.values if file else {}) | changes).items() if value is not None}
     prompts = load_prompts(settings.prompts)
     if settings.model:
-        find_shape(settings.model)  # a flag that is wrong ends it here
+        find_shape(settings.model)  # a wrong flag stops here
         changes = changes | {"model_name_or_path": settings.model}
         values |= changes
     model = str(values.get("model_name_or_path") or MODEL)
@@ -177,7 +176,7 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
 
 
 def _at_home(values: Mapping[str, Any]) -> dict[str, Any]:
-    """With a model that is a folder by its whole path: LLaMA-Factory is asked in another folder."""
+    """The values with an absolute path for a local model, because LLaMA-Factory is asked from another folder."""
     model = Path(str(values.get("model_name_or_path") or MODEL)).expanduser()
     return dict(values) | ({"model_name_or_path": str(model.resolve())} if model.is_dir() else {})
 
@@ -185,7 +184,7 @@ def _at_home(values: Mapping[str, Any]) -> dict[str, Any]:
 def _inspect(
     config: Mapping[str, Any] | None, resolution: ResolvedConfig | None, findings: list[CheckupFinding]
 ) -> Inspection | None:
-    """What LLaMA-Factory has and says; None where it does not answer."""
+    """LLaMA-Factory's environment and verdict; None if it does not answer."""
     rows = resolution.countable if resolution else None
     try:
         inspection = inspect_environment(find_python(), {} if config is None else {CONFIG_NAME: (config, rows)})
@@ -205,7 +204,7 @@ def _of_configuration(
     resolution: ResolvedConfig | None,
     data: DataCheckup | None,
 ) -> list[CheckupFinding]:
-    """What `train` would refuse; settles the cutoff as `train` does."""
+    """What `train` would refuse; resolves the cutoff as `train` does."""
     findings: list[CheckupFinding] = []
     judgement = (inspection.configs.get(CONFIG_NAME) if inspection else None) or ConfigCheck()
     with collect_findings(findings, "configuration") as found:
@@ -234,7 +233,7 @@ def _of_configuration(
 def _target(
     settings: DoctorSettings, values: Mapping[str, Any], stock: TrainingEnvironment | None, driver: list[Gpu] | None
 ) -> PlanningTarget:
-    """What is planned for: the flags, else what is here, else one GPU of 80 GB."""
+    """The hardware to plan for: the flags, else what is here, else one GPU of 80 GB."""
     there = (stock.devices if stock else []) or driver or []
     if values.get("use_cpu") and not _is_named(settings):
         return PlanningTarget(gpus=1, memory=host_memory() or 0, here=True, cpu=True)
@@ -247,7 +246,7 @@ def _target(
 
 
 def _is_named(settings: DoctorSettings) -> bool:
-    """Whether somebody said what will train."""
+    """Whether flags name the GPUs to plan for."""
     return settings.gpus is not None or settings.gpu_memory is not None
 
 
@@ -271,7 +270,7 @@ def _training(
     advised: int | None,
     gpus: int,
 ) -> TrainingSetup:
-    """A configuration as far as memory asks. advised: the cutoff to plan with instead of its own."""
+    """The parts of a configuration that determine memory. advised: the cutoff to plan with instead of its own."""
     stage = values.get("stage", "dpo")
     zero = _zero(values, file, findings)
     kind = values.get("finetuning_type", "lora" if file else "full")
@@ -307,13 +306,13 @@ def _is_offloaded(zero: Mapping[str, Any], key: str) -> bool:
 
 
 def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[CheckupFinding]) -> dict[str, Any]:
-    """What DeepSpeed's JSON says of ZeRO: the file that would really be read."""
+    """ZeRO settings from the DeepSpeed file that would really be read."""
     named = values.get("deepspeed")
     if not named:
         return {}
     path = next((each for each in _places(str(named), file) if each.is_file()), None)
     if path is None:
-        advice = "LLaMA-Factory begins where it is started; reasonrag train looks beside the configuration too"
+        advice = "LLaMA-Factory looks in the current folder; reasonrag train also looks beside the configuration"
         findings.append(finding("configuration", "zero", "error", f"deepspeed: there is no {named}", advice))
         return {}
     try:
@@ -321,7 +320,7 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Che
         zero = dict(content.get("zero_optimization") or {})
         stage = zero.get("stage", 0)
     except (OSError, orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
-        findings.append(finding("configuration", "zero", "error", f"deepspeed: {path} is no object of JSON: {error}"))
+        findings.append(finding("configuration", "zero", "error", f"deepspeed: {path} is not a JSON object: {error}"))
         return {}
     if stage not in (0, 1, 2, 3):
         findings.append(finding("configuration", "zero", "error", f"{path}: ZeRO has no stage {stage!r}, only 0 to 3"))
@@ -337,7 +336,7 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Che
 
 
 def _places(named: str, file: ConfigFile | None) -> list[Path]:
-    """Where a relative path of a configuration may begin: here, beside the file, and above its folder."""
+    """Candidates for a relative path of a configuration: from here, from the file's folder, from the folder above."""
     path = Path(named).expanduser()
     if path.is_absolute() or file is None or file.place is None:
         return [path]
@@ -348,7 +347,7 @@ def _places(named: str, file: ConfigFile | None) -> list[Path]:
 
 
 def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget, *, asked: bool) -> list[MemoryOption]:
-    """What was asked for, if anything was, and other ways, those that change least first."""
+    """The configured way, if there is one, then alternatives, those that change least first."""
     others = [each for each in alternatives(training) if not (asked and each.name == training.name) and not target.cpu]
     ways = [_planned(shape, each, target, asked=False) for each in others]
     return [_planned(shape, training, target, asked=True), *ways] if asked else ways
@@ -369,7 +368,7 @@ def _planned(shape: ModelShape, training: TrainingSetup, target: PlanningTarget,
 
 
 def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[CheckupFinding]:
-    """Whether what was asked for fits, and the nearest way that does."""
+    """Whether the configured way fits, and if not the nearest alternative that does."""
     if not plans:
         return []
     asked, others = plans[0], plans[1:]
@@ -390,19 +389,19 @@ def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[Checku
 
 
 def _of_ways(plans: list[MemoryOption], target: PlanningTarget) -> list[CheckupFinding]:
-    """Where nobody asked for one: those that fit, or that none does."""
+    """Without a configuration: the ways that fit, or that none does."""
     if not plans:
         return []
     fitting = [each.plan.training.name for each in plans if each.verdict != "does not fit"]
     at = f"at cutoff_len {plans[0].plan.training.cutoff_len:,} on {target}"
     if fitting:
         return [finding("memory", "plan", "ok", f"{at}: {'; '.join(fitting)}")]
-    says = f"{at} no way to train it fits"
+    says = f"{at}: no way to train it fits"
     return [finding("memory", "plan", "error", says, _more(plans, target))]
 
 
 def _more(plans: list[MemoryOption], target: PlanningTarget) -> str:
-    """With how many GPUs one way or another fits."""
+    """How many GPUs the least demanding way takes."""
     enough = [each for each in plans if each.fewest_gpus and each.fewest_gpus > target.gpus]
     if not enough:
         return "a smaller model, or larger GPUs"
@@ -426,7 +425,7 @@ def _instead(asked: MemoryOption, others: list[MemoryOption], target: PlanningTa
 def _room(
     place: Path, shape: ModelShape, training: TrainingSetup, values: Mapping[str, Any], *, here: bool
 ) -> CheckupFinding:
-    """Checkpoints that lie there at once, one more than are kept, and the model."""
+    """Check disk space for the model and the checkpoints that exist at once, one more than are kept."""
     model = checkpoint_bytes(shape, training, with_optimizer=False)
     if values.get("save_strategy", "steps") in ("no", False):
         return check_disk(place, model, checkpoints=0, here=here)

@@ -1,4 +1,4 @@
-"""What a checkup says: one finding each, and what to do about it."""
+"""The record of one finding of a checkup, with advice."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 CheckupSeverity = Literal["error", "warning", "note", "ok"]
-"""error: a training would fail or be another one. warning: it may. note: to be known. ok: looked at, and right."""
+"""error: the training would fail, or not be what was asked for. warning: it may. note: worth knowing. ok: checked."""
 CheckupArea = Literal["packages", "GPUs", "memory", "configuration", "data", "index", "disk", "environment"]
 
 
 class CheckupFinding(BaseModel):
-    """name: for programs, stable. advice: what to do; empty where there is nothing to be done."""
+    """A finding. name: stable, for programs. advice: what to do; empty if nothing."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,6 +1,6 @@
-"""What a checkup finds on the machine: packages, GPUs, variables of the environment, room on the disk.
+"""Checks of the machine: packages, GPUs, environment variables, disk space.
 
-Knows LLaMA-Factory's configuration by its keys; nothing of data.
+Knows the keys of LLaMA-Factory's configuration; nothing of data.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from reasonrag.training.doctor.memory import GB
 from reasonrag.training.hardware import REPORTED_PACKAGES, Gpu, TrainingEnvironment, required_packages
 
 CHECKED_AT_START: Final = ("transformers", "datasets", "accelerate", "peft", "trl")
-"""Whose versions LLaMA-Factory refuses to start with; of others it only hopes."""
+"""Packages whose versions LLaMA-Factory enforces at start; those of others it does not check."""
 REMOVED_WITHOUT_GPU: Final = ("torchvision", "torchaudio")
-"""Which `make train-env` takes out where there is no GPU: their builds need CUDA, and text does not need them."""
+"""Removed by `make train-env` on machines without a GPU: their builds need CUDA, and text does not need them."""
 EXTRAS: Final = ("deepspeed", "bitsandbytes", "flash-attn", "liger-kernel")
 BF16_CAPABILITY: Final = (8, 0)
-"""Of CUDA: Ampere, the first with bf16 in its matrix units."""
+"""CUDA compute capability of Ampere, the first with bf16 matrix units."""
 MIN_FREE_SHARE: Final = 0.9
-"""Share of a GPU's memory below which somebody else is on it."""
+"""Share of free memory below which a GPU counts as in use."""
 _ON: Final = ("1", "true", "y", "yes", "on")
 _TRIPS: Final[Mapping[str, tuple[CheckupSeverity, str, str]]] = {
     "DISABLE_VERSION_CHECK": (
         "warning",
-        "LLaMA-Factory starts with versions that it does not work with",
+        "LLaMA-Factory starts with incompatible versions",
         "unset it, and make train-env instead",
     ),
     "ALLOW_EXTRA_ARGS": (
         "warning",
-        "LLaMA-Factory passes over misspelled keys in silence",
+        "LLaMA-Factory silently ignores misspelled keys",
         "unset it",
     ),
     "ACCELERATE_USE_FSDP": (
         "error",
-        "accelerate spreads the model by FSDP, whatever the configuration says of DeepSpeed",
+        "accelerate shards the model with FSDP, whatever the configuration says about DeepSpeed",
         "unset it",
     ),
     "ACCELERATE_USE_DEEPSPEED": (
         "warning",
-        "accelerate takes its DeepSpeed settings from the environment where the configuration names none",
+        "accelerate takes DeepSpeed settings from the environment if the configuration has none",
         "unset it; `deepspeed` in the configuration is enough",
     ),
     "USE_MCA": ("error", "LLaMA-Factory trains by Megatron, with other arguments", "unset it"),
     "USE_V1": ("error", "LLaMA-Factory takes its other launcher, with other arguments", "unset it"),
     "USE_RAY": ("warning", "LLaMA-Factory wants a Ray cluster", "unset it, or give --ray to reasonrag train"),
 }
-"""Variables that make a training another one: how bad, what happens, what to do."""
+"""Environment variables that change a training: severity, effect, advice."""
 
 
 def check_packages(stock: TrainingEnvironment, config: Mapping[str, Any], *, here: bool) -> list[CheckupFinding]:
@@ -95,9 +95,9 @@ def _versions(stock: TrainingEnvironment) -> str:
 def check_gpus(
     stock: TrainingEnvironment | None, driver: list[Gpu] | None, config: Mapping[str, Any], *, elsewhere: bool
 ) -> list[CheckupFinding]:
-    """What torch sees against what the driver sees, and whether it can do what the configuration asks.
+    """Compare the GPUs of torch and of the driver, and check that they can do what the configuration asks for.
 
-    elsewhere: whether somebody said that other GPUs will train.
+    elsewhere: whether the user named other GPUs to train on.
     """
     if config.get("use_cpu"):
         return [finding("GPUs", "cpu", "ok", "the configuration trains on the CPU")]
@@ -128,7 +128,7 @@ def check_gpus(
 
 
 def _unseen(stock: TrainingEnvironment | None, driver: list[Gpu]) -> CheckupFinding:
-    """The driver has GPUs and torch none."""
+    """The finding for GPUs that the driver has and torch does not see."""
     names = f"{len(driver)} x {driver[0].name}"
     if stock is not None and stock.cuda is None:
         says = f"the driver has {names}, and torch {stock.versions.get('torch', '')} is a build without CUDA"
@@ -145,7 +145,7 @@ def _unseen(stock: TrainingEnvironment | None, driver: list[Gpu]) -> CheckupFind
 
 
 def check_variables(environment: Mapping[str, str], config: Mapping[str, Any]) -> list[CheckupFinding]:
-    """Those that trip a training up."""
+    """Environment variables that interfere with a training."""
     found = []
     for name, (severity, happens, advice) in _TRIPS.items():
         if environment.get(name, "").lower() in _ON:
@@ -160,7 +160,7 @@ def check_variables(environment: Mapping[str, str], config: Mapping[str, Any]) -
 
 
 def check_model(model: str, environment: Mapping[str, str], *, here: bool) -> list[CheckupFinding]:
-    """Whether a model that is named as on the Hub is on this machine, or may be fetched."""
+    """Whether a model from the Hub is cached here or can be downloaded."""
     if Path(model).expanduser().exists() or "/" not in model:
         return []
     home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
@@ -168,18 +168,18 @@ def check_model(model: str, environment: Mapping[str, str], *, here: bool) -> li
     if (cache / f"models--{model.replace('/', '--')}").is_dir():
         return [finding("configuration", "model", "ok", f"{model} is in {cache}")]
     if environment.get("HF_HUB_OFFLINE", "").lower() in _ON:
-        says = f"{model} is neither a folder nor in {cache}, and HF_HUB_OFFLINE keeps it from being fetched"
+        says = f"{model} is neither a folder nor in {cache}, and HF_HUB_OFFLINE prevents the download"
         advice = "unset HF_HUB_OFFLINE, or fetch it where there is a network: hf download " + shlex.quote(model)
         severity: CheckupSeverity = "error" if here else "warning"
         return [finding("configuration", "model", severity, says, advice)]
-    says = f"{model} is not in {cache}: it will be fetched from the Hub"
+    says = f"{model} is not in {cache}: it will be downloaded from the Hub"
     return [finding("configuration", "model", "note", says)]
 
 
 def check_disk(place: Path, wanted: int, *, checkpoints: int, here: bool) -> CheckupFinding:
-    """Room for what is saved: the model, and checkpoints of which one more lies there while the oldest is removed.
+    """Whether the disk has room for the model and its checkpoints, one more than are kept.
 
-    wanted: bytes of them all. here: whether this is the machine that would train.
+    wanted: total bytes. here: whether this is the machine that would train.
     """
     there = next(each for each in (place.absolute(), *place.absolute().parents) if each.exists())
     free = shutil.disk_usage(there).free

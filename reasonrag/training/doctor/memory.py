@@ -1,4 +1,4 @@
-"""What a training takes of a GPU's memory, and of the host's: a plan before it is started.
+"""How much GPU and host memory a training takes, estimated before it is started.
 
 An estimate from a model's shape and the training setup, as pure functions. It leaves out fragmentation (of a GPU no
 more than `USABLE_SHARE` is planned with), assumes that every row is as long as `cutoff_len`, the worst that can
@@ -18,18 +18,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from reasonrag.training.model_shapes import ModelShape
 
 GB: Final = 2**30
-"""What an 80 GB card has 80 of, and what nvidia-smi counts in."""
+"""2**30 bytes: the unit of "an 80 GB card" and of nvidia-smi."""
 USABLE_SHARE: Final = 0.94
-"""Share of a GPU's memory that is planned with; the rest is lost between blocks."""
+"""Share of a GPU's memory that is planned with; fragmentation takes the rest."""
 CUDA_OVERHEAD: Final = int(1.5 * GB)
-"""CUDA's context, the libraries' workspaces and NCCL's buffers."""
+"""Bytes of CUDA's context, library workspaces and NCCL buffers."""
 ZERO3_LIVE_PARAMETERS: Final = 1_000_000_000
-"""Gathered at once under ZeRO-3, and updated at once: DeepSpeed's stage3_max_live_parameters and sub_group_size."""
+"""Parameters gathered or updated at once by ZeRO-3: DeepSpeed's stage3_max_live_parameters and sub_group_size."""
 NF4_BYTES: Final = 0.5 + (8 + 32 / 256) / 64 / 8
-"""Bytes of a weight in NF4 with double quantisation: 4 bits, and for each 64 weights a constant of 8 bits, for each 256
-of those one of 32 (arXiv 2305.14314, section 3: 0.127 bits)."""
+"""Bytes of a weight in NF4 with double quantisation: 4 bits, plus one 8-bit constant per 64 weights and one 32-bit
+constant per 256 of those (arXiv 2305.14314, section 3: 0.127 bits)."""
 ADAM_STATE_BYTES: Final = 8
-"""Bytes of a trained parameter's two moments, in fp32."""
+"""Bytes of Adam's two fp32 moments of a trained parameter."""
 
 Stage = Literal["sft", "dpo", "kto", "rm"]
 Method = Literal["full", "lora", "qlora"]
@@ -37,7 +37,7 @@ Fit = Literal["fits", "fits with offload", "does not fit"]
 
 
 class TrainingSetup(BaseModel):
-    """What is done with a model, as far as memory asks. batch: rows (pairs) per GPU and forward pass."""
+    """The parts of a training that determine its memory. batch: rows (pairs) per GPU and forward pass."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,11 +47,11 @@ class TrainingSetup(BaseModel):
     batch: int = Field(default=1, gt=0)
     gpus: int = Field(default=1, gt=0)
     zero: int = Field(default=0, ge=0, le=3)
-    """Stage of DeepSpeed's ZeRO; 0 without DeepSpeed."""
+    """Stage of DeepSpeed ZeRO; 0 without DeepSpeed."""
     offload_optimizer: bool = False
     offload_parameters: bool = False
     bits: int = Field(default=4, ge=2, le=8)
-    """Of a frozen weight of QLoRA."""
+    """Bits per frozen weight in QLoRA."""
     lora_rank: int = Field(default=8, gt=0)
     lora_targets: tuple[str, ...] = ("all",)
     checkpointing: bool = True
@@ -59,11 +59,11 @@ class TrainingSetup(BaseModel):
     """bf16 or fp16."""
     liger: bool = False
     reference: bool = True
-    """Whether the loss asks a reference; ORPO and SimPO do not."""
+    """Whether the loss needs a reference model; ORPO and SimPO do not."""
 
     @property
     def tokens(self) -> int:
-        """In one forward pass: DPO and the reward model put both replies of a pair into it."""
+        """Tokens in one forward pass: DPO and the reward model put both replies of a pair into it."""
         sides = 2 if self.stage in ("dpo", "rm") else 1
         return sides * self.batch * self.cutoff_len
 
@@ -79,7 +79,7 @@ class TrainingSetup(BaseModel):
 
 
 class MemoryPlan(BaseModel):
-    """Bytes on each GPU, by what they are for, and on the host of each machine."""
+    """Bytes on each GPU by purpose, and on the host of each machine."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -103,16 +103,16 @@ class MemoryPlan(BaseModel):
 
     @property
     def gpu(self) -> int:
-        """At the worst moment."""
+        """Peak bytes on each GPU."""
         return self.states + self.activations + self.logits + self.buffers + self.overhead
 
     def fits(self, gpu_memory: int) -> bool:
-        """gpu_memory: bytes that each GPU has."""
+        """gpu_memory: bytes of each GPU."""
         return self.gpu <= USABLE_SHARE * gpu_memory
 
 
 def plan_memory(shape: ModelShape, training: TrainingSetup) -> MemoryPlan:
-    """What a training of a model of this shape takes."""
+    """The memory that training a model of this shape takes."""
     trained = trained_parameters(shape, training)
     weights, gradients, optimizer = _states(shape, training, trained)
     reference = _reference(shape, training)
@@ -139,7 +139,7 @@ def plan_memory(shape: ModelShape, training: TrainingSetup) -> MemoryPlan:
 
 
 def trained_parameters(shape: ModelShape, training: TrainingSetup) -> int:
-    """All of them, or those of the adapter; a reward model has a head with one output more."""
+    """Trained parameters: all, or those of the adapter; a reward model has an extra head with one output."""
     head = shape.hidden_size + 1 if training.stage == "rm" else 0
     if training.method == "full":
         return shape.parameters + head
@@ -147,11 +147,11 @@ def trained_parameters(shape: ModelShape, training: TrainingSetup) -> int:
 
 
 def _states(shape: ModelShape, training: TrainingSetup, trained: int) -> tuple[int, int, int]:
-    """Weights, gradients and the optimizer's states, on each GPU.
+    """Bytes of weights, gradients and optimizer states on each GPU.
 
-    Without DeepSpeed LLaMA-Factory trains weights in fp32, of which autocast makes copies in half precision; DeepSpeed
-    holds weights and gradients in half precision, and the weights in fp32 among the optimizer's states. Either way 16
-    bytes for each that is trained, and the copies. ZeRO-1 divides the optimizer's states, 2 gradients too, 3 all.
+    Without DeepSpeed LLaMA-Factory trains fp32 weights, which autocast copies to half precision; DeepSpeed keeps
+    weights and gradients in half precision and fp32 weights among the optimizer states. Either way 16 bytes per trained
+    parameter, plus the copies. ZeRO-1 shards the optimizer states, ZeRO-2 gradients too, ZeRO-3 everything.
     """
     half = 2 if training.half else 4
     frozen = 0.0 if training.method == "full" else _frozen(shape, training, half)
@@ -170,7 +170,7 @@ def _states(shape: ModelShape, training: TrainingSetup, trained: int) -> tuple[i
 
 
 def _frozen(shape: ModelShape, training: TrainingSetup, half: int) -> float:
-    """Weights that an adapter stands beside; QLoRA quantises the linear maps of the layers, not words and norms."""
+    """Bytes of frozen weights beside an adapter; QLoRA quantises the layers' linear maps, not embeddings and norms."""
     if training.method == "qlora":
         quantised = NF4_BYTES if training.bits == 4 else training.bits / 8  # noqa: PLR2004 - NF4
         return quantised * shape.linear_weights + half * (shape.parameters - shape.linear_weights)
@@ -178,8 +178,8 @@ def _frozen(shape: ModelShape, training: TrainingSetup, half: int) -> float:
 
 
 def _reference(shape: ModelShape, training: TrainingSetup) -> int:
-    """A copy of the weights, where all of them are trained; beside an adapter the reference is the adapter taken off.
-    TRL spreads it by ZeRO-3, and by no other stage."""
+    """Bytes of the reference model: a copy of the weights in full training; with an adapter none, as the adapter is
+    switched off instead. TRL shards it with ZeRO-3 only."""
     if training.method != "full" or training.stage not in ("dpo", "kto") or not training.reference:
         return 0
     held = (2 if training.half else 4) * shape.parameters
@@ -187,8 +187,8 @@ def _reference(shape: ModelShape, training: TrainingSetup) -> int:
 
 
 def activation_bytes(shape: ModelShape, training: TrainingSetup) -> int:
-    """What the backward pass needs of the forward pass. With checkpointing the input of every layer, and all of one
-    layer, which is computed again; else all of every layer."""
+    """Bytes kept from the forward pass for the backward pass. With checkpointing: the input of every layer, plus one
+    whole layer that is recomputed; without: every layer."""
     of_a_layer = activation_bytes_per_token(shape, training)
     kept = shape.num_hidden_layers * residual_bytes(training) * shape.hidden_size
     layers = 1 if training.checkpointing else shape.num_hidden_layers
@@ -197,17 +197,16 @@ def activation_bytes(shape: ModelShape, training: TrainingSetup) -> int:
 
 
 def residual_bytes(training: TrainingSetup) -> int:
-    """Bytes of a number that goes from layer to layer: 4 where weights are fp32, in full training without DeepSpeed."""
+    """Bytes per number in the residual stream: 4 if weights are fp32, in full training without DeepSpeed; else 2."""
     return 2 if training.half and (training.zero or training.method != "full") else 4
 
 
 def activation_bytes_per_token(shape: ModelShape, training: TrainingSetup) -> int:
-    """Bytes that one layer keeps of a token.
+    """Bytes that one layer keeps per token.
 
-    Two norms: their input in fp32 and what comes out, twice where weights are trained in half precision; the input of
-    every linear map, which trained weights and adapters need (queries, keys and values share one, gate and up another);
-    queries, keys and values as attention takes them and what it gives; and of the gated map its two halves, the
-    activation and the product. SDPA keeps no scores.
+    Two norms: their fp32 input and their output; the input of every linear map, which trained weights and adapters
+    need (queries, keys and values share one, gate and up another); queries, keys, values and output of the attention;
+    for the gated MLP its two halves, the activation and the product. SDPA keeps no scores.
     """
     half = 2 if training.half else 4
     hidden, inner = shape.hidden_size, shape.intermediate_size
@@ -219,14 +218,13 @@ def activation_bytes_per_token(shape: ModelShape, training: TrainingSetup) -> in
 
 
 def logits_bytes(shape: ModelShape, training: TrainingSetup) -> int:
-    """Scores of every word for every token, in fp32, as far as LLaMA-Factory holds them at once.
+    """Peak bytes of the logits (vocabulary x tokens) that LLaMA-Factory holds at once.
 
-    dpo: while the reference is asked, scores and their logarithms of the model (4 + 4 bytes), and of the reference,
-    whose scores are copied for it (4 + 4 + 4), of both replies; without one the model's logarithms, and three
-    gradients (16). kto: the model's (8, and 4 for the copy that is split by label), and the reference's of the reply
-    and of the unrelated one (4 + 8), with that copy where there are several rows. sft: scores in half precision (2),
-    logarithms (4), gradients (4 + 2); none with Liger's fused loss. rm: scores in both precisions (2 + 4), though
-    nobody asks.
+    dpo: during the reference pass, logits and log-probabilities of the model (4 + 4 bytes) and of the reference, whose
+    logits are copied (4 + 4 + 4), for both replies; without a reference the model's log-probabilities and three
+    gradients (16). kto: the model's (8, plus 4 for the copy split by label) and the reference's for the reply and for
+    the unrelated one (4 + 8), plus that copy for several rows. sft: half-precision logits (2), log-probabilities (4),
+    gradients (4 + 2); none with Liger's fused loss. rm: logits in both precisions (2 + 4), although unused.
     """
     held = {
         "dpo": 20 if training.reference else 16,
@@ -238,7 +236,7 @@ def logits_bytes(shape: ModelShape, training: TrainingSetup) -> int:
 
 
 def longest_cutoff(shape: ModelShape, training: TrainingSetup, gpu_memory: int) -> int:
-    """The largest `cutoff_len` that fits, in steps of 64; 0 where none does. gpu_memory: bytes of each GPU."""
+    """The largest `cutoff_len` that fits, in steps of 64; 0 if none does. gpu_memory: bytes of each GPU."""
     low, high = 0, shape.max_position_embeddings // 64
     while low < high:
         middle = (low + high + 1) // 2
@@ -248,7 +246,7 @@ def longest_cutoff(shape: ModelShape, training: TrainingSetup, gpu_memory: int) 
 
 
 def fewest_gpus(shape: ModelShape, training: TrainingSetup, gpu_memory: int, *, most: int = 1024) -> int | None:
-    """With how many GPUs it fits, none more than `most`; None where more do not help."""
+    """The fewest GPUs with which it fits, at most `most`; None if more do not help."""
 
     def fits(number: int) -> bool:
         return plan_memory(shape, training.model_copy(update={"gpus": number})).fits(gpu_memory)
@@ -258,8 +256,8 @@ def fewest_gpus(shape: ModelShape, training: TrainingSetup, gpu_memory: int, *, 
 
 
 def alternatives(training: TrainingSetup) -> list[TrainingSetup]:
-    """Other ways to train the same rows, from the one that changes least of what is learned to the one that changes
-    most: the method itself divided or offloaded, then LoRA, then QLoRA."""
+    """Other ways to train the same rows, in order of how much they change what is learned: full training, sharded or
+    offloaded, then LoRA, then QLoRA."""
     whole = training.model_copy(update={"zero": 0, "offload_optimizer": False, "offload_parameters": False})
     offloaded = {"zero": 3, "offload_optimizer": True, "offload_parameters": True}
     full = whole.model_copy(update={"method": "full"})
@@ -275,8 +273,8 @@ def alternatives(training: TrainingSetup) -> list[TrainingSetup]:
 
 
 def checkpoint_bytes(shape: ModelShape, training: TrainingSetup, *, with_optimizer: bool) -> int:
-    """Of one checkpoint on the disk: weights in half precision, or the adapter in fp32; the optimizer's states beside
-    them, with the weights in fp32 where DeepSpeed holds them there."""
+    """Bytes of one checkpoint on disk: half-precision weights, or the adapter in fp32; plus the optimizer states, which
+    include fp32 weights under DeepSpeed."""
     trained = trained_parameters(shape, training)
     of_weights = (4 if training.method != "full" or not training.half or not training.zero else 2) * trained
     of_optimizer = (ADAM_STATE_BYTES + (4 if training.zero and training.half else 0)) * trained

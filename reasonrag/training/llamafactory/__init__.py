@@ -1,1 +1,1 @@
-"""All that knows LLaMA-Factory: its settings, its environment, its data format and its process."""
+"""All knowledge of LLaMA-Factory: its configuration, its environment, its data format and its process."""

@@ -1,7 +1,7 @@
-"""LLaMA-Factory's YAML files: which ship with the project, how one is read, changed and written.
+"""LLaMA-Factory's YAML files: which ship with the project, and how one is read, changed and written.
 
-Decides how values are read, so that they reach LLaMA-Factory as what they look like: `1e-6` is a number (YAML 1.1 says
-text), `save_strategy: no` is the word (YAML 1.1 says false). Knows no data and no meaning of keys beyond that.
+Decides how values are parsed, so that LLaMA-Factory gets what they look like: `1e-6` is a number (YAML 1.1 reads
+text), `save_strategy: no` is a word (YAML 1.1 reads false). Knows no data and no other meaning of keys.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _IN_THE_WHEEL = "train_configs"
 _IN_THE_CHECKOUT = Path(__file__).parents[3] / "train_configs"
 SUFFIXES = (".yaml", ".yml")
 _WORDS_NOT_TRUTHS = ("save_strategy", "eval_strategy", "logging_strategy")
-"""Keys that take the word `no`."""
+"""Keys whose value `no` is a word, not false."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML with the numbers of YAML 1.2, and every key once."""
+    """YAML with the numbers of YAML 1.2; duplicate keys are errors."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - its signature
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
         if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"{twice!r} stands there twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"duplicate key {twice!r}", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -43,28 +43,28 @@ _Loader.add_implicit_resolver(
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A YAML file of LLaMA-Factory's arguments. shipped: it is one of the project's own."""
+    """A YAML file of LLaMA-Factory's arguments. shipped: whether it comes with the project."""
 
     name: str
     text: str
     place: Path | None
-    """Folder that its relative paths may be relative to; None inside of an archive."""
+    """Folder that its relative paths may be relative to; None inside an archive."""
     shipped: bool
 
     @property
     def values(self) -> dict[str, Any]:
-        """Raises InputError for what is no mapping of names to values."""
+        """Raises InputError unless the file is a mapping of names to values."""
         try:
             values = yaml.load(self.text, _Loader)  # noqa: S506 - a SafeLoader
         except yaml.YAMLError as error:
-            raise InputError(f"{self.name} is no YAML: {' '.join(str(error).split())}") from error
+            raise InputError(f"{self.name} is not valid YAML: {' '.join(str(error).split())}") from error
         if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-            raise InputError(f"{self.name} must hold LLaMA-Factory's arguments, a `name: value` a line")
+            raise InputError(f"{self.name} must hold LLaMA-Factory's arguments, one `name: value` per line")
         return {key: _meant(self.name, key, value) for key, value in values.items()}
 
 
 def shipped_folder() -> Path | None:
-    """Where the project's own files are: inside of the installed package, or at the top of a checkout."""
+    """The folder of the project's own files: inside the installed package, or at the top of a checkout."""
     installed = Path(str(resources.files("reasonrag").joinpath(_IN_THE_WHEEL)))
     return next((each for each in (installed, _IN_THE_CHECKOUT) if each.is_dir()), None)
 
@@ -75,7 +75,7 @@ def shipped_names() -> list[str]:
 
 
 def find_config(name: str) -> ConfigFile:
-    """A file by its path, or one of the project's own by its bare name. Raises InputError where there is none."""
+    """A file by its path, or a shipped one by its bare name. Raises InputError if there is none."""
     path, folder = Path(name), shipped_folder()
     if path.is_file():
         return _read(path, shipped=folder is not None and path.resolve().parent == folder.resolve())
@@ -83,7 +83,7 @@ def find_config(name: str) -> ConfigFile:
     if folder and str(path.parent) == "." and (folder / f"{bare}.yaml").is_file():
         return _read(folder / f"{bare}.yaml", shipped=True)
     if path.suffix in SUFFIXES or "/" in name:
-        raise InputError(f"there is no {name}; the project's own: {', '.join(shipped_names())}")
+        raise InputError(f"there is no {name}; shipped configurations: {', '.join(shipped_names())}")
     raise InputError(f"there is no configuration {name!r}, and no such file: {choices(bare, shipped_names())}")
 
 
@@ -95,7 +95,8 @@ def _read(path: Path, *, shipped: bool) -> ConfigFile:
 
 
 def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
-    """`key=value`, values as YAML, by key. Raises InputError for anything else, and for two values of one key."""
+    """`key=value` arguments as a dictionary, values parsed as YAML. Raises InputError for anything else, and for a
+    repeated key."""
     found: dict[str, Any] = {}
     for change in changes:
         key, equals, text = change.partition("=")
@@ -105,7 +106,9 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
         try:
             value = yaml.load(text, _Loader) if text.strip() else ""  # noqa: S506 - a SafeLoader
         except yaml.YAMLError as error:
-            raise InputError(f"--set {change}: the value is no YAML; quote it, as in --set 'key=\"a: b\"'") from error
+            raise InputError(
+                f"--set {change}: the value is not valid YAML; quote it, as in --set 'key=\"a: b\"'"
+            ) from error
         if key in found:
             raise InputError(f"--set {key} is given twice")
         found[key] = _meant(f"--set {change}", key, value)
@@ -123,7 +126,7 @@ def _meant(where: str, key: str, value: Any) -> Any:
 
 
 def as_yaml(values: dict[str, Any], header: str) -> str:
-    """A file that LLaMA-Factory and other readers of YAML 1.1 read back as it is, in ASCII: some break lines where
-    others do not. header: of comment lines."""
+    """YAML that LLaMA-Factory and other YAML 1.1 parsers read back unchanged; ASCII, because parsers differ in what
+    they take for line breaks. header: text of the comment lines."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     return comment + yaml.safe_dump(values, sort_keys=False, allow_unicode=False, width=1000)

@@ -1,7 +1,7 @@
-"""From a YAML file, `--set` and a data set to what LLaMA-Factory will read: every value settled, every path absolute.
+"""Resolves a YAML file and `--set` against a data set: every value final, every path absolute.
 
-Decides which keys are ours to fill in and which of them make a training another training. Whether the result is any
-good is the matter of `refusals`.
+Decides which keys we fill in and which keys make up a training's identity. Whether the result is any good is decided
+in `preflight_checks`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingD
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
 MANAGED = ("overwrite_output_dir", "resume_from_checkpoint")
-"""Keys that are set at the launch, by what lies in the output directory."""
+"""Keys that are set at launch, depending on the output directory."""
 OPERATIONAL = frozenset(
     {
         *MANAGED,
@@ -32,30 +32,30 @@ OPERATIONAL = frozenset(
         *("cache_dir", "tokenized_path", "ddp_backend"),
     }
 )
-"""Keys that change nothing of what is learned: a training goes on with other values of them."""
+"""Keys that do not affect what is learned: a training may resume with other values."""
 _PATHS = (
     *("deepspeed", "ref_model", "ref_model_adapters", "reward_model", "reward_model_adapters"),
     *("adapter_name_or_path", "fsdp_config", "media_dir"),
 )
-"""Keys that may name files or folders, beside the model."""
+"""Keys that may name files or folders, in addition to the model."""
 _OF_EVALUATION = ("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset")
 _QWEN = re.compile(r"qwen-?2(\.5)?(?!\.)", re.IGNORECASE)
 _OF_A_KEY = re.compile(r"(?:^|_)(?:token|api_key|password|secret)$")
 TEMPLATE: Final = "qwen"
-"""Of Qwen2 and Qwen2.5."""
+"""LLaMA-Factory's template for Qwen2 and Qwen2.5."""
 
 
 @dataclass
 class ResolvedConfig:
-    """What will be trained. notes: what was filled in or taken out, in words."""
+    """What will be trained. notes: what was filled in or removed, in words."""
 
     config: dict[str, Any]
     name: str
-    """Of the configuration."""
+    """Name of the configuration."""
     entry: DatasetEntry
     validation: DatasetEntry | None
     chosen_cutoff: bool
-    """Whether somebody chose `cutoff_len`; else it is found by the lengths of the rows."""
+    """Whether the user chose `cutoff_len`; otherwise it follows from the lengths of the rows."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -76,13 +76,12 @@ class ResolvedConfig:
 
     @property
     def entries(self) -> list[DatasetEntry]:
-        """Those that are read: to train on, then held out."""
+        """The entries that are read: the one to train on, then the held-out one."""
         return [self.entry, *([self.validation] if self.validation else [])]
 
     @property
     def countable(self) -> RowsToCount | None:
-        """Rows of them all, for the trainer cuts those that are held out as well; None where they are no columns of
-        text."""
+        """The rows of all entries, because the trainer cuts held-out rows too; None unless they are columns of text."""
         found = [each.countable for each in self.entries]
         first = found[0]
         if first is None:
@@ -95,7 +94,7 @@ class ResolvedConfig:
 
 
 def model_folders(config: Mapping[str, Any]) -> list[Path]:
-    """Of the models that a training begins with, as far as they are folders here: base first, then adapters."""
+    """Local folders of the models that a training starts from: base first, then adapters."""
     named = [str(config.get("model_name_or_path") or ""), *_listed(config.get("adapter_name_or_path"))]
     return [Path(each) for each in named if each and Path(each).is_dir()]
 
@@ -103,16 +102,14 @@ def model_folders(config: Mapping[str, Any]) -> list[Path]:
 def resolve_config(
     file: ConfigFile, changes: Mapping[str, Any], data: TrainingData, *, out: Path | None
 ) -> ResolvedConfig:
-    """Raises InputError for what cannot be settled: no stage, no model, no rows, files that are not there."""
+    """Raises InputError for what cannot be resolved: no stage, no model, no rows, missing files."""
     config = file.values | dict(changes)
     config = {key: value for key, value in config.items() if value is not None}
     refuse_secrets(config)
-    notes = [
-        f"{key} is left to reasonrag, which knows what lies in the output" for key in MANAGED if config.pop(key, 0)
-    ]
+    notes = [f"{key} is set by reasonrag, which knows the output directory" for key in MANAGED if config.pop(key, 0)]
     for key in ("stage", "model_name_or_path"):
         if not isinstance(config.get(key), str) or not config[key].strip():
-            raise InputError(f"{file.name} names no {key}; LLaMA-Factory would take its own. Give it: --set {key}=..")
+            raise InputError(f"{file.name} has no {key}; LLaMA-Factory would use a default. Give it: --set {key}=..")
     if config.get("do_train") is not True:
         notes.append("do_train: true, which is what this command is for")
     config |= {"do_train": True, "finetuning_type": config.get("finetuning_type", "lora")}
@@ -132,17 +129,17 @@ def resolve_config(
 
 
 def refuse_secrets(config: Mapping[str, Any]) -> None:
-    """Raises InputError for what would be written into train.yaml, training.json and batch scripts and is secret."""
+    """Raises InputError for secrets, which would be written into train.yaml, training.json and batch scripts."""
     for name, value in config.items():
         if isinstance(value, str) and value and (_OF_A_KEY.search(name) or redact(value) != value):
             raise InputError(
-                f"{name} holds a key, which would be written into files. Put it into the environment instead, as "
-                f"HF_TOKEN, and take it out here: --set {name}=null"
+                f"{name} holds a key, which would be written to files. Set it in the environment instead, as HF_TOKEN, "
+                f"and remove it here: --set {name}=null"
             )
 
 
 def _own_dataset(config: Mapping[str, Any], data: TrainingData, stage: str) -> str | None:
-    """The entry that a file names, if the data have it and it is one for the stage; else the stage's own is taken."""
+    """The entry that the file names, if the data have it and it suits the stage; None to use the stage's default."""
     name = config.get("dataset")
     entry = data.entries.get(name) if isinstance(name, str) else None
     return entry.name if entry and entry.ranked == (stage in ("dpo", "rm")) else None
@@ -151,7 +148,7 @@ def _own_dataset(config: Mapping[str, Any], data: TrainingData, stage: str) -> s
 def _validation(
     config: dict[str, Any], changes: Mapping[str, Any], data: TrainingData, entry: DatasetEntry, notes: list[str]
 ) -> DatasetEntry | None:
-    """Put the held-out rows of the entry in, or take out what asks for some."""
+    """Fill in the held-out rows of the entry, or remove the keys that need them."""
     if "eval_dataset" in changes and changes["eval_dataset"] is None:
         wanted = None
     elif changes.get("eval_dataset"):
@@ -172,7 +169,7 @@ def _validation(
             removed.append(key)
     if removed and changes.get("eval_dataset", "") is not None:
         notes.append(
-            f"{data.directory} has no {entry.name}_validation, so nothing is evaluated: without {', '.join(removed)}"
+            f"{data.directory} has no {entry.name}_validation, so nothing is evaluated: removed {', '.join(removed)}"
         )
     return None
 
@@ -182,7 +179,7 @@ def _evaluates(config: Mapping[str, Any]) -> bool:
 
 
 def _settle_paths(config: dict[str, Any], file: ConfigFile) -> None:
-    """Paths that are relative here or to the file become absolute, so that they mean the same wherever it is read."""
+    """Make paths relative to here or to the file absolute, so that they mean the same wherever the file is read."""
     model = _place(config["model_name_or_path"], file)
     if model:
         config["model_name_or_path"] = str(model)
@@ -194,7 +191,7 @@ def _settle_paths(config: dict[str, Any], file: ConfigFile) -> None:
     deepspeed = config.get("deepspeed")
     if isinstance(deepspeed, str) and not Path(deepspeed).is_file():
         raise InputError(
-            f"{file.name}: deepspeed names {deepspeed}, which is neither here nor beside it; --set deepspeed=PATH"
+            f"{file.name}: deepspeed names {deepspeed}, which is neither here nor beside the file; --set deepspeed=PATH"
         )
 
 
@@ -205,14 +202,14 @@ def _listed(value: Any) -> list[str]:
 
 
 def _place(name: str, file: ConfigFile) -> Path | None:
-    """What a relative path means: from here, else from the file's folder or the one above it."""
+    """Resolves a relative path: from here, else from the file's folder or its parent."""
     path = Path(name).expanduser()
     bases = [Path.cwd(), *([file.place, file.place.parent] if file.place else [])]
     return next(((base / path).resolve() for base in bases if (base / path).exists()), None)
 
 
 def training_identity(config: Mapping[str, Any], sha256: Mapping[str, str]) -> dict[str, Any]:
-    """What makes it this training and no other. sha256: of its files of rows."""
+    """Everything that identifies a training. sha256: of its row files."""
     found = {key: value for key, value in config.items() if key not in OPERATIONAL}
     deepspeed = config.get("deepspeed")
     if isinstance(deepspeed, str) and Path(deepspeed).is_file():

@@ -1,7 +1,7 @@
-"""What a data set offers a training: which entry of dataset_info.json a stage reads, which files and questions.
+"""What a data set offers a training: the entries of dataset_info.json by stage, their files and their questions.
 
-Decides nothing about the training; `refusals` says what speaks against it. A data set is one of `reasonrag pairs` or
-`reasonrag import`; of one by somebody else as much is known as its dataset_info.json tells.
+Decides which entry a stage trains on; `preflight_checks` decides what rules a training out. Data sets come from
+`reasonrag pairs` or `reasonrag import`; of others only what their dataset_info.json says is known.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from reasonrag.files import ROLLOUTS
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
 FORMAT_OF_STAGE: Final[dict[str, FormatName]] = {"dpo": "proguide", "kto": "kto", "sft": "sft", "rm": "reward"}
-"""What `pairs` writes for each stage."""
+"""The format of `pairs` for each stage."""
 RANKED_STAGES = ("dpo", "rm")
-"""Stages that learn from two replies to one prompt."""
+"""Stages that train on two replies to one prompt."""
 
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """An entry of dataset_info.json. file: of its rows, None where they are not in the folder."""
+    """An entry of dataset_info.json. file: its rows; None if they are not in the folder."""
 
     name: str
     description: Mapping[str, Any]
@@ -43,7 +43,7 @@ class DatasetEntry:
 
     @property
     def as_pairs_writes_it(self) -> bool:
-        """Whether it says what ours says of its format; True for names that are none of ours."""
+        """Whether the description is the one `pairs` writes for this name; True for names that `pairs` never uses."""
         for name, form in FORMATS.items():
             if form.info is not None and self.name in (dataset_name(name), dataset_name(name, "validation")):
                 return {key: self.description.get(key) for key in form.info} == form.info
@@ -51,7 +51,7 @@ class DatasetEntry:
 
     @property
     def countable(self) -> RowsToCount | None:
-        """Its rows, where they are columns of text: what tokens are counted of."""
+        """Its rows, if they are columns of text whose tokens can be counted."""
         columns = self.description.get("columns")
         if self.file is None or self.file.suffix != ".json" or not isinstance(columns, Mapping):
             return None
@@ -67,7 +67,7 @@ class DatasetEntry:
 
 @dataclass
 class TrainingData:
-    """A data set directory. summary: None where it has none. sha256: of the files of rows, as they are now."""
+    """A data set directory. summary: None without summary.json. sha256: of the row files as they are now."""
 
     directory: Path
     entries: dict[str, DatasetEntry]
@@ -75,7 +75,7 @@ class TrainingData:
     sha256: dict[str, str] = field(default_factory=dict)
 
     def hashed(self, entry: DatasetEntry) -> dict[str, str]:
-        """The file of an entry and the SHA-256 of its bytes."""
+        """The row file of an entry, and the SHA-256 of its bytes."""
         if entry.file is None:
             return {}
         if entry.file.name not in self.sha256:
@@ -83,18 +83,18 @@ class TrainingData:
         return {entry.file.name: self.sha256[entry.file.name]}
 
     def changed(self, entry: DatasetEntry) -> bool:
-        """Whether rows are others than the summary, and so the audit, was written of."""
+        """Whether the rows changed since the summary, and so the audit, was written."""
         told = self.summary.sha256 if self.summary else {}
         return any(told.get(name, digest) != digest for name, digest in self.hashed(entry).items())
 
 
 def read_training_data(directory: Path) -> TrainingData:
-    """Raises InputError for a folder that LLaMA-Factory could not read either."""
+    """Raises InputError for a folder that LLaMA-Factory cannot read either."""
     if not directory.is_dir():
         raise InputError(f"there is no {directory}; --data takes a folder that reasonrag pairs wrote")
     if (directory / ROLLOUTS).is_file() and not (directory / DATASET_INFO_FILE).is_file():
         raise InputError(
-            f"{directory} is a run, no data set. First: reasonrag pairs {directory} --out "
+            f"{directory} is a run, not a data set. First: reasonrag pairs {directory} --out "
             f"data/{directory.resolve().name}"
         )
     path = directory / DATASET_INFO_FILE
@@ -102,13 +102,13 @@ def read_training_data(directory: Path) -> TrainingData:
         described = orjson.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise InputError(
-            f"{directory} has no {DATASET_INFO_FILE}, so LLaMA-Factory cannot know its rows; make it anew: "
+            f"{directory} has no {DATASET_INFO_FILE}, so LLaMA-Factory cannot find its rows; make it again: "
             f"reasonrag pairs {directory} --out {directory}"
         ) from error
     except (OSError, orjson.JSONDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     if not isinstance(described, dict) or not all(isinstance(each, dict) for each in described.values()):
-        raise InputError(f"{path} must map names to descriptions; make it anew: reasonrag pairs RUN --out {directory}")
+        raise InputError(f"{path} must map names to descriptions; make it again: reasonrag pairs RUN --out {directory}")
     entries = {name: DatasetEntry(name, each, _file_of(directory, each)) for name, each in described.items()}
     return TrainingData(directory, entries, _summary(directory))
 
@@ -131,9 +131,9 @@ def _summary(directory: Path) -> PairSummary | None:
 
 
 def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntry:
-    """What a stage trains on: the entry that is wanted by name, else the one `pairs` writes for the stage.
+    """The entry a stage trains on: the one wanted by name, else the one `pairs` writes for the stage.
 
-    Raises InputError where it is missing, or is none for the stage.
+    Raises InputError if it is missing or does not suit the stage.
     """
     form = FORMAT_OF_STAGE.get(stage)
     name = wanted or (dataset_name(form) if form else None)
@@ -145,7 +145,7 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
     if entry is None:
         if form is None or name != dataset_name(form):
             raise InputError(f"{data.directory} has no {name}: {choices(name, data.entries)}")
-        # those that are there already would be gone otherwise
+        # existing formats are named too, or they would be removed
         formats = [
             each for each in FORMATS if each != "proguide" and (each == form or dataset_name(each) in data.entries)
         ]
@@ -170,15 +170,15 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
 
 
 def validation_entry(data: TrainingData, entry: DatasetEntry) -> DatasetEntry | None:
-    """The held-out rows that belong to an entry; None where the data set has none."""
+    """The held-out rows of an entry; None if the data set has none."""
     found = data.entries.get(f"{entry.name}_validation")
     return found if found and (found.file is None or found.file.is_file()) else None
 
 
 @dataclass(frozen=True)
 class DatasetQuestions:
-    """The questions of a data set. by_split: how many, by dataset/split. in_evaluation: how many stand in a split
-    that is kept for evaluation, by its name. checked: whether somebody looked."""
+    """The questions of a data set. keys: `question_key` of each. by_split: counts by dataset/split. in_evaluation:
+    counts of those found in an evaluation split, by its name. checked: whether decontamination was run."""
 
     keys: list[str]
     by_split: dict[str, int]
@@ -187,7 +187,7 @@ class DatasetQuestions:
 
 
 def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
-    """From questions.jsonl, else from the rows. Raises InputError for a damaged file."""
+    """The questions from questions.jsonl, else from the rows. Raises InputError for a damaged file."""
     keys, splits = Counter[str](), Counter[str]()
     try:
         if (data.directory / QUESTIONS).is_file():
@@ -206,7 +206,7 @@ def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
     except MalformedCandidatesError as error:
         raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out {data.directory}") from error
     except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
-        raise InputError(f"{entry.file} is no list of rows; make it again: reasonrag pairs") from error
+        raise InputError(f"{entry.file} is not a list of rows; make it again: reasonrag pairs") from error
     return DatasetQuestions(
         keys=sorted(keys),
         by_split=dict(sorted(splits.items())),
@@ -216,7 +216,7 @@ def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
 
 
 def count_rows(entry: DatasetEntry) -> int | None:
-    """How many there are; None where they cannot be counted here. Raises InputError for what is no list."""
+    """The number of rows; None if they cannot be counted here. Raises InputError for a file that is not a list."""
     if entry.file is None or entry.file.suffix != ".json":
         return None
     try:
@@ -224,5 +224,5 @@ def count_rows(entry: DatasetEntry) -> int | None:
     except (OSError, orjson.JSONDecodeError) as error:
         raise InputError(f"cannot read {entry.file}: {error}") from error
     if not isinstance(rows, list):
-        raise InputError(f"{entry.file} is no list of rows; make it again: reasonrag pairs")
+        raise InputError(f"{entry.file} is not a list of rows; make it again: reasonrag pairs")
     return len(rows)

@@ -1,4 +1,4 @@
-"""Where LLaMA-Factory lives: an environment of its own, because its pins exclude the newest of everything else.
+"""LLaMA-Factory's own Python environment: its pins conflict with current releases of our other dependencies.
 
 Decides which interpreter that is. Does not know what is run there.
 """
@@ -16,16 +16,16 @@ from reasonrag.errors import InputError
 PYTHON_VARIABLE = "REASONRAG_TRAIN_PYTHON"
 _MADE_BY_MAKE = Path(".venv-train/bin/python")
 _PROJECT = Path(__file__).parents[3]
-"""Of a checkout; `make train-env` builds there."""
+"""Root of the checkout, where `make train-env` builds."""
 
 
 def find_python(environment: Mapping[str, str] | None = None) -> Path:
-    """The interpreter that has LLaMA-Factory: the one of REASONRAG_TRAIN_PYTHON, else of `make train-env` here or in
-    the checkout, else this one. Raises InputError where there is none."""
+    """The interpreter that has LLaMA-Factory: REASONRAG_TRAIN_PYTHON, else the one built by `make train-env` here or in
+    the checkout, else this one. Raises InputError if there is none."""
     named = (os.environ if environment is None else environment).get(PYTHON_VARIABLE)
     if named:
         if not Path(named).is_file():
-            raise InputError(f"{PYTHON_VARIABLE}: there is no {named}; it names a Python that has LLaMA-Factory")
+            raise InputError(f"{PYTHON_VARIABLE}: there is no {named}; it must name a Python that has LLaMA-Factory")
         return Path(named).absolute()
     for place in (Path.cwd(), _PROJECT):
         if (place / _MADE_BY_MAKE).is_file():
@@ -33,6 +33,6 @@ def find_python(environment: Mapping[str, str] | None = None) -> Path:
     if find_spec("llamafactory"):
         return Path(sys.executable)
     raise InputError(
-        "LLaMA-Factory is in no environment that is known: make train-env builds .venv-train in the checkout, and "
-        f"{PYTHON_VARIABLE} names a Python that has it (pip install 'reasonrag[train]' there)"
+        "LLaMA-Factory was not found: make train-env builds .venv-train in the checkout, or set "
+        f"{PYTHON_VARIABLE} to a Python that has it (pip install 'reasonrag[train]' there)"
     )

@@ -22,11 +22,11 @@ from reasonrag.redaction import redact
 from reasonrag.training.hardware import TrainingEnvironment
 
 _PATIENCE = 1800.0
-"""Seconds; a large data set's tokens are counted meanwhile."""
+"""Timeout in seconds; tokens of a large data set are counted meanwhile."""
 
 
 class TokenizerFacts(BaseModel):
-    """Of the model's tokenizer. split_specials: words of the template that are no single token for it."""
+    """Facts of the model's tokenizer. split_specials: special tokens of the template that it splits."""
 
     chat_template: bool
     split_specials: list[str] = []
@@ -34,19 +34,19 @@ class TokenizerFacts(BaseModel):
 
 
 class RowLengths(BaseModel):
-    """Tokens of every row, in the trainer's template and the model's own vocabulary."""
+    """Token counts of every row, in the trainer's template and the model's own vocabulary."""
 
     prompt: list[int]
     reply: list[int]
-    """Of the longer one."""
+    """Of the longer reply."""
 
 
 class ConfigCheck(BaseModel):
-    """Of one configuration. unknown: keys that nothing reads, with the nearest that exists."""
+    """LLaMA-Factory's verdict on one configuration. unknown: keys it does not know, with the nearest known one."""
 
     unknown: dict[str, str | None] = {}
     nearest_template: str | None = None
-    """Where the template does not exist: the nearest one, or nothing."""
+    """For an unknown template the nearest known one, or an empty string; else null."""
     error: str | None = None
     tokenizer: TokenizerFacts | None = None
     no_tokenizer: str | None = None
@@ -54,7 +54,7 @@ class ConfigCheck(BaseModel):
 
 
 class Inspection(BaseModel):
-    """What there is where LLaMA-Factory is, and what it says of each configuration. failure: why it could not say."""
+    """LLaMA-Factory's environment, and its verdict on each configuration. failure: why LLaMA-Factory does not work."""
 
     stock: TrainingEnvironment
     configs: dict[str, ConfigCheck]
@@ -62,7 +62,7 @@ class Inspection(BaseModel):
 
 
 class RowsToCount(BaseModel):
-    """JSON files of rows, and which columns are what."""
+    """JSON files of rows, and which columns hold what."""
 
     files: list[str]
     system: str
@@ -74,7 +74,7 @@ ConfigsToCheck = Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]]
 
 
 def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
-    """Take stock and judge configurations. Raises ReasonragError where that interpreter does not answer."""
+    """Inspect the environment and check configurations. Raises ReasonragError if the interpreter does not answer."""
     job = {
         "configs": {
             name: {"config": dict(config), "rows": rows.model_dump() if rows else None}
@@ -95,17 +95,17 @@ def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise ReasonragError(f"cannot ask {python} what it has: {error}") from error
+            raise ReasonragError(f"cannot inspect the environment of {python}: {error}") from error
         if done.returncode != 0 or not answer.is_file():
             last = "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-6:])
             raise ReasonragError(
-                f"{python} does not say what it has (exit status {done.returncode}). It said: {redact(last)}"
+                f"cannot inspect the environment of {python} (exit status {done.returncode}): {redact(last)}"
             )
         return Inspection.model_validate_json(answer.read_bytes())
 
 
 def environment_of(python: Path) -> dict[str, str]:
-    """The environment in which its programs find each other, and none of our packages."""
+    """Environment variables for its programs: they find each other, and none of our packages."""
     kept = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     }

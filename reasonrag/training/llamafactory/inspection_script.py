@@ -1,9 +1,9 @@
-"""What there is where LLaMA-Factory is, and its own judgement of configurations: a script that runs there.
+"""Lists installed packages and GPUs and has LLaMA-Factory check configurations: a script for its environment.
 
-Reads a job as JSON on stdin, writes what it found to the file that is its one argument. A job: {"configs": {name:
-{"config": {key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}}; LLaMA-Factory is imported where it
-names a configuration. Knows nothing of reasonrag and imports nothing of it; asks no hub. Each configuration is judged
-as without a GPU: what needs one (DeepSpeed, half precisions) is looked for, not started.
+Reads a job as JSON from stdin, writes its findings to the file named by its only argument. A job: {"configs": {name:
+{"config": {key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}}; LLaMA-Factory is imported only if
+the job has a configuration. Knows nothing of reasonrag and imports nothing of it; contacts no hub. Configurations are
+checked as if without a GPU: what needs one (DeepSpeed, half precision) is looked up, not started.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 NEEDS_A_GPU = ("deepspeed", "fsdp", "fsdp_config", "tf32", "fp16", "pure_bf16")
-"""Left out where the arguments are only read: LLaMA-Factory would look for the hardware, or for other processes."""
+"""Left out when arguments are only parsed: LLaMA-Factory would look for the hardware, or for other processes."""
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -29,13 +29,13 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"stock": _stock(), "configs": {}, "failure": None}
     try:
         found["configs"] = {name: _judged(**each) for name, each in job["configs"].items()}
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is why LLaMA-Factory does not work here
+    except Exception as error:  # noqa: BLE001 - any error here is the reason LLaMA-Factory does not work
         found["failure"] = f"{type(error).__name__}: {error}"
     return found
 
 
 def _stock() -> dict[str, Any]:
-    """Packages by names in small letters with hyphens, requirements that they break, and GPUs."""
+    """Packages by lower-case names with hyphens, unmet requirements, and GPUs."""
     named = [(each.metadata["Name"], each.version) for each in distributions()]
     versions = {name.lower().replace("_", "-"): version for name, version in named if name}
     return {
@@ -47,7 +47,7 @@ def _stock() -> dict[str, Any]:
 
 
 def _broken(versions: dict[str, str]) -> list[tuple[str, str]]:
-    """Requirements of LLaMA-Factory that what is installed does not meet."""
+    """Requirements of LLaMA-Factory that the installed packages do not meet."""
     try:
         pins = requires("llamafactory") or []
         from packaging.requirements import Requirement
@@ -64,10 +64,10 @@ def _broken(versions: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def _torch() -> dict[str, Any]:
-    """What torch sees; cuda is null of a build without it."""
+    """What torch sees; cuda is null for a build without it."""
     try:
         import torch
-    except Exception as error:  # noqa: BLE001 - whatever keeps it from being imported is what has to be said
+    except Exception as error:  # noqa: BLE001 - any error on import has to be reported
         return {"cuda": None, "devices": [], "torch_error": f"{type(error).__name__}: {error}"}
     seen = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     devices = [
@@ -77,7 +77,7 @@ def _torch() -> dict[str, Any]:
 
 
 def _judged(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, Any]:
-    """unknown: keys that nothing reads, with the nearest name. error: of the parser. tokenizer, lengths: below."""
+    """unknown: unknown keys with the nearest name. error: the parser's message. tokenizer, lengths: see `_tokens`."""
     from llamafactory.data.template import TEMPLATES
 
     known = _known_keys(exporting="export_dir" in config)
@@ -96,7 +96,7 @@ def _judged(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, An
 
 
 def _known_keys(*, exporting: bool) -> dict[str, Any]:
-    """Names of arguments, and whether one takes several words."""
+    """Argument names, and whether each takes several words."""
     from llamafactory.hparams.parser import _INFER_ARGS, _TRAIN_ARGS
     from transformers import HfArgumentParser
 
@@ -111,7 +111,7 @@ def _nearest(name: str, names: Any) -> str | None:
 
 
 def _refused(config: dict[str, Any], known: dict[str, Any]) -> str | None:
-    """Why the arguments cannot be; None where they can."""
+    """Why the parser rejects the arguments; None if it accepts them."""
     from llamafactory.hparams import get_infer_args, get_train_args
 
     exporting = "export_dir" in config
@@ -125,13 +125,13 @@ def _refused(config: dict[str, Any], known: dict[str, Any]) -> str | None:
         except SystemExit:
             lines = [line for line in said.getvalue().splitlines() if "error:" in line]
             return lines[-1].partition("error:")[2].strip() if lines else "its parser gave up"
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is why the training would not start
+        except Exception as error:  # noqa: BLE001 - any error here is why the training would not start
             return f"{error}" or type(error).__name__
     return None
 
 
 def _words(values: dict[str, Any], known: dict[str, Any]) -> list[str]:
-    """A command line: as one, values of the wrong kind are noticed; in a file they are not."""
+    """The configuration as a command line: there the parser notices values of the wrong type, in a file it does not."""
     words = []
     for key, value in values.items():
         words.append(f"--{key}")
@@ -145,14 +145,14 @@ def _words(values: dict[str, Any], known: dict[str, Any]) -> list[str]:
 
 
 def _tokens(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, Any]:
-    """What the model's own tokenizer says: a chat template? the template's words as one token? lengths of the rows?"""
+    """Facts of the model's own tokenizer: chat template, split special tokens, lengths of the rows."""
     from llamafactory.data import get_template_and_fix_tokenizer
     from llamafactory.hparams import DataArguments
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(config["model_name_or_path"])
-    except Exception as error:  # noqa: BLE001 - there may be none here, which is said
+    except Exception as error:  # noqa: BLE001 - there may be none here, which is reported
         return {"tokenizer": None, "no_tokenizer": f"{error}".partition("\n")[0], "lengths": None}
     has_template = bool(tokenizer.chat_template)
     specials = ("<|im_start|>", "<|im_end|>") if config.get("template") == "qwen" else ()

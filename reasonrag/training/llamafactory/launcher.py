@@ -1,7 +1,7 @@
-"""LLaMA-Factory as a child process: its command and environment, its output, and how it is ended.
+"""LLaMA-Factory as a child process: its command and environment, its output, and how it is terminated.
 
-Decides what becomes of its words: all of them go to a log, progress bars by their last state only. Does not know what
-they mean; see `progress`.
+Decides what is logged: all output, of progress bars only the last state. Does not know what lines mean; see
+`progress`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from reasonrag.training.llamafactory.inspection import environment_of
 from reasonrag.training.settings import PORT
 
 LAST_LINES = 40
-"""That are kept for a message about a failure."""
+"""Output lines kept for a failure message."""
 _GRACE = 20.0
-"""Seconds that a child has to end after it was asked to, before it is asked less politely."""
+"""Seconds a child has to exit after a signal, before the next stronger one."""
 _TICK = 0.5
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Where and with how many. master: host and port of machine 0."""
+    """Machines and processes of a training. master: host and port of machine 0."""
 
     nodes: int = 1
     node_rank: int = 0
@@ -42,13 +42,13 @@ class Launch:
 
 
 class TrainingFailed(ReasonragError):
-    """LLaMA-Factory ended with an error."""
+    """LLaMA-Factory exited with an error."""
 
     cause = "training"
 
 
 def parse_master(text: str | None, nodes: int) -> tuple[str, int] | None:
-    """HOST or HOST:PORT. Raises InputError for anything else, and for several nodes without one."""
+    """Parses HOST or HOST:PORT. Raises InputError for anything else, and if several nodes have none."""
     if text is None:
         if nodes > 1:
             raise InputError("--nodes needs --master HOST[:PORT], the address of machine 0 for the others")
@@ -67,8 +67,8 @@ def parse_master(text: str | None, nodes: int) -> tuple[str, int] | None:
 def launch_variables(launch: Launch, *, deepspeed: bool, gpus: int) -> dict[str, str]:
     """Environment variables that LLaMA-Factory's launcher reads.
 
-    DeepSpeed and several machines need torchrun, which it starts by itself for more than one GPU only; on a machine
-    without a GPU it would start no process at all.
+    DeepSpeed and several machines need torchrun, which LLaMA-Factory starts by itself only for more than one GPU; on a
+    machine without a GPU it would start no process at all.
     """
     if launch.ray:
         return {"USE_RAY": "1"}
@@ -96,7 +96,7 @@ def cli_command(python: Path, verb: str, file: Path, overrides: Mapping[str, str
 
 
 def check_no_spaces(command: list[str], environment: Mapping[str, str], gpus: int) -> None:
-    """LLaMA-Factory takes its command apart at spaces where it starts torchrun. Raises InputError for one in a path."""
+    """Raises InputError for a path with a space if torchrun is used: LLaMA-Factory splits that command at spaces."""
     torchrun = "FORCE_TORCHRUN" in environment or (gpus > 1 and "USE_RAY" not in environment)
     spaced = next((word for word in command[2:] if len(word.split()) != 1), None)
     if torchrun and spaced:
@@ -113,11 +113,10 @@ def run_child(
     tick: Callable[[], None],
     holds: int | None = None,
 ) -> int:
-    """Run it to its end, its whole output into `log`; its exit status.
+    """Run a command to its end, its full output appended to `log`; returns its exit status.
 
-    heard: told each line. tick: called now and then. holds: a descriptor that it keeps open as long as it lives.
-
-    On Ctrl-C (and SIGTERM) the child and its own children are ended, and KeyboardInterrupt goes on.
+    heard: called with each line. tick: called every half second. holds: a descriptor the child keeps open while it
+    lives. On Ctrl-C or SIGTERM the child and its own children are terminated, and KeyboardInterrupt is raised.
     """
     env = environment_of(python) | {"PYTHONUNBUFFERED": "1"} | dict(environment)
     with log.open("ab") as written, _sigterm_as_interrupt():
@@ -167,7 +166,7 @@ def _read_output(
 
 
 class _LineSplitter:
-    """Bytes to lines. What a carriage return overwrites, as progress bars do, is not kept."""
+    """Splits bytes into lines. What a carriage return overwrites, as in progress bars, is dropped."""
 
     def __init__(self, written: BinaryIO, heard: Callable[[str], None]) -> None:
         self._written = written
@@ -197,7 +196,7 @@ class _LineSplitter:
 
 
 def _terminate(child: subprocess.Popen[bytes], written: BinaryIO) -> None:
-    """Ask it to end, then make it; it has a session of its own, so its children are meant too."""
+    """Interrupt, terminate, then kill the child; it leads its own session, so its children are signalled too."""
     for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, sent)
@@ -218,7 +217,7 @@ def _terminate(child: subprocess.Popen[bytes], written: BinaryIO) -> None:
 
 @contextlib.contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM, which a batch system sends, ends a training as Ctrl-C does."""
+    """Treat SIGTERM, which a batch system sends, like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
-"""`reasonrag train --merge`: an adapter and its base model become one model, with the adapter's own account of itself.
+"""`reasonrag train --merge`: an adapter and its base model become one model that keeps the adapter's provenance.
 
-LLaMA-Factory does it (`llamafactory-cli export`); what it would forget, `reasonrag.json` and the prompts, comes along.
+LLaMA-Factory merges (`llamafactory-cli export`); `reasonrag.json`, prompts, metrics and card are carried over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reasonrag.training.provenance import Provenance, read_provenance
 
 _LOG, _YAML = "export.log", "export.yaml"
 _OURS = (".lock", ".training", _LOG, _YAML)
-"""What a try that failed leaves behind."""
+"""Files that a failed attempt leaves behind."""
 
 
 class MergeResult(BaseModel):
@@ -42,9 +42,9 @@ class MergeResult(BaseModel):
 def merge_adapter(
     adapter: Path, out: Path | None, changes: list[str], *, watcher: TrainingWatcher | None = None
 ) -> MergeResult:
-    """Merge an adapter. out: a folder that is new or empty. changes: `key=value` for LLaMA-Factory's export.
+    """Merge an adapter. out: a new or empty folder. changes: `key=value` for LLaMA-Factory's export.
 
-    Raises InputError before anything is written, TrainingFailed where LLaMA-Factory fails.
+    Raises InputError before anything is written, TrainingFailed if LLaMA-Factory fails.
     """
     watcher = watcher or SilentTrainingWatcher()
     out = (out or adapter.with_name(f"{adapter.name}-merged")).resolve()
@@ -71,12 +71,12 @@ def _config(adapter: Path, out: Path) -> dict[str, Any]:
     try:
         told = orjson.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise InputError(f"{adapter} is no adapter: there is no {path}") from error
+        raise InputError(f"{adapter} is not an adapter: there is no {path}") from error
     except (OSError, orjson.JSONDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     base = told.get("base_model_name_or_path") if isinstance(told, dict) else None
     if not isinstance(base, str) or not base:
-        raise InputError(f"{path} does not say which base model it is of; --set model_name_or_path=..")
+        raise InputError(f"{path} does not name its base model; --set model_name_or_path=..")
     return {
         "model_name_or_path": base,
         "adapter_name_or_path": str(adapter.resolve()),
@@ -105,13 +105,13 @@ def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: Trainin
         hint = failure_hint(list(listener.last))
         shown = "\n".join(f"  {line[:400]}" for line in list(listener.last)[-12:])
         raise TrainingFailed(
-            f"LLaMA-Factory's export ended with status {status}. {f'What to do: {hint}. ' if hint else ''}All of its "
-            f"output: {out / _LOG}\nIts last lines:\n{shown}"
+            f"LLaMA-Factory's export exited with status {status}. {f'What to do: {hint}. ' if hint else ''}Full "
+            f"output: {out / _LOG}\nLast lines:\n{shown}"
         )
 
 
 def _account(adapter: Path, out: Path, config: Mapping[str, Any], came_from: Provenance | None) -> None:
-    """What the adapter says of itself, said by the merged model."""
+    """Carry the adapter's provenance, prompts, metrics and card over to the merged model."""
     if came_from:
         merged = came_from.model_copy(update={"stage": "export", "finetuning_type": "merged"})
         merged.write(out)

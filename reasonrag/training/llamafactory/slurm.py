@@ -1,7 +1,7 @@
-"""A batch script for Slurm: the same `reasonrag train` on every machine of a job, which finds the others.
+"""A batch script for Slurm that runs the same `reasonrag train` on every machine of a job.
 
-Decides what the script asks Slurm for and how a machine knows its number. A job that is put back into the queue goes on
-from its last checkpoint, because the command itself does.
+Decides what the script requests and how each machine learns its rank and the first machine's address. A requeued job
+resumes from its last checkpoint, because the command itself does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def batch_script(
     out: Path,
     here: Path,
 ) -> str:
-    """words: of `train` without those of machines. python: of reasonrag. exported: variables that the job needs."""
+    """words: flags of `train` without those about machines. python: the interpreter of reasonrag. exported: environment
+    variables that the job needs."""
     command = [str(python), "-m", "reasonrag", "train", *words]
     task = (
         f'exec {shlex.join(command)} --nodes {nodes} --node-rank "$SLURM_NODEID" --gpus-per-node {gpus} '

@@ -93,15 +93,15 @@ WORDS: dict[str, tuple[list[str], str]] = {
     "a model path that is not there": (["--set", "model_name_or_path=./saves/sft"], "there is no model at ./saves/sft"),
     "a deep path that is not there": (["--set", "model_name_or_path=a/b/c"], "there is no model at a/b/c"),
     "an adapter that is not there": (["--set", "adapter_name_or_path=/no/where"], "there is no model at /no/where"),
-    "no stage": (["--set", "stage=null"], "names no stage"),
+    "no stage": (["--set", "stage=null"], "has no stage"),
     "deepspeed that is not there": (["--set", "deepspeed=z9.json"], "deepspeed names z9.json"),
     "an entry that is not there": (["--set", "dataset=rag_proguid"], "did you mean 'rag_proguide'"),
     "pairs for a stage that takes none": (["--set", "stage=sft", "--set", "dataset=rag_proguide"], "holds pairs"),
     "no value": (["--set", "learning_rate"], "it takes key=value"),
-    "a secret": (["--set", "hf_hub_token=hf_x"], "hf_hub_token holds a key, which would be written into files"),
+    "a secret": (["--set", "hf_hub_token=hf_x"], "hf_hub_token holds a key, which would be written to files"),
     "something like a secret": (["--set", "run_name=hf_" + 30 * "x"], "run_name holds a key"),
     "a key twice": (["--set", "seed=1", "--set", "seed=2"], "--set seed is given twice"),
-    "a value that is no YAML": (["--set", "seed=[1"], "the value is no YAML"),
+    "a value that is no YAML": (["--set", "seed=[1"], "the value is not valid YAML"),
     "machines without the first": (["--nodes", "2", "--node-rank", "0"], "--nodes needs --master"),
     "machines without a number": (["--nodes", "2", "--master", "h"], "--nodes needs --node-rank"),
     "a number too high": (["--nodes", "2", "--node-rank", "2", "--master", "h"], "of 2 machines the last is 1"),
@@ -203,11 +203,11 @@ DATA: dict[Callable[[Path], None], str] = {
     _changed: "--allow changed_rows",
     _of_dev: "questions of atlas/dev are in it (16), which is no training split",
     _mixed: "mixes prompts of 2 renderers",
-    _other_prompts: "has prompts of renderer 0123456789abcdef, and the model would be asked by",
+    _other_prompts: "has prompts of renderer 0123456789abcdef, but the model would be prompted by",
     _base_of_other_prompts: "was trained (sft) on prompts of renderer 0123456789abcdef",
     _damaged_base: "reasonrag.json is damaged",
-    _adapter: "is an adapter, no whole model",
-    _occupied: "holds model.safetensors, which no reasonrag train has written",
+    _adapter: "is an adapter, not a whole model",
+    _occupied: "holds model.safetensors, which reasonrag train did not write",
 }
 
 
@@ -301,7 +301,7 @@ def test_data_that_name_no_questions_are_told_of(data: Path) -> None:
     edited(data / "RAG_ProGuide.json", lambda rows: [row.pop("question", None) for row in rows])
     found, resolution, read = PreflightFindings(), resolved(data), read_training_data(data)
     check_rows(resolution.entries, read, read_questions(read, resolution.entry), found)
-    assert "does not say which questions it is of" in " ".join(found.notes)
+    assert "does not record its questions" in " ".join(found.notes)
 
 
 def test_operational_settings_make_no_other_training(data: Path) -> None:
@@ -545,9 +545,9 @@ WARNED: dict[str, tuple[dict[str, list[tuple[int, float]]], str]] = {
         {"logps/chosen": line(-40, -90, 60), "rewards/margins": line(0, 5, 60)},
         "of the training pairs",
     ),
-    "overfitting": ({"eval_loss": [(1, 0.5), (2, 0.4), (3, 0.6)]}, "eval_loss was lowest after step 2"),
-    "chance": ({"eval_rewards/accuracies": [(1, 0.5)]}, "no more than by chance"),
-    "not a number": ({"loss": [(1, math.nan)]}, "loss was no number"),
+    "overfitting": ({"eval_loss": [(1, 0.5), (2, 0.4), (3, 0.6)]}, "eval_loss was lowest at step 2"),
+    "chance": ({"eval_rewards/accuracies": [(1, 0.5)]}, "no better than chance"),
+    "not a number": ({"loss": [(1, math.nan)]}, "loss was not finite"),
 }
 
 
@@ -582,14 +582,14 @@ def test_numbers_and_drawings_are_written_from_what_the_trainer_logged(tmp_path:
     assert metrics.series["loss"] == [(1, 1.0), (2, 0.5), (3, 0.25)]
     assert metrics.last["eval_loss"] == -math.inf
     assert "eval_loss" not in metrics.best
-    assert ["eval_loss was no number" in each for each in metrics.warnings] == [True]
+    assert ["eval_loss was not finite" in each for each in metrics.warnings] == [True]
     assert write_metrics(metrics, tmp_path) == ["metrics.json", "curves.svg", "curves.png"]
     assert "log-probability of a reply" in (tmp_path / "curves.svg").read_text()
     assert orjson.loads((tmp_path / "metrics.json").read_bytes())["last"]["eval_loss"] is None
     (tmp_path / "trainer_state.json").unlink()
     (tmp_path / "trainer_log.jsonl").write_text('{"current_steps": 1, "loss": NaN}\n{"current_steps": 2, "lo')
     assert read_metrics(tmp_path, "dpo").warnings == [
-        "loss was no number at some step: the model is spoilt; a smaller learning_rate"
+        "loss was not finite at some step: the model is unusable; try a smaller learning_rate"
     ]
 
 

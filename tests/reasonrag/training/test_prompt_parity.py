@@ -169,9 +169,9 @@ def test_a_folder_with_nothing_but_rows_is_enough(tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         (None, b"", "neither questions.jsonl nor RAG_ProGuide.json"),
-        ("RAG_ProGuide.json", b"{", "no list of rows"),
-        ("RAG_ProGuide.json", b"[1]", "no list of rows"),
-        ("RAG_ProGuide.json", b'[{"renderer": 1}]', "no list of rows"),
+        ("RAG_ProGuide.json", b"{", "not a list of rows"),
+        ("RAG_ProGuide.json", b"[1]", "not a list of rows"),
+        ("RAG_ProGuide.json", b'[{"renderer": 1}]', "not a list of rows"),
         ("questions.jsonl", b"{}\n", "line 1 is not a line of reasonrag.questions/1"),
     ],
 )

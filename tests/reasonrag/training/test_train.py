@@ -151,7 +151,7 @@ def test_the_same_command_goes_on_from_the_last_checkpoint(world: World) -> None
     [checkpoint] = record["resumed_from"]
     step = int(checkpoint.removeprefix("checkpoint-"))
     assert step >= CUT
-    assert f"going on from {world.saved('sft')}/{checkpoint}" in done.err
+    assert f"resuming from {world.saved('sft')}/{checkpoint}" in done.err
     assert f"global step {step}\n" in (world.saved("sft") / "train.log").read_text()
     assert record["state"] == "finished"
 
@@ -162,7 +162,7 @@ def test_a_finished_training_is_not_done_again(world: World) -> None:
     before = {path: path.stat().st_mtime_ns for path in world.saved("lora").rglob("*") if path.is_file()}
     again = world.run(*world.words("smoke-cpu-dpo-lora", "lora", model_name_or_path="saves/sft", save_strategy="no"))
     assert again.status == 0
-    assert "has been trained already by this configuration; nothing was started" in again.out
+    assert "was already trained with this configuration; nothing was started" in again.out
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
@@ -319,6 +319,6 @@ def test_a_failure_shows_the_last_lines_and_where_all_of_them_are(world: World) 
     without = World(world.place, Path(sys.executable))
     done = world.once("broken", lambda: without.run("train", "--merge", "models/broken", "--out", "saves/broken"))
     assert done.status == 1
-    assert "LLaMA-Factory's export ended with status 1" in done.err
+    assert "LLaMA-Factory's export exited with status 1" in done.err
     assert "saves/broken/export.log" in done.err
     assert "No module named" in (world.saved("broken") / "export.log").read_text()

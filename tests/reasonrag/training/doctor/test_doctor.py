@@ -233,7 +233,7 @@ def test_questions_of_evaluation_sets_are_found_before_train_refuses_them(data: 
     lines = (data / "questions.jsonl").read_text().splitlines()
     (data / "questions.jsonl").write_text("".join(f"{line}\n".replace('"train"', '"dev"') for line in lines))
     found = {each.name: each for each in examine(data).findings}["atlas/dev"]
-    assert (found.severity, found.advice) == ("error", "if it is meant: --allow-eval atlas/dev")
+    assert (found.severity, found.advice) == ("error", "if intended: --allow-eval atlas/dev")
 
 
 def edit(path: Path, change: Callable[[Any], object]) -> None:
@@ -403,7 +403,7 @@ def test_a_cutoff_that_somebody_chose_is_held_against_the_rows(data: Path) -> No
     ("content", "says"),
     [
         (None, "there is no zero.json"),
-        ("{", "no object of JSON"),
+        ("{", "not a JSON object"),
         ('{"zero_optimization": {"stage": 4}}', "no stage 4"),
         ('{"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}', "is for stage 3"),
     ],
@@ -450,7 +450,7 @@ def test_without_a_configuration_methods_are_compared() -> None:
     ("arguments", "says"),
     [
         (["qwen2.5-7b-dpo-ful"], "did you mean"),
-        (["--model", "llama"], "the shape of 'llama' is not known"),
+        (["--model", "llama"], "the shape of 'llama' is unknown"),
         (["--gpus", "0"], "--gpus"),
         (["--prompts", "nowhere"], "nowhere"),
         (["qwen2.5-7b-sft", "--set", "cutoff_len=-1"], "cutoff_len"),

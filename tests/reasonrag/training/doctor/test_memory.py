@@ -148,7 +148,7 @@ def test_a_folder_is_asked_first(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="model_type is 'llama'"):
         find_shape(str(base))
     (base / "config.json").write_text("{")
-    with pytest.raises(InputError, match="no model"):
+    with pytest.raises(InputError, match="not a model"):
         find_shape(str(base))
 
 
