@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from reasonrag.errors import RunStopped
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
@@ -26,6 +27,17 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
         stop = next((each for each in failures.exceptions if isinstance(each, RunStopped)), None)
         raise stop or failures.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def work_off(queue: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], *, at_once: int) -> None:
+    """Work on every item, so many at once; each begins in its turn. Fails as `together` does."""
+    waiting = iter(queue)
+
+    async def worker() -> None:
+        for item in waiting:
+            await work(item)
+
+    await together(*(worker() for _ in range(at_once)))
 
 
 def run_to_end(coroutine: Awaitable[T]) -> T:

@@ -6,8 +6,6 @@ Decides which files a data set is, and which names need an endpoint. Does not kn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +14,33 @@ from reasonrag.data.atlas import SPLITS, write_world
 from reasonrag.data.datasets import ATLAS, DATASETS, data_sets, find_questions
 from reasonrag.data.questions import Check, QuestionSource, open_questions
 from reasonrag.errors import InputError, choices
-from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.endpoint import EndpointModel, shown_url
+from reasonrag.llm.budget import Caps
+from reasonrag.llm.chat import Sampling
+from reasonrag.llm.endpoint import shown_url
+from reasonrag.llm.model_spec import Limits, ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.prices import PRICES_AS_OF, Price, find_price
+from reasonrag.llm.prices import find_price
 from reasonrag.retrieval.from_settings import is_remote
-
-
-@dataclass(frozen=True)
-class Policy:
-    """A model by the name its answers go by, what its tokens cost, and how it is sampled."""
-
-    name: str
-    price: Price | None
-    sampling: Sampling
 
 
 def shown_sampling(sampling: Sampling) -> dict[str, Any]:
     return sampling.model_dump(mode="json", exclude={"stop"})
 
 
-def teacher_policy(settings: AgentSettings, name: str) -> Policy:
-    price = find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out)
-    sampling = Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens)
-    return Policy(name, price, sampling)
+def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
+    """The model that the settings name, or another one in its place: `name` is the one its answers go by."""
+    return ModelSpec(
+        name,
+        Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens),
+        Limits(settings.concurrency, settings.timeout, settings.rpm, settings.tpm),
+        price=find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out),
+        addresses=tuple(settings.base_url),
+        in_process=name == OFFLINE and not settings.base_url,
+    )
 
 
-def check_prices(teacher: Policy, student: Policy | None = None, judge: Policy | None = None) -> None:
-    """Raises InputError for a model whose tokens no cap could count."""
-    for policy, flags, free in (
-        (teacher, "--", ""),
-        (student, "--value-", "; one at a --value-base-url is free"),
-        (judge, "--judge-", ""),
-    ):
-        if policy and policy.price is None:
-            raise InputError(
-                f"--max-cost needs the price of {policy.name}, which is not in the table of {PRICES_AS_OF}: "
-                f"give {flags}price-in and {flags}price-out, in dollars per million tokens{free}"
-            )
+def caps_of(settings: AgentSettings) -> Caps:
+    return Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
 
 
 def model_name(settings: AgentSettings) -> str:
@@ -66,27 +52,6 @@ def model_name(settings: AgentSettings) -> str:
         "give --model: a model of your endpoint (gpt-4o, or what --base-url serves), or offline for the "
         "extractive teacher that costs nothing"
     )
-
-
-def open_model(settings: AgentSettings) -> ChatModel:
-    """The teacher."""
-    name = model_name(settings)
-    if name == OFFLINE and not settings.base_url:
-        return OfflineTeacher()
-    return EndpointModel(
-        name,
-        base_urls=settings.base_url,
-        concurrency=settings.concurrency,
-        rpm=settings.rpm,
-        tpm=settings.tpm,
-        timeout=settings.timeout,
-    )
-
-
-async def owned(opened: AsyncExitStack, model: ChatModel) -> ChatModel:
-    """A model of ours, closed with the rest."""
-    opened.push_async_callback(model.close)
-    return model
 
 
 def find_data(settings: AgentSettings, check: Check, *, searched: bool = True) -> tuple[QuestionSource, Path | None]:

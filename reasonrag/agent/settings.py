@@ -11,6 +11,9 @@ from mcts import RecipeName
 from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K, SearchSettings
 from reasonrag.settings import CompletionPrice, Concurrency, MaxCalls, MaxCost, Panel, PromptPrice, Seed, Words
 
+MAX_REPLY_TOKENS, TIMEOUT_S = 512, 300.0
+"""Longest reply, and seconds after which a request without an answer is given up, where nothing else is said."""
+
 
 class AgentSettings(SearchSettings):
     """Questions, corpus, model and budget of a command that runs an agent over questions."""
@@ -56,7 +59,7 @@ class AgentSettings(SearchSettings):
     temperature: Annotated[float, Panel.MODEL] = Field(default=1.0, ge=0, le=2, description="Sampling temperature")
     top_p: Annotated[float, Panel.MODEL] = Field(default=1.0, gt=0, le=1, description="Nucleus sampling")
     max_reply_tokens: Annotated[int, Panel.MODEL] = Field(
-        default=512, ge=1, description="Maximum length of a completion, in tokens"
+        default=MAX_REPLY_TOKENS, ge=1, description="Maximum length of a completion, in tokens"
     )
     max_cost: MaxCost = Field(default=None, description="Stop before the run costs more than this, in dollars")
     max_calls: MaxCalls = Field(default=None, description="Stop before the run uses more completions than this")
@@ -76,7 +79,7 @@ class AgentSettings(SearchSettings):
         description="Tokens per minute, per endpoint and model [default: from response headers]",
     )
     timeout: Annotated[float, Panel.EXECUTION] = Field(
-        default=300.0, gt=0, description="Seconds to wait for a response before a request is given up"
+        default=TIMEOUT_S, gt=0, description="Seconds to wait for a response before a request is given up"
     )
 
 

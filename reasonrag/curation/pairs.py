@@ -41,7 +41,7 @@ from reasonrag.curation.existing_data_set import (
     remove_pages,
     replaces_other_runs,
 )
-from reasonrag.curation.judge_labels import Judging, describe_judging, label_by_judge
+from reasonrag.curation.judge_labels import Judging, StateJudge, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
@@ -90,7 +90,9 @@ def pairs(
             gather(sources, place.folder, tokens, processes=processes)
             gated = _gate(settings, splits, sources, place.folder)
             if settings.label == "judge":
-                judging = run_to_end(label_by_judge(place.folder, settings, chat_model, watcher)).model_dump()
+                judge = StateJudge.of(settings, chat_model)
+                labelling = label_by_judge(place.folder / CANDIDATES, settings.out, judge, chat_model, watcher)
+                judging = run_to_end(labelling).model_dump()
                 untold: list[str] = []
             else:
                 judging, untold = _judged_before(sources, place.folder)
@@ -164,7 +166,7 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
         sources = _sources(runs, settings.out)
         _replaces_other_runs(settings, sources)
         gather(sources, Path(scratch), tokens)
-        return describe_judging(Path(scratch), settings)
+        return StateJudge.of(settings).describe(Path(scratch) / CANDIDATES)
 
 
 _JUDGED = b'"label":"judge"'

@@ -13,13 +13,13 @@ from pydantic import BaseModel
 
 from preference.records import ParseFailure, PassageRef
 from reasonrag.agent.agent import AgentStep
-from reasonrag.agent.from_settings import check_prices, find_corpus
+from reasonrag.agent.from_settings import caps_of, find_corpus
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import (
-    evaluated_policy,
+    evaluated_spec,
     find_evaluated_model,
     open_evaluated_model,
 )
@@ -27,8 +27,9 @@ from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceChec
 from reasonrag.evaluation.methods.from_settings import LinearAgent, MethodParts
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import AskSettings
-from reasonrag.llm.budget import Caps, Ledger
+from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
+from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
@@ -125,14 +126,14 @@ async def _ask(
 ) -> AgentAnswer:
     steps: list[AgentStep] = []
     subject, prompts = find_evaluated_model(settings, chat_model), load_prompts(settings.prompts)
-    policy = evaluated_policy(subject, settings)
+    spec = evaluated_spec(subject, settings)
     if settings.max_cost is not None:
-        check_prices(policy)
+        check_prices(spec)
     corpus = None if retriever else find_corpus(settings)
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
     async with AsyncExitStack() as opened:
         if chat_model is None:
-            chat_model = await open_evaluated_model(subject, settings, opened, say=watcher.say)
+            chat_model = await open_evaluated_model(subject, spec, opened, say=watcher.say)
         if retriever is None:
             retriever = await open_retriever(
                 settings, corpus, opened, say=watcher.say, before_building=[chat_model.check]
@@ -147,13 +148,12 @@ async def _ask(
         warnings = lineage.warnings([question], asked)
         for warning in warnings:
             watcher.warn(warning)
-        caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
-        ledger = Ledger(policy.price, caps)
+        ledger = Ledger(spec.price, caps_of(settings))
         parts = MethodParts(
             model=_CappedModel(chat_model, ledger),
             retriever=retriever,
             prompts=prompts,
-            sampling=policy.sampling,
+            sampling=spec.sampling,
             top_k=settings.top_k,
             max_steps=settings.steps,
             seed=settings.seed,
@@ -167,7 +167,7 @@ async def _ask(
     return AgentAnswer(
         question=question.question,
         answer=attempt.answer,
-        model=policy.name,
+        model=spec.name,
         steps=[_taken(each) for each in steps],
         evidence=[step.content for step in steps if step.action_type == "evidence" and step.content],
         sources=[PassageRef(id=each.id, title=each.title, score=each.score) for each in attempt.read],

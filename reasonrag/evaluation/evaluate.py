@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from preference.candidates import is_training_split
-from reasonrag.agent.from_settings import Policy, check_prices, find_data, shown_sampling, shown_urls
+from reasonrag.agent.from_settings import caps_of, find_data, shown_sampling, shown_urls
 from reasonrag.agent.model_calls import Asker
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
@@ -25,12 +25,12 @@ from reasonrag.data.questions import Question, QuestionSource, has_golden_answer
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import (
     EvaluatedModel,
-    evaluated_policy,
+    evaluated_spec,
     find_evaluated_model,
     open_evaluated_model,
 )
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
-from reasonrag.evaluation.judge import Judge, judge_policy, open_judge
+from reasonrag.evaluation.judge import Judge, judge_spec
 from reasonrag.evaluation.methods.from_settings import (
     MethodParts,
     NoRetriever,
@@ -50,13 +50,14 @@ from reasonrag.evaluation.report import (
     Report,
     read_report,
 )
-from reasonrag.evaluation.session import Outcome, Sitting
+from reasonrag.evaluation.session import EvaluationSession, Outcome
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
-from reasonrag.llm.budget import Caps, Ledger, Tokens
+from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.failure_log import FailureLog
-from reasonrag.llm.journal import Journal, JournaledModel, open_journal
+from reasonrag.llm.journal import Journal, open_journal
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
@@ -103,9 +104,10 @@ async def _evaluate(
     source, corpus = find_data(settings, _answerable, searched=searched)
     questions = list(source.limited(settings.limit))
     subject, prompts = find_evaluated_model(settings, chat_model), load_prompts(settings.prompts)
-    policy, judge = evaluated_policy(subject, settings), judge_policy(settings, judge_chat_model)
+    spec = evaluated_spec(subject, settings)
+    judge = judge_spec(spec, settings, judge_chat_model)
     if settings.max_cost is not None:
-        check_prices(policy, judge=judge)
+        check_prices(spec, judge=judge)
     if (settings.run / ROLLOUTS).exists():
         raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
     split = f"{source.dataset}/{source.split}"
@@ -118,7 +120,7 @@ async def _evaluate(
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
     async with AsyncExitStack() as opened:
         if chat_model is None and not (subject.served_here or has_answers(settings.run)):
-            chat_model = await open_evaluated_model(subject, settings, opened, say=watcher.say)
+            chat_model = await open_evaluated_model(subject, spec, opened, say=watcher.say)
         if retriever is None:
             checking = [chat_model.check] if chat_model else []
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checking)
@@ -126,12 +128,12 @@ async def _evaluate(
         if settings.method == "agent":
             checks += lineage.held_against(asked, ["retriever"], settings.allow)
         asked = conditions_of_method(settings.method, asked)
-        plan = _Plan(settings, source, questions, subject, policy, judge, prompts, retriever, asked, lineage, checks)
-        for warning in plan.warnings:
+        setup = _Setup(settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks)
+        for warning in setup.warnings:
             watcher.warn(warning)
         opened.enter_context(only_writer(settings.run))
-        keep_config(settings.run, plan.config, held=has_answers(settings.run))
-        return await _Run(plan, chat_model, judge_chat_model, watcher).carry_out()
+        keep_config(settings.run, setup.config, held=has_answers(settings.run))
+        return await _Run(setup, chat_model, judge_chat_model, watcher).carry_out()
 
 
 def _answerable(question: Question) -> None:
@@ -142,15 +144,15 @@ def _answerable(question: Question) -> None:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Setup:
     """What is asked of whom, as resolved and checked."""
 
     settings: EvaluateSettings
     source: QuestionSource
     questions: list[Question]
     subject: EvaluatedModel
-    policy: Policy
-    judge: Policy | None
+    spec: ModelSpec
+    judge: ModelSpec | None
     prompts: Prompts
     retriever: Retriever
     asked: EvaluationConditions
@@ -176,8 +178,8 @@ class _Plan:
             "questions_sha256": self.source.sha256,
             "retriever": self.asked.retriever,
             "top_k": self.asked.top_k,
-            "model": self.policy.name,
-            "sampling": shown_sampling(self.policy.sampling),
+            "model": self.spec.name,
+            "sampling": shown_sampling(self.spec.sampling),
             "seed": self.settings.seed,
         } | method_identity(self.settings, self.prompts)
         return RunConfig.of(decides_answers, {"questions": str(self.source.path), "settings": self.shown_settings})
@@ -190,16 +192,17 @@ class _Plan:
         shown = {"base_url": shown_urls(addresses), "judge_base_url": shown_urls(settings.judge_base_url)}
         return settings.model_dump(mode="json") | shown
 
-    def parts(self, model: ChatModel) -> MethodParts:
-        return MethodParts(
+    def method_of(self, model: ChatModel) -> Method:
+        parts = MethodParts(
             model=model,
             retriever=self.retriever,
             prompts=self.prompts,
-            sampling=self.policy.sampling,
+            sampling=self.spec.sampling,
             top_k=self.settings.top_k,
             max_steps=self.settings.steps,
             seed=self.settings.seed,
         )
+        return method_for(self.settings, parts)
 
     def judge_of(self, model: ChatModel) -> Judge:
         if self.judge is None:
@@ -211,7 +214,7 @@ class _Plan:
 class _Run:
     """One session of a run directory that is locked and has its configuration."""
 
-    plan: _Plan
+    setup: _Setup
     chat_model: ChatModel | None
     judge_chat_model: ChatModel | None
     watcher: Watcher
@@ -220,7 +223,7 @@ class _Run:
 
     async def carry_out(self) -> Report:
         """Answer every question, from the journal or anew, and write what came of it."""
-        plan, settings = self.plan, self.plan.settings
+        setup, settings = self.setup, self.setup.settings
         seen: set[str] = set()  # questions that the journal has something of
 
         def wanted(question_id: str) -> bool:
@@ -230,58 +233,55 @@ class _Run:
         async with AsyncExitStack() as opened:
             journal = await opened.enter_async_context(open_journal(settings.run / JOURNAL, wanted=wanted))
             failures = opened.enter_context(FailureLog(settings.run / FAILURES))
-            method_of = partial(_method, plan)
-            sitting = Sitting(plan.questions, method_of, plan.judge_of, failures, self.watcher, settings.concurrency)
+            session = EvaluationSession(
+                setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
+            )
             if seen:
-                self.outcomes = await sitting.replay(self._behind(journal, None, None))
-            owed = [each for each in plan.questions if each.id not in self.outcomes]
+                self.outcomes = await session.replay(self._behind(journal, None, None))
+            owed = [each for each in setup.questions if each.id not in self.outcomes]
             if owed:
                 models = self._behind(journal, *await self._open(opened))
-                cost = await self._ask(sitting, models, owed, fresh={each.id for each in owed} - seen)
+                cost = await self._ask(session, models, owed, fresh={each.id for each in owed} - seen)
             else:
-                self.watcher.started(total=len(plan.questions), done=len(plan.questions))
+                self.watcher.started(total=len(setup.questions), done=len(setup.questions))
                 self.watcher.ended()
                 cost = self._behind(journal, None, None).cost
         report = self._report(cost)
         self._write(report)
         return report
 
-    async def _ask(self, sitting: Sitting, models: Models, owed: list[Question], *, fresh: set[str]) -> float | None:
+    async def _ask(
+        self, session: EvaluationSession, models: Models, owed: list[Question], *, fresh: set[str]
+    ) -> float | None:
         """Ask for what is owed; dollars spent in all sessions. Says how far it came where it is stopped."""
-        began, before = time.monotonic(), models.teacher.ledger.spent.completion
-        found = await sitting.ask(models, owed, fresh)
+        began, before = time.monotonic(), models.main.ledger.spent.completion
+        found = await session.ask(models, owed, fresh)
         self.outcomes |= found
         self.latency = latency_summary(
             [each.seconds for each in found.values() if each.seconds is not None and each.prediction.error is None],
             session=time.monotonic() - began,
-            tokens=models.teacher.ledger.spent.completion - before,
-            concurrency=self.plan.settings.concurrency,
+            tokens=models.main.ledger.spent.completion - before,
+            concurrency=self.setup.settings.concurrency,
         )
         return models.cost
 
     async def _open(self, opened: AsyncExitStack) -> tuple[ChatModel, ChatModel | None]:
         """The models themselves, when something is owed: a server of a folder takes its time to start."""
-        plan = self.plan
-        model = self.chat_model or await open_evaluated_model(plan.subject, plan.settings, opened, say=self.watcher.say)
-        if plan.judge is None:
-            return model, None
-        return model, self.judge_chat_model or await open_judge(plan.judge.name, plan.settings, opened)
+        setup, judge = self.setup, self.judge_chat_model
+        model = self.chat_model or await open_evaluated_model(setup.subject, setup.spec, opened, say=self.watcher.say)
+        if setup.judge and judge is None:
+            judge = setup.judge.open(opened)
+        return model, judge
 
     def _behind(self, journal: Journal, model: ChatModel | None, judge: ChatModel | None) -> Models:
         """The models behind the journal and one set of caps; None where only the journal answers."""
-        plan, settings, spent = self.plan, self.plan.settings, journal.delivered_by
-        caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
-        ledger = Ledger(plan.policy.price, caps, spent=spent.get(None, Tokens()))
-        answering = JournaledModel(model, journal, name=plan.policy.name, ledger=ledger)
-        if plan.judge is None:
-            return Models(answering)
-        name = f"{plan.judge.name} (judge)"
-        beside = ledger.beside(plan.judge.price, spent.get(name, Tokens()))
-        return Models(answering, JournaledModel(judge, journal, name=name, ledger=beside, recorded_as=name))
+        setup = self.setup
+        second = (setup.judge, judge) if setup.judge else None
+        return Models.behind(journal, caps_of(setup.settings), (setup.spec, model), second)
 
     def _report(self, cost: float | None) -> Report:
-        plan, settings = self.plan, self.plan.settings
-        outcomes = [self.outcomes[each.id] for each in plan.questions]
+        setup, settings = self.setup, self.setup.settings
+        outcomes = [self.outcomes[each.id] for each in setup.questions]
         predictions = [each.prediction for each in outcomes]
         means = MetricAggregator(settings.bootstrap, settings.confidence, settings.bootstrap_seed)
         causes = Counter(each.error.cause for each in predictions if each.error)
@@ -289,19 +289,19 @@ class _Run:
         unjudged = Counter(each.unjudged for each in outcomes if each.unjudged)
         return Report(
             run=str(settings.run),
-            dataset=plan.source.dataset,
-            split=plan.source.split,
-            questions_sha256=plan.source.sha256,
+            dataset=setup.source.dataset,
+            split=setup.source.split,
+            questions_sha256=setup.source.sha256,
             questions=len(predictions),
             answered=len(answered),
             failed=causes.total(),
             failures_by_cause=dict(causes.most_common()),
             unjudged_by_cause=dict(unjudged.most_common()),
             method=settings.method,
-            model=plan.policy.name,
-            judge=plan.judge.name if plan.judge else None,
-            asked=plan.asked,
-            config_hash=plan.config.config_hash,
+            model=setup.spec.name,
+            judge=setup.judge.name if setup.judge else None,
+            asked=setup.asked,
+            config_hash=setup.config.config_hash,
             seed=settings.seed,
             confidence=settings.confidence,
             bootstrap=settings.bootstrap,
@@ -313,31 +313,27 @@ class _Run:
             usage=_spent(outcomes),
             cost_usd=None if cost is None else round(cost, 8),
             latency=self.latency if self.latency.questions else self._earlier_latency(),
-            checks=plan.checks,
-            provenance=plan.lineage.trained,
-            warnings=plan.warnings,
-            settings=plan.shown_settings,
+            checks=setup.checks,
+            provenance=setup.lineage.trained,
+            warnings=setup.warnings,
+            settings=setup.shown_settings,
             versions=versions(),
         )
 
     def _earlier_latency(self) -> Latency:
         """As the report said that this one takes the place of."""
         try:
-            earlier = read_report(self.plan.settings.run)
+            earlier = read_report(self.setup.settings.run)
         except InputError:  # there is none, or none that can be read: it is written anew
             return Latency()
-        return earlier.latency if earlier.config_hash == self.plan.config.config_hash else Latency()
+        return earlier.latency if earlier.config_hash == self.setup.config.config_hash else Latency()
 
     def _write(self, report: Report) -> None:
-        folder = self.plan.settings.run
-        predictions = [self.outcomes[each.id].prediction for each in self.plan.questions]
+        folder = self.setup.settings.run
+        predictions = [self.outcomes[each.id].prediction for each in self.setup.questions]
         write_predictions(folder, predictions)
         report.write(folder)
         write_page(folder, report, predictions)
-
-
-def _method(plan: _Plan, model: ChatModel) -> Method:
-    return method_for(plan.settings, plan.parts(model))
 
 
 def _parse_failures(predictions: Iterable[Prediction]) -> dict[str, int]:

@@ -7,20 +7,18 @@ Its answers are journaled and priced like those of the evaluated model. That a j
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from reasonrag.agent.from_settings import Policy, owned
 from reasonrag.agent.model_calls import Asker, Judgement
 from reasonrag.agent.parsing import parse_score
 from reasonrag.agent.prompting import render_answer
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.settings import EvaluateSettings
-from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.endpoint import JUDGE_KEY_VARIABLE, KEY_VARIABLE, EndpointModel
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.endpoint import JUDGE_KEY_VARIABLE
+from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price
 
 
@@ -49,29 +47,22 @@ class Judge:
         )
 
 
-def judge_policy(settings: EvaluateSettings, chat_model: ChatModel | None) -> Policy | None:
-    """The likeliest judgement is wanted, so it is asked at temperature 0; None where no judge is."""
+def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:
+    """The judge beside the model that is judged; None where there is none.
+
+    At an address of its own, or at that model's; each address gets its own key only. The likeliest judgement is wanted,
+    so it is asked at temperature 0.
+    """
     name = chat_model.name if chat_model else settings.judge
     if name is None:
         return None
-    price = find_price(name, tokens_in=settings.judge_price_in, tokens_out=settings.judge_price_out)
-    return Policy(name, price, Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens))
-
-
-async def open_judge(name: str, settings: EvaluateSettings, opened: AsyncExitStack) -> ChatModel:
-    """At an address of its own, or at the evaluated model's; each address gets its own key only."""
     own = bool(settings.judge_base_url)
-    if name == OFFLINE and not own:
-        return await owned(opened, OfflineTeacher())
-    model = EndpointModel(
-        name,
-        base_urls=settings.judge_base_url or settings.base_url,
-        concurrency=settings.concurrency,
-        rpm=None if own else settings.rpm,
-        tpm=None if own else settings.tpm,
-        timeout=settings.timeout,
+    return replace(
+        judged.elsewhere(settings.judge_base_url, key_variable=JUDGE_KEY_VARIABLE),
+        name=name,
+        sampling=judged.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}),
+        price=find_price(name, tokens_in=settings.judge_price_in, tokens_out=settings.judge_price_out),
         flags="--judge-" if own else "--",
-        key_variable=JUDGE_KEY_VARIABLE if own else KEY_VARIABLE,
-        patience=settings.patience,
+        recorded_as=f"{name} (judge)",
+        in_process=name == OFFLINE and not own,
     )
-    return await owned(opened, model)

@@ -1,20 +1,19 @@
 """Many questions answered at once, each to its prediction: from the journal alone, or by asking for what it lacks.
 
-A question that fails costs itself; a cap, an interrupt, a lost endpoint or a full disk ends the sitting, with every
+A question that fails costs itself; a cap, an interrupt, a lost endpoint or a full disk ends the session, with every
 answer that was asked for awaited and kept. Knows no file but the log of failures, and not how an answer is found.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from reasonrag.concurrency import together
+from reasonrag.concurrency import work_off
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, ReasonragError, RunStopped
 from reasonrag.evaluation.judge import Judge
@@ -26,7 +25,8 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.models import Models
-from reasonrag.progress import TICK_S, SessionTally, Watcher
+from reasonrag.llm.session import Session
+from reasonrag.progress import Watcher
 from reasonrag.redaction import redact
 
 INTERNAL = "internal"
@@ -74,7 +74,7 @@ class Meter:
 
 
 @dataclass(frozen=True)
-class Sitting:
+class EvaluationSession:
     """See the module's docstring.
 
     method_of, judge_of: the method, and the judge, with some model. at_once: questions under way at a time; each has
@@ -90,17 +90,13 @@ class Sitting:
 
     async def replay(self, models: Models) -> dict[str, Outcome]:
         """The outcomes, by question, of those that the journal behind these models answers to the end."""
-        asked, found = self._asked(models), dict[str, Outcome]()
-        waiting = iter(self.questions)
+        metered, found = self._metered(models), dict[str, Outcome]()
 
-        async def work() -> None:
-            for question in waiting:
-                try:
-                    found[question.id] = await asked.outcome(question)
-                except Exception:  # noqa: BLE001, S112 - it is asked for again; what is wrong then is written down
-                    continue
+        async def replay(question: Question) -> None:
+            with suppress(Exception):  # it is asked for again; what is wrong then is written down
+                found[question.id] = await metered.outcome(question)
 
-        await together(*(work() for _ in range(self.at_once)))
+        await work_off(self.questions, replay, at_once=self.at_once)
         return found
 
     async def ask(self, models: Models, owed: Sequence[Question], fresh: Collection[str]) -> dict[str, Outcome]:
@@ -109,39 +105,38 @@ class Sitting:
 
         Raises RunStopped, and KeyboardInterrupt where that is Ctrl-C; InputError where the models cannot be asked.
         """
-        models.begin(on_failure=self.failures.attempt, say=self.watcher.say)
+        session = Session(models, self.watcher, self.failures.attempt)
         await models.check()
-        asked, found = self._asked(models), dict[str, Outcome]()
-        waiting = iter(owed)
+        metered, found = self._metered(models), dict[str, Outcome]()
 
-        async def work() -> None:
-            for question in waiting:
-                found[question.id] = await self._asked_for(asked, question, timed=question.id in fresh)
+        async def answer(question: Question) -> None:
+            outcome = found[question.id] = await self._outcome(metered, question, timed=question.id in fresh)
+            session.tally.questions += 1
+            session.tally.failed_questions += outcome.prediction.error is not None
+            session.advance()
 
-        self.watcher.started(total=len(self.questions), done=len(self.questions) - len(owed))
-        with self._telling(models, found):
-            workers = (work() for _ in range(min(self.at_once, len(owed))))
-            try:
-                await models.carry_out(*workers, say=self.watcher.say, how_far=None)
-            except (RunStopped, KeyboardInterrupt):
-                done = len(self.questions) - len(owed) + len(found)
-                self.watcher.say(f"{done:,} of {len(self.questions):,} questions were through")
-                raise
+        done = len(self.questions) - len(owed)
+        self.watcher.started(total=len(self.questions), done=done)
+        try:
+            await session.run_or_raise(owed, answer, at_once=self.at_once)
+        except (RunStopped, KeyboardInterrupt):
+            self.watcher.say(f"{done + len(found):,} of {len(self.questions):,} questions were through")
+            raise
         return found
 
-    def _asked(self, models: Models) -> _Asked:
+    def _metered(self, models: Models) -> _Metered:
         positions = {question.id: position for position, question in enumerate(self.questions)}
-        meter = Meter(models.teacher, positions)
-        if models.value is None:
-            return _Asked(meter, self.method_of(meter))
-        judging = Meter(models.value, positions)
-        return _Asked(meter, self.method_of(meter), judging, self.judge_of(judging))
+        meter = Meter(models.main, positions)
+        if models.second is None:
+            return _Metered(meter, self.method_of(meter))
+        judges_meter = Meter(models.second, positions)
+        return _Metered(meter, self.method_of(meter), judges_meter, self.judge_of(judges_meter))
 
-    async def _asked_for(self, asked: _Asked, question: Question, *, timed: bool) -> Outcome:
+    async def _outcome(self, metered: _Metered, question: Question, *, timed: bool) -> Outcome:
         """One question to its outcome, whatever happens to it. Raises RunStopped."""
         began = time.monotonic()
         try:
-            attempt = await asked.method.answer(question)
+            attempt = await metered.method.answer(question)
         except (RunStopped, InputError):
             raise
         except ReasonragError as error:
@@ -153,55 +148,20 @@ class Sitting:
             return Outcome(failed_prediction(question, INTERNAL, redact(message)))
         seconds = time.monotonic() - began if timed else None
         try:
-            outcome = await asked.judged(question, attempt)
+            outcome = await metered.judged(question, attempt)
         except ModelError as error:
             self.failures.give_up("judgement", error, question_id=question.id)
-            outcome = replace(asked.unjudged(question, attempt), unjudged=error.cause)
+            outcome = replace(metered.unjudged(question, attempt), unjudged=error.cause)
         return replace(outcome, seconds=seconds)
-
-    @contextmanager
-    def _telling(self, models: Models, found: dict[str, Outcome]) -> Iterator[None]:
-        """Tell the watcher how things stand, every half second and at the end."""
-        began, before, failed_before = time.monotonic(), models.spent, self.failures.attempts
-
-        def tell() -> None:
-            spent = models.spent
-            self.watcher.advanced(
-                SessionTally(
-                    questions=len(found),
-                    failed_questions=sum(each.prediction.error is not None for each in found.values()),
-                    failed_calls=self.failures.attempts - failed_before,
-                    calls=spent.calls - before.calls,
-                    cached_calls=models.cached_calls,
-                    tokens=spent.prompt + spent.completion - before.prompt - before.completion,
-                    in_flight=models.in_flight,
-                    seconds=time.monotonic() - began,
-                    cost=models.cost,
-                    waiting_for=models.waiting_for,
-                )
-            )
-
-        async def tick() -> None:
-            while True:
-                await asyncio.sleep(TICK_S)
-                tell()
-
-        ticking = asyncio.create_task(tick())
-        try:
-            yield
-        finally:
-            ticking.cancel()
-            tell()
-            self.watcher.ended()
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The method and the judge of one pass over the questions, and what their models are asked."""
+class _Metered:
+    """The method and the judge of one pass over the questions, and what the replies of their models cost."""
 
     meter: Meter
     method: Method
-    judging: Meter | None = None
+    judges_meter: Meter | None = None
     judge: Judge | None = None
 
     async def outcome(self, question: Question) -> Outcome:
@@ -209,15 +169,15 @@ class _Asked:
         return await self.judged(question, await self.method.answer(question))
 
     async def judged(self, question: Question, attempt: Attempt) -> Outcome:
-        """What a judge says of an attempt, if there is one. Without an answer it is 0, and nobody is asked."""
-        if self.judge is None or self.judging is None:
+        """What a judge says of an attempt, if there is one. Without an answer it is 0, and no model is asked."""
+        if self.judge is None or self.judges_meter is None:
             return self.unjudged(question, attempt)
         if attempt.answer is None:
             return Outcome(score_attempt(question, attempt, self.meter.spent[question.id], judged=0.0))
         judgement = await self.judge.score(question, attempt)
         return Outcome(
             score_attempt(question, attempt, self.meter.spent[question.id], judged=judgement.value),
-            judge=self.judging.spent[question.id],
+            judge=self.judges_meter.spent[question.id],
             unjudged=UNREADABLE if judgement.value is None else None,
         )
 

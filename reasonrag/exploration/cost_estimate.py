@@ -18,16 +18,17 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from preference import RolloutRecord, Usage, read_rollouts
-from reasonrag.agent.from_settings import Policy, find_data
+from reasonrag.agent.from_settings import find_data
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.exploration.from_settings import find_policies, find_rule, function_or_name, most_calls, resolve_recipe
+from reasonrag.exploration.from_settings import find_models, find_rule, function_or_name, most_calls, resolve_recipe
 from reasonrag.exploration.generate import explore, generate
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
 from reasonrag.llm.prices import PRICES_AS_OF, Price
 from reasonrag.progress import SilentWatcher, Watcher
@@ -132,7 +133,7 @@ def estimate(
     settings = resolve(GenerateSettings, "generate", named)
     source, _ = find_data(settings, find_rule(settings, function).check)
     total = len(source.limited(settings.limit))
-    teacher, student = find_policies(settings, chat_model, value_chat_model)
+    teacher, student = find_models(settings, chat_model, value_chat_model)
     if pilot:
         measured = _pilot(min(pilot, total), flags, watcher, chat_model, value_chat_model)
     else:
@@ -164,7 +165,7 @@ def _rehearse(
     questions: int,
     settings: GenerateSettings,
     watcher: Watcher | None,
-    student: Policy | None,
+    student: ModelSpec | None,
     function: OutcomeFunction | None,
 ) -> _Measured:
     """The first questions explored by the offline teacher, in a place of their own; it is the value model, too."""
@@ -273,7 +274,7 @@ def _confidence(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _dollars_by_model(
-    whole: dict[str, Range], values: dict[str, Range], teacher: Policy, student: Policy | None
+    whole: dict[str, Range], values: dict[str, Range], teacher: ModelSpec, student: ModelSpec | None
 ) -> dict[str, Range | None]:
     found = {teacher.name: _dollars(_less(whole, values), teacher.price)}
     return found if student is None else found | {student.name: _dollars(values, student.price)}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mcts import RECIPES, Recipe, SearchConfig
 from mcts.recipes import JudgeKind
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import (
-    Policy,
-    model_name,
-    teacher_policy,
-)
+from reasonrag.agent.from_settings import model_name, teacher_spec
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
 from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.settings import MAX_STEPS
@@ -20,9 +17,10 @@ from reasonrag.data.questions import criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE, EndpointModel
+from reasonrag.llm.endpoint import VALUE_KEY_VARIABLE
+from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.offline import STUDENT, OfflineTeacher
+from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.retrieval.retriever import Retriever
 
@@ -46,12 +44,13 @@ def max_steps(settings: GenerateSettings) -> int:
     return settings.max_steps or MAX_STEPS[settings.recipe]
 
 
-def find_policies(
+def find_models(
     settings: GenerateSettings, chat_model: ChatModel | None = None, value_chat_model: ChatModel | None = None
-) -> tuple[Policy, Policy | None]:
-    """Who proposes, and who continues where that is somebody else. Raises InputError where that makes no sense."""
+) -> tuple[ModelSpec, ModelSpec | None]:
+    """The teacher, which proposes, and the value model where another one continues. Raises InputError where that makes
+    no sense."""
     name = chat_model.name if chat_model else model_name(settings)
-    teacher = teacher_policy(settings, name)
+    teacher = teacher_spec(settings, name)
     if settings.value_model is None and value_chat_model is None:
         for flag in value_flags(settings):
             raise InputError(f"{flag} is of a value model, and there is none: give --value-model, or leave it out")
@@ -63,7 +62,7 @@ def find_policies(
     value_name = value_chat_model.name if value_chat_model else value_model_name(settings)
     if value_name == name:
         raise InputError(f"--value-model {value_name} is the teacher, who continues by default; leave it out")
-    return teacher, value_policy(settings, value_name)
+    return teacher, value_spec(settings, value_name)
 
 
 def value_flags(settings: GenerateSettings) -> list[str]:
@@ -72,45 +71,29 @@ def value_flags(settings: GenerateSettings) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names if getattr(settings, name) not in (None, [])]
 
 
-def value_policy(settings: GenerateSettings, name: str) -> Policy:
-    """Sampled as the teacher, its own temperature apart. It costs nothing if it is in no table and served at an address
-    of its own."""
-    sampling = teacher_policy(settings, name).sampling
+def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
+    """The value model: sampled as the teacher, its own temperature apart, and at the teacher's address unless it has
+    one of its own. There it costs nothing if it is in no table."""
+    teacher = teacher_spec(settings, name)
+    sampling, own = teacher.sampling, bool(settings.value_base_url)
     if settings.value_temperature is not None:
         sampling = sampling.model_copy(update={"temperature": settings.value_temperature})
     price = find_price(name, tokens_in=settings.value_price_in, tokens_out=settings.value_price_out)
     by_hand = settings.value_price_in is not None or settings.value_price_out is not None
-    return Policy(name, SELF_HOSTED if price is None and settings.value_base_url and not by_hand else price, sampling)
+    return replace(
+        teacher.elsewhere(settings.value_base_url, key_variable=VALUE_KEY_VARIABLE),
+        sampling=sampling,
+        price=SELF_HOSTED if price is None and own and not by_hand else price,
+        flags="--value-",
+        recorded_as=name,
+        in_process=name == STUDENT and not own,
+    )
 
 
 def value_model_name(settings: GenerateSettings) -> str:
     """The name its answers go by: the offline teacher is not called the same in both roles."""
     in_process = settings.value_model in (OFFLINE, STUDENT) and not settings.value_base_url
     return STUDENT if in_process else settings.value_model or ""
-
-
-def open_value_model(
-    settings: GenerateSettings, *, flags: str = "--value-", key_variable: str | None = None
-) -> ChatModel:
-    """Who continues, at an address of its own or at the teacher's; the teacher's key and the rate limits given by hand
-    are for the teacher's address only.
-
-    flags: how the flags begin that messages name. key_variable: whose key it is sent, where that is decided already.
-    """
-    name = value_model_name(settings)
-    if name == STUDENT and not settings.value_base_url:
-        return OfflineTeacher(name=name)
-    own = bool(settings.value_base_url)
-    return EndpointModel(
-        name,
-        base_urls=settings.value_base_url or settings.base_url,
-        concurrency=settings.concurrency,
-        rpm=None if own else settings.rpm,
-        tpm=None if own else settings.tpm,
-        timeout=settings.timeout,
-        flags=flags,
-        key_variable=key_variable or (VALUE_KEY_VARIABLE if own else KEY_VARIABLE),
-    )
 
 
 def resolve_recipe(settings: GenerateSettings) -> Recipe:

@@ -7,46 +7,34 @@ is. What a tree is, how a session goes, how files look and how an endpoint is as
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.from_settings import (
-    Policy,
-    check_prices,
-    find_data,
-    open_model,
-    owned,
-    shown_sampling,
-    shown_urls,
-)
+from reasonrag.agent.from_settings import caps_of, find_data, shown_sampling, shown_urls
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.questions import (
-    QuestionSource,
-)
+from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.from_settings import (
-    find_policies,
+    find_models,
     find_rule,
     function_or_name,
     make_agent,
     max_steps,
-    open_value_model,
     resolve_recipe,
 )
 from reasonrag.exploration.run_directory import RunDirectory
-from reasonrag.exploration.session import Session
+from reasonrag.exploration.session import ExplorationSession
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, TRIALS, TUNING
-from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.journal import Journal, JournaledModel, open_journal
+from reasonrag.llm.journal import open_journal
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import SilentWatcher, Watcher
@@ -114,21 +102,21 @@ async def explore(
     source, corpus = find_data(settings, rule.check)
     _check_place(settings.run, shared=shared_journal is not None, replay=replay)
     prompts = load_prompts(settings.prompts)
-    teacher, student = find_policies(settings, chat_model, value_chat_model)
+    teacher, student = find_models(settings, chat_model, value_chat_model)
     if settings.max_cost is not None:
         check_prices(teacher, student)
     if student and student.price is SELF_HOSTED:
         watcher.say(f"{student.name} has no list price and a --value-base-url of its own: its tokens cost nothing here")
     async with AsyncExitStack() as opened:
-        asked: list[ChatModel] = []
-        if not replay:
-            asked.append(chat_model or await owned(opened, open_model(settings)))
-        if student and not replay:
-            asked.append(value_chat_model or await owned(opened, open_value_model(settings)))
+        if replay:
+            chat_model = value_chat_model = None
+        else:
+            chat_model = chat_model or teacher.open(opened)
+            if student and value_chat_model is None:
+                value_chat_model = student.open(opened)
         if retriever is None:
-            retriever = await open_retriever(
-                settings, corpus, opened, say=watcher.say, before_building=[each.check for each in asked]
-            )
+            checks = [each.check for each in (chat_model, value_chat_model) if each]
+            retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
         identity, config = _identify(
             settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
         )
@@ -143,14 +131,16 @@ async def explore(
                     writable=not replay,
                 )
             )
-            caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
-            models = _behind(journal, caps, asked, teacher, student)
+            value = (student, value_chat_model) if student else None
+            models = Models.behind(journal, caps_of(settings), (teacher, chat_model), value)
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
             agent = make_agent(settings, billed[0], teacher.sampling, retriever, prompts)
             value_agent = make_agent(settings, billed[1], student.sampling, retriever, prompts) if student else None
-            session = Session(run, identity, models, watcher, settings.abort_degenerate, rule)
+            session = ExplorationSession(
+                run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate
+            )
             questions = source.limited(settings.limit)
-            await session.explore_all(agent, questions, at_once=settings.concurrency, value_agent=value_agent)
+            await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
             if session.stopped is None:
@@ -173,21 +163,6 @@ def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
         )
 
 
-def _behind(
-    journal: Journal, caps: Caps, asked: Sequence[ChatModel], teacher: Policy, student: Policy | None
-) -> Models:
-    """The models behind one journal and one set of caps. asked: the models themselves; empty when replaying."""
-    first, second = (*asked, None, None)[:2]
-    spent = journal.delivered_by
-    ledger = Ledger(teacher.price, caps, spent=spent.get(None, Tokens()))
-    proposing = JournaledModel(first, journal, name=teacher.name, ledger=ledger)
-    if student is None:
-        return Models(proposing)
-    beside = ledger.beside(student.price, spent.get(student.name, Tokens()))
-    continuing = JournaledModel(second, journal, name=student.name, ledger=beside, recorded_as=student.name)
-    return Models(proposing, continuing)
-
-
 def _identify(
     settings: GenerateSettings,
     source: QuestionSource,
@@ -196,8 +171,8 @@ def _identify(
     prompts: Prompts,
     *,
     rule: OutcomeRule,
-    teacher: Policy,
-    student: Policy | None,
+    teacher: ModelSpec,
+    student: ModelSpec | None,
 ) -> tuple[RunIdentity, RunConfig]:
     """What every record says about the run, and its configuration."""
     recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
@@ -231,9 +206,9 @@ def _identify(
 
 
 def _summarise(
-    run: RunDirectory, session: Session, source: QuestionSource, settings: GenerateSettings, *, total: int
+    run: RunDirectory, session: ExplorationSession, source: QuestionSource, settings: GenerateSettings, *, total: int
 ) -> RunSummary:
-    models, tally = session.models, session.tally
+    models, tally = session.models, session.session.tally
     return count_run(
         run.rollouts_path,
         SessionNumbers(
@@ -242,15 +217,15 @@ def _summarise(
             recipe=session.identity.recipe.name,
             outcome=session.identity.recipe.outcome,
             reward=session.identity.recipe.reward_name,
-            model=models.teacher.name,
-            value_model=models.value.name if models.value else None,
+            model=models.main.name,
+            value_model=models.second.name if models.second else None,
             dataset=source.dataset,
             split=source.split,
             seed=settings.seed,
             questions=total,
             cost_usd=models.cost,
             session_questions=tally.questions,
-            session_seconds=round(session.seconds, 2),
+            session_seconds=round(session.session.seconds, 2),
             session_failed_calls=tally.failed_calls,
             session_cached_calls=models.cached_calls,
             session_seconds_per_request=models.seconds_per_request,

@@ -1,52 +1,63 @@
-"""The models a session asks, as one: begun, checked, stopped and drained together, and interrupted well.
+"""The models a session asks, behind one journal and one set of caps: begun, checked, stopped and drained together.
 
-Decides what Ctrl-C does. Knows neither runs nor trees, and not what the models are asked for.
+Knows neither runs nor trees, and not what the models are asked for.
 """
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-from reasonrag.concurrency import together
-from reasonrag.errors import Interrupted, RunStopped
-from reasonrag.llm.budget import Tokens
+from reasonrag.errors import RunStopped
+from reasonrag.llm.budget import Caps, Ledger, Tokens
+from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import CallFailure, EndpointModel
-from reasonrag.llm.journal import JournaledModel
-
-TOLD_EVERY_S = 10.0
-"""How often a line says how far work outside a run is."""
-
-T = TypeVar("T")
+from reasonrag.llm.journal import Journal, JournaledModel
+from reasonrag.llm.model_spec import ModelSpec
 
 
 @dataclass(frozen=True)
 class Models:
-    """The teacher, and the value model where another one continues what the teacher proposes."""
+    """A main model, and one beside it: the value model of a teacher, or the judge of an evaluated model."""
 
-    teacher: JournaledModel
-    value: JournaledModel | None = None
+    main: JournaledModel
+    second: JournaledModel | None = None
+
+    @classmethod
+    def behind(
+        cls,
+        journal: Journal,
+        caps: Caps,
+        main: tuple[ModelSpec, ChatModel | None],
+        second: tuple[ModelSpec, ChatModel | None] | None = None,
+    ) -> Models:
+        """Models that pay once. Each comes with what answers where the journal does not; None where only the journal
+        answers."""
+        spec, _ = main
+        ledger = Ledger(spec.price, caps, spent=_spent(journal, spec))
+        if second is None:
+            return cls(_journaled(journal, ledger, *main))
+        beside, _ = second
+        others = ledger.beside(beside.price, _spent(journal, beside))
+        return cls(_journaled(journal, ledger, *main), _journaled(journal, others, *second))
 
     @property
     def all(self) -> tuple[JournaledModel, ...]:
-        return (self.teacher,) if self.value is None else (self.teacher, self.value)
+        return (self.main,) if self.second is None else (self.main, self.second)
 
     @property
     def _endpoints(self) -> list[EndpointModel]:
         return [each.inner for each in self.all if isinstance(each.inner, EndpointModel)]
 
     def begin(self, *, on_failure: Callable[[CallFailure], None], say: Callable[[str], None]) -> None:
-        """Be ready for a session, whatever ended the last one, and tell these what goes wrong and what is learned."""
+        """Be ready for a session, whatever ended the last one. on_failure: is told every failed attempt of a request.
+        say: is told what a user should know about an endpoint."""
         for endpoint in self._endpoints:
             endpoint.begin()
             endpoint.on_failure, endpoint.say = on_failure, say
 
     async def check(self) -> None:
+        """Raises InputError where one of them cannot be asked."""
         for each in self.all:
             await each.check()
 
@@ -62,63 +73,6 @@ class Models:
         for each in self.all:
             await each.drain()
 
-    @contextmanager
-    def interruptible(self, stop: Callable[[RunStopped], None], *, say: Callable[[str], None]) -> Iterator[None]:
-        """The first Ctrl-C calls `stop`, the second ends the block at once. Only the main thread hears of it."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        interrupts: list[bool] = []
-
-        def interrupt() -> None:
-            if interrupts and task is not None:
-                task.cancel()
-                return
-            interrupts.append(True)
-            stop(Interrupted("interrupted; what was finished and what was answered is kept"))
-            say(f"finishing {self.in_flight:,} requests in flight; Ctrl-C again stops at once")
-
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not interrupts:
-                raise
-            raise KeyboardInterrupt from None
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
-
-    async def carry_out(
-        self, *work: Coroutine[Any, Any, T], say: Callable[[str], None], how_far: Callable[[], str] | None
-    ) -> list[T]:
-        """Results of work that asks these models, in order, when every answer under way is on disk.
-
-        how_far: a line that is said now and then; None where somebody else tells. Raises the first error of any piece
-        of work, when the others were stopped; KeyboardInterrupt where that was Ctrl-C.
-        """
-        telling = asyncio.create_task(self._tell(say, how_far))
-        try:
-            with self.interruptible(self.stop, say=say):
-                try:
-                    found = await together(*work)
-                except Exception as error:
-                    self.stop(error if isinstance(error, RunStopped) else RunStopped(str(error)))
-                    await self.drain()
-                    if isinstance(error, Interrupted):
-                        raise KeyboardInterrupt from error
-                    raise
-                await self.drain()  # what was given up had asked for something, which is paid, too
-        finally:
-            telling.cancel()
-        return found
-
-    async def _tell(self, say: Callable[[str], None], how_far: Callable[[], str] | None) -> None:
-        while how_far is not None:
-            await asyncio.sleep(TOLD_EVERY_S)
-            waiting = f"; {self.waiting_for}" if self.waiting_for else ""
-            say(f"{how_far()}, {self.spent.calls:,} replies{waiting}")
-
     # -- how things stand ----------------------------------------------------------------------
 
     @property
@@ -129,7 +83,7 @@ class Models:
     @property
     def cost(self) -> float | None:
         """Dollars, in all sessions; None where one has no price."""
-        return self.teacher.ledger.cost
+        return self.main.ledger.cost
 
     @property
     def cached_calls(self) -> int:
@@ -156,3 +110,12 @@ class Models:
         if reasons := [endpoint.waiting_for for endpoint in self._endpoints if endpoint.waiting_for]:
             return "; ".join(reasons)
         return "a cap is near: one request at a time" if any(each.ledger.waiting for each in self.all) else ""
+
+
+def _spent(journal: Journal, spec: ModelSpec) -> Tokens:
+    return journal.delivered_by.get(spec.recorded_as, Tokens())
+
+
+def _journaled(journal: Journal, ledger: Ledger, spec: ModelSpec, inner: ChatModel | None) -> JournaledModel:
+    name = spec.recorded_as or spec.name
+    return JournaledModel(inner, journal, name=name, ledger=ledger, recorded_as=spec.recorded_as)

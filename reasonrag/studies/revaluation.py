@@ -33,7 +33,7 @@ from preference.statistics import (
     sign_agreement_by,
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
-from reasonrag.agent.from_settings import Policy, check_prices, open_model, owned, teacher_policy
+from reasonrag.agent.from_settings import teacher_spec
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, AnswerValuer, OutcomeFunction, OutcomeRule, outcome_of, valued
 from reasonrag.agent.prompting import Prompts, load_prompts
@@ -41,17 +41,19 @@ from reasonrag.concurrency import together
 from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
-from reasonrag.exploration.from_settings import make_agent, open_value_model, value_model_name, value_policy
+from reasonrag.exploration.from_settings import make_agent, value_model_name, value_spec
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import CONFIG, FAILURES, JOURNAL
-from reasonrag.llm.budget import Caps, Ledger, Tokens
+from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.failure_log import FailureLog
-from reasonrag.llm.journal import JournaledModel, open_journal
+from reasonrag.llm.journal import open_journal
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
@@ -206,23 +208,15 @@ class PairSample:
 
 @dataclass(frozen=True)
 class _Continuing:
-    """The model that continues, as the run's settings and the flags say. recorded_as: in the journal; None: the run's
-    teacher. key_variable: whose key another model than the teacher is sent."""
+    """The model that continues, as the run's settings and the flags say, and the run's corpus."""
 
     settings: GenerateSettings
-    policy: Policy
+    model: ModelSpec
     corpus: Path | None
-    recorded_as: str | None
-    key_variable: str = KEY_VARIABLE
-
-    def open(self) -> ChatModel:
-        if self.recorded_as is None:
-            return open_model(self.settings)
-        return open_value_model(self.settings, flags="--", key_variable=self.key_variable)
 
 
 def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_model: ChatModel | None) -> _Continuing:
-    """Who continued in the run, unless another model is given."""
+    """The model that continued in the run, unless another one is given."""
     saved, corpus = _saved_settings(run, made, given)
     teacher, student = made.decides_answers.model, made.decides_answers.student
     wanted = chat_model.name if chat_model else given.model or student or teacher
@@ -230,15 +224,14 @@ def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_mo
     if wanted == teacher:
         own = {"base_url": given.base_url, **prices}
         settings = saved.model_copy(update={"model": wanted} | _given(own))
-        return _Continuing(settings, teacher_policy(settings, wanted), corpus, None)
+        return _Continuing(settings, teacher_spec(settings, wanted), corpus)
     own = {"value_base_url": given.base_url, **{f"value_{name}": price for name, price in prices.items()}}
     settings = saved.model_copy(update={"value_model": wanted} | (_given(own) if wanted == student else own))
-    name = wanted if chat_model else value_model_name(settings)
-    policy = value_policy(settings, name)
-    if policy.price is SELF_HOSTED and (given.base_url or wanted != student):
-        policy = replace(policy, price=None)  # only at the address it had in the run is it known to be free
+    model = value_spec(settings, wanted if chat_model else value_model_name(settings))
+    if model.price is SELF_HOSTED and (given.base_url or wanted != student):
+        model = replace(model, price=None)  # only at the address it had in the run is it known to be free
     key_variable = VALUE_KEY_VARIABLE if wanted == student and saved.value_base_url else KEY_VARIABLE
-    return _Continuing(settings, policy, corpus, name, key_variable)
+    return _Continuing(settings, replace(model, flags="--", key_variable=key_variable), corpus)
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:
@@ -311,43 +304,37 @@ class Revaluer:
         """Both sides of the pairs, from the journal or from the model, which is opened only if it has to be asked."""
         continuing = _who_continues(self.run, self.made, self.settings, self.caller.chat_model)
         rule = self._find_rule(continuing)
-        policy, caps = continuing.policy, Caps(self.settings.max_cost, self.settings.max_calls)
+        spec, caps = continuing.model, Caps(self.settings.max_cost, self.settings.max_calls)
         if caps.cost is not None:
-            check_prices(policy, None)
+            check_prices(spec)
         prompts = self._load_prompts(continuing, rule)
         async with AsyncExitStack() as opened:
             retriever = await self._open_retriever(continuing, opened)
             journal = await opened.enter_async_context(open_journal(self.run / PLACE / JOURNAL))
-            spent = journal.delivered_by.get(continuing.recorded_as, Tokens())
-            ledger = Ledger(policy.price, caps, spent=spent)
-
-            def behind(model: ChatModel | None) -> JournaledModel:
-                return JournaledModel(
-                    model, journal, name=policy.name, ledger=ledger, recorded_as=continuing.recorded_as
-                )
-
-            agent = make_agent(continuing.settings, behind(None), policy.sampling, retriever, prompts)
+            models = Models.behind(journal, caps, (spec, None))
+            calls_before = models.spent.calls
+            agent = make_agent(continuing.settings, models.main, spec.sampling, retriever, prompts)
             sides = await _sides_of(agent, sample.pairs, judged=rule.judged)
             failures = opened.enter_context(FailureLog(self.run / PLACE / FAILURES))
             fresh = _FreshOutcomes(rule, gold=bool(self.made.decides_answers.recipe.judge_sees_gold))
-            again = _Again(agent, self.settings.k, failures, fresh)
-            values, owed = await again.recorded(sides)
+            continuations = _FreshContinuations(agent, self.settings.k, failures, fresh)
+            values, owed = await continuations.recorded(sides)
             if owed:
-                model = self.caller.chat_model or await owned(opened, continuing.open())
-                self.caller.watcher.say(again.plan(owed, policy.name))
-                values |= await again.asked(Models(behind(model)), owed, self.caller.watcher)
+                models = Models.behind(journal, caps, (spec, self.caller.chat_model or spec.open(opened)))
+                self.caller.watcher.say(continuations.describe(owed, spec.name))
+                values |= await continuations.ask(models, owed, self.caller.watcher)
         return _summary(
             [_revalued(each, values) for each in sample.pairs],
-            again,
+            failures,
             label_model=self.made.decides_answers.student or self.made.decides_answers.model,
-            model=policy.name,
+            model=spec.name,
             k=self.settings.k,
             seed=self.settings.seed,
             min_confidence=self.settings.min_confidence,
             exportable=sample.seen,
-            calls=ledger.spent.calls,
-            session_calls=ledger.spent.calls - spent.calls,
-            cost_usd=ledger.cost,
+            calls=models.spent.calls,
+            session_calls=models.spent.calls - calls_before,
+            cost_usd=models.cost,
         )
 
     async def _open_retriever(self, continuing: _Continuing, opened: AsyncExitStack) -> Retriever:
@@ -367,7 +354,7 @@ class Revaluer:
         """How answers are valued: as in the run. Raises InputError where that cannot be done again."""
         name, function = self.made.decides_answers.recipe.outcome, self.caller.function
         rule = OutcomeRule(name, function=function)
-        if rule.judged and continuing.recorded_as is not None:
+        if rule.judged and continuing.model.recorded_as is not None:
             teacher = self.made.decides_answers.model
             raise InputError(
                 f"the answers of {self.run} were judged by its teacher, {teacher}, and calibrate asks one model only: "
@@ -440,16 +427,16 @@ def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: Rollout
         )
 
 
-class _Again:
+class _FreshContinuations:
     """Fresh continuations of steps, from the journal or from a model."""
 
     def __init__(self, agent: Agent, k: int, failures: FailureLog, outcomes: _FreshOutcomes) -> None:
-        self.failures = failures
+        self._failures = failures
         self._agent = agent
         self._k = k
         self._outcomes = outcomes
 
-    def plan(self, owed: _Sides, model: str) -> str:
+    def describe(self, owed: _Sides, model: str) -> str:
         """What is about to be asked. A continuation takes a reply a step, and one for its judgement where there is one;
         and one more where it has to be repaired."""
         steps = sum(max(1, self._agent.max_steps - side.steps) for side in owed.values() if side.state)
@@ -460,7 +447,7 @@ class _Again:
         )
 
     async def recorded(self, sides: _Sides) -> tuple[_Values, _Sides]:
-        """What the journal knows; and the sides that somebody has to be asked about."""
+        """What the journal knows; and the sides that the model has to be asked about."""
         values: _Values = {}
         for key, side in sides.items():
             try:
@@ -469,29 +456,26 @@ class _Again:
                 continue
         return values, {key: side for key, side in sides.items() if key not in values}
 
-    async def asked(self, models: Models, sides: _Sides, watcher: Watcher) -> _Values:
-        """Of every side; None where it was given up. Raises RunStopped, KeyboardInterrupt when that is Ctrl-C."""
-        models.begin(on_failure=self.failures.attempt, say=watcher.say)
-        await models.check()
-        ended: list[_Side] = []
-
-        async def value(position: int, side: _Side) -> float | None:
-            own = replace(self._agent, model=models.teacher, priority=position, spending=Spending())
-            try:
-                return await self._mean(own, side)
-            except (ModelError, RetrievalError) as error:
-                where = {"question_id": side.rollout.question_id, "node_id": side.node.id}
-                self.failures.give_up("step", error, **where)
-                return None
-            finally:
-                ended.append(side)
-
-        found = await models.carry_out(
-            *(value(position, side) for position, side in enumerate(sides.values())),
-            say=watcher.say,
-            how_far=lambda: f"{len(ended):,} of {len(sides):,} steps",
+    async def ask(self, models: Models, sides: _Sides, watcher: Watcher) -> _Values:
+        """The value of every side; None where it was given up. Raises RunStopped, and KeyboardInterrupt where that is
+        Ctrl-C."""
+        values: _Values = {}
+        session = Session(
+            models, watcher, self._failures.attempt, how_far=lambda: f"{len(values):,} of {len(sides):,} steps"
         )
-        return dict(zip(sides, found, strict=True))
+        await models.check()
+
+        async def value(queued: tuple[int, tuple[str, int]]) -> None:
+            position, key = queued
+            own = replace(self._agent, model=models.main, priority=position, spending=Spending())
+            try:
+                values[key] = await self._mean(own, sides[key])
+            except (ModelError, RetrievalError) as error:
+                self._failures.give_up("step", error, question_id=key[0], node_id=key[1])
+                values[key] = None
+
+        await session.run_or_raise(enumerate(sides), value, at_once=len(sides))
+        return values
 
     async def _mean(self, agent: Agent, side: _Side) -> float | None:
         """Mean discounted outcome over the continuations that are plain samples all along, as in the labels; of an
@@ -563,7 +547,9 @@ def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
     )
 
 
-def _summary(sample: list[RevaluedPair], again: _Again, *, label_model: str, model: str, **known: Any) -> Revaluation:
+def _summary(
+    sample: list[RevaluedPair], failures: FailureLog, *, label_model: str, model: str, **known: Any
+) -> Revaluation:
     """known: the other fields that neither the pairs nor the failures tell."""
     decided = [
         MarginCheck(each.action_type, each.layer, each.confidence, each.margin, each.fresh_margin)
@@ -576,8 +562,8 @@ def _summary(sample: list[RevaluedPair], again: _Again, *, label_model: str, mod
         disagreement=None if model == label_model else _disagreement(decided, label_model, model),
         pairs=len(sample),
         unvalued=len(sample) - len(decided),
-        failures_by_cause=dict(again.failures.given_up.most_common()),
-        failed_attempts=again.failures.attempts,
+        failures_by_cause=dict(failures.given_up.most_common()),
+        failed_attempts=failures.attempts,
         confidence_level=CONFIDENCE_LEVEL,
         confirmed=sign_agreement(decided),
         confirmed_by_action_type=sign_agreement_by(decided, lambda each: each.action_type),

@@ -25,11 +25,11 @@ from mcts import SearchConfig
 from mcts.recipes import JUDGED_OUTCOMES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.files import write_file, write_json
-from reasonrag.agent.from_settings import check_prices, find_data, open_model, owned
+from reasonrag.agent.from_settings import find_data
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices
 from reasonrag.exploration.from_settings import (
-    find_policies,
+    find_models,
     find_rule,
     max_steps,
     most_calls,
@@ -44,6 +44,7 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import shown_url
 from reasonrag.llm.journal import open_journal
+from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
@@ -242,9 +243,9 @@ async def _tune(
 ) -> Tuning:
     trials, (source, corpus) = plan_trials(base, settings.vary), find_data(base, find_rule(base).check)
     asked = [question.id for question in source.limited(base.limit)]
-    teacher, _ = find_policies(base, chat_model)
+    teacher, _ = find_models(base, chat_model)
     if base.max_cost is not None:
-        check_prices(teacher, None)
+        check_prices(teacher)
     price = teacher.price
     unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
     journal, tried, stopped = settings.run / JOURNAL, list[_FinishedTrial](), None
@@ -253,7 +254,7 @@ async def _tune(
         opened.enter_context(_locked_directory(settings.run))
         watcher.say(_cost_line(trials, len(asked), base, await _delivered(journal)))
         if chat_model is None:
-            chat_model = await owned(opened, open_model(base))
+            chat_model = teacher.open(opened)
         if retriever is None:
             retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
         for number, trial in enumerate(trials, start=1):

@@ -10,16 +10,15 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reasonrag.agent.from_settings import Policy, model_name, owned, teacher_policy
+from reasonrag.agent.from_settings import model_name, teacher_spec
 from reasonrag.errors import InputError
 from reasonrag.evaluation.settings import ModelSettings
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.endpoint import EndpointModel
+from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model
 from reasonrag.training.provenance import find_provenance
@@ -34,14 +33,16 @@ _BLOCK, _BLOCKS = 1 << 16, 64
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """Who is evaluated. name: of its answers. folder: the model's, where it is at hand. served_here: from that folder.
+    """The evaluated model. name: of its answers. folder: its own, where it is at hand. served_here: from that folder.
 
-    known: whether there is anything to know of its training; the offline teacher had none.
+    base_model: what the adapter in the folder is an adapter of; None: what the folder says. known: whether there is
+    anything to know of its training; the offline teacher had none.
     """
 
     name: str
     folder: Path | None = None
     served_here: bool = False
+    base_model: str | None = None
     known: bool = True
 
 
@@ -70,7 +71,9 @@ def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedMo
         base = settings.base_model or found.base_model
         if found.is_adapter and base is None:
             raise InputError(f"{folder} is an adapter that does not name its base model; give --base-model")
-        return EvaluatedModel(f"{found.name}@{fingerprint(found, base)}", folder, served_here=True)
+        return EvaluatedModel(
+            f"{found.name}@{fingerprint(found, base)}", folder, served_here=True, base_model=settings.base_model
+        )
     if name.startswith((".", "~", os.sep)) or (os.sep in name and not os.environ.get("OPENAI_BASE_URL")):
         raise InputError(
             f"--model {name}: there is no such folder here. Check the path; or, if that is the name of a model on a "
@@ -106,35 +109,21 @@ def fingerprint(model: ModelFolder, base_model: str | None = None) -> str:
     return digest.hexdigest()[:12]
 
 
-def evaluated_policy(subject: EvaluatedModel, settings: ModelSettings) -> Policy:
-    """How it is sampled, and what its tokens cost; those of a server of our own nothing."""
-    policy = teacher_policy(settings, subject.name)
-    own = subject.served_here and settings.price_in is None and settings.price_out is None
-    return Policy(policy.name, SELF_HOSTED, policy.sampling) if own else policy
+def evaluated_spec(subject: EvaluatedModel, settings: ModelSettings) -> ModelSpec:
+    """How it is asked and sampled, and what its tokens cost; those of a server of our own nothing."""
+    spec = teacher_spec(settings, subject.name)
+    free = subject.served_here and settings.price_in is None and settings.price_out is None
+    limits = replace(spec.limits, patience=settings.patience)
+    return replace(spec, limits=limits, price=SELF_HOSTED if free else spec.price)
 
 
 async def open_evaluated_model(
-    subject: EvaluatedModel, settings: ModelSettings, opened: AsyncExitStack, *, say: Callable[[str], None]
+    subject: EvaluatedModel, spec: ModelSpec, opened: AsyncExitStack, *, say: Callable[[str], None]
 ) -> ChatModel:
     """The model itself; for a folder a server of it is started, which ends with `opened`."""
-    if not subject.known and not settings.base_url:
-        return await owned(opened, OfflineTeacher())
-    name, addresses = settings.model or subject.name, settings.base_url
     if subject.served_here and subject.folder is not None:
         from reasonrag.evaluation.evaluated_model.local_server import served
 
-        base = settings.base_model
-        server = await opened.enter_async_context(served(subject.folder, say=say, base_model=base))
-        name, addresses = server.name, [server.base_url]
-    return await owned(
-        opened,
-        EndpointModel(
-            name,
-            base_urls=addresses,
-            concurrency=settings.concurrency,
-            rpm=settings.rpm,
-            tpm=settings.tpm,
-            timeout=settings.timeout,
-            patience=settings.patience,
-        ),
-    )
+        server = await opened.enter_async_context(served(subject.folder, say=say, base_model=subject.base_model))
+        spec = replace(spec, name=server.name, addresses=(server.base_url,))
+    return spec.open(opened)

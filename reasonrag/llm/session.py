@@ -1,0 +1,155 @@
+"""One session with some models: workers over a queue, progress, and an end that keeps every answer that was asked for.
+
+Decides what Ctrl-C does: the first lets the requests in flight finish, the second ends at once. Knows neither questions
+nor trees, and not what the models are asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from reasonrag.concurrency import work_off
+from reasonrag.errors import Interrupted, RunStopped
+from reasonrag.llm.endpoint import CallFailure
+from reasonrag.llm.models import Models
+from reasonrag.progress import TICK_S, SessionTally, Watcher
+
+TOLD_EVERY_S = 10.0
+"""How often a line says how far work is that has no progress bar."""
+
+Item = TypeVar("Item")
+
+
+@dataclass
+class Session:
+    """See the module's docstring. The models are begun when it is made.
+
+    on_failure: writes a failed attempt of a request down. how_far: what has been done so far, as the beginning of a
+    line that is said now and then; None where the watcher was told that it started, and is told the tally.
+    """
+
+    models: Models
+    watcher: Watcher
+    on_failure: Callable[[CallFailure], None]
+    how_far: Callable[[], str] | None = None
+    tally: SessionTally = field(default_factory=SessionTally)
+    stopped: RunStopped | None = None
+    """What ended the session early, or was about to when the last item ended."""
+
+    def __post_init__(self) -> None:
+        self._began = time.monotonic()
+        self._spent_before = self.models.spent
+        self.models.begin(on_failure=self._failed, say=self.watcher.say)
+
+    async def run(
+        self, queue: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], *, at_once: int
+    ) -> RunStopped | None:
+        """Work on every item in order, so many at once, and wait until every answer under way is on disk.
+
+        Returns what made an item stop the session: a cap, Ctrl-C, a lost endpoint, a full disk. Raises the first other
+        error of an item, when the rest was stopped; KeyboardInterrupt at the second Ctrl-C.
+        """
+        telling = asyncio.create_task(self._tell())
+        reason = None
+        try:
+            with self._interruptible():
+                try:
+                    await work_off(queue, work, at_once=at_once)
+                except RunStopped as stopped:
+                    reason = stopped
+                    self.stop(stopped)
+                except Exception as error:
+                    self.stop(RunStopped(str(error)))
+                    await self.models.drain()
+                    raise
+                await self.models.drain()  # what was given up had asked for something, which is paid, too
+        finally:
+            telling.cancel()
+            if self.how_far is None:
+                self.advance()
+                self.watcher.ended()
+        return reason
+
+    async def run_or_raise(
+        self, queue: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], *, at_once: int
+    ) -> None:
+        """`run`, but raises what made an item stop the session; KeyboardInterrupt where that was Ctrl-C."""
+        reason = await self.run(queue, work, at_once=at_once)
+        if isinstance(reason, Interrupted):
+            raise KeyboardInterrupt from reason
+        if reason is not None:
+            raise reason
+
+    def stop(self, reason: RunStopped) -> None:
+        """Ask for nothing more; what is under way is awaited."""
+        self.stopped = self.stopped or reason
+        self.models.stop(reason)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C as the module's docstring says. Only the main thread hears of it."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        interrupts: list[bool] = []
+
+        def interrupt() -> None:
+            if interrupts and task is not None:
+                task.cancel()
+                return
+            interrupts.append(True)
+            self.stop(Interrupted("interrupted; what was finished and what was answered is kept"))
+            self.watcher.say(f"finishing {self.models.in_flight:,} requests in flight; Ctrl-C again stops at once")
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not interrupts:
+                raise
+            raise KeyboardInterrupt from None
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    # -- how things stand ----------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def advance(self) -> None:
+        """Tell the watcher how things stand."""
+        spent, before, tally = self.models.spent, self._spent_before, self.tally
+        tally.calls = spent.calls - before.calls
+        tally.tokens = spent.prompt + spent.completion - before.prompt - before.completion
+        tally.cached_calls = self.models.cached_calls
+        tally.in_flight = self.models.in_flight
+        tally.cost = self.models.cost
+        if tally.cost is not None and tally.projected_cost is not None:
+            tally.projected_cost = max(tally.cost, tally.projected_cost)
+        tally.waiting_for = self.models.waiting_for
+        tally.seconds = self.seconds
+        self.watcher.advanced(tally)
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S if self.how_far is None else TOLD_EVERY_S)
+            if self.how_far is None:
+                self.advance()
+            else:
+                waiting = f"; {self.models.waiting_for}" if self.models.waiting_for else ""
+                self.watcher.say(f"{self.how_far()}, {self.models.spent.calls:,} replies{waiting}")
+
+    def _failed(self, failure: CallFailure) -> None:
+        self.tally.failed_calls += 1
+        self.on_failure(failure)
+        if self.how_far is None:
+            self.advance()
