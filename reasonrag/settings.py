@@ -93,6 +93,9 @@ SEVERAL = BeforeValidator(one_or_several)
 Words: TypeAlias = Annotated[list[str], SEVERAL]
 Places: TypeAlias = Annotated[list[Path], BeforeValidator(list_of_places)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Limit: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+"""A maximum that JSON files can hold; 0: none."""
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 
 # Fields of every command that asks a model, and may spend money on it.

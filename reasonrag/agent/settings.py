@@ -69,14 +69,10 @@ class AgentSettings(SearchSettings):
     price_in: PromptPrice = None
     price_out: CompletionPrice = None
     rpm: Annotated[int | None, Panel.EXECUTION] = Field(
-        default=None,
-        ge=1,
-        description="Requests per minute, per endpoint and model [default: from response headers]",
+        default=None, ge=1, description="Requests per minute, per endpoint and model [default: from response headers]"
     )
     tpm: Annotated[int | None, Panel.EXECUTION] = Field(
-        default=None,
-        ge=1,
-        description="Tokens per minute, per endpoint and model [default: from response headers]",
+        default=None, ge=1, description="Tokens per minute, per endpoint and model [default: from response headers]"
     )
     timeout: Annotated[float, Panel.EXECUTION] = Field(
         default=TIMEOUT_S, gt=0, description="Seconds to wait for a response before a request is given up"

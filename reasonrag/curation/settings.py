@@ -16,6 +16,7 @@ from reasonrag.settings import (
     SEVERAL,
     CompletionPrice,
     Concurrency,
+    Limit,
     MaxCalls,
     MaxCost,
     Opposite,
@@ -24,6 +25,7 @@ from reasonrag.settings import (
     PromptPrice,
     Seed,
     Settings,
+    Share,
     Words,
     list_of_places,
 )
@@ -35,37 +37,23 @@ class PairingSettings(Settings):
     """What makes a pair, as far as one question goes."""
 
     min_margin: Annotated[float, Panel.PAIRING] = Field(
-        default=_RULES.min_margin,
-        ge=0,
-        allow_inf_nan=False,
-        description="Minimum difference of rewards",
+        default=_RULES.min_margin, ge=0, allow_inf_nan=False, description="Minimum difference of rewards"
     )
-    min_confidence: Annotated[float, Panel.PAIRING] = Field(
-        default=_RULES.min_confidence,
-        ge=0,
-        le=1,
-        description="Minimum probability that the chosen step is truly better",
+    min_confidence: Annotated[Share, Panel.PAIRING] = Field(
+        default=_RULES.min_confidence, description="Minimum probability that the chosen step is truly better"
     )
-    max_similarity: Annotated[float, Panel.PAIRING] = Field(
-        default=_RULES.max_similarity,
-        ge=0,
-        le=1,
-        description="Maximum share of words that the two steps have in common; 1: any",
+    max_similarity: Annotated[Share, Panel.PAIRING] = Field(
+        default=_RULES.max_similarity, description="Maximum share of words that the two steps have in common; 1: any"
     )
-    max_per_combination: Annotated[int, Panel.PAIRING] = Field(
+    max_per_combination: Annotated[Limit, Panel.PAIRING] = Field(
         default=_RULES.max_per_combination or 0,
-        ge=0,
-        lt=2**63,
         description="Pairs per state and pair of action types, widest margins first; 0: all",
     )
-    max_per_state: Annotated[int, Panel.PAIRING] = Field(
-        default=_RULES.max_per_state or 0, ge=0, lt=2**63, description="Pairs per state, most confident first; 0: all"
+    max_per_state: Annotated[Limit, Panel.PAIRING] = Field(
+        default=_RULES.max_per_state or 0, description="Pairs per state, most confident first; 0: all"
     )
-    max_per_question: Annotated[int, Panel.PAIRING] = Field(
-        default=_RULES.max_per_question or 0,
-        ge=0,
-        lt=2**63,
-        description="Pairs per question, most confident first; 0: all",
+    max_per_question: Annotated[Limit, Panel.PAIRING] = Field(
+        default=_RULES.max_per_question or 0, description="Pairs per question, most confident first; 0: all"
     )
     same_type: Annotated[bool, Panel.PAIRING, Opposite("--any-type")] = Field(
         default=_RULES.same_type, description="Pair only steps of the same action type, or steps of any types"
@@ -134,23 +122,16 @@ class PairsSettings(PairingSettings):
     balance: Annotated[bool, Panel.PAIRING] = Field(
         default=_RULES.balance, description="Keep as many pairs of each action type as there are of the rarest"
     )
-    max_efficiency_only: Annotated[float, Panel.PAIRING] = Field(
+    max_efficiency_only: Annotated[Share, Panel.PAIRING] = Field(
         default=_RULES.max_efficiency_only,
-        ge=0,
-        le=1,
         description="Maximum share of pairs whose sides differ only in the number of steps to the answer; 1: any",
     )
-    max_style_only: Annotated[float, Panel.PAIRING] = Field(
+    max_style_only: Annotated[Share, Panel.PAIRING] = Field(
         default=_RULES.max_style_only,
-        ge=0,
-        le=1,
         description="Maximum share of pairs of two answers that cover-EM cannot tell apart; 1: any",
     )
-    max_tokens: Annotated[int, Panel.PAIRING] = Field(
-        default=_RULES.max_tokens or 0,
-        ge=0,
-        lt=2**63,
-        description="Maximum length of prompt and reply together, in tokens; 0: any",
+    max_tokens: Annotated[Limit, Panel.PAIRING] = Field(
+        default=_RULES.max_tokens or 0, description="Maximum length of prompt and reply together, in tokens; 0: any"
     )
     eval: Annotated[list[str], BeforeValidator(_splits), Panel.DECONTAMINATION] = Field(
         default=[],
@@ -158,11 +139,10 @@ class PairsSettings(PairingSettings):
         "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: those beside the data of the runs]",
     )
     allow_eval: Annotated[Words, Panel.DECONTAMINATION] = Field(
-        default=[],
-        description="Keep questions found in this evaluation split, as dataset/split, or all; repeatable",
+        default=[], description="Keep questions found in this evaluation split, as dataset/split, or all; repeatable"
     )
-    flip: Annotated[float, Panel.OUTPUT] = Field(
-        default=0.0, ge=0, le=1, description="Share of the training pairs whose sides are swapped, to study label noise"
+    flip: Annotated[Share, Panel.OUTPUT] = Field(
+        default=0.0, description="Share of the training pairs whose sides are swapped, to study label noise"
     )
     seed: Annotated[Seed, Panel.OUTPUT] = Field(
         default=0,

@@ -80,8 +80,7 @@ class EvaluateSettings(ModelSettings):
         description="Searches of search-r1 before it must answer; 4 is its paper's action budget",
     )
     judge: Annotated[str | None, Panel.JUDGE] = Field(
-        default=None,
-        description="Model that scores every answer against the gold answers: a model name, or offline",
+        default=None, description="Model that scores every answer against the gold answers: a model name, or offline"
     )
     judge_base_url: Annotated[Words, Panel.JUDGE] = Field(
         default=[], description="Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]"
@@ -93,8 +92,7 @@ class EvaluateSettings(ModelSettings):
         default=None, description="Dollars per million completion tokens of the judge [default: from the price table]"
     )
     allow: Annotated[list[str], BeforeValidator(names_of_settings), Panel.CONSISTENCY] = Field(
-        default=[],
-        description=f"Only warn if this differs from training; repeatable: {', '.join(ALLOWABLE)}",
+        default=[], description=f"Only warn if this differs from training; repeatable: {', '.join(ALLOWABLE)}"
     )
     bootstrap: Annotated[Resamples, Panel.STATISTICS] = Field(
         default=RESAMPLES, description="Bootstrap resamples per interval"

@@ -27,8 +27,7 @@ def generate(
         ),
     ] = False,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Estimate the cost and send no request", rich_help_panel=Panel.BUDGET),
+        bool, typer.Option("--dry-run", help="Estimate the cost and send no request", rich_help_panel=Panel.BUDGET)
     ] = False,
     pilot: Annotated[
         int,

@@ -10,7 +10,7 @@ from pydantic import Field
 from mcts import RecipeName
 from preference import OutcomeName
 from reasonrag.agent.settings import AgentSettings
-from reasonrag.settings import Panel, Price, Words
+from reasonrag.settings import Panel, Price, Share, Words
 
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
@@ -55,10 +55,7 @@ class GenerateSettings(AgentSettings):
         "spre+judge-score or spre+judge-rank [default: spre; released: outcome]",
     )
     judge_weight: Annotated[float | None, Panel.SEARCH] = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        description="Weight of the judge when combined with spre [default: 0.5]",
+        default=None, gt=0, lt=1, description="Weight of the judge when combined with spre [default: 0.5]"
     )
     judge_gold: Annotated[bool | None, Panel.SEARCH] = Field(
         default=None, description="Show judges the gold answers [default: no; released: yes]"
@@ -94,10 +91,8 @@ class GenerateSettings(AgentSettings):
         description="Dollars per million completion tokens of the value model [default: from the price table, or 0 "
         "with --value-base-url]",
     )
-    abort_degenerate: Annotated[float, Panel.EXECUTION] = Field(
+    abort_degenerate: Annotated[Share, Panel.EXECUTION] = Field(
         default=0.95,
-        ge=0,
-        le=1,
         description="Stop when this share of the questions gives degenerate trees, which teach nothing; 0: never",
     )
 

@@ -26,8 +26,7 @@ class PublishSettings(Settings):
         default=None, description="Publish this model instead of a data set: a folder written by train"
     )
     base_model: str | None = Field(
-        default=None,
-        description="Name on the Hub of the model it was trained from, if its files name a folder",
+        default=None, description="Name on the Hub of the model it was trained from, if its files name a folder"
     )
     license: str | None = Field(
         default=None,

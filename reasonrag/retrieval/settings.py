@@ -35,8 +35,7 @@ class SearchSettings(Settings):
         "REASONRAG_RETRIEVER_TOKEN) [default: what --index holds, else bm25]",
     )
     index: Annotated[Places, Panel.RETRIEVAL] = Field(
-        default=[],
-        description="A built index, or where to put a new one; give it twice for hybrid",
+        default=[], description="A built index, or where to put a new one; give it twice for hybrid"
     )
     index_home: Annotated[Path, Panel.RETRIEVAL] = Field(
         default=INDEX_HOME, description="Directory of the indexes that have no --index"
@@ -47,8 +46,7 @@ class SearchSettings(Settings):
         "[default: the index's own, else minilm]",
     )
     index_type: Annotated[IndexType | None, Panel.RETRIEVAL] = Field(
-        default=None,
-        description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]",
+        default=None, description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]"
     )
     reranker: Annotated[str | None, Panel.RETRIEVAL] = Field(
         default=None, description="Cross-encoder that reranks passages: a folder or a name on the Hub"
@@ -134,9 +132,7 @@ class ServeSettings(SearchSettings):
     host: str = Field(default=LOOPBACK, description="Address to listen on; 0.0.0.0 accepts other machines")
     port: Port = Field(default=RETRIEVER_PORT, description="Port; 0 takes a free one")
     max_waiting: int = Field(
-        default=MAX_WAITING,
-        ge=1,
-        description="Queries that may wait; further ones get status 503 with Retry-After",
+        default=MAX_WAITING, ge=1, description="Queries that may wait; further ones get status 503 with Retry-After"
     )
     allow_empty_queries: bool = Field(
         default=False, description="Answer an empty query with no passages; Search-R1's trainer sends some"

@@ -19,6 +19,7 @@ from reasonrag.settings import (
     Price,
     Seed,
     Settings,
+    Share,
     Words,
     names_of_settings,
 )
@@ -44,8 +45,8 @@ class CalibrateSettings(Settings):
     revalue: int = Field(default=0, ge=0, description="Pairs to revalue by fresh continuations; 0: none")
     k: int = Field(default=16, ge=1, lt=STRIDE, description="Fresh continuations of each of their steps")
     seed: Seed = Field(default=0, description="Seed of the choice of pairs")
-    min_confidence: float = Field(
-        default=PairingRules().min_confidence, ge=0, le=1, description="Minimum confidence of the pairs to choose from"
+    min_confidence: Share = Field(
+        default=PairingRules().min_confidence, description="Minimum confidence of the pairs to choose from"
     )
     model: Annotated[str | None, Panel.MODEL] = Field(
         default=None,

@@ -23,8 +23,7 @@ class TrainSettings(Settings):
         default=None, description="Directory of the trained model, output_dir [default: saves/<data>-<config>]"
     )
     set: Annotated[Words, Panel.TRAINING] = Field(
-        default=[],
-        description="key=value: set a key of the configuration, as YAML; null removes it. Repeatable",
+        default=[], description="key=value: set a key of the configuration, as YAML; null removes it. Repeatable"
     )
     prompts: Annotated[Path | None, Panel.CHECKS] = Field(
         default=None, description="Directory of your own prompts, if the data were made with them"
@@ -33,8 +32,7 @@ class TrainSettings(Settings):
         default=[], description="Train in spite of this objection, by its name; repeatable"
     )
     allow_eval: Annotated[Words, Panel.CHECKS] = Field(
-        default=[],
-        description="Train on questions of this evaluation split, as dataset/split, or all; repeatable",
+        default=[], description="Train on questions of this evaluation split, as dataset/split, or all; repeatable"
     )
     nodes: Annotated[int, Panel.MACHINES] = Field(
         default=1, ge=1, description="Number of machines; run the same command on each"

@@ -16,8 +16,7 @@ from reasonrag.terminal import on_one_line
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 Source: TypeAlias = Annotated[
-    Path,
-    typer.Argument(metavar="RUN|DIR", help="Run directory of generate, or data set of pairs", show_default=False),
+    Path, typer.Argument(metavar="RUN|DIR", help="Run directory of generate, or data set of pairs", show_default=False)
 ]
 
 
