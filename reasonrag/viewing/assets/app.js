@@ -27,7 +27,7 @@ async function go() {
   const route = routeOf(location.hash);
   document.body.dataset.route = route.kind;
   const row = route.kind === "question" ? state.byId.get(route.id) : null;
-  if (state.pending !== row?.number) state.pending = null; // somebody has gone on
+  if (state.pending !== row?.number) state.pending = null; // the reader has gone on
   if (route.kind === "overview") {
     state.view = null;
     select(null);
@@ -47,7 +47,7 @@ async function go() {
   }
 }
 
-/** Gets a question and shows it, unless somebody has gone on meanwhile. */
+/** Fetches a question and shows it, unless the reader has gone on meanwhile. */
 async function fetchQuestion(row) {
   state.pending = row.number;
   select(row.number);
@@ -74,12 +74,12 @@ function flat(nodes) {
   return [nodes].flat(Infinity).filter(Boolean);
 }
 
-/** Of a question whose tree the page had no room for. */
+/** Shows a question whose tree is not in the page. */
 function onlyInTheList(row) {
   return [
     h("a", { class: "back", href: "#/" }, "← all questions"),
     h("h2", { tabindex: -1 }, said(row.question)),
-    h("p", { class: "note" }, "The page had no room for the tree of this question: it holds those of a sample. See them all with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, visible(`reasonrag show ${state.overview.path} ${row.id}`)), "."),
+    h("p", { class: "note" }, "The tree of this question is not in this page, which holds those of a sample. See all of them with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, visible(`reasonrag show ${state.overview.path} ${row.id}`)), "."),
   ];
 }
 
@@ -240,7 +240,7 @@ function received(part) {
   if (!state.view && (finished || !busy())) go();
 }
 
-/** Whether somebody is at the stage, which would be drawn anew. */
+/** Whether the reader is using the stage, which would be drawn again. */
 function busy() {
   return (stage.contains(document.activeElement) && stage !== document.activeElement) || stage.querySelector("details[open]") !== null;
 }

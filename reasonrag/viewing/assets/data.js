@@ -20,7 +20,7 @@ const packedSource = {
 const POLL_MS = 400;
 
 const servedSource = {
-  /** Shows what was read so far, again and again until all of it was. */
+  /** Shows what has been read so far, until everything is. */
   async list(show) {
     const rows = [];
     for (let complete = false; !complete; ) {

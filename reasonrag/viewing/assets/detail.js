@@ -5,19 +5,19 @@ const SIGNS = { chosen: "✓ chosen", rejected: "✗ rejected" };
 /** Everything about a step of a tree. */
 function stepDetail(view, treeNumber, step) {
   if (step.parent === null) {
-    return [h("h3", { tabindex: -1 }, "The question"), h("p", {}, said(view.question)), h("p", { class: "note" }, "The root of the tree is no step: it has no prompt and no reply.")];
+    return [h("h3", { tabindex: -1 }, "The question"), h("p", {}, said(view.question)), h("p", { class: "note" }, "The root of the tree is not a step: it has no prompt and no reply.")];
   }
   const type = typeOf(step);
   const pairs = view.pairs.filter((pair) => view.states[pair.state].tree === treeNumber && [pair.chosen, pair.rejected].includes(step.id));
   const kept = pairs.filter((pair) => !pair.dropped);
   return [
-    h("h3", { tabindex: -1 }, `Step ${step.id}: ${type}`, h("span", { class: "faint" }, `, layer ${step.layer}, ${step.action} turn`)),
-    h("p", { class: "content-of" }, step.content === null ? "The reply could not be read as a step." : said(step.content)),
+    h("h3", { tabindex: -1 }, `Step ${step.id}: ${type}`, h("span", { class: "faint" }, `, depth ${step.layer}, ${step.action} turn`)),
+    h("p", { class: "content-of" }, step.content === null ? "The reply could not be parsed as a step." : said(step.content)),
     h("dl", { class: "facts-of" }, stepFacts(step)),
     step.parse_error ? parseError(step) : null,
     kept.length
       ? [h("h4", {}, "In these pairs"), h("ul", {}, kept.map((pair) => pairItem(view, pair, step)))]
-      : h("p", { class: "note" }, pairs.length ? `None of its ${plural(pairs.length, "candidate pair")} is kept; see below the drawing for the reasons.` : "It had no sibling to be compared with."),
+      : h("p", { class: "note" }, pairs.length ? `None of its ${plural(pairs.length, "candidate pair")} is kept; the reasons are listed below the tree.` : "It has no sibling to compare with."),
     step.ends.length ? endsTable(step) : null,
     h("h4", {}, "Reply"),
     block(step.response),
@@ -37,45 +37,45 @@ function pairItem(view, pair, step) {
 function stepFacts(step) {
   const yes = (value) => (value === null ? null : value ? "yes" : "no");
   const facts = [
-    ["worth (reward)", number(step.reward)],
-    ["mean outcome below, each draw alike, undiscounted", step.expected_outcome === null ? null : number(step.expected_outcome)],
+    ["reward", number(step.reward)],
+    ["expected outcome (undiscounted)", step.expected_outcome === null ? null : number(step.expected_outcome)],
     ["continuations through it", step.ends.length ? count(d3.sum(step.ends, (end) => end.times)) : null],
-    ["independent continuations that it is worth", step.observations === null ? null : number(step.observations)],
+    ["effective sample size", step.observations === null ? null : number(step.observations)],
     ["visits", count(step.visits)],
-    ["value that the search used", step.visits ? number(step.value) : null],
-    ["what became of it", FATES[step.fate]],
+    ["value (guided the search)", step.visits ? number(step.value) : null],
+    ["status", STATUSES[step.fate]],
     ["F1 / EM of the answer", step.type === "answer" && step.f1 !== null ? `${number(step.f1)} / ${number(step.em)}` : null],
     ["outcome", step.outcome && step.type === "answer" ? said(`${step.outcome.name} ${number(step.outcome.value)}`) : null],
-    ["stands in what was reported before (its outcome)", yes(step.in_evidence)],
-    ["stands in passages read so far (filter ungrounded)", yes(step.grounded)],
+    ["contained in reported evidence (decides its outcome)", yes(step.in_evidence)],
+    ["supported by passages read so far (filter ungrounded)", yes(step.grounded)],
     ["gold passages", step.gold === null ? null : step.type === "query" ? `finds ${step.gold} new` : `reports ${step.gold}`],
-    ["drawn", step.draws > 1 ? `${step.draws} times, word by word` : null],
+    ["sampled", step.draws > 1 ? `${step.draws} times, word for word` : null],
     ["sampled by", step.sampled_by === null ? null : said(step.sampled_by)],
-    ["temperature of this draw", step.sampled_temperature],
-    ["repaired", step.repaired ? "yes: the first reply could not be read" : null],
+    ["temperature", step.sampled_temperature],
+    ["repaired", step.repaired ? "yes: the first reply could not be parsed" : null],
   ];
   const rules = Object.entries(step.rewards).filter(([, value]) => value !== null);
-  if (rules.length > 1) facts.push(["by each rule", said(rules.map(([name, value]) => `${name} ${number(value)}`).join(", "))]);
+  if (rules.length > 1) facts.push(["rewards by rule", said(rules.map(([name, value]) => `${name} ${number(value)}`).join(", "))]);
   return facts.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => fact(name, value));
 }
 
 function parseError(step) {
   const { cause, detail, repair } = step.parse_error;
   return [
-    h("p", { class: "verdict error" }, "Not readable: ", said(detail ? `${cause}: ${detail}` : cause)),
+    h("p", { class: "verdict error" }, "Unreadable: ", said(detail ? `${cause}: ${detail}` : cause)),
     repair ? [h("h4", {}, "Reply to the repair turn"), block(repair)] : null,
   ];
 }
 
-/** What the continuations came to. */
+/** The outcomes of the continuations. */
 function endsTable(step) {
-  const words = (end) => ({ failed: "broke off at an unreadable reply", "partly right": `partly right (${number(end.quality)})` })[end.came_to] ?? end.came_to;
-  const golden = (end) => (end.quality === 0 && end.f1 === 1 ? ", although the answer is golden" : "");
+  const words = (end) => ({ failed: "failed: unreadable reply", "partly right": `partly right (${number(end.quality)})` })[end.came_to] ?? end.came_to;
+  const golden = (end) => (end.quality === 0 && end.f1 === 1 ? ", although it is a gold answer" : "");
   const rows = step.ends.map((end) => [words(end) + golden(end), end.steps, end.times]);
   return [
-    h("h4", {}, step.type === "answer" ? "What it came to" : "What the continuations through it came to"),
+    h("h4", {}, step.type === "answer" ? "Outcome" : "Outcomes of the continuations through it"),
     h("table", { class: "numbers" },
-      h("thead", {}, h("tr", {}, ["ended", "after so many steps", "how many"].map((each) => h("th", { scope: "col" }, each)))),
+      h("thead", {}, h("tr", {}, ["outcome", "steps", "continuations"].map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, rows.map(([ended, steps, many]) => h("tr", {}, h("th", { scope: "row" }, ended), h("td", {}, steps), h("td", {}, many))))),
   ];
 }
@@ -85,14 +85,14 @@ function answersBelow(steps, id) {
   const below = new Set([id]);
   for (const step of steps) if (below.has(step.parent)) below.add(step.id);
   const given = steps.filter((step) => below.has(step.id) && step.type === "answer");
-  const worth = (step) => (step.f1 === 1 && step.outcome?.value === 0 ? UNSEEN : step.outcome?.value ?? step.f1);
-  return d3.rollups(given, (all) => d3.sum(all, (step) => step.draws), (step) => line(step.content, 60), worth)
+  const outcome = (step) => (step.f1 === 1 && step.outcome?.value === 0 ? UNSEEN : step.outcome?.value ?? step.f1);
+  return d3.rollups(given, (all) => d3.sum(all, (step) => step.draws), (step) => line(step.content, 60), outcome)
     .flatMap(([answer, found]) => found.map(([value, times]) => ({ answer, times, value })))
     .sort((a, b) => b.times - a.times);
 }
 
 const MOST_ANSWERS = 6;
-const UNSEEN = "golden, but in no evidence";
+const UNSEEN = "gold, but in no evidence";
 
 function answersLine(view, state, step) {
   if (state.tree === null || step.type === "answer") return null;
@@ -100,7 +100,7 @@ function answersLine(view, state, step) {
   if (!found.length) return null;
   const outcome = (value) => (value === UNSEEN ? value : value === null ? "not scored" : value >= 1 ? "right" : value <= 0 ? "wrong" : number(value));
   const shown = found.slice(0, MOST_ANSWERS).flatMap(({ answer, times, value }, i) => [i ? ", " : "", said(answer), ` ×${times} (${outcome(value)})`]);
-  return h("p", { class: "answers" }, "answers after it: ", shown, found.length > MOST_ANSWERS ? ", …" : "");
+  return h("p", { class: "answers" }, "answers below it: ", shown, found.length > MOST_ANSWERS ? ", …" : "");
 }
 
 function block(text) {
@@ -130,20 +130,20 @@ function promptOf(view, step) {
   const other = (step.sampled_with ?? []).map((text) => block(view.texts[text]));
   return [
     turns.map(([role, text]) => [h("h5", {}, `${role} turn`), block(view.texts[text])]),
-    other.length ? h("details", {}, h("summary", {}, "What was really sent instead"), other) : null,
+    other.length ? h("details", {}, h("summary", {}, "Prompt actually sent"), other) : null,
   ];
 }
 
 // -- a pair --------------------------------------------------------------------------------------------------
 
 const TOPICS = {
-  state: "The choice",
-  chosen: "The chosen step",
-  rejected: "The rejected step",
-  label: "Which is better",
-  confidence: "How sure",
-  checks: "Also looked at",
-  verdict: "What became of it",
+  state: "State",
+  chosen: "Chosen step",
+  rejected: "Rejected step",
+  label: "Label",
+  confidence: "Confidence",
+  checks: "Other checks",
+  verdict: "Status",
 };
 
 /** Both sides of a pair, what they differ in, and why it was labelled as it was. */
@@ -153,23 +153,23 @@ function pairDetail(view, pair) {
   const state = view.states[pair.state];
   const tied = pair.label === "value" && !pair.margin;
   return [
-    h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, layer ${state.layer}`)),
+    h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, depth ${state.layer}`)),
     pair.dropped
-      ? h("p", { class: "verdict warning" }, "Left out: ", DROPPED[pair.dropped] ?? "", " (", h("code", {}, pair.dropped), ")")
+      ? h("p", { class: "verdict warning" }, "Dropped: ", DROPPED[pair.dropped] ?? "", " (", h("code", {}, pair.dropped), ")")
       : h("p", { class: "verdict passed" }, `Kept${pair.part ? `, ${pair.part === "train" ? "training" : pair.part} part` : ""}${pair.flipped ? ", sides exchanged on purpose" : ""}`),
-    pair.cautions.map((text) => h("p", { class: "verdict error" }, "Look twice: ", visible(text), ".")),
-    h("p", {}, h("span", { class: "faint" }, "Question: "), said(line(view.question, 200)), h("br"), h("span", { class: "faint" }, "golden: "), said(line(view.golden_answers.join(", ") || "none known", 200))),
+    pair.cautions.map((text) => h("p", { class: "verdict error" }, "Needs review: ", visible(text), ".")),
+    h("p", {}, h("span", { class: "faint" }, "Question: "), said(line(view.question, 200)), h("br"), h("span", { class: "faint" }, "gold answers: "), said(line(view.golden_answers.join(", ") || "none known", 200))),
     sides(view, state, chosen, rejected, tied),
-    h("h4", {}, pair.dropped ? "Why it is as it is" : "Why it was labelled so"),
+    h("h4", {}, pair.dropped ? "Why it was dropped" : "Why it was labelled so"),
     h("dl", { class: "why" }, d3.groups(pair.why, (each) => each.topic).map(([topic, found]) => [h("dt", { class: topic }, TOPICS[topic]), found.map((each) => h("dd", {}, visible(each.text)))])),
     h("dl", { class: "facts-of" },
       fact("margin", number(pair.margin)),
       fact("confidence", number(pair.confidence)),
-      fact("similarity of what both say", number(pair.similarity)),
+      fact("similarity of both sides", number(pair.similarity)),
       pair.tags.length ? fact("tags", pair.tags.join(", ")) : null,
-      fact("labelled by", { value: "the worth of both", judge: "a judge", imported: "the imported file" }[pair.label] ?? "nobody")),
-    h("details", {}, h("summary", {}, "What these words mean"), glossary()),
-    h("h4", {}, "What both were asked"),
+      fact("labelled by", { value: "the rewards of both", judge: "a judge", imported: "the imported file" }[pair.label] ?? "not labelled")),
+    h("details", {}, h("summary", {}, "Glossary"), glossary()),
+    h("h4", {}, "Prompt of both"),
     promptOf(view, chosen),
   ];
 }
@@ -178,7 +178,7 @@ const DIFF_MS = 300;
 
 function sides(view, state, chosen, rejected, tied) {
   const names = tied ? { chosen: "one side", rejected: "other side" } : SIGNS;
-  // what is too different to be compared in time stands as it is
+  // what is too different to be compared in time is shown as it is
   const parts = Diff.diffWordsWithSpace(chosen.response ?? "", rejected.response ?? "", { timeout: DIFF_MS })
     ?? [{ value: chosen.response, removed: true }, { value: rejected.response, added: true }];
   const side = (role, step, marks) => {
@@ -188,7 +188,7 @@ function sides(view, state, chosen, rejected, tied) {
     return h(
       "section",
       { class: `side ${role}`, "aria-label": `${role} reply` },
-      h("h4", {}, h("span", { class: role }, names[role]), ": ", title, h("span", { class: "faint" }, ` ${typeOf(step)}, worth ${number(step.reward)}`)),
+      h("h4", {}, h("span", { class: role }, names[role]), ": ", title, h("span", { class: "faint" }, ` ${typeOf(step)}, reward ${number(step.reward)}`)),
       h("pre", { dir: "auto", tabindex: 0 }, pieces),
       answersLine(view, state, step),
     );

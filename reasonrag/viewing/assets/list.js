@@ -4,10 +4,10 @@
 const filters = { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false, doubtful: false, order: "file" };
 
 const ORDERS = {
-  file: ["as in the file", () => 0],
+  file: ["original order", () => 0],
   pairs: ["most pairs", (a, b) => b.kept.length - a.kept.length],
   margin: ["widest margin", (a, b) => widest(b) - widest(a)],
-  cost: ["most calls", (a, b) => (b.calls ?? 0) - (a.calls ?? 0)],
+  cost: ["most completions", (a, b) => (b.calls ?? 0) - (a.calls ?? 0)],
   f1: ["lowest F1", (a, b) => (a.f1 ?? 2) - (b.f1 ?? 2)],
 };
 
@@ -52,7 +52,7 @@ function rowElement(row, place, current) {
   if (row.ends !== "failed") facts.push(h("span", {}, plural(row.kept.length, "pair")));
   if (!isHeld(row.number)) facts.push(h("span", {}, "tree not in this page"));
   const doubtful = row.kept.filter((pair) => pair.doubtful).length;
-  if (doubtful) facts.push(h("span", { class: "warning", title: "pairs to look at twice" }, `⚠ ${doubtful}`));
+  if (doubtful) facts.push(h("span", { class: "warning", title: "pairs that need review" }, `⚠ ${doubtful}`));
   if (row.unreadable) facts.push(h("span", { class: "warning" }, `${row.unreadable} unreadable`));
   const item = h(
     "li",
@@ -87,7 +87,7 @@ function fillFilters(rows, overview) {
   };
   for (const [name, found] of Object.entries(choices)) {
     const select = document.getElementById(`filter-${name}`);
-    if (select === document.activeElement) continue; // somebody is choosing
+    if (select === document.activeElement) continue; // the reader is choosing
     select.replaceChildren(...found.map(([value, text]) => option(value, text, filters[name])));
   }
 }
@@ -97,12 +97,12 @@ const SPARE = 8; // rows drawn above and below those in sight
 let listed = [];
 const drawn = new Map(); // elements by place in the list
 
-/** Of a row, in pixels. */
+/** Height of a row, in pixels. */
 function rowHeight() {
   return ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
 }
 
-/** Puts rows that came into sight into the page, and takes out the others, but for one that has the keyboard. */
+/** Adds rows that came into sight and removes the others, except one that has the keyboard. */
 function drawRows(current) {
   const frame = document.getElementById("list-frame");
   const height = rowHeight();
@@ -188,7 +188,7 @@ function listenToFilters(changed) {
   });
 }
 
-/** Only these filters, all others as nobody chose anything. */
+/** Sets these filters and clears all others. */
 function setFilters(wanted) {
   Object.assign(filters, { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false, doubtful: false }, wanted);
   for (const name of ["text", "ends", "type", "dropped", "margin"]) {

@@ -102,47 +102,47 @@ function chartsOf(o) {
   const found = [];
   const trees = o.trees;
   const explored = o.questions - (o.ends.failed ?? 0);
-  found.push(bars("Yield", `${plural(o.questions_with_a_pair, "question")} of ${count(o.questions)} gave a pair, ${plural(o.pairs, "pair")} in all.`,
-    [["questions", o.questions], ["with a tree", explored], ["whose ends differ", o.ends.mixed ?? 0], ["with a pair", o.questions_with_a_pair]], { columns: ["", "questions"], label: "questions" }));
+  found.push(bars("Yield", `${count(o.questions_with_a_pair)} of ${plural(o.questions, "question")} gave a pair; ${plural(o.pairs, "pair")} in all.`,
+    [["questions", o.questions], ["with a tree", explored], ["mixed outcomes", o.ends.mixed ?? 0], ["with a pair", o.questions_with_a_pair]], { columns: ["", "questions"], label: "questions" }));
   if (Object.keys(o.failures_by_cause).length) {
-    found.push(bars("Failed questions", "Why they have no tree; the same command tries them again.", Object.entries(o.failures_by_cause), { columns: ["cause", "questions"], label: "questions", color: "var(--four)" }));
+    found.push(bars("Failed questions", "By cause. Run the same command again to retry them.", Object.entries(o.failures_by_cause), { columns: ["cause", "questions"], label: "questions", color: "var(--four)" }));
   }
   if (o.candidates) {
-    found.push(bars("Candidates", `Every two steps of a state are a candidate; ${count(o.pairs)} of ${count(o.candidates)} are kept, the others are left out for one reason each.`,
-      [["kept", o.pairs], ...Object.entries(o.dropped).sort((a, b) => b[1] - a[1])], { columns: ["what became of it", "candidates"], label: "candidates", color: "var(--two)" }));
+    found.push(bars("Candidates", `Every two steps of a state are a candidate; ${count(o.pairs)} of ${count(o.candidates)} are kept, the others are dropped for one reason each.`,
+      [["kept", o.pairs], ...Object.entries(o.dropped).sort((a, b) => b[1] - a[1])], { columns: ["status", "candidates"], label: "candidates", color: "var(--two)" }));
   }
   if (o.pairs) {
-    found.push(stacked("Pairs by layer", "Layer of the state; colours are the action type of the chosen step.", o.pairs_by_layer, SERIES, { x: "layer", y: "pairs" }));
+    found.push(stacked("Pairs by depth", "Depth of the state; colours are the action type of the chosen step.", o.pairs_by_layer, SERIES, { x: "depth", y: "pairs" }));
   }
   const rewards = { query: o.histograms.reward_query, evidence: o.histograms.reward_evidence, answer: o.histograms.reward_answer };
   if (Object.values(rewards).some(Boolean)) {
-    found.push(histogramFigure("Worth of steps", "What labels are made of. Steps that are all worth 0, or all the same, can teach nothing.", rewards, SERIES, { x: "reward", y: "steps" }));
+    found.push(histogramFigure("Rewards of steps", "What labels are made of. If all are 0, or all the same, there is nothing to learn.", rewards, SERIES, { x: "reward", y: "steps" }));
   }
   if (o.histograms.margin) {
-    found.push(histogramFigure("Margin of pairs", `How much more the chosen step is worth; ${number(o.mean_margin)} on average.`, { pairs: o.histograms.margin }, { pairs: "var(--one)" }, { x: "margin", y: "pairs" }));
+    found.push(histogramFigure("Margin of pairs", `Difference of the rewards, scaled by depth if the recipe says so; ${number(o.mean_margin)} on average.`, { pairs: o.histograms.margin }, { pairs: "var(--one)" }, { x: "margin", y: "pairs" }));
   }
   if (o.histograms.confidence) {
-    found.push(histogramFigure("Confidence of pairs", `The chance that a label is right, given its continuations; ${number(o.mean_confidence)} on average.`, { pairs: o.histograms.confidence }, { pairs: "var(--three)" }, { x: "confidence", y: "pairs" }));
+    found.push(histogramFigure("Confidence of pairs", `Probability that a label is right, given its continuations; ${number(o.mean_confidence)} on average.`, { pairs: o.histograms.confidence }, { pairs: "var(--three)" }, { x: "confidence", y: "pairs" }));
   }
   if (o.histograms.chosen) {
-    found.push(histogramFigure("Length of replies", `In ${o.length_unit}. Where one side is always longer, a model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
+    found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is always longer, a model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
   }
   if (trees && Object.keys(trees.ends_by_steps).length) {
-    found.push(stacked("Continuations", `How many steps they took to an end, and what they came to; mean F1 ${number(trees.mean_f1)}.`, trees.ends_by_steps, ENDED, { x: "steps", y: "continuations" }));
+    found.push(stacked("Continuations", `By length and result; mean F1 ${number(trees.mean_f1)}.`, trees.ends_by_steps, ENDED, { x: "steps", y: "continuations" }));
   }
   if (trees && Object.keys(trees.diversity_by_layer).length) {
-    const entries = Object.entries(trees.diversity_by_layer).map(([layer, share]) => ({ layer, share }));
-    found.push(figure("Different steps", "Of the replies drawn in one state, the share that says something else than its siblings. Near 0 there is nothing to compare.",
-      [Plot.barY(entries, { x: "layer", y: "share", fill: "var(--four)" }), Plot.ruleY([0])], [["layer", "different steps a draw"], entries.map(({ layer, share }) => [layer, number(share)])], { x: { label: "layer", type: "band" }, y: { label: "share", domain: [0, 1], grid: true } }));
+    const entries = Object.entries(trees.diversity_by_layer).map(([depth, share]) => ({ depth, share }));
+    found.push(figure("Distinct siblings", "Share of the replies sampled in one state that say something new. Near 0 there is nothing to compare.",
+      [Plot.barY(entries, { x: "depth", y: "share", fill: "var(--four)" }), Plot.ruleY([0])], [["depth", "share"], entries.map(({ depth, share }) => [depth, number(share)])], { x: { label: "depth", type: "band" }, y: { label: "share", domain: [0, 1], grid: true } }));
   }
   if (trees && Object.keys(trees.parse_failures_by_cause).length) {
-    found.push(bars("Unreadable replies", `By cause; ${plural(trees.repair_turns, "repair turn")} were needed beside.`, Object.entries(trees.parse_failures_by_cause), { columns: ["cause", "replies"], label: "replies", color: "var(--four)" }));
+    found.push(bars("Unreadable replies", `By cause; ${plural(trees.repair_turns, "repair turn")} on top.`, Object.entries(trees.parse_failures_by_cause), { columns: ["cause", "replies"], label: "replies", color: "var(--four)" }));
   }
   if (o.histograms.calls) {
-    found.push(histogramFigure("Calls", `Replies that a question took; ${count(o.usage?.calls)} in all.`, { questions: o.histograms.calls }, { questions: "var(--one)" }, { x: "replies", y: "questions" }));
+    found.push(histogramFigure("Completions", `Completions per question; ${count(o.usage?.calls)} in all.`, { questions: o.histograms.calls }, { questions: "var(--one)" }, { x: "completions", y: "questions" }));
   }
   if (o.histograms.cost) {
-    found.push(histogramFigure("Cost", `Dollars that a question took; ${dollars(o.usage?.cost_usd)} in all.`, { questions: o.histograms.cost }, { questions: "var(--one)" }, { x: "dollars", y: "questions" }));
+    found.push(histogramFigure("Cost", `Dollars per question; ${dollars(o.usage?.cost_usd)} in all.`, { questions: o.histograms.cost }, { questions: "var(--one)" }, { x: "dollars", y: "questions" }));
   }
   return found;
 }
@@ -160,19 +160,19 @@ function tiles(o) {
     tile("with a pair", count(o.questions_with_a_pair), percent(o.questions_with_a_pair, o.questions)),
     tile("pairs", count(o.pairs), `of ${count(o.candidates)} candidates`),
     tile("mean confidence", number(o.mean_confidence)),
-    o.usage ? tile("replies", count(o.usage.calls), o.pairs ? `${(o.usage.calls / o.pairs).toFixed(1)} a pair` : "") : null,
-    o.usage ? tile("cost", dollars(cost), cost && o.pairs ? `${dollars(cost / o.pairs)} a pair` : "") : null,
+    o.usage ? tile("completions", count(o.usage.calls), o.pairs ? `${(o.usage.calls / o.pairs).toFixed(1)} per pair` : "") : null,
+    o.usage ? tile("cost", dollars(cost), cost && o.pairs ? `${dollars(cost / o.pairs)} per pair` : "") : null,
     o.trees ? tile("mean F1 / EM", `${number(o.trees.mean_f1)} / ${number(o.trees.mean_em)}`, "of continuations") : null,
   );
 }
 
-/** Links that filter the list: what one wants to see after a number. */
+/** Buttons that filter the list by what the numbers count. */
 function ways(o, filter) {
   const link = (text, wanted) => h("li", {}, h("button", { type: "button", on: { click: () => filter(wanted) } }, text));
   const found = Object.entries(o.ends).map(([name, many]) => link(`${plural(many, "question")}: ${ENDS[name] ?? name}`, { ends: name }));
   const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
-  if (o.doubtful) found.unshift(link(`⚠ ${plural(o.doubtful, "pair")} to look at twice`, { doubtful: true }));
-  return h("div", {}, h("h3", {}, "Look at"), h("ul", { class: "ways" }, found, reasons.map(([name]) => link(`dropped: ${name}`, { dropped: name })),
+  if (o.doubtful) found.unshift(link(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, { doubtful: true }));
+  return h("div", {}, h("h3", {}, "Show questions"), h("ul", { class: "ways" }, found, reasons.map(([name]) => link(`dropped: ${name}`, { dropped: name })),
     o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? link("with unreadable replies", { unreadable: true }) : null));
 }
 
@@ -183,12 +183,12 @@ function overviewSection(o, about, filter) {
     h("h2", { tabindex: -1 }, `Overview of ${o.kind === "run" ? "a run" : "a data set"}`),
     h("dl", { class: "facts-of" }, names.map(([name, values]) => fact(name, said(values.join(", ")))), fact("path", said(o.path))),
     tiles(o),
-    o.kind === "run" ? h("p", { class: "note" }, "Pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run by its default filters. It also leaves out questions that stand in evaluation splits, which was not looked for here.") : null,
+    o.kind === "run" ? h("p", { class: "note" }, "Pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run with its default filters. Decontamination, which drops questions of evaluation splits, was not run here.") : null,
     o.warnings.map((text) => h("p", { class: "verdict warning" }, visible(text))),
-    o.doubtful ? h("p", { class: "verdict warning" }, `Of ${plural(o.doubtful, "kept pair")} the golden answers, or the gold passages, say the opposite of the label. That may be right, as a lucky guess teaches nothing, or not: look at some.`) : null,
+    o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "conflicts" : "conflict"} with gold answers or passages. Some are expected (lucky guesses earn nothing). Spot-check them.`) : null,
     ways(o, filter),
     h("div", { class: "charts" }, chartsOf(o)),
-    signs.length ? [h("h3", {}, "Signs of trees that teach nothing"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [name, count(many)]))] : null,
+    signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [name, count(many)]))] : null,
     h("details", {}, h("summary", {}, "Filters that made the pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [name, String(value ?? "no limit")]))),
     h("details", { open: !about.length ? null : true }, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text))), glossary()),
   ];

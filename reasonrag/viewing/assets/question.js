@@ -17,12 +17,12 @@ function fact(name, value) {
 function questionFacts(view, row, chosenTree) {
   const tree = view.trees[chosenTree];
   const golden = view.golden_answers.length ? view.golden_answers.flatMap((each, i) => [i ? ", " : "", said(each)]) : "none known";
-  const facts = [fact("golden answers", golden), fact("data", said(`${view.dataset}/${view.split}`))];
-  if (row) facts.push(fact("continuations ended", ENDS[row.ends] ?? row.ends));
+  const facts = [fact("gold answers", golden), fact("data", said(`${view.dataset}/${view.split}`))];
+  if (row) facts.push(fact("outcomes", ENDS[row.ends] ?? row.ends));
   if (tree) {
     const { calls, prompt_tokens, completion_tokens, cost_usd } = tree.usage;
     facts.push(fact("explored by", said(`recipe ${tree.recipe.name}, seed ${tree.seed}`)));
-    facts.push(fact("cost", calls === 0 ? "not known" : `${plural(calls, "reply", "replies")}, ${count(prompt_tokens)} tokens in, ${count(completion_tokens)} out, ${dollars(cost_usd)}`));
+    facts.push(fact("cost", calls === 0 ? "not known" : `${plural(calls, "completion")}, ${count(prompt_tokens)} tokens in, ${count(completion_tokens)} out, ${dollars(cost_usd)}`));
   }
   if (view.rubric) facts.push(fact("rubric", view.rubric.map((each) => h("div", {}, said(each)))));
   if (view.gold_passages) facts.push(fact("gold passages", said(view.gold_passages.join(", ") || "none")));
@@ -40,20 +40,20 @@ function legend() {
   const sample = (content) => h("span", { class: "sample" }, content);
   const symbol = (name) =>
     d3.create("svg").attr("class", "tree").attr("viewBox", "-9 -9 18 18").attr("width", 18).attr("height", 18).attr("aria-hidden", "true")
-      .call((svg) => svg.append("path").attr("class", "mark").style("--worth", "0%").attr("d", d3.symbol(d3[name], 110)())).node();
+      .call((svg) => svg.append("path").attr("class", "mark").style("--reward", "0%").attr("d", d3.symbol(d3[name], 110)())).node();
   const edge = (kind) =>
     d3.create("svg").attr("class", "tree").attr("viewBox", "0 0 30 10").attr("width", 30).attr("height", 10).attr("aria-hidden", "true")
       .call((svg) => svg.append("path").attr("class", `edge ${kind}`).attr("stroke-width", 3).attr("d", "M0,5H30")).node();
-  const worth = h("span", { class: "worth-scale", "aria-hidden": "true" });
+  const scale = h("span", { class: "reward-scale", "aria-hidden": "true" });
   return h(
     "details",
     { class: "legend" },
-    h("summary", {}, "What the drawing shows"),
+    h("summary", {}, "Legend"),
     h(
       "p",
       {},
-      "The question stands at the left; every step to the right of it is one thing that the agent said in the state before; steps that fork from one place are siblings. ",
-      "Layer 0 holds the steps taken right after the question. Thicker lines were visited more often by the search.",
+      "The question is at the left. Every step to the right of it is one reply of the agent; steps that fork from one point are siblings. ",
+      "Depth 0 holds the first steps. Thicker lines were visited more often by the search.",
     ),
     h("p", { class: "samples" }, LEGEND.map(([name, text]) => sample([symbol(name), ` ${text}`]))),
     h(
@@ -62,21 +62,22 @@ function legend() {
       sample([edge("chosen"), " ✓ chosen in a pair"]),
       sample([edge("rejected"), " ✗ rejected in a pair"]),
       sample([edge("both"), " ± chosen in one, rejected in another"]),
-      sample([worth, " worth 0 to 1"]),
+      sample([scale, " reward 0 to 1"]),
     ),
     glossary(),
   );
 }
 
 const WORDS = [
-  ["worth", "the reward of a step, which labels use: what the continuations from it came to, on average, less for every step from the question. 0: never right."],
-  ["visit", "the search came through this step that often."],
-  ["v", "value: the mean by which the search decided where to go on; labels use the worth instead."],
-  ["F1", "how far an answer agrees with the golden answers, word by word: 1 is equal."],
-  ["settled", "all continuations below came to the same, so that the search had nothing more to find out there."],
-  ["continuation", "a way from a step to an answer that was really gone, reply by reply."],
-  ["margin", "how much more the chosen step is worth than the rejected one, set right for how deep they are."],
-  ["confidence", "the chance that the chosen step is truly better, given how few continuations there are."],
+  ["reward", "what labels compare: the mean outcome of the continuations through a step, discounted for every step from the question. 0: never right."],
+  ["visit", "how often the search came through this step."],
+  ["v", "value: the mean that guided the search; labels use the reward instead."],
+  ["F1", "word overlap of an answer with the best gold answer: 1 is equal."],
+  ["converged", "every continuation below has the same outcome, so the search stopped there."],
+  ["open", "outcomes below are mixed, or only one continuation is known."],
+  ["continuation", "a path that the agent really took from a step to an answer, reply by reply."],
+  ["margin", "the reward of the chosen step minus that of the rejected one, divided by the discount at their depth if the recipe says so."],
+  ["confidence", "the probability that the chosen step is truly better, given how many continuations there are."],
 ];
 
 function glossary() {
@@ -84,7 +85,7 @@ function glossary() {
 }
 
 const HOW =
-  "Pick a step to read its prompt and reply, or a pair below to see why it was labelled so. Keys: t goes into the tree, arrows move, Enter opens, " +
+  "Pick a step to read its prompt and reply, or a pair below to see why it was labelled so. Keys: t enters the tree, arrows move, Enter opens, " +
   "Esc closes, j and k go to the next and the previous question, n and p to the next and the previous pair, / searches.";
 
 /** The part of the page that shows one question; `place` says which step or pair is open. */
@@ -99,18 +100,18 @@ function questionSection(view, row, chosenTree) {
   }
   if (view.trees.length > 1) parts.push(treeTabs(view, row, chosenTree));
   if (view.trees.length && !view.trees[chosenTree].error) {
-    const frame = h("div", { class: "frame", tabindex: 0, role: "region", "aria-label": "The tree; arrow keys go through it" });
+    const frame = h("div", { class: "frame", tabindex: 0, role: "region", "aria-label": "The tree; arrow keys move through it" });
     parts.push(legend(), h("div", { class: "how-much" }), frame, h("p", { class: "note" }, HOW), outsideTheTree(view.trees[chosenTree]));
   } else if (!view.trees.length && !view.error) {
-    parts.push(h("p", { class: "note" }, "Its tree is not at hand; the steps of each pair are. A data set shows trees where its runs can be found (--trees)."));
+    parts.push(h("p", { class: "note" }, "Its tree is missing; only the steps of its pairs are here. A data set shows trees if its runs can be found (--trees)."));
   }
   parts.push(pairsSection(view));
   return parts;
 }
 
-const SIZES = { choice: "The choice of this pair", whole: "Whole tree", fit: "All at once" };
+const SIZES = { choice: "This pair", whole: "100 %", fit: "Fit" };
 
-/** Draws the tree anew where something else is wanted of it: what is around the choice of a pair, or all, however small. */
+/** Draws the tree again if something else is wanted: the state of a pair, the whole tree, or all of it fitted to the frame. */
 function redraw(view, tree, pair, show) {
   const frame = stage.querySelector(".frame");
   if (!frame) return;
@@ -139,13 +140,13 @@ function treeTabs(view, row, chosen) {
   );
 }
 
-/** What went wrong beside the steps that are drawn. */
+/** Unreadable replies that are no steps of the tree. */
 function outsideTheTree(tree) {
   const failed = tree.failed_continuations.map((each) =>
-    h("li", {}, `from step ${each.node_id}, layer ${each.layer}: `, said(`${each.parse_error.cause}: ${line(each.response, 300)}`)));
+    h("li", {}, `from step ${each.node_id}, depth ${each.layer}: `, said(`${each.parse_error.cause}: ${line(each.response, 300)}`)));
   const unread = tree.unreadable_judgements.map((each) => h("li", {}, `a judgement at step ${each.node_id}: `, said(line(each.response, 300))));
   if (!failed.length && !unread.length) return null;
-  return h("details", {}, h("summary", {}, `${plural(failed.length + unread.length, "reply", "replies")} beside the tree that could not be read`), h("ul", {}, failed, unread));
+  return h("details", {}, h("summary", {}, `${plural(failed.length + unread.length, "unreadable reply", "unreadable replies")} outside the tree`), h("ul", {}, failed, unread));
 }
 
 // -- pairs ---------------------------------------------------------------------------------------------------
@@ -160,14 +161,14 @@ function pairsSection(view) {
     { class: "pairs" },
     h("h3", {}, `Pairs (${kept.length})`),
     kept.length ? pairTable(view, kept, "Pairs") : h("p", {}, noPair(view)),
-    dropped.length ? h("h3", {}, `Candidates that were left out (${view.pairs.length - kept.length})`) : null,
+    dropped.length ? h("h3", {}, `Dropped candidates (${view.pairs.length - kept.length})`) : null,
     dropped.map(([reason, pairs]) => {
       const details = h("details", { class: "reason" }, h("summary", {}, h("code", {}, reason), ` ${DROPPED[reason] ?? ""} (${pairs.length})`));
       const fill = () => {
         if (details.open && details.children.length === 1) details.append(pairTable(view, pairs, `Dropped: ${reason}`));
       };
       details.addEventListener("toggle", fill);
-      details.open = filters.dropped === reason; // that is what one came for
+      details.open = filters.dropped === reason; // the reader came for it
       fill();
       return details;
     }),
@@ -176,12 +177,12 @@ function pairsSection(view) {
 
 function noPair(view) {
   if (view.error) return "A question without a tree gives no pair.";
-  if (!view.pairs.length) return "In no state were two steps taken that could be compared.";
-  return "None passes the filters; the reasons stand below.";
+  if (!view.pairs.length) return "No state has two steps to compare.";
+  return "None passes the filters; see the reasons below.";
 }
 
 function pairTable(view, pairs, label) {
-  const head = ["layer", "chosen", "rejected", "margin", "confidence"].map((name) => h("th", { scope: "col" }, name));
+  const head = ["depth", "chosen", "rejected", "margin", "confidence"].map((name) => h("th", { scope: "col" }, name));
   const side = (pair, id, role) => {
     const step = stepOf(view, pair, id);
     return h("td", { "data-name": role }, h("span", { class: "type" }, `${typeOf(step)} `), said(line(step.content ?? step.response, 90)));
@@ -191,7 +192,7 @@ function pairTable(view, pairs, label) {
     return h(
       "tr",
       { "data-pair": pair.id },
-      h("th", { scope: "row" }, h("a", { href: questionLink(view.link, "pair", pair.id), "aria-label": `Pair in layer ${view.states[pair.state].layer}: ${line(step.content ?? step.response, 60)}` }, view.states[pair.state].layer)),
+      h("th", { scope: "row" }, h("a", { href: questionLink(view.link, "pair", pair.id), "aria-label": `Pair at depth ${view.states[pair.state].layer}: ${line(step.content ?? step.response, 60)}` }, view.states[pair.state].layer)),
       side(pair, pair.chosen, "chosen"),
       side(pair, pair.rejected, "rejected"),
       h("td", { class: "digits", "data-name": "margin" }, number(pair.margin)),

@@ -41,12 +41,21 @@ function said(text, attributes = {}) {
 
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
+/** So many digits, a tie to the even one, as the sentences beside are written; toFixed alone rounds ties up. */
+function fixed(value, digits) {
+  const text = value.toFixed(digits);
+  const exact = Math.abs(value).toFixed(60); // every double that ends within 60 digits is exact here, so ties are too
+  const rest = exact.slice(exact.indexOf(".") + 1 + digits);
+  const even = Number(text.at(-1)) % 2 === 0;
+  return even || !/^50*$/.test(rest) ? text : `${value < 0 ? "-" : ""}${exact.slice(0, exact.indexOf(".") + 1 + digits)}`;
+}
+
 /** Two digits; of those close to nothing or to 1 as many as tell them from it; a dash for what is not known. */
 function number(value) {
   if (value === null || value === undefined) return "–";
   if (value !== 0 && Math.abs(value) < 0.01) return value.toPrecision(2);
-  for (let digits = 2; digits < 7; digits++) if (Number(value.toFixed(digits)) !== 1) return value.toFixed(digits);
-  return value.toFixed(2);
+  for (let digits = 2; digits < 7; digits++) if (Number(fixed(value, digits)) !== 1) return fixed(value, digits);
+  return fixed(value, 2);
 }
 
 function count(value) {
@@ -78,40 +87,40 @@ function typeOf(step) {
 }
 
 const ENDS = {
-  mixed: "mixed",
+  mixed: "mixed outcomes",
   all_right: "all right",
-  all_wrong: "none right",
-  unknown: "not known",
+  all_wrong: "all wrong",
+  unknown: "unknown",
   failed: "failed",
 };
 
-const FATES = {
-  answer: "the path ends with this answer",
-  failed: "the path ends here: the reply could not be read",
-  repeated: "left alone: it says the same as an earlier sibling and shares its estimate",
-  unexplored: "left alone: no continuation from it was sampled",
-  settled: "settled: all continuations below it came to the same",
-  mixed: "open: continuations below it differ, or only one is known",
+const STATUSES = {
+  answer: "answer: the path ends here",
+  failed: "failed: the reply is unreadable, and the path ends here",
+  repeated: "repeated: says the same as an earlier sibling and shares its estimate",
+  unexplored: "unexplored: never continued",
+  settled: "converged: every continuation has the same outcome",
+  mixed: "open: mixed outcomes, or a single continuation",
 };
 
 const DROPPED = {
-  contaminated: "the question stands in an evaluation split",
-  malformed: "a side could not be read as a step",
-  unvalued: "nobody knows what one side is worth",
+  contaminated: "the question is in an evaluation split",
+  malformed: "one side could not be parsed as a step",
+  unvalued: "the reward of one side is not known",
   same_content: "both say the same",
   not_picked: "the judge picked two others, or none",
   ungrounded: "no passage supports the chosen step",
-  small_margin: "worth nearly the same",
+  small_margin: "rewards are nearly the same",
   uncertain: "too few continuations to be sure",
   near_identical: "nearly the same words",
-  other_type: "two action types",
+  other_type: "different action types",
   too_long: "too many tokens",
   duplicate: "another pair of the state says the same",
   contradicted: "another pair says the opposite",
-  not_extreme: "the state has a pair of these types that is as wide or wider",
+  not_extreme: "the state has a pair of these types with a margin at least as wide",
   state_full: "the state has enough pairs",
   question_full: "the question has enough pairs",
   efficiency_only_cap: "enough pairs that differ in path length only",
-  style_only_cap: "enough pairs of two answers that both hold a golden one, or neither",
+  style_only_cap: "enough pairs of two answers that both contain a gold answer, or neither",
   unbalanced: "another action type has fewer pairs",
 };

@@ -1,12 +1,12 @@
-// The drawing of a tree: the question at the left, a column for each layer, the child with the smallest branch beside its
+// The drawing of a tree: the question at the left, a column for each depth, the child with the smallest branch beside its
 // parent. Decides what is drawn how, by d3.
 
 const ROW = 44;
-const COLUMN = 248;
+const COLUMN = 260;
 const LETTERS = 27;
 const FORK = COLUMN - 56;
 
-/** What the pairs of a tree say of each step: by id whether it is chosen and rejected somewhere. */
+/** By id of each step that is in a kept pair: whether it is chosen or rejected there, or both. */
 function rolesOf(view, tree) {
   const roles = new Map();
   for (const pair of view.pairs) {
@@ -23,29 +23,29 @@ function roleName(role) {
   return role.chosen ? "chosen" : "rejected";
 }
 
-/** The second line of a step: what it is worth, and how it ended. */
-function worthLine(step) {
+/** The second line of a step: its reward, and how it ended. */
+function rewardLine(step) {
   const parts = [];
-  if (step.reward !== null) parts.push(`worth ${number(step.reward)}`);
+  if (step.reward !== null) parts.push(`reward ${number(step.reward)}`);
   if (step.f1 !== null && step.type === "answer") parts.push(`F1 ${number(step.f1)}`);
   if (step.parse_error) parts.push(line(step.parse_error.cause, 16));
   if (step.visits && !step.terminal) parts.push(`v ${number(step.value)}`);
   if (step.visits) parts.push(plural(step.visits, "visit"));
   if (step.type === "answer" && step.f1 === 1 && step.outcome?.value === 0) parts.push("not in evidence");
-  if (step.fate === "settled") parts.push("settled");
-  if (step.fate === "repeated") parts.push(`says the same as ${step.same_as}`);
-  if (step.fate === "unexplored") parts.push("not explored");
+  if (step.fate === "settled") parts.push("converged");
+  if (step.fate === "repeated") parts.push(`repeats ${step.same_as}`);
+  if (step.fate === "unexplored") parts.push("unexplored");
   return parts.join(" · ");
 }
 
 function described(step, role) {
   if (step.parent === null) return "The question";
-  const what = `Step ${step.id}, ${typeOf(step)}, layer ${step.layer}: ${line(step.content ?? step.response, 200)}`;
+  const what = `Step ${step.id}, ${typeOf(step)}, depth ${step.layer}: ${line(step.content ?? step.response, 200)}`;
   const roles = { chosen: "chosen in a pair", rejected: "rejected in a pair", both: "chosen in one pair, rejected in another" };
-  return [what, worthLine(step), roles[roleName(role)]].filter(Boolean).join(". ");
+  return [what, rewardLine(step), roles[roleName(role)]].filter(Boolean).join(". ");
 }
 
-/** The steps that one state's choice is seen by: the way to it, and what was said there; all else is folded. */
+/** The steps to draw for one pair: the path to its state, and every step taken there; all else is folded. */
 function aroundChoice(steps, pair) {
   const parents = new Set([steps[pair.chosen].parent, steps[pair.rejected].parent]);
   const way = new Set();
@@ -69,7 +69,7 @@ function drawTree(view, tree, { pair = null, open }) {
   const folded = (step) => (below[step.id] && !drawn.has(step.id) ? below[step.id] : 0);
   const roles = rolesOf(view, tree);
   const root = d3.stratify().id((step) => step.id).parentId((step) => step.parent)(steps);
-  // small branches first: so the lines to the large ones stay short
+  // small branches first, so that the lines to the large ones stay short
   root.count().sort((a, b) => a.value - b.value || a.data.id - b.data.id);
   let leaves = 0;
   root.eachAfter((node) => {
@@ -88,9 +88,9 @@ function drawTree(view, tree, { pair = null, open }) {
     .attr("width", width)
     .attr("height", height);
 
-  svg.append("g").attr("class", "layers").attr("aria-hidden", "true")
+  svg.append("g").attr("class", "depths").attr("aria-hidden", "true")
     .selectAll("text").data(d3.range(root.height)).join("text")
-    .attr("x", (layer) => (layer + 1) * COLUMN + 8).attr("y", 16).text((layer) => `layer ${layer}`);
+    .attr("x", (layer) => (layer + 1) * COLUMN + 8).attr("y", 16).text((layer) => `depth ${layer}`);
 
   const thickness = d3.scaleSqrt([0, d3.max(steps, (step) => step.visits) || 1], [1, 4.5]);
   // lines fork behind the words of the step that they begin at
@@ -126,13 +126,13 @@ function drawTree(view, tree, { pair = null, open }) {
     .attr("width", COLUMN - 22).attr("height", ROW - 2).attr("rx", 6);
   node.append("path").attr("class", "mark")
     .attr("d", ({ data }) => d3.symbol(data.parent === null ? d3.symbolStar : d3[TYPES[typeOf(data)].symbol], 130)())
-    .style("--worth", ({ data }) => `${Math.round(100 * (data.reward ?? 0))}%`)
+    .style("--reward", ({ data }) => `${Math.round(100 * (data.reward ?? 0))}%`)
     .classed("unknown", ({ data }) => data.reward === null);
   const label = node.append("text").attr("x", 14).attr("unicode-bidi", "isolate");
   label.append("tspan").attr("class", "content").attr("x", 14).attr("dy", "-0.5em")
     .text(({ data }) => (data.parent === null ? line(view.question, LETTERS) : line(data.content ?? data.response, LETTERS)));
-  label.append("tspan").attr("class", "worth").attr("x", 14).attr("dy", "1.75em")
-    .text(({ data }) => (data.parent === null ? "the question" : [worthLine(data), folded(data) ? `+${folded(data)} below` : ""].filter(Boolean).join(" · ")));
+  label.append("tspan").attr("class", "reward").attr("x", 14).attr("dy", "1.75em")
+    .text(({ data }) => (data.parent === null ? "the question" : [rewardLine(data), folded(data) ? `+${folded(data)} below` : ""].filter(Boolean).join(" · ")));
   const mark = node.filter(({ data }) => roles.has(data.id));
   mark.append("text").attr("class", ({ data }) => `role ${roleName(roles.get(data.id))}`)
     .attr("x", -9).attr("y", -9).attr("text-anchor", "middle")

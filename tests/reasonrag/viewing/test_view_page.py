@@ -256,6 +256,26 @@ def test_keys_alone_lead_to_a_step_and_to_a_pair(visit: Visit, page_of_run: Path
     page.locator("#detail").wait_for(state="hidden")
 
 
+def test_a_number_is_the_same_in_a_sentence_and_beside_it(visit: Visit, tmp_path: Path) -> None:
+    """Halves are rounded to the even digit by Python, and up by a browser that is not told."""
+    steps = query("who", 0.625), query("what", 0.125), query("where", 0.375)
+    record = siblings(*steps, question_id="halves")
+    (tmp_path / "rollouts.jsonl").write_bytes(record.to_line())
+    [pair, *_] = view_of(tmp_path, "halves").pairs
+    page = visit(address(reasonrag.view(tmp_path), "q", "halves", "pair", pair.id))
+    page.get_by_role("heading", name="Pair of steps").wait_for()
+    assert page.locator("#detail .sides h4").all_inner_texts()[0].endswith("reward 0.62")
+    assert page.locator("#detail .sides h4").all_inner_texts()[1].endswith("reward 0.12")
+    assert "Reward 0.62" in page.locator("#detail .why").inner_text()
+    drawn = page.locator("svg[role=tree] tspan.reward").all_text_contents()
+    assert sorted(each.partition(" · ")[0] for each in drawn) == [
+        "reward 0.12",
+        "reward 0.38",
+        "reward 0.62",
+        "the question",
+    ]
+
+
 def test_an_address_leads_straight_to_what_it_names(visit: Visit, page_of_run: Path, run: Path) -> None:
     """What a colleague sends: the same pair, the same step; and words where there is nothing of that name."""
     row = next(row for row in rows_of(run) if row.kept)
@@ -625,5 +645,5 @@ def test_a_page_that_has_no_room_for_all_trees_says_so(visit: Visit, large: Path
     page.keyboard.press("End")
     expect(page.locator("#questions a:focus")).to_contain_text("tree not in this page")
     page.keyboard.press("Enter")
-    page.get_by_text("The page had no room for the tree of this question").wait_for()
+    page.get_by_text("The tree of this question is not in this page").wait_for()
     page.get_by_text("reasonrag view --serve").wait_for()
