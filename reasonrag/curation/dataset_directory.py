@@ -78,7 +78,7 @@ def read_dataset_directory(directory: Path) -> DatasetInventory:
         raise InputError(
             f"{directory} is a run, no data set. First: reasonrag pairs {directory} --out data/{directory.name}"
         )
-    summary = _read_summary(directory)
+    summary = read_summary(directory)
     if not summary.pairs:
         raise InputError(f"{directory} has no pairs, so there is nothing to publish; see {directory / SUMMARY} for why")
     for name in (CANDIDATES, QUESTIONS, DROPPED, *summary.files):
@@ -120,7 +120,8 @@ def secrets_in(path: Path) -> Iterator[str]:
 # -- whether it is one export ----------------------------------------------------------------------------------
 
 
-def _read_summary(directory: Path) -> PairSummary:
+def read_summary(directory: Path) -> PairSummary:
+    """The summary of the last `pairs`. Raises InputError where there is none, or one that cannot be read."""
     path = directory / SUMMARY
     try:
         return PairSummary.model_validate_json(path.read_bytes())

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from preference.records import first_error
 from reasonrag.errors import InputError
-
-CONFIG: Final = "config.json"
-ADAPTER_CONFIG: Final = "adapter_config.json"
+from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, base_model_of, read_model_config
 
 
 class ModelShape(BaseModel):
@@ -132,15 +129,12 @@ def find_shape(model: str) -> ModelShape:
 
 
 def _of_a_folder(folder: Path) -> ModelShape:
-    try:
-        if (folder / ADAPTER_CONFIG).is_file() and not (folder / CONFIG).is_file():
-            base = orjson.loads((folder / ADAPTER_CONFIG).read_bytes()).get("base_model_name_or_path")
-            if isinstance(base, str) and Path(base) != folder:
-                return find_shape(base)
-        values: Any = orjson.loads((folder / CONFIG).read_bytes())
-        kind = values.get("model_type", "qwen2")
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"{folder} is not a model: it has no readable {CONFIG}") from error
+    if (folder / ADAPTER_CONFIG).is_file() and not (folder / CONFIG).is_file():
+        base = base_model_of(folder)
+        if base is not None and Path(base) != folder:
+            return find_shape(base)
+    values = read_model_config(folder)
+    kind = values.get("model_type", "qwen2")
     if kind != "qwen2":
         raise InputError(
             f"{folder / CONFIG}: model_type is {kind!r}; memory can be planned for qwen2 only (Qwen2 and Qwen2.5)"

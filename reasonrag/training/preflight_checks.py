@@ -23,6 +23,7 @@ from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
 from reasonrag.curation.blockers import Blocker, evaluation_blockers
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.errors import InputError
+from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.training.hardware import TrainingEnvironment, required_packages
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, model_folders
 from reasonrag.training.llamafactory.dataset_info import (
@@ -33,7 +34,6 @@ from reasonrag.training.llamafactory.dataset_info import (
     count_rows,
 )
 from reasonrag.training.llamafactory.inspection import ConfigCheck
-from reasonrag.training.model_shapes import ADAPTER_CONFIG
 from reasonrag.training.prompt_parity import DataConditions, check_renderer
 from reasonrag.training.provenance import Provenance, read_provenance
 
@@ -74,19 +74,14 @@ def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
                 _check_place(key, name)
     name = str(settings.get("model_name_or_path") or "")
     base = Path(name).expanduser()
-    if name and (base / ADAPTER_CONFIG).is_file() and not (base / "config.json").is_file():
+    if name and (base / ADAPTER_CONFIG).is_file() and not (base / CONFIG).is_file():
         raise InputError(
             f"{base} is an adapter, not a whole model. To continue training it: --set model_name_or_path=ITS_BASE "
             f"--set adapter_name_or_path={base}; or merge it first: reasonrag train --merge {base} --out {base}-merged"
         )
-    config: Any = {}
-    if name and base.is_dir():
-        try:
-            config = orjson.loads((base / "config.json").read_bytes())
-        except (OSError, orjson.JSONDecodeError) as error:
-            raise InputError(f"{base} is not a model: it has no readable config.json") from error
+    config = read_model_config(base) if name and base.is_dir() else {}
     known = tuple(found for folder in model_folders(settings) if (found := read_provenance(folder)))
-    return BaseFacts(name, config if isinstance(config, dict) else {}, known)
+    return BaseFacts(name, config, known)
 
 
 def _check_place(key: str, name: str) -> None:

@@ -467,7 +467,11 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--split", "validation"], {}, "atlas has no split 'validation'; choose from dev, test, train"),
         (FROM_DIR, {"questions": QUESTION + '{"id": "b"\n'}, "train.jsonl, line 2 is not JSON"),
         (FROM_DIR, {"questions": '{"id": "q", "question": "Who?"}\n'}, "line 1 is not a question (golden_answ"),
-        (FROM_DIR, {"questions": '{"id": "q", "question": "Who?", "golden_answers": []}\n'}, "golden_answers: all are blank"),
+        (
+            FROM_DIR,
+            {"questions": '{"id": "q", "question": "Who?", "golden_answers": []}\n'},
+            "golden_answers: all are blank",
+        ),
         (FROM_DIR, {"questions": QUESTION * 2}, "line 2: question id 'q' was already used in line 1"),
         (FROM_DIR, {"questions": ""}, "train.jsonl is empty"),
         (FROM_DIR, {"corpus": ""}, "corpus.jsonl is empty"),

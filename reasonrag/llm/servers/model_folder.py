@@ -54,7 +54,21 @@ def open_model(folder: str | Path) -> ModelFolder:
     has_tokenizer = any((path / each).is_file() for each in _TOKENIZERS)
     if not is_adapter and not has_tokenizer:
         raise InputError(f"{path} has no tokenizer: {_TOKENIZERS[0]} is missing; copy it from the base model")
-    return ModelFolder(path, is_adapter, _base(path) if is_adapter else None, weights, has_tokenizer)
+    return ModelFolder(path, is_adapter, base_model_of(path) if is_adapter else None, weights, has_tokenizer)
+
+
+def read_model_config(folder: Path) -> dict[str, Any]:
+    """config.json of a whole model. Raises InputError."""
+    try:
+        return read_json(folder / CONFIG)
+    except InputError as error:
+        raise InputError(f"{folder} is not a model: it has no readable {CONFIG}") from error
+
+
+def base_model_of(adapter: Path) -> str | None:
+    """The base model that an adapter's configuration names. Raises InputError where it cannot be read."""
+    base = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
+    return base if isinstance(base, str) and base else None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -75,8 +89,3 @@ def _weights(path: Path, prefix: str) -> tuple[str, ...]:
         if named:
             return tuple(named)
     return ()
-
-
-def _base(path: Path) -> str | None:
-    base = read_json(path / ADAPTER_CONFIG).get("base_model_name_or_path")
-    return base if isinstance(base, str) and base else None

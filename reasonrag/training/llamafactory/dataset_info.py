@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-from pydantic import ValidationError
 
 from preference.candidates import MalformedCandidatesError, QuestionRecord, question_key, read_lines
 from preference.export.formats import FORMATS, FormatName, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
-from reasonrag.curation.dataset_directory import kept_evaluation_questions, sha256_of
+from reasonrag.curation.dataset_directory import kept_evaluation_questions, read_summary, sha256_of
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS
 from reasonrag.training.llamafactory.inspection import RowsToCount
@@ -110,24 +109,12 @@ def read_training_data(directory: Path) -> TrainingData:
     if not isinstance(described, dict) or not all(isinstance(each, dict) for each in described.values()):
         raise InputError(f"{path} must map names to descriptions; make it again: reasonrag pairs RUN --out {directory}")
     entries = {name: DatasetEntry(name, each, _file_of(directory, each)) for name, each in described.items()}
-    return TrainingData(directory, entries, _summary(directory))
+    return TrainingData(directory, entries, read_summary(directory) if (directory / SUMMARY).exists() else None)
 
 
 def _file_of(directory: Path, description: Mapping[str, Any]) -> Path | None:
     name = description.get("file_name")
     return directory / name if isinstance(name, str) else None
-
-
-def _summary(directory: Path) -> PairSummary | None:
-    try:
-        return PairSummary.model_validate_json((directory / SUMMARY).read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        raise InputError(
-            f"{directory / SUMMARY} is not the summary of a data set. Make it again: reasonrag pairs {directory} "
-            f"--out {directory}"
-        ) from error
 
 
 def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntry:

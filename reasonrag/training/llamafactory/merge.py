@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import BaseModel
 
 from preference.export.files import write_file, write_json
 from reasonrag.errors import InputError
+from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
 from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, cli_command, run_child
 from reasonrag.training.model_card import CARD
-from reasonrag.training.model_shapes import ADAPTER_CONFIG
 from reasonrag.training.output_directory import PROMPTS, TRAIN_LOG, TRAIN_YAML, OutputDirectory
 from reasonrag.training.progress import LogParser, SilentTrainingWatcher, TrainingWatcher, failure_hint
 from reasonrag.training.provenance import Provenance, read_provenance
@@ -68,14 +67,10 @@ def merge_adapter(
 
 def _config(adapter: Path, out: Path) -> dict[str, Any]:
     path = adapter / ADAPTER_CONFIG
-    try:
-        told = orjson.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise InputError(f"{adapter} is not an adapter: there is no {path}") from error
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-    base = told.get("base_model_name_or_path") if isinstance(told, dict) else None
-    if not isinstance(base, str) or not base:
+    if not path.is_file():
+        raise InputError(f"{adapter} is no adapter: there is no {path}")
+    base = base_model_of(adapter)
+    if base is None:
         raise InputError(f"{path} does not name its base model; --set model_name_or_path=..")
     return {
         "model_name_or_path": base,
