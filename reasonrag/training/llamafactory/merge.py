@@ -68,7 +68,7 @@ def merge_adapter(
 def _config(adapter: Path, out: Path) -> dict[str, Any]:
     path = adapter / ADAPTER_CONFIG
     if not path.is_file():
-        raise InputError(f"{adapter} is no adapter: there is no {path}")
+        raise InputError(f"{adapter} is not an adapter: there is no {path}")
     base = base_model_of(adapter)
     if base is None:
         raise InputError(f"{path} does not name its base model; --set model_name_or_path=..")
