@@ -1,4 +1,4 @@
-"""What a session tells whoever watches it: counts and progress. Knows no terminal."""
+"""What a job tells those who watch it: messages and progress, and the counts of a session. Knows no terminal."""
 
 from __future__ import annotations
 
@@ -32,12 +32,18 @@ class SessionTally:
     waiting_for: str = ""
 
 
-class Watcher(Protocol):
-    """Someone who follows a run while it goes on."""
+class JobWatcher(Protocol):
+    """Follows a job while it goes on: what runs, index builds and trainings have in common."""
 
     def say(self, message: str) -> None:
         """A line worth reading now."""
         ...
+
+    def ended(self) -> None: ...
+
+
+class Watcher(JobWatcher, Protocol):
+    """Follows a run."""
 
     def warn(self, message: str) -> None:
         """The trees look as if they teach nothing: what a person would want to look into now."""
@@ -49,23 +55,15 @@ class Watcher(Protocol):
         """Called when a question ended, when an attempt failed, and every half second."""
         ...
 
-    def ended(self) -> None: ...
-
 
 class SilentWatcher:
-    """Watches and says nothing: the default of the Python call."""
+    """Watches a job of any kind and shows nothing: the default of the Python calls."""
 
-    def say(self, message: str) -> None:
-        """Nothing is shown."""
-
-    def warn(self, message: str) -> None:
-        """Nothing is shown."""
-
-    def started(self, *, total: int, done: int) -> None:
-        """Nothing is shown."""
-
-    def advanced(self, tally: SessionTally) -> None:
-        """Nothing is shown."""
-
-    def ended(self) -> None:
-        """Nothing is shown."""
+    def say(self, message: str) -> None: ...
+    def warn(self, message: str) -> None: ...
+    def started(self, *, total: int, done: int) -> None: ...
+    def advanced(self, tally: SessionTally) -> None: ...
+    def stage(self, name: str, *, total: int, done: int = 0) -> None: ...
+    def reached(self, done: int) -> None: ...
+    def stands(self, standing: object, *, logged: bool) -> None: ...
+    def ended(self) -> None: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 from rich.markup import escape
@@ -65,18 +65,25 @@ PLAIN_LINE_EVERY_S = 10.0
 """How often progress is written where there is no terminal to redraw."""
 
 
-class TerminalWatcher:
-    """Progress of a run on stderr: a live bar in a terminal, a plain line now and then elsewhere."""
+class TerminalMessages:
+    """Messages on stderr."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
+
+    def say(self, message: str) -> None:
+        self._console.print(escape(shown(message)), soft_wrap=True)
+
+
+class TerminalWatcher(TerminalMessages):
+    """Progress of a run on stderr: a live bar in a terminal, a plain line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._bar: Progress | None = None
         self._total = 0
         self._done_before = 0
         self._last_line = time.monotonic()
-
-    def say(self, message: str) -> None:
-        self._console.print(escape(shown(message)), soft_wrap=True)
 
     def warn(self, message: str) -> None:
         self.say(f"warning: {message}")
@@ -155,9 +162,9 @@ def dollars_or_unknown(amount: float | None) -> str:
     return "not known" if amount is None else dollars(amount)
 
 
-def counts_text(counts: dict[str, int]) -> str:
+def counts_text(counts: Mapping[str, int]) -> str:
     """`a 3, b 1` for those that are not 0; a dash if none are."""
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "-"
+    return ", ".join(f"{on_one_line(name)} {count:,}" for name, count in counts.items() if count) or "-"
 
 
 def shares_text(shares: dict[str, float], what: str) -> str:
@@ -165,5 +172,5 @@ def shares_text(shares: dict[str, float], what: str) -> str:
     return f"{what} " + ", ".join(f"{name} {value:.2f}" for name, value in shares.items()) if shares else "-"
 
 
-def share_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def share_text(value: float | None, *, digits: int = 3, unknown: str = "-") -> str:
+    return unknown if value is None else f"{value:.{digits}f}"

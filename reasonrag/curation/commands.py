@@ -92,11 +92,12 @@ def import_published(
 
     Trees become a run directory, from which `pairs` makes a data set. Pairs become a data set ready for training.
     """
-    from reasonrag.curation.display import TerminalImport, show_import
+    from reasonrag.curation.display import show_import
     from reasonrag.curation.import_published import import_published as read
+    from reasonrag.terminal import TerminalMessages
 
     try:
-        report = read(sources, say=TerminalImport().say, **flags)
+        report = read(sources, say=TerminalMessages().say, **flags)
     except KeyboardInterrupt:
         print("interrupted; unfinished files are removed, and the same command starts anew", file=sys.stderr)
         raise typer.Exit(Interrupted.exit_status) from None

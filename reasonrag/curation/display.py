@@ -22,19 +22,8 @@ from reasonrag.terminal import (
     print_table,
     share_text,
     share_with_interval,
-    shown,
     warn,
 )
-
-
-class TerminalImport:
-    """Says on stderr what is going on."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
-
-    def say(self, message: str) -> None:
-        self._console.print(escape(shown(message)), soft_wrap=True)
 
 
 def show_import(report: ImportReport) -> None:

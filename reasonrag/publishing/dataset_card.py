@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -32,6 +33,7 @@ from reasonrag.publishing.staging import (
 )
 from reasonrag.redaction import hidden, secrets
 from reasonrag.rendering import Verbatim, code, markdown_templates
+from reasonrag.terminal import share_text
 
 _TEMPLATE = "dataset_card.md.j2"
 _SIZES = (
@@ -62,7 +64,7 @@ class DatasetCardFacts:
 def render_dataset_card(facts: DatasetCardFacts) -> str:
     """README.md: front matter and text."""
     templates = markdown_templates()
-    templates.filters |= {"count": _count, "share": _share}
+    templates.filters |= {"count": _count, "share": partial(share_text, unknown=UNKNOWN)}
     text = templates.get_template(_TEMPLATE).render(_values(facts))
     return f"---\n{front_matter(facts)}\n---\n\n{hidden(text, secrets())}"
 
@@ -296,7 +298,3 @@ def _pairs(summary: PairSummary, runs: Sequence[str]) -> str:
 
 def _count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
-
-
-def _share(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.3f}"

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from reasonrag.retrieval.dense.build_progress import SaidBuild, duration
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, FaissFile, IndexManifest
 from reasonrag.retrieval.index import IndexCheck
 from reasonrag.retrieval.recall import RecallReport
-from reasonrag.terminal import print_table
+from reasonrag.terminal import TerminalMessages, print_table
 
 
-class TerminalBuild:
+class TerminalBuild(TerminalMessages):
     """A live bar with the time that is left in a terminal, a plain line now and then elsewhere."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        super().__init__()
         self._bar: Progress | None = None
         self._plain = SaidBuild(self.say)
-
-    def say(self, message: str) -> None:
-        self._console.print(escape(message), soft_wrap=True)
 
     def stage(self, name: str, *, total: int, done: int = 0) -> None:
         if not self._console.is_terminal:

@@ -16,8 +16,9 @@ from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import scan_corpus
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
+from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
-from reasonrag.retrieval.dense.build_progress import BuildWatcher, SilentBuild
+from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.check import RecallAgainstExact, check_dense
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import (
@@ -47,7 +48,7 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
     place.
     """
     settings = resolve(IndexSettings, "index", flags)
-    watcher = watcher or SilentBuild()
+    watcher = watcher or SilentWatcher()
     kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
     if kind == "bm25":
         for name in settings.of_a_dense_index:
@@ -112,7 +113,7 @@ def index_check(
     stands, to see how many of their gold passages are found and how many of their answers stand in what is found.
     Raises InputError where there is no index, and for a bad question file.
     """
-    place, watcher = Path(directory), watcher or SilentBuild()
+    place, watcher = Path(directory), watcher or SilentWatcher()
     source = open_questions(Path(questions), dataset=Path(questions).stem, split="") if questions else None
     manifest = read_manifest(place)
     watcher.say(f"reading {manifest.corpus}")

@@ -85,7 +85,7 @@ def _confirmed_of(found: Bin | SignAgreement) -> str:
 
 
 def _short_share(share: Share) -> str:
-    return "-" if share.share is None else f"{share.share:.3f}, {share.of:,}"
+    return share_text(share.share) + ("" if share.share is None else f", {share.of:,}")
 
 
 def show_tuning(tuning: Tuning) -> None:
@@ -142,7 +142,7 @@ def _trial_row(trial: TrialReport, *, money: bool) -> list[str]:
         f"{trial.calls:,.0f}",
         f"{trial.questions_with_a_pair:.0%}",
         f"{trial.pairs:.1f}",
-        "-" if trial.confidence is None else f"{trial.confidence:.2f}",
+        share_text(trial.confidence, digits=2),
         f"{trial.right_pairs:.1f}",
         "-" if trial.distinct_steps is None else f"{trial.distinct_steps:.0%}",
         cost(trial.cost_per_right_pair),

@@ -7,12 +7,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
 from reasonrag.redaction import redact
-from reasonrag.terminal import on_one_line, print_table
+from reasonrag.terminal import TerminalMessages, on_one_line, print_table
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.merge import MergeResult
 from reasonrag.training.metrics import CURVES, METRICS
@@ -23,16 +22,13 @@ _EVERY: Final = 30.0
 """Seconds between lines when stderr is not a terminal."""
 
 
-class TerminalTraining:
+class TerminalTraining(TerminalMessages):
     """One updating line in a terminal; elsewhere a line every `_EVERY` seconds, and the last one."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        super().__init__()
         self._live: Status | None = None
         self._said, self._line = 0.0, ""
-
-    def say(self, message: str) -> None:
-        self._console.print(escape(on_one_line(message)), soft_wrap=True)
 
     def stands(self, standing: TrainingProgress, *, logged: bool) -> None:
         line = escape(on_one_line(str(standing)))

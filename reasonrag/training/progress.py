@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from reasonrag.progress import JobWatcher
+
 SHOWN_METRICS: Final = {
     "loss": "loss",
     "eval_loss": "eval loss",
@@ -48,22 +50,11 @@ class TrainingProgress:
         return ", ".join(parts + ([f"{self.left} left"] if self.left and self.step < self.steps else []))
 
 
-class TrainingWatcher(Protocol):
+class TrainingWatcher(JobWatcher, Protocol):
     """Receives the messages and the progress of a training."""
 
-    def say(self, message: str) -> None: ...
     def stands(self, standing: TrainingProgress, *, logged: bool) -> None:
         """logged: whether there are new metrics."""
-
-    def ended(self) -> None: ...
-
-
-class SilentTrainingWatcher:
-    """Ignores everything."""
-
-    def say(self, message: str) -> None: ...
-    def stands(self, standing: TrainingProgress, *, logged: bool) -> None: ...
-    def ended(self) -> None: ...
 
 
 class LogParser:

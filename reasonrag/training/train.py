@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from preference.export.files import write_file
 from reasonrag.agent.prompting import renderer_hash
 from reasonrag.errors import InputError
+from reasonrag.progress import SilentWatcher
 from reasonrag.redaction import redact, secrets
 from reasonrag.settings import resolve
 from reasonrag.training.llamafactory.config_files import as_yaml
@@ -43,7 +44,6 @@ from reasonrag.training.prepare import (
 )
 from reasonrag.training.progress import (
     LogParser,
-    SilentTrainingWatcher,
     TrainingWatcher,
     failure_hint,
     read_appended_lines,
@@ -101,7 +101,7 @@ def train(
     if isinstance(changes, Mapping):  # as Python would say it
         flags["set"] = [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
     settings = resolve(TrainSettings, "train", flags)
-    watcher = watcher or SilentTrainingWatcher()
+    watcher = watcher or SilentWatcher()
     if not dry_run and not settings.slurm and (done := _done_already(str(config), settings)):
         return done
     prepared = prepare_training(str(config), settings, strict=not dry_run)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 
 from rich.bar import Bar
@@ -17,10 +18,11 @@ from rich.table import Table
 
 from preference import Usage
 from reasonrag.curation.audit.report import Histogram
-from reasonrag.terminal import dollars, on_one_line, print_table
+from reasonrag.terminal import counts_text, dollars, on_one_line, print_table, share_text
 from reasonrag.viewing.overview import Overview, TreeFacts
 from reasonrag.viewing.question_screen import end_words
 
+_share = partial(share_text, digits=2)
 _MOST_ROWS = 10
 """Rows of a histogram; finer bins are put together."""
 _BAR_WIDTH = 24
@@ -47,18 +49,18 @@ def _about(found: Overview) -> list[tuple[str, str]]:
         ("data", ", ".join(found.splits) or "-"),
         ("recipe; reward", f"{', '.join(found.recipes) or '-'}; {', '.join(found.rewards) or '-'}"),
         ("teacher", ", ".join(found.teachers) or "not known"),
-        ("questions", f"{found.questions:,}: {_counts(_in_words(found.ends))}"),
-        ("failure causes", _counts(found.failures_by_cause)),
+        ("questions", f"{found.questions:,}: {counts_text(_in_words(found.ends))}"),
+        ("failure causes", counts_text(found.failures_by_cause)),
         (
             "questions with a pair",
             f"{found.questions_with_a_pair:,}{_of(found.questions_with_a_pair, found.questions)}",
         ),
         ("pairs", f"{found.pairs:,} of {found.candidates:,} candidates{_of(found.pairs, found.candidates)}"),
-        ("labels", _counts(found.pairs_by_label)),
-        ("tags", _counts(found.pairs_by_tag)),
+        ("labels", counts_text(found.pairs_by_label)),
+        ("tags", counts_text(found.pairs_by_tag)),
         ("mean margin, confidence", f"{_share(found.mean_margin)}, {_share(found.mean_confidence)}"),
         ("needs review", f"{found.doubtful:,}; gold answers or passages contradict the label"),
-        ("dropped", _counts(found.dropped)),
+        ("dropped", counts_text(found.dropped)),
     ]
 
 
@@ -67,8 +69,8 @@ def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
         ("steps in trees", f"{facts.steps:,}"),
         ("continuations", f"{facts.continuations:,}"),
         ("mean F1, EM, outcome", ", ".join(map(_share, (facts.mean_f1, facts.mean_em, facts.mean_outcome)))),
-        ("degenerate", _counts(facts.degenerate)),
-        ("unreadable replies", _counts(facts.parse_failures_by_cause)),
+        ("degenerate", counts_text(facts.degenerate)),
+        ("unreadable replies", counts_text(facts.parse_failures_by_cause)),
         ("repair turns", f"{facts.repair_turns:,}"),
     ]
 
@@ -213,18 +215,9 @@ def _edge(value: float) -> str:
 # -- words -----------------------------------------------------------------------------------------------------
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    shown: Iterable[str] = (f"{on_one_line(name)} {count:,}" for name, count in counts.items() if count)
-    return ", ".join(shown) or "-"
-
-
 def _in_words(ends: Mapping[str, int]) -> dict[str, int]:
     return {end_words(name): count for name, count in ends.items()}
 
 
 def _of(part: int, whole: int) -> str:
     return f" ({part / whole:.0%})" if whole else ""
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"

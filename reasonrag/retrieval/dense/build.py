@@ -21,7 +21,8 @@ from preference.export.files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import building, unwritable
-from reasonrag.retrieval.dense.build_progress import BuildWatcher, SilentBuild, row_ranges
+from reasonrag.progress import SilentWatcher
+from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, load_encoder, resolved, short_name
 from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, file_digest, plan_index
 from reasonrag.retrieval.dense.index import (
@@ -94,7 +95,7 @@ def build_dense(
     A build that was killed goes on where it was. Memory grows by 24 bytes a passage; types that are not streamed
     (`neighbours.STREAMED`) are held whole while they are built. Raises InputError for a bad corpus, encoder or place.
     """
-    watcher = watcher or SilentBuild()
+    watcher = watcher or SilentWatcher()
     with building(directory, say=watcher.say):
         return build_dense_alone(corpus, directory, options, watcher)
 

@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from reasonrag.errors import Interrupted
+from reasonrag.progress import JobWatcher
 
 SAID_EVERY_S = 15.0
 
 
-class BuildWatcher(Protocol):
-    """Someone who follows a build."""
-
-    def say(self, message: str) -> None:
-        """A line worth reading now."""
-        ...
+class BuildWatcher(JobWatcher, Protocol):
+    """Follows a build."""
 
     def stage(self, name: str, *, total: int, done: int = 0) -> None:
         """A stage begins; `total` and `done` in the stage's own units."""
@@ -25,29 +22,11 @@ class BuildWatcher(Protocol):
 
     def reached(self, done: int) -> None: ...
 
-    def ended(self) -> None: ...
-
-
-class SilentBuild:
-    """Watches and says nothing: the default of the Python calls."""
-
-    def say(self, message: str) -> None:
-        """Not shown."""
-
-    def stage(self, name: str, *, total: int, done: int = 0) -> None:
-        """Not shown."""
-
-    def reached(self, done: int) -> None:
-        """Not shown."""
-
-    def ended(self) -> None:
-        """Not shown."""
-
 
 class SaidBuild:
     """Progress in plain lines, now and then.
 
-    stopped: set by whoever wants the build to end; the next progress that is told raises Interrupted.
+    stopped: set to end the build: the next progress that is told raises Interrupted.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:

@@ -17,7 +17,8 @@ import numpy as np
 from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import building, unwritable
-from reasonrag.retrieval.dense.build_progress import BuildWatcher, SilentBuild, row_ranges
+from reasonrag.progress import SilentWatcher
+from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.manifest import OFFSETS, BM25Manifest, check_replaceable, put_in_place, write_manifest
 from reasonrag.retrieval.lexical.bm25_writer import Postings
 from reasonrag.retrieval.ranking import LOADING, Ranked
@@ -74,7 +75,7 @@ def build_bm25(corpus: Path, directory: Path, watcher: BuildWatcher | None = Non
     the older index open keep it.
     Raises InputError for a bad corpus (see `scan_corpus`) and where `directory` cannot be written.
     """
-    watcher = watcher or SilentBuild()
+    watcher = watcher or SilentWatcher()
     with building(directory, say=watcher.say):
         return build_bm25_alone(corpus, directory, watcher)
 

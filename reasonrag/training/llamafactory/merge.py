@@ -15,13 +15,14 @@ from pydantic import BaseModel
 from preference.export.files import write_file, write_json
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, base_model_of
+from reasonrag.progress import SilentWatcher
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
 from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, cli_command, run_child
 from reasonrag.training.model_card import CARD
 from reasonrag.training.output_directory import PROMPTS, TRAIN_LOG, TRAIN_YAML, OutputDirectory
-from reasonrag.training.progress import LogParser, SilentTrainingWatcher, TrainingWatcher, failure_hint
+from reasonrag.training.progress import LogParser, TrainingWatcher, failure_hint
 from reasonrag.training.provenance import Provenance, read_provenance
 
 _LOG, _YAML = "export.log", "export.yaml"
@@ -45,7 +46,7 @@ def merge_adapter(
 
     Raises InputError before anything is written, TrainingFailed if LLaMA-Factory fails.
     """
-    watcher = watcher or SilentTrainingWatcher()
+    watcher = watcher or SilentWatcher()
     out = (out or adapter.with_name(f"{adapter.name}-merged")).resolve()
     config = _config(adapter, out) | parse_changes(changes)
     refuse_secrets(config)

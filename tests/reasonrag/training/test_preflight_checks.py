@@ -24,6 +24,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reasonrag.errors import InputError
+from reasonrag.progress import SilentWatcher
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config, parse_changes, shipped_names
 from reasonrag.training.llamafactory.config_resolution import identity_hash, resolve_config, training_identity
 from reasonrag.training.llamafactory.dataset_info import read_questions, read_training_data
@@ -40,7 +41,7 @@ from reasonrag.training.metrics import find_warnings, read_metrics, write_metric
 from reasonrag.training.model_card import ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.preflight_checks import PreflightFindings, check_rows
-from reasonrag.training.progress import HINTS, LogParser, SilentTrainingWatcher, failure_hint
+from reasonrag.training.progress import HINTS, LogParser, failure_hint
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.training_world import make_world
@@ -424,7 +425,7 @@ def child(code: str, log: Path, listener: LogParser) -> int:
 
 def test_everything_a_child_says_is_kept_but_for_what_it_overwrites(tmp_path: Path) -> None:
     """Lines of both streams in the log; a progress bar by its last state; numbers are understood."""
-    listener = LogParser(SilentTrainingWatcher(), keep=3)
+    listener = LogParser(SilentWatcher(), keep=3)
     code = (
         "import sys, os\nprint(os.environ['A'])\n"
         "for i in range(9): sys.stderr.write(f'\\r{i}/9'); sys.stderr.flush()\n"

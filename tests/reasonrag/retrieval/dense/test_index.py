@@ -273,11 +273,11 @@ def test_progress_is_told_in_passages(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from reasonrag.retrieval.dense.build_progress import SilentBuild
+from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.encoders import EncoderChoice
 
-class Killing(SilentBuild):
+class Killing(SilentWatcher):
     stages = 0
     def stage(self, name, *, total, done=0):
         self.name = name
