@@ -32,7 +32,8 @@ _WHAT = {
 }
 _SHOWN = (
     *("pref_loss", "pref_beta", "pref_ftx", "kto_chosen_weight", "kto_rejected_weight", "lora_rank", "lora_alpha"),
-    *("lora_target", "quantization_bit", "learning_rate", "lr_scheduler_type", "warmup_steps", "num_train_epochs"),
+    *("lora_target", "quantization_bit", "learning_rate", "lr_scheduler_type", "warmup_ratio", "warmup_steps"),
+    "num_train_epochs",
     *(
         "max_steps",
         "max_samples",

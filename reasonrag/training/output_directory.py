@@ -29,6 +29,7 @@ from reasonrag.agent.prompting import Prompts
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
 from reasonrag.run_config import changed_keys
+from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
 
 TRAINING, TRAIN_YAML, TRAIN_LOG, PROMPTS = "training.json", "train.yaml", "train.log", "prompts"
 SCHEMA: Final = "reasonrag.training/1"
@@ -125,7 +126,7 @@ class OutputDirectory:
                     f"{self.folder} holds {taken}, which reasonrag train did not write; choose another --out"
                 )
             return None
-        changed = changed_keys(found.decides, dict(decides))
+        changed = changed_keys(with_warmup_ratio(found.decides), with_warmup_ratio(decides))
         if changed:
             more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
             raise InputError(

@@ -106,6 +106,9 @@ def resolve_config(
     config = file.values | dict(changes)
     config = {key: value for key, value in config.items() if value is not None}
     refuse_secrets(config)
+    if "warmup_steps" in changes and "warmup_ratio" not in changes:
+        config.pop("warmup_ratio", None)  # which would win over the steps in transformers 5
+    config = with_warmup_ratio(config)
     notes = [f"{key} is set by reasonrag, which knows the output directory" for key in MANAGED if config.pop(key, 0)]
     for key in ("stage", "model_name_or_path"):
         if not isinstance(config.get(key), str) or not config[key].strip():
@@ -126,6 +129,18 @@ def resolve_config(
     _settle_paths(config, file)
     chosen = "cutoff_len" in changes or ("cutoff_len" in config and not file.shipped)
     return ResolvedConfig(config, Path(file.name).stem, entry, validation, chosen_cutoff=chosen, notes=notes)
+
+
+def with_warmup_ratio(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The same configuration, a share of all steps in `warmup_steps` as `warmup_ratio`.
+
+    transformers 5 takes both, up to 5.6 at least, the last that LLaMA-Factory 0.9.5 allows. transformers 4 refuses
+    `warmup_steps` that are not whole.
+    """
+    steps = config.get("warmup_steps")
+    if isinstance(steps, float) and 0 < steps < 1:
+        return {key: value for key, value in config.items() if key != "warmup_steps"} | {"warmup_ratio": steps}
+    return dict(config)
 
 
 def refuse_secrets(config: Mapping[str, Any]) -> None:

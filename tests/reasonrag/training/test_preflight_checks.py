@@ -39,7 +39,7 @@ from reasonrag.training.llamafactory.launcher import (
 from reasonrag.training.llamafactory.slurm import batch_script
 from reasonrag.training.metrics import find_warnings, read_metrics, write_metrics
 from reasonrag.training.model_card import ModelCardFacts, render_model_card
-from reasonrag.training.output_directory import TrainingRecord
+from reasonrag.training.output_directory import OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import PreflightFindings, check_rows
 from reasonrag.training.progress import HINTS, LogParser, failure_hint
 from reasonrag.training.provenance import Provenance, TrainingConditions
@@ -312,6 +312,37 @@ def test_operational_settings_make_no_other_training(data: Path) -> None:
     assert len(hashes) == 1
     assert identity_hash(training_identity(resolved(data, learning_rate=2e-6).config, {})) not in hashes
     assert identity_hash(training_identity(resolved(data).config, {"RAG_ProGuide.json": "other"})) not in hashes
+
+
+def test_steps_that_are_asked_for_are_the_warm_up(data: Path) -> None:
+    """The share in the file would win over them in transformers 5; a share is one under either name."""
+    assert resolved(data).config["warmup_ratio"] == 0.2
+    steps = resolved(data, warmup_steps=50).config
+    assert (steps["warmup_steps"], "warmup_ratio" in steps) == (50, False)
+    share = resolved(data, warmup_steps=0.3).config
+    assert (share["warmup_ratio"], "warmup_steps" in share) == (0.3, False)
+
+
+def test_a_training_whose_share_stood_in_warmup_steps_goes_on(data: Path) -> None:
+    """Folders of older versions: the same share is the same training, another one is not."""
+    now = resolved(data).config
+    before = {name: value for name, value in now.items() if name != "warmup_ratio"} | {"warmup_steps": 0.2}
+    output = OutputDirectory(data.parent / "saves")
+    output.folder.mkdir()
+    output.write_record(training_record(decides=training_identity(before, {})))
+    assert output.check(training_identity(now, {})) is not None
+    with pytest.raises(InputError, match=r"warmup_ratio was 0\.2, is 0\.1"):
+        output.check(training_identity(now | {"warmup_ratio": 0.1}, {}))
+
+
+@pytest.mark.parametrize("key", ["warmup_ratio", "warmup_steps"])
+def test_the_card_tells_the_warm_up(key: str, tmp_path: Path) -> None:
+    """Under the name it has in train.yaml, that of an older model too."""
+    config = {"model_name_or_path": "base", "stage": "dpo", "finetuning_type": "full", key: 0.2}
+    told = Provenance(base_model="base", stage="dpo", finetuning_type="full")
+    record = training_record(resolved=config)
+    text = render_model_card(ModelCardFacts(tmp_path, record, config, told, read_metrics(tmp_path, "dpo"), [told]))
+    assert re.search(rf"`?{key}`? \| `?0\.2", text)
 
 
 @pytest.mark.parametrize(
@@ -594,6 +625,21 @@ def test_numbers_and_drawings_are_written_from_what_the_trainer_logged(tmp_path:
     ]
 
 
+def training_record(**facts: Any) -> TrainingRecord:
+    known = {
+        "state": "trained",
+        "config": "mine",
+        "config_hash": "0",
+        "requested": "0",
+        "python": "",
+        "started": "2026-01-01",
+        "data": {"directory": "data", "dataset": "rag_proguide"},
+        **{name: {} for name in ("decides", "resolved", "settings", "lengths", "environment", "versions")},
+        **{name: [] for name in ("notes", "set_aside", "command", "gpus")},
+    }
+    return TrainingRecord.model_validate(known | facts)
+
+
 def test_hostile_names_stay_names_in_the_card(tmp_path: Path) -> None:
     """Folders, values and notes of others make no markup, no heading and no front matter; nobody's path is told."""
     evil = "# x\n---\nlicense: mit\n[a](http://b) <script> `|"
@@ -601,24 +647,12 @@ def test_hostile_names_stay_names_in_the_card(tmp_path: Path) -> None:
     base.mkdir()
     (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Base\n")
     config = {"model_name_or_path": str(base), "stage": "dpo", "finetuning_type": "full", "lr_scheduler_type": evil}
-    record = TrainingRecord(
-        state="trained",
+    record = training_record(
         config=evil,
-        decides={},
-        config_hash="0",
-        requested="0",
         resolved=config,
-        settings={},
         data={"directory": f"/home/somebody/{evil.replace('/', '')}", "dataset": evil},
-        lengths={},
-        notes=[],
         set_aside=[evil],
-        command=[],
-        environment={},
-        python="",
         versions={evil: "1"},
-        gpus=[],
-        started="2026-01-01",
     )
     told = Provenance(base_model=str(base), stage="dpo", finetuning_type="full", splits=[evil], data=[str(base)])
     text = render_model_card(ModelCardFacts(tmp_path, record, config, told, read_metrics(tmp_path, "dpo"), [told]))
