@@ -8,13 +8,10 @@ tests/reasonrag/training/test_train.py.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import functools
 import json
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +30,7 @@ from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt, r
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint import EndpointModel
+from tests.helpers.shared import Shared
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
 
 ROOT = Path(__file__).parents[2]
@@ -113,26 +111,17 @@ def work(python: Path, job: dict[str, Any], place: Path) -> dict[str, Any]:
     return done
 
 
-@contextmanager
-def once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
-    """A folder that all test processes share, held by one of them at a time; whoever comes first fills it."""
-    base = tmp_path_factory.getbasetemp()
-    place = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / name
-    place.mkdir(exist_ok=True)
-    with (place / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield place
-
-
 @pytest.fixture
-def reading(train_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Reading:
+def reading(train_python: Path, shared: Shared) -> Reading:
     """Everything that LLaMA-Factory only has to read, done once."""
-    with once(tmp_path_factory, "llamafactory-reading") as place:
-        if not (place / "done.json").exists():
-            make_data(place / "data")
-            make_hostile_data(place / "hostile")
-            work(train_python, reading_job(place), place)
-    return reading_of(place)
+
+    def read() -> None:
+        place = Path.cwd()
+        make_data(place / "data")
+        make_hostile_data(place / "hostile")
+        work(train_python, reading_job(place), place)
+
+    return reading_of(shared.folder("llamafactory-reading", read))
 
 
 @functools.cache

@@ -1,7 +1,12 @@
-"""What is installed: the wheel holds what the code reads, importing it is light, and the shipped settings parse."""
+"""What is installed: the wheel holds what the code reads, importing it is light, and the shipped settings parse.
+
+And the laws of the house: where modules lie, what they are called, and where their tests are.
+"""
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import reasonrag
 from preference.export.formats import FORMATS, dataset_info
 from preference.records import SCHEMA_VERSION
 from reasonrag.agent.prompting import PROMPT_NAMES
@@ -93,3 +99,141 @@ def test_no_file_of_the_project_is_large_or_binary_data() -> None:
 def test_the_page_on_formats_names_the_schema_that_is_written() -> None:
     """A new schema version without its description is half a change."""
     assert f"`{SCHEMA_VERSION}`" in (ROOT / "docs" / "formats.md").read_text("utf-8")
+
+
+# -- the laws of the house -------------------------------------------------------------------------------------
+
+MOST_MODULES = 15
+"""In one folder, `__init__` apart; the sixteenth needs a new room."""
+MOST_LINES_UNTESTED = 60
+"""A module with more has a test file of its own name, or stands in SHOWN_BY."""
+SHOWN_BY = {
+    "end_to_end/test_main_job": """
+        preference/export/summary reasonrag/curation/commands reasonrag/curation/dataset_directory
+        reasonrag/curation/display reasonrag/curation/pairs reasonrag/curation/settings reasonrag/exploration/commands
+        reasonrag/exploration/display reasonrag/exploration/from_settings reasonrag/exploration/generate
+        reasonrag/exploration/session reasonrag/exploration/summary reasonrag/agent/from_settings
+        reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/model_spec reasonrag/files
+        """,
+    "mcts/test_search_laws": "mcts/recipes",
+    "preference/export/test_export_pairs": "preference/export/parquet",
+    "preference/published/test_published": """
+        preference/published/repairs preference/published/rows preference/published/trees
+        """,
+    "reasonrag/curation/audit/test_audit": """
+        reasonrag/curation/audit/catalogue reasonrag/curation/audit/dataset_checks reasonrag/curation/audit/display
+        reasonrag/curation/audit/report reasonrag/curation/audit/row_checks reasonrag/curation/audit/row_files
+        """,
+    "reasonrag/curation/test_import_published": "reasonrag/curation/import_sources",
+    "reasonrag/curation/test_review": "reasonrag/curation/review_screen",
+    "reasonrag/evaluation/test_ask": "reasonrag/evaluation/pages/display",
+    "reasonrag/evaluation/test_compare": """
+        reasonrag/evaluation/comparability reasonrag/evaluation/comparison_report
+        reasonrag/evaluation/pages/comparison_display reasonrag/evaluation/pages/comparison_page
+        """,
+    "reasonrag/evaluation/methods/test_baselines": """
+        reasonrag/evaluation/methods/baseline_prompts reasonrag/evaluation/methods/from_settings
+        """,
+    "reasonrag/evaluation/test_evaluate": """
+        reasonrag/evaluation/commands reasonrag/evaluation/evaluated_model/evaluated_model
+        reasonrag/evaluation/evaluated_model/provenance_check reasonrag/evaluation/judge reasonrag/evaluation/metrics
+        reasonrag/evaluation/pages/report_page reasonrag/evaluation/predictions reasonrag/evaluation/report
+        reasonrag/evaluation/session reasonrag/evaluation/settings
+        """,
+    "reasonrag/llm/servers/test_checkpoint": """
+        reasonrag/evaluation/evaluated_model/local_server reasonrag/llm/servers/decoder
+        reasonrag/llm/servers/model_folder
+        """,
+    "reasonrag/llm/servers/test_simulator": "reasonrag/llm/servers/openai_api",
+    "reasonrag/llm/test_http_client": "reasonrag/web",
+    "reasonrag/publishing/test_dataset_card": """
+        reasonrag/curation/blockers reasonrag/publishing/licences reasonrag/rendering
+        """,
+    "reasonrag/publishing/test_publish": "reasonrag/publishing/hub reasonrag/publishing/staging",
+    "reasonrag/retrieval/dense/test_index": """
+        reasonrag/retrieval/dense/build reasonrag/retrieval/dense/check reasonrag/retrieval/dense/manifest
+        """,
+    "reasonrag/retrieval/dense/test_vector_store": "reasonrag/retrieval/dense/build_progress",
+    "reasonrag/retrieval/test_index": """
+        reasonrag/retrieval/commands reasonrag/retrieval/display reasonrag/retrieval/from_settings
+        reasonrag/retrieval/settings
+        """,
+    "reasonrag/retrieval/test_remote": "reasonrag/retrieval/search_r1",
+    "reasonrag/retrieval/test_retriever": "reasonrag/retrieval/lexical/bm25",
+    "reasonrag/studies/test_calibrate": """
+        reasonrag/studies/display reasonrag/studies/revaluation reasonrag/studies/settings
+        """,
+    "reasonrag/test_options": "reasonrag/cli",
+    "reasonrag/test_settings": "reasonrag/agent/settings reasonrag/errors reasonrag/exploration/settings",
+    "reasonrag/test_terminal": "reasonrag/progress",
+    "reasonrag/training/doctor/test_doctor": """
+        reasonrag/training/doctor/data_checks reasonrag/training/doctor/display
+        reasonrag/training/doctor/machine_checks reasonrag/training/hardware
+        """,
+    "reasonrag/training/doctor/test_memory": "reasonrag/training/model_shapes",
+    "reasonrag/training/test_preflight_checks": """
+        reasonrag/training/llamafactory/config_files reasonrag/training/llamafactory/config_resolution
+        reasonrag/training/llamafactory/dataset_info reasonrag/training/llamafactory/launcher
+        reasonrag/training/llamafactory/slurm reasonrag/training/metrics reasonrag/training/model_card
+        reasonrag/training/output_directory reasonrag/training/progress
+        """,
+    "reasonrag/training/test_train": """
+        reasonrag/training/commands reasonrag/training/display reasonrag/training/llamafactory/inspection
+        reasonrag/training/llamafactory/inspection_script reasonrag/training/llamafactory/merge
+        reasonrag/training/prepare reasonrag/training/settings
+        """,
+    "reasonrag/viewing/test_collection": "reasonrag/viewing/overview reasonrag/viewing/question_rows",
+    "reasonrag/viewing/test_question_screen": "reasonrag/viewing/question_view reasonrag/viewing/stats_tables",
+    "reasonrag/viewing/test_view_page": "reasonrag/viewing/commands reasonrag/viewing/page reasonrag/viewing/view",
+}
+"""The test file that shows, by the way of what calls them, modules that have none of their own name."""
+MODULES = sorted(
+    path.relative_to(ROOT)
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+    if path.name not in ("__init__.py", "__main__.py")
+)
+FOLDERS = sorted({parent for module in MODULES for parent in module.parents if parent.name})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_a_folder_holds_few_modules_and_says_what_it_is_for(folder: Path) -> None:
+    """The docstring of its `__init__` is one sentence, and all there is in it; that of a package is its public face."""
+    modules = [each for each in MODULES if each.parent == folder]
+    assert len(modules) <= MOST_MODULES, f"{folder} holds {len(modules)} modules: draw a new room first"
+    if str(folder) not in PACKAGES:
+        room = ast.parse((ROOT / folder / "__init__.py").read_text("utf-8"))
+        sentence = ast.get_docstring(room) or ""
+        assert (len(room.body), len(re.findall(r"[.!?](?=\s|$)", sentence))) == (1, 1), sentence
+
+
+def test_no_room_bears_the_name_of_a_public_call() -> None:
+    """`import reasonrag.x` would put the room where the call is."""
+    assert not {each.name for each in FOLDERS if each.parent.name == "reasonrag"} & set(reasonrag.__all__)
+
+
+def test_every_module_has_a_test_file() -> None:
+    """Of its own name at the same place below tests/, or the one that SHOWN_BY names."""
+    elsewhere = {module: test for test, modules in SHOWN_BY.items() for module in modules.split()}
+    for module in MODULES:
+        name = str(module.with_suffix(""))
+        own = (ROOT / "tests" / module.with_name(f"test_{module.name}")).exists()
+        assert not (own and name in elsewhere), f"{name} has a test file of its own: take it out of SHOWN_BY"
+        if not own and len((ROOT / module).read_text("utf-8").splitlines()) > MOST_LINES_UNTESTED:
+            assert name in elsewhere, f"{name} has neither a test file of its own nor a line in SHOWN_BY"
+    assert set(elsewhere) <= {str(module.with_suffix("")) for module in MODULES}
+    for test in SHOWN_BY:
+        assert (ROOT / "tests" / f"{test}.py").exists(), test
+
+
+def test_no_module_imports_what_is_private_to_another() -> None:
+    """A name with an underscore may change without a look at who else uses it."""
+    private = [
+        f"{module} imports {alias.name} from {each.module}"
+        for module in MODULES
+        for each in ast.walk(ast.parse((ROOT / module).read_text("utf-8")))
+        if isinstance(each, ast.ImportFrom) and (each.module or "").split(".")[0] in PACKAGES
+        for alias in each.names
+        if re.match("_(?!_)", alias.name)
+    ]
+    assert private == []

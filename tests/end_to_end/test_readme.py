@@ -16,6 +16,9 @@ import pytest
 import typer
 
 from reasonrag.cli import app
+from tests.helpers.processes import Command, finished
+from tests.helpers.shared import Shared
+from tests.helpers.training_world import make_tiny_qwen2
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -50,21 +53,19 @@ def free_port() -> int:
 
 
 def run(command: list[str], **environment: str) -> str:
-    """Stdout of a command; its stderr is shown where it fails."""
-    done = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | {"COLUMNS": "80"} | environment,
-    )
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr}"
+    """Stdout of a command in a fresh process; its stderr is shown where it fails."""
+    variables = os.environ | {"COLUMNS": "80"} | environment
+    return output(subprocess.run(command, check=False, capture_output=True, text=True, env=variables))
+
+
+def output(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, f"{shlex.join(done.args)}\n{done.stderr}"
     return done.stdout
 
 
-def reasonrag(line: str) -> list[str]:
-    return [sys.executable, "-m", "reasonrag", *shlex.split(line)[1:]]
+def words_of(line: str) -> list[str]:
+    """What stands behind `reasonrag`."""
+    return shlex.split(line)[1:]
 
 
 @pytest.fixture
@@ -72,11 +73,9 @@ def rehearsal() -> Iterator[str]:
     """The README's own simulated endpoint, on a port that is free here."""
     [line] = [each.removesuffix("&") for each in commands() if "simulate-endpoint" in each]
     port = str(free_port())
-    with subprocess.Popen(reasonrag(line.replace("8765", port)), stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert f"serving at http://127.0.0.1:{port}/v1" in server.stdout.readline()
+    with Command(*words_of(line.replace("8765", port))) as server:
+        assert f"serving at http://127.0.0.1:{port}/v1" in server.first_line()
         yield port
-        server.terminate()
 
 
 @pytest.fixture
@@ -84,23 +83,31 @@ def retrieval_server() -> Iterator[str]:
     """The README's own retrieval server, on a port that is free here, with an encoder that is quick."""
     [line] = [each.removesuffix("&") for each in commands() if "index serve" in each]
     port = str(free_port())
-    with subprocess.Popen(reasonrag(quick(line).replace("8977", port)), stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert f"serving at http://127.0.0.1:{port}" in server.stdout.readline()
+    with Command(*words_of(quick(line).replace("8977", port))) as server:
+        assert f"serving at http://127.0.0.1:{port}" in server.first_line()
         yield port
-        server.terminate()
+
+
+QUICK = {
+    "--encoder minilm": "--encoder hashing",
+    "--limit 100": "--limit 30",
+    "--revalue 40 --k 16": "--revalue 10 --k 8",
+    "--pilot 30": "--pilot 6",
+}
+"""The same with less to encode and to explore."""
 
 
 def quick(line: str) -> str:
-    """The command without minutes of encoding."""
-    return line.replace("--encoder minilm", "--encoder hashing")
+    for written, less in QUICK.items():
+        line = line.replace(written, less)
+    return line
 
 
 @pytest.mark.usefixtures("golden")
 def test_the_demo_prints_what_the_readme_shows(request: pytest.FixtureRequest) -> None:
     """Table by table, apart from the time it took; `make golden` writes the block anew."""
     demo = demo_commands()
-    printed = "".join(run(reasonrag(each)) for each in demo)
+    printed = "".join(run([sys.executable, "-m", "reasonrag", *words_of(each)]) for each in demo)
     printed = "\n".join(line.rstrip() for line in printed.splitlines()) + "\n"
     [shown] = blocks("text")
     if request.config.getoption("--refresh-golden"):
@@ -129,26 +136,27 @@ TRAINS = re.compile(r"reasonrag (train|doctor|evaluate|compare) ")
 """The commands that need LLaMA-Factory, or what it made."""
 
 
-def test_what_the_readme_trains_is_trained_and_measured(train_python: Path) -> None:
+def test_what_the_readme_trains_is_trained_and_measured(train_python: Path, shared: Shared) -> None:
     """From the demo's pairs to a comparison, by the commands as written, with a tiny model."""
-    there = str(train_python)
-    run([there, str(ROOT / "tests" / "helpers" / "tiny_qwen.py"), "models/tiny-qwen2"])
+    shared.copy("tiny-qwen2", lambda: make_tiny_qwen2(train_python))
+    variables = {"REASONRAG_TRAIN_PYTHON": str(train_python), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     for line in commands():
         if line in demo_commands() or TRAINS.match(line):
-            run(reasonrag(line), REASONRAG_TRAIN_PYTHON=there, HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+            output(finished(*words_of(line), environment=os.environ | variables))
     assert Path("saves/demo/model.safetensors").is_file()
     assert Path("evals/demo/report.md").is_file()
 
 
 @pytest.mark.usefixtures("qa")
 def test_every_command_of_the_readme_runs(rehearsal: str, retrieval_server: str) -> None:
-    """As written, with the simulated endpoint in the place of OpenAI's and a quick encoder in that of a real one."""
+    """As written, with the simulated endpoint in the place of OpenAI's, a quick encoder in that of a real one, and
+    smaller numbers."""
     for line in commands():
         if "simulate-endpoint" not in line and "index serve" not in line and not TRAINS.match(line):
-            url = f"http://127.0.0.1:{rehearsal}/v1"
+            variables = {"OPENAI_BASE_URL": f"http://127.0.0.1:{rehearsal}/v1", "OPENAI_API_KEY": "sk-test"}
             there = quick(line).replace("8765", rehearsal).replace("8977", retrieval_server)
-            run(reasonrag(there), OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-test")
-    assert len(Path("runs/h/rollouts.jsonl").read_bytes().splitlines()) == 100
+            output(finished(*words_of(there), environment=os.environ | variables))
+    assert len(Path("runs/h/rollouts.jsonl").read_bytes().splitlines()) == 30
     assert {path.name for path in Path("runs/h").iterdir()} == {
         ".lock",
         *(Path(each).name for each in re.findall(r"^ {4}(runs/h/\S+)", README.read_text("utf-8"), re.MULTILINE)),

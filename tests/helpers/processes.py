@@ -201,13 +201,15 @@ def serve(address: str) -> None:
         importlib.import_module(name)
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # somebody who interrupts the tests means the commands
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers need no burial
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
         os.write(1, b"ready\n")
         while True:
             ready, _, _ = select.select([listener, 0], [], [])
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass  # a keeper whose command has ended
             if 0 in ready:
                 return
             connection, _ = listener.accept()
@@ -219,7 +221,6 @@ def serve(address: str) -> None:
 
 def keep(connection: socket.socket) -> NoReturn:
     """Fork the command, tell its process id, and when it has ended its status."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     asked = json.loads(connection.makefile("rb").readline())
     pid = os.fork()

@@ -5,22 +5,20 @@ Each is made once for all test processes, by whichever comes first, through the 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import reasonrag
+from tests.helpers.shared import Shared, held
 
 ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {
@@ -112,14 +110,6 @@ def environment(place: Path, python: Path | None) -> dict[str, str]:
     return found | ({"REASONRAG_TRAIN_PYTHON": str(python)} if python else {})
 
 
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """One test process at a time."""
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def interrupted(running: subprocess.Popen[str], when: Callable[[], bool]) -> Outcome:
     """Press Ctrl-C as soon as something is so."""
     with running:
@@ -130,22 +120,24 @@ def interrupted(running: subprocess.Popen[str], when: Callable[[], bool]) -> Out
     return Outcome(running.returncode, out, " ".join(err.split()))
 
 
-def make_world(factory: pytest.TempPathFactory, python: Path | None) -> World:
-    """The data; the model where there is LLaMA-Factory."""
-    base = factory.getbasetemp()
-    place = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "training-world"
-    place.mkdir(exist_ok=True)
-    world = World(place, python)
-    with held(place / ".world"):
-        if not (world.data / "summary.json").exists():
-            made = Path.cwd()
-            os.chdir(place)
-            try:
-                reasonrag.generate(dataset="atlas", limit=16, run="runs/a")
-                reasonrag.pairs("runs/a", out="data/a", format=["sft", "kto", "reward"], validation=0.25)
-            finally:
-                os.chdir(made)
-        if python and not (world.tiny / "model.safetensors").exists():
-            script = ROOT / "tests" / "helpers" / "tiny_qwen.py"
-            subprocess.run([str(python), str(script), str(world.tiny)], check=True, capture_output=True)
+def make_tiny_qwen2(python: Path) -> None:
+    """models/tiny-qwen2 in the working directory."""
+    script = ROOT / "tests" / "helpers" / "tiny_qwen.py"
+    subprocess.run([str(python), str(script), "models/tiny-qwen2"], check=True, capture_output=True)
+
+
+def make_data() -> None:
+    """A data set of a run, in the formats of every stage."""
+    reasonrag.generate(dataset="atlas", limit=16, run="runs/a")
+    reasonrag.pairs("runs/a", out="data/a", format=["sft", "kto", "reward"], validation=0.25)
+
+
+def make_world(shared: Shared, python: Path | None) -> World:
+    """The data; the model where there is LLaMA-Factory. Trainings are added by whoever is the first to ask for one."""
+    world = World(shared.folder("training-world", make_data), python)
+    if python:
+        tiny = shared.folder("tiny-qwen2", lambda: make_tiny_qwen2(python)) / "models" / "tiny-qwen2"
+        with held(world.place / ".tiny"):
+            if not world.tiny.exists():
+                shutil.copytree(tiny, world.tiny)
     return world

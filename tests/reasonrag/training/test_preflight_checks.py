@@ -44,6 +44,7 @@ from reasonrag.training.preflight_checks import PreflightFindings, check_rows
 from reasonrag.training.progress import HINTS, LogParser, failure_hint
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import Done, Reasonrag
+from tests.helpers.shared import Shared
 from tests.helpers.training_world import make_world
 
 FULL = "smoke-cpu-dpo-full"
@@ -51,9 +52,9 @@ NOTHING_OBJECTED = "REASONRAG_TRAIN_PYTHON: there is no"
 
 
 @pytest.fixture
-def data(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the data set, and a folder that looks like a Qwen2."""
-    shutil.copytree(make_world(tmp_path_factory, None).data, tmp_path / "data")
+    shutil.copytree(make_world(shared, None).data, tmp_path / "data")
     base = tmp_path / "base"
     base.mkdir()
     (base / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 32768}')

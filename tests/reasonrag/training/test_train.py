@@ -28,14 +28,15 @@ from reasonrag.training.llamafactory.inspection import Inspection, inspect_envir
 from reasonrag.training.metrics import read_metrics
 from reasonrag.training.preflight_checks import PreflightFindings, check_config_accepted, check_packages, resolve_cutoff
 from reasonrag.training.provenance import read_provenance
+from tests.helpers.shared import Shared
 from tests.helpers.training_world import ROOT, SMALL, Outcome, World, environment, interrupted, make_world
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-def world(train_python: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory, train_python)
+def world(train_python: Path, shared: Shared) -> World:
+    return make_world(shared, train_python)
 
 
 CUT = 2

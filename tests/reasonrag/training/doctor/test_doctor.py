@@ -32,6 +32,7 @@ from reasonrag.training.hardware import BrokenPin, Gpu, TrainingEnvironment, hos
 from reasonrag.training.llamafactory.config_files import find_config
 from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.shared import Shared
 from tests.helpers.training_world import World, make_world
 
 A100 = Gpu(name="A100", memory=80 * GB, capability=(8, 0))
@@ -47,9 +48,9 @@ STOCK = TrainingEnvironment(
 
 
 @pytest.fixture
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(shared: Shared) -> World:
     """A run's data set, and the index it searched."""
-    return make_world(tmp_path_factory, None)
+    return make_world(shared, None)
 
 
 @pytest.fixture

@@ -1,0 +1,406 @@
+"""Which request goes next when only so many may be in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reasonrag.errors import CapReached, Interrupted
+from reasonrag.llm.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate
+from reasonrag.llm.scheduler import RequestScheduler, RequestSlot
+
+
+async def settle() -> None:
+    """Let every task run until it waits."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def scheduler(count: int) -> RequestScheduler:
+    """One endpoint without limits, and so many requests in flight."""
+    return RequestScheduler([Pace(most=count)], most=count)
+
+
+class Line:
+    """Tasks that each take a slot, note that they did, and hold it until they are let go."""
+
+    def __init__(self, count: int) -> None:
+        self.scheduler = scheduler(count)
+        self.served: list[int] = []
+        self.most_in_flight = 0
+        self.tasks: list[asyncio.Task[None]] = []
+        self._gates: list[asyncio.Event] = []
+
+    async def join(self, priority: int) -> None:
+        """One more task; it has asked for its slot when this returns."""
+        gate = asyncio.Event()
+        self._gates.append(gate)
+        self.tasks.append(asyncio.create_task(self._hold(len(self.tasks), priority, gate)))
+        await settle()
+
+    async def _hold(self, number: int, priority: int, gate: asyncio.Event) -> None:
+        async with self.scheduler.slot(priority):
+            self.served.append(number)
+            self.most_in_flight = max(self.most_in_flight, self.scheduler.in_flight)
+            await gate.wait()
+
+    def let_go(self, number: int) -> None:
+        self._gates[number].set()
+
+    async def finish(self) -> None:
+        """Let everybody go, one after the other in the order of being served."""
+        done = 0
+        while done < len(self.served):
+            self.let_go(self.served[done])
+            await settle()
+            done += 1
+
+
+async def served_in_order(priorities: Sequence[int]) -> list[int]:
+    """The order in which waiters with these priorities get the only slot."""
+    line = Line(1)
+    await line.join(0)
+    for priority in priorities:
+        await line.join(priority)
+    await line.finish()
+    return [number - 1 for number in line.served[1:]]
+
+
+@pytest.mark.parametrize(
+    ("priorities", "order"),
+    [
+        ([], []),
+        ([5], [0]),
+        ([3, 1, 2], [1, 2, 0]),
+        ([1, 1, 1], [0, 1, 2]),
+        ([2, 1, 2, 1], [1, 3, 0, 2]),
+        ([0, -1], [1, 0]),
+    ],
+)
+async def test_the_smallest_priority_goes_first_and_equal_ones_in_order_of_asking(
+    priorities: list[int], order: list[int]
+) -> None:
+    """Older trees are finished before younger ones are fed."""
+    assert await served_in_order(priorities) == order
+
+
+@settings(deadline=None, max_examples=50)
+@given(priorities=st.lists(st.integers(-3, 3), max_size=10))
+def test_waiters_are_served_as_a_stable_sort_would_have_it(priorities: list[int]) -> None:
+    """The law behind the table."""
+    order = sorted(range(len(priorities)), key=lambda i: priorities[i])
+    assert asyncio.run(served_in_order(priorities)) == order
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+async def test_no_more_are_in_flight_than_may_be(count: int) -> None:
+    """As many as may be, and not one more."""
+    line = Line(count)
+    for priority in range(8):
+        await line.join(priority)
+    assert (line.scheduler.in_flight, line.served) == (count, list(range(count)))
+    await line.finish()
+    assert line.most_in_flight == count
+    assert line.served == list(range(8))
+    assert line.scheduler.in_flight == 0
+
+
+async def test_a_turn_that_is_free_is_had_without_waiting() -> None:
+    """Priority matters only among those who wait."""
+    line = Line(2)
+    await line.join(9)
+    await line.join(9)
+    assert line.served == [0, 1]
+    await line.finish()
+
+
+async def test_an_error_inside_ends_the_turn() -> None:
+    """A failed request does not hold its place."""
+    only = scheduler(1)
+    with pytest.raises(ZeroDivisionError):
+        async with only.slot(0):
+            raise ZeroDivisionError
+    async with asyncio.timeout(5), only.slot(0):
+        assert (only.in_flight, only.paces[0].in_flight) == (1, 1)
+
+
+async def test_a_waiter_that_is_cancelled_is_passed_over() -> None:
+    """The next in line gets the slot that it would have had."""
+    line = Line(1)
+    for priority in (0, 1, 2):
+        await line.join(priority)
+    line.tasks[1].cancel()
+    await settle()
+    assert line.served == [0]
+    line.let_go(0)
+    await settle()
+    assert line.served == [0, 2]
+    await line.finish()
+    assert line.most_in_flight == 1
+
+
+async def test_a_turn_given_in_the_moment_of_cancelling_is_not_lost() -> None:
+    """Whoever is cancelled between being given a slot and knowing it passes the slot on."""
+    only, served = scheduler(1), []
+
+    async def be_served(number: int) -> None:
+        async with only.slot(number):
+            served.append(number)
+
+    async with only.slot(0):
+        first, second = (asyncio.create_task(be_served(number)) for number in (1, 2))
+        await settle()
+    first.cancel()  # the slot is its own by now, but it has not run since
+    await asyncio.wait([first, second], timeout=5)
+    assert first.cancelled()
+    assert (served, only.in_flight, only.paces[0].in_flight) == ([2], 0, 0)
+
+
+ACTIONS = st.lists(st.tuples(st.sampled_from(["join", "join", "let go", "cancel"]), st.integers(0, 4)), max_size=25)
+
+
+async def play(count: int, actions: Sequence[tuple[str, int]], pauses: Sequence[int]) -> Line:
+    """Tasks that come, end and are cancelled in any order; then everybody who is left ends."""
+    line = Line(count)
+    for (action, number), pause in zip(actions, pauses, strict=True):
+        if action == "join":
+            await line.join(number)
+        elif number < len(line.tasks):
+            if action == "cancel":
+                line.tasks[number].cancel()
+            else:
+                line.let_go(number)
+            for _ in range(pause):
+                await asyncio.sleep(0)
+    await settle()
+    for number in range(len(line.tasks)):
+        line.let_go(number)
+    await settle()
+    await asyncio.wait_for(asyncio.gather(*line.tasks, return_exceptions=True), timeout=5)
+    return line
+
+
+@settings(deadline=None, max_examples=100)
+@given(count=st.integers(1, 3), actions=ACTIONS, data=st.data())
+def test_no_turn_is_ever_lost_or_doubled(count: int, actions: list[tuple[str, int]], data: st.DataObject) -> None:
+    """Whoever comes, ends or is cancelled, and when: all who stay are served, and all slots are free at the end."""
+    pauses = data.draw(st.lists(st.integers(0, 4), min_size=len(actions), max_size=len(actions)))
+
+    async def played() -> Line:
+        line = await play(count, actions, pauses)
+        for _ in range(count):  # as many as may be are served at once again
+            await line.join(0)
+        assert line.scheduler.in_flight == count
+        await line.finish()
+        assert (line.scheduler.in_flight, line.scheduler.paces[0].in_flight) == (0, 0)
+        return line
+
+    line = asyncio.run(played())
+    assert line.most_in_flight <= count
+    stayed = [number for number, task in enumerate(line.tasks) if not task.cancelled()]
+    assert set(stayed) <= set(line.served)
+    assert len(set(line.served)) == len(line.served)
+
+
+# -- several paces, and paces that wait -----------------------------------------------------------------------
+
+
+class Crowd:
+    """Requests at a scheduler, each until it is told what became of it."""
+
+    def __init__(self, scheduler: RequestScheduler) -> None:
+        self.scheduler = scheduler
+        self.slots: list[RequestSlot] = []
+        """Those that were given, in order; `over` once they have ended."""
+        self.tasks: list[asyncio.Task[None]] = []
+        self._ends: list[asyncio.Event] = []
+
+    async def come(self, count: int = 1, *, tokens: float = 0.0) -> None:
+        """So many requests more; they have their slots, or wait, when this returns."""
+        for _ in range(count):
+            self.tasks.append(asyncio.create_task(self._hold(tokens)))
+        await settle()
+
+    async def _hold(self, tokens: float) -> None:
+        async with self.scheduler.slot(0, tokens=tokens) as slot:
+            end = asyncio.Event()
+            self.slots.append(slot)
+            self._ends.append(end)
+            await end.wait()
+
+    async def end(self, number: int) -> None:
+        """The slot with this number ends."""
+        self._ends[number].set()
+        await settle()
+
+    @property
+    def lanes(self) -> list[int]:
+        return [slot.lane for slot in self.slots]
+
+    async def finish(self) -> None:
+        """End all slots, and those that are given because of it."""
+        number = 0
+        while number < len(self._ends):
+            await self.end(number)
+            number += 1
+        await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), timeout=5)
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("windows", "shares"),
+    [([8, 8], [6, 6]), ([8, 4], [8, 4]), ([9, 3], [9, 3]), ([16, 16, 16], [4, 4, 4]), ([2, 16], [2, 10])],
+)
+async def test_several_paces_share_by_load(windows: list[int], shares: list[int]) -> None:
+    """Each gets as large a part as its window is; 12 requests."""
+    crowd = Crowd(RequestScheduler([Pace(most) for most in windows], most=12))
+    await crowd.come(12)
+    got = [crowd.lanes.count(lane) for lane in range(len(windows))]
+    assert all(abs(count - share) <= 1 for count, share in zip(got, shares, strict=True))
+    assert got == [pace.in_flight for pace in crowd.scheduler.paces]
+    await crowd.finish()
+
+
+async def test_a_turn_that_ends_makes_room_where_it_was() -> None:
+    """The pace with most room is the one whose requests end fastest."""
+    crowd = Crowd(RequestScheduler([Pace(2), Pace(2)], most=4))
+    await crowd.come(4)
+    fast = next(number for number, slot in enumerate(crowd.slots) if slot.lane == 1)
+    await crowd.come(1)
+    await crowd.end(fast)
+    assert crowd.lanes[-1] == 1
+    await crowd.finish()
+
+
+@pytest.mark.parametrize("most", [1, 3, 5])
+async def test_no_more_are_in_flight_over_all_paces_than_may_be(most: int) -> None:
+    """However much room each of them has."""
+    crowd = Crowd(RequestScheduler([Pace(8), Pace(8)], most=most))
+    await crowd.come(12)
+    assert (crowd.scheduler.in_flight, len(crowd.slots)) == (most, most)
+    await crowd.finish()
+    assert len(crowd.slots) == 12
+    assert crowd.scheduler.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("windows", "avoid", "lane"), [([8, 8], 0, 1), ([8, 8], 1, 0), ([8, 1], 0, 1), ([8, 8], None, 0)]
+)
+async def test_a_lane_is_avoided_while_another_one_has_room(windows: list[int], avoid: int | None, lane: int) -> None:
+    """A request that failed in one lane goes in another, however much busier that is; in the same if it must."""
+    scheduler = RequestScheduler([Pace(most) for most in windows], most=16)
+    async with scheduler.slot(0, avoid=avoid) as first:
+        assert first.lane == lane
+        if 1 in windows:
+            async with scheduler.slot(0, avoid=avoid) as second:
+                assert second.lane == avoid
+
+
+async def test_a_pace_that_is_down_leaves_its_share_to_the_others() -> None:
+    """Nobody waits for it while another one has room."""
+    clock, dead = Clock(), Pace(8)
+    crowd = Crowd(RequestScheduler([dead, Pace(8)], most=16, clock=clock))
+    for _ in range(FAILURES_TO_OPEN):
+        dead.sent(0, clock.now)
+        dead.failed(sent_at=clock.now, now=clock.now)
+    await crowd.come(8)
+    assert crowd.lanes == [1] * 8
+    assert crowd.scheduler.waiting_for == ""
+    await crowd.finish()
+
+
+async def test_a_request_that_waits_for_a_rate_is_woken_by_the_timer() -> None:
+    """Nothing has to end first: 10 a second are allowed, and one second's worth at once."""
+    crowd = Crowd(RequestScheduler([Pace(20, requests=Rate(600 / HEADROOM))], most=20))
+    await crowd.come(12)
+    assert len(crowd.slots) == 11
+    assert crowd.scheduler.waiting_for == "rate limit"
+    await asyncio.sleep(0.15)
+    assert len(crowd.slots) == 12
+    assert crowd.scheduler.waiting_for == ""
+    await crowd.finish()
+
+
+async def test_why_nothing_goes_is_said_with_its_end() -> None:
+    """For a person who watches: the reason of the pace that is free first, and when that is."""
+    clock = Clock()
+    one, other = Pace(4, tokens=Rate(6000 / HEADROOM)), Pace(4)
+    crowd = Crowd(RequestScheduler([one, other], most=8, clock=clock))
+    await crowd.come(2, tokens=1_000)
+    assert sorted(crowd.lanes) == [0, 1]
+    crowd.slots[1].refused(30.0, now=clock.now)
+    await crowd.come(1)
+    assert crowd.scheduler.waiting_for == "rate limit"
+    assert crowd.scheduler.waiting_until == pytest.approx(clock.now + 9)
+    crowd.slots[0].refused(40.0, now=clock.now)
+    await crowd.come(1)
+    assert crowd.scheduler.waiting_for == "asked to wait"
+    assert crowd.scheduler.waiting_until == pytest.approx(clock.now + 30)
+    clock.now += 31
+    await crowd.end(0)
+    assert crowd.scheduler.waiting_for == ""
+    assert crowd.lanes[2:] == [1, 1]
+    await crowd.finish()
+
+
+async def test_nothing_is_said_to_be_waited_for_while_all_turns_are_taken() -> None:
+    """Then requests go as fast as answers come."""
+    crowd = Crowd(scheduler(2))
+    await crowd.come(5)
+    assert crowd.scheduler.waiting_for == ""
+    await crowd.finish()
+
+
+async def test_what_became_of_a_turn_is_told_to_its_pace() -> None:
+    """Once: a slot that ends without a word is counted as no fault of the endpoint."""
+    pace = Pace(4)
+    only = RequestScheduler([pace], most=4)
+    pace.window = 2.0
+    async with only.slot(0, tokens=10) as slot:
+        slot.succeeded(10, now=1.0)
+    assert (pace.in_flight, pace.window) == (0, 2.5)
+    async with only.slot(0) as slot:
+        slot.failed(now=1.0)
+    assert (pace.in_flight, pace.failures) == (0, 1)
+    async with only.slot(0):
+        pass
+    assert (pace.in_flight, pace.failures, only.in_flight) == (0, 1, 0)
+
+
+async def test_a_stop_tells_those_who_wait_and_lets_the_others_end() -> None:
+    """The first reason holds, for those who come later too."""
+    crowd = Crowd(scheduler(2))
+    await crowd.come(4)
+    crowd.scheduler.stop(Interrupted("Ctrl-C"))
+    crowd.scheduler.stop(CapReached("max_calls", "later"))
+    await settle()
+    await crowd.come(1)
+    assert [task.done() for task in crowd.tasks] == [False, False, True, True, True]
+    await crowd.finish()
+    assert [type(task.exception()) for task in crowd.tasks] == [type(None)] * 2 + [Interrupted] * 3
+    assert (len(crowd.slots), crowd.scheduler.in_flight) == (2, 0)
+
+
+async def test_a_stop_and_a_cancellation_together_disturb_nobody() -> None:
+    """Who is told to stop in the moment of being cancelled is cancelled."""
+    crowd = Crowd(scheduler(1))
+    await crowd.come(2)
+    crowd.scheduler.stop(Interrupted("Ctrl-C"))
+    crowd.tasks[1].cancel()
+    await settle()
+    assert crowd.tasks[1].cancelled()
+    await crowd.finish()
+    assert crowd.scheduler.in_flight == 0
