@@ -1,1 +1,1 @@
-"""`reasonrag doctor`: can this machine train this model on these data? Checks before the first GPU hour is paid."""
+"""`reasonrag doctor`, which checks whether this machine can train this model on these data before a GPU hour is paid."""
