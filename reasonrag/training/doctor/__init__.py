@@ -1,1 +1,2 @@
-"""`reasonrag doctor`, which checks whether this machine can train this model on these data before a GPU hour is paid."""
+"""`reasonrag doctor`, which checks, before a GPU hour is paid for, whether this machine can train this model on these
+data."""
