@@ -105,7 +105,7 @@ def interrupts() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("interrupted; what was finished and what was answered is kept", file=sys.stderr)
+        print("interrupted; finished work and received answers are kept", file=sys.stderr)
         print(f"continue with: {this_command()}", file=sys.stderr)
         raise typer.Exit(Interrupted.exit_status) from None
 

@@ -105,9 +105,7 @@ class PairsSettings(PairingSettings):
     out: Annotated[Path, Panel.OUTPUT] = Field(
         description="Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, .."
     )
-    replace: Annotated[bool, Panel.OUTPUT] = Field(
-        default=False, description="Put the data set in the place of one made from other runs"
-    )
+    replace: Annotated[bool, Panel.OUTPUT] = Field(default=False, description="Replace a data set made from other runs")
     format: Annotated[list[FormatName], SEVERAL, Panel.OUTPUT] = Field(
         default=[],
         description="Also write this format, beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl, "
@@ -201,7 +199,7 @@ class ImportSettings(Settings):
     """Settings of `import`."""
 
     out: Path = Field(description="Directory for the result: a run directory from trees, or a data set from pairs")
-    replace: bool = Field(default=False, description="Put the result in the place of an import of other files")
+    replace: bool = Field(default=False, description="Replace an import of other files")
     recipe: Annotated[TreeRecipe, Panel.REWARDS] = Field(
         default="released",
         description="Rewards of trees: released (the published builder's, weighted by visits) or paper (mean over the "
