@@ -17,7 +17,8 @@ Item = TypeVar("Item")
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """The results in order. The first failure is raised and cancels the others: nothing is asked for in vain."""
+    """Run all; the results in order. The first failure is raised and cancels the others, so that no request is
+    wasted."""
     if len(work) == 1:
         return [await work[0]]
     try:
@@ -43,7 +44,7 @@ async def work_off(queue: Iterable[Item], work: Callable[[Item], Coroutine[Any, 
 def run_to_end(coroutine: Awaitable[T]) -> T:
     """The result of a coroutine, whether or not this thread already runs an event loop.
 
-    An interrupt (Ctrl-C, a notebook's stop button) ends the work in either case before it is passed on.
+    An interrupt (Ctrl-C, a notebook's stop button) first ends the work, then propagates.
     """
 
     async def awaited() -> T:
@@ -80,7 +81,8 @@ def run_to_end(coroutine: Awaitable[T]) -> T:
 
 
 def _join(thread: threading.Thread, caller: asyncio.Task[Any] | None) -> None:
-    """Wait for a thread. Raises CancelledError when the waiting task is cancelled: so asyncio.run passes on Ctrl-C."""
+    """Wait for a thread. Raises CancelledError when the waiting task is cancelled, which is how asyncio.run signals
+    Ctrl-C."""
     while thread.is_alive():
         thread.join(0.1)
         if caller is not None and caller.cancelling():

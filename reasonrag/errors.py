@@ -1,17 +1,15 @@
-"""What can go wrong, and who is told.
+"""The errors a user may see, and how each is reported.
 
     ReasonragError            shown without a traceback
     ├── InputError            the user's input is wrong; nothing was started; exit status 2
     ├── ModelError            an endpoint gave no answer; recorded as the question's error
     ├── RetrievalError        passages could not be searched; recorded as the question's error
     ├── OutcomeError          a user's function could not value an answer; recorded as the question's error
-    └── RunStopped            the run ends here, what was paid for is kept, the same command goes on
-        ├── CapReached        more would cross a cap; exit status 3
-        ├── Interrupted       Ctrl-C; exit status 130
-        ├── DegenerateRun     the trees teach nothing; exit status 1
-        ├── EndpointLost      no endpoint answers, or the account does not let us in any more; exit status 1
-        ├── StorageError      answers cannot be written down; exit status 1
-        └── UploadStopped     not everything is on the Hub; exit status 1
+    └── RunStopped            the run ends here, paid answers are kept, the same command continues ├── CapReached
+        more would cross a cap; exit status 3 ├── Interrupted       Ctrl-C; exit status 130 ├── DegenerateRun     the
+        trees yield no training signal; exit status 1 ├── EndpointLost      no endpoint answers, or the account is
+        refused; exit status 1 ├── StorageError      answers cannot be stored; exit status 1 └── UploadStopped not
+        everything is on the Hub; exit status 1
 
 Every message says what is wrong, where, and what to do next.
 """
@@ -23,7 +21,7 @@ from collections.abc import Iterable
 
 
 class ReasonragError(Exception):
-    """Base of all errors that are meant to be read by a user. `cause` is one word for counting."""
+    """Base of all errors meant for users. `cause` is one word for counting."""
 
     cause = "error"
 
@@ -35,7 +33,7 @@ class InputError(ReasonragError):
 
 
 class ModelError(ReasonragError):
-    """A request that stayed without an answer after all retries, or can never have one."""
+    """A request without an answer after all retries, or one that can never be answered."""
 
     def __init__(self, message: str, *, cause: str) -> None:
         super().__init__(message)
@@ -43,26 +41,26 @@ class ModelError(ReasonragError):
 
 
 class RetrievalError(ReasonragError):
-    """A search over passages that could not be done."""
+    """A search over passages that failed."""
 
     cause = "retrieval"
 
 
 class OutcomeError(ReasonragError):
-    """A user's function that did not say what an answer is worth."""
+    """A user's outcome function that failed or gave no valid value."""
 
     cause = "outcome"
 
 
 class RunStopped(ReasonragError):
-    """Why a run ends before its questions do."""
+    """Ends a run before all its questions are done."""
 
     cause = "stopped"
     exit_status = 1
 
 
 class CapReached(RunStopped):
-    """A cap that the next request could cross. `cap`: the setting's name. `needed`: a value it could not cross."""
+    """The next request could exceed a cap. `cap`: the setting's name. `needed`: a value it could not exceed."""
 
     cause = "cap"
     exit_status = 3
@@ -74,47 +72,47 @@ class CapReached(RunStopped):
 
     @property
     def raised(self) -> dict[str, str]:
-        """The flag and a value with which there is room to go on."""
+        """The flag and a value that leaves room to continue."""
         enough = 2 * self.needed
         return {f"--{self.cap.replace('_', '-')}": f"{enough:.2f}" if self.cap == "max_cost" else f"{enough:.0f}"}
 
 
 class Interrupted(RunStopped):
-    """Somebody pressed Ctrl-C."""
+    """The user pressed Ctrl-C."""
 
     cause = "interrupted"
     exit_status = 130
 
 
 class DegenerateRun(RunStopped):
-    """Nearly every tree shows a sign that it teaches nothing."""
+    """Nearly every tree shows a sign of degeneracy."""
 
     cause = "degenerate"
 
     def __init__(self, sign: str) -> None:
-        super().__init__(f"{sign}. To go on regardless: --abort-degenerate 0")
+        super().__init__(f"{sign}. To continue anyway: --abort-degenerate 0")
 
 
 class EndpointLost(RunStopped):
-    """No endpoint answers for a long time, or the account is refused in the middle of a run."""
+    """No endpoint has answered for a long time, or the account was refused during a run."""
 
     cause = "endpoint_lost"
 
 
 class StorageError(RunStopped):
-    """An answer could not be written down, so none may be asked for."""
+    """An answer could not be stored, so no more may be requested."""
 
     cause = "journal"
 
 
 class UploadStopped(RunStopped):
-    """The Hub refused something, or was lost; what is there already is not sent again."""
+    """The Hub refused an upload or became unreachable; files already there are not sent again."""
 
     cause = "upload"
 
 
 def choices(wrong: str, valid: Iterable[str]) -> str:
-    """` (did you mean x?)`-style help for a wrong name: the nearest valid one first, then all of them."""
+    """Help for a wrong name: `did you mean x?` with the nearest valid one, then all of them."""
     names = sorted(valid)
     nearest = difflib.get_close_matches(wrong, names, n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""

@@ -1,4 +1,4 @@
-"""Bytes that are on disk or not there at all, folders with one writer, and what the files of a run are called."""
+"""Durable appends, folders locked for one writer, and the names of a run's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONFIG, ROLLOUTS, FAILURES, JOURNAL = "config.json", "rollouts.jsonl", "failures
 VIEW_PAGE = "view.html"
 """What `view` writes beside what it shows."""
 TUNING, TRIALS = "tuning.json", "trials"
-"""What a directory of `tune` has instead of rollouts."""
+"""Files of a `tune` directory, which has no rollouts."""
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
 def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = True) -> None:
     """Write all of `content` at the end of an unbuffered file and sync it; or leave the file ending at `end`.
 
-    Raises OSError, of a full disk for one.
+    Raises OSError, for example if the disk is full.
     """
     try:
         left = memoryview(content)
@@ -46,10 +46,10 @@ def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = Tr
 
 @contextmanager
 def building(directory: Path, *, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """The right to build in `directory`, across processes; others wait, and are told. Raises InputError where that
-    cannot be."""
+    """Lock `directory` for building, across processes; others wait, with a message. Raises InputError if it cannot be
+    locked."""
     if not directory.name:
-        raise InputError(f"{directory} is no place for an index; name a directory of its own")
+        raise InputError(f"{directory} cannot hold an index; give it a directory of its own")
     with _lock_file(directory.with_name(f".{directory.name}.lock"), directory) as lock:
         if not _locked(lock, directory):
             say(f"waiting for another process that builds {directory}")
@@ -71,7 +71,7 @@ def _locked(lock: BinaryIO, directory: Path) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError as error:  # a file system that knows no locks
+    except OSError as error:  # a file system without locks
         raise unwritable(directory, error) from error
     return True
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 TICK_S = 0.5
-"""How often a watcher is told how things stand, even if nothing happened."""
+"""How often a watcher is updated, even if nothing happened."""
 
 
 @dataclass
 class SessionTally:
-    """Counts of the session so far.
+    """Counters of the session so far.
 
-    questions, failed_questions: ended in this session, and how many of them without a tree. calls, tokens: delivered
-    by the models. cached_calls: answered by the journal. cost: dollars spent on the run, earlier sessions included;
-    projected_cost: what the whole run will have cost at this rate. waiting_for: why nothing is sent; empty while
-    requests go.
+    questions, failed_questions: ended in this session, and how many of them without a tree. calls, tokens: delivered by
+        the models. cached_calls: answered by the journal. cost: dollars spent on the run, earlier sessions included;
+        projected_cost: the whole run's cost at this rate. waiting_for: why no request is sent; empty while requests go
+        out.
     """
 
     questions: int = 0
@@ -36,7 +36,7 @@ class JobWatcher(Protocol):
     """Follows a job while it goes on: what runs, index builds and trainings have in common."""
 
     def say(self, message: str) -> None:
-        """A line worth reading now."""
+        """Show a message."""
         ...
 
     def ended(self) -> None: ...
@@ -46,13 +46,13 @@ class Watcher(JobWatcher, Protocol):
     """Follows a run."""
 
     def warn(self, message: str) -> None:
-        """The trees look as if they teach nothing: what a person would want to look into now."""
+        """Show a warning that needs attention now, such as degenerate trees."""
         ...
 
     def started(self, *, total: int, done: int) -> None: ...
 
     def advanced(self, tally: SessionTally) -> None:
-        """Called when a question ended, when an attempt failed, and every half second."""
+        """Called when a question ends, when an attempt fails, and every half second."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""No secret in anything that is written or shown.
+"""Keeps secrets out of everything that is written or shown.
 
-A secret is the value of an environment variable whose name says so (OPENAI_API_KEY, HF_TOKEN, ..), the password of a
-proxy, and anything that looks like an OpenAI or Hugging Face key. What is looked for in data sets goes further: keys of
-many services, and whatever stands in an address where a password stands.
+A secret is the value of an environment variable with a telling name (OPENAI_API_KEY, HF_TOKEN, ..), a proxy's password,
+and anything that looks like an OpenAI or Hugging Face key. Checks of data sets go further: keys of many services, and
+passwords in addresses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.request import getproxies
 
 SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD)$")
 SHORTEST = 6
-"""Shorter values are no secrets, and replacing them would spoil ordinary text."""
+"""Shorter values are not treated as secrets: replacing them would spoil ordinary text."""
 _LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk-(?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{30,})")
 _PASSWORD = re.compile(r"^(?:\w+://)?[^/@]*?:([^/@]*)@")
 HIDDEN = "[secret]"
@@ -40,19 +40,19 @@ KEY_SHAPES: dict[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
     "private_key": (("PRIVATE KEY",), re.compile(r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----")),
     "password_in_address": (("://",), re.compile(r"\b[A-Za-z][\w+.-]{1,15}://[^\s/:@]{1,64}:[^\s/@]{4,128}@[\w.-]")),
 }
-"""What keys of services look like, by service: texts of which one must occur, which is found fast, and the shape."""
+"""Shape of keys by service: substrings of which one must occur (a fast test), and the pattern."""
 _SIGNS = tuple((sign, kind) for kind, (signs, _) in KEY_SHAPES.items() for sign in signs)
 
 
 def redact(text: str, known: Sequence[str] | None = None) -> str:
-    """The text with every secret replaced by `[secret]`. `known`: the result of `secrets`, where it is at hand."""
+    """The text with every secret replaced by `[secret]`. `known`: the result of `secrets`, if already computed."""
     for secret in secrets() if known is None else known:
         text = text.replace(secret, HIDDEN)
     return _LOOKS_LIKE_A_KEY.sub(HIDDEN, text)
 
 
 def secrets() -> list[str]:
-    """What the environment holds now; longest first, so that none is left half."""
+    """The secrets in the environment now; longest first, so that none is replaced in part."""
     values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)}
     for proxy in getproxies().values():
         password = _PASSWORD.search(proxy)
@@ -63,7 +63,7 @@ def secrets() -> list[str]:
 def keys_in(text: str, known: Sequence[str]) -> list[str]:
     """Kinds of secrets that a text holds: names of `KEY_SHAPES`, and `environment` for one of the `known`.
 
-    known: the result of `secrets`. The secrets themselves are not told.
+    known: the result of `secrets`. The secrets themselves are not returned.
     """
     hinted = dict.fromkeys([kind for sign, kind in _SIGNS if sign in text])
     kinds = [kind for kind in hinted if KEY_SHAPES[kind][1].search(text)]
@@ -71,7 +71,7 @@ def keys_in(text: str, known: Sequence[str]) -> list[str]:
 
 
 def hidden(text: str, known: Sequence[str]) -> str:
-    """The text with everything replaced that `keys_in` would find."""
+    """The text with everything that `keys_in` finds replaced."""
     for secret in known:
         text = text.replace(secret, HIDDEN)
     for _, shape in KEY_SHAPES.values():
@@ -79,17 +79,17 @@ def hidden(text: str, known: Sequence[str]) -> str:
     return text
 
 
-# -- values read of JSON: in its text an escaped line break hides where a key begins ---------------------------
+# -- parsed JSON values: in raw JSON an escaped line break can hide the start of a key ---------------------------
 
 
 def line_holds_key(line: str, value: object, known: Sequence[str]) -> bool:
-    """Whether a text of a JSON line holds something like a key. value: what the line says; known: of `secrets`."""
+    """Whether a text in a JSON line looks like a key. value: the parsed line; known: the result of `secrets`."""
     hinted = any(sign in line for sign, _ in _SIGNS) or any(secret in line for secret in known)
     return hinted and bool(keys_in("\n".join(texts_in(value)), known))
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """Every text below a value, however deep; keys of objects are none."""
+    """Every text inside a value, at any depth; not the keys of objects."""
     left = [value]
     while left:
         each = left.pop()
@@ -102,7 +102,7 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def hidden_in(value: Any, known: Sequence[str]) -> Any:
-    """The same value with every text as `hidden` gives it."""
+    """The value with `hidden` applied to every text."""
     if isinstance(value, str):
         return hidden(value, known)
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""How text and numbers become pages, cards and drawings: templates in which the text of others is inert, one style.
+"""Rendering of pages, cards and drawings: templates that make untrusted text inert, and one drawing style.
 
-Decides what is escaped in Markdown and HTML, and how drawings look: letters stay text, nothing in a label is read as
-mathematics, the same numbers give the same bytes. Knows no page and no drawing.
+Decides what is escaped in Markdown and HTML, and how drawings look: letters stay text, labels are never parsed as
+mathematics, and the same numbers give the same bytes. Knows no particular page or drawing.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 
 class Verbatim(str):
-    """Text that is Markdown already."""
+    """Text that is already Markdown."""
 
     __slots__ = ()
 
 
 def one_line(value: object) -> str:
-    """The text without line breaks, controls and marks of direction."""
+    """The text without line breaks, controls and direction marks."""
     return _CONTROL.sub(" ", str(value))
 
 
 def verbatim_line(value: object) -> Verbatim:
-    """For code blocks, which a line break alone could end."""
+    """One line for a code block, which only a line break could end."""
     return Verbatim(one_line(value))
 
 
 def escaped(value: object) -> str:
-    """Plain text in Markdown: no markup, no HTML, no link, one line."""
+    """Text escaped for Markdown: no markup, HTML or links, on one line."""
     text = _SPECIAL.sub(r"\\\1", one_line(value).replace("&", "&amp;"))
     return text.replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
@@ -44,7 +44,7 @@ def counted(count: int, thing: str) -> str:
 
 
 def code(value: object) -> Verbatim:
-    """A name as a code span, in tables too."""
+    """A name as a code span that also works in tables."""
     text = one_line(value).strip().replace("|", r"\|")
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
@@ -53,7 +53,7 @@ def code(value: object) -> Verbatim:
 
 
 def markdown_templates() -> jinja2.Environment:
-    """Templates of the package that make Markdown: every value is escaped as it is printed, unless it is `Verbatim`."""
+    """The package's Markdown templates: every value is escaped, unless it is `Verbatim`."""
     import jinja2
 
     found = jinja2.Environment(
@@ -70,7 +70,7 @@ def markdown_templates() -> jinja2.Environment:
 
 
 def html_templates() -> jinja2.Environment:
-    """The package's templates, for pages."""
+    """The package's HTML templates, with autoescaping."""
     import jinja2
 
     return jinja2.Environment(
@@ -85,8 +85,8 @@ def html_templates() -> jinja2.Environment:
 def drawing_style(
     *, ink: str, line: str, size: float, grid: str = "y", without: tuple[str, ...] = ("top", "right")
 ) -> dict[str, Any]:
-    """Settings for `matplotlib.rc_context`. ink: colour of letters and axes; line: of the grid. size: of letters, in
-    points. grid: the axis whose values have lines. without: sides that have no frame."""
+    """Settings for `matplotlib.rc_context`. ink: colour of text and axes. line: colour of the grid. size: of text, in
+    points. grid: the axis with grid lines. without: sides without a frame."""
     return {
         "svg.fonttype": "none",
         "svg.hashsalt": "reasonrag",

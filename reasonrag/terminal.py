@@ -1,7 +1,7 @@
-"""What a terminal is given: text of others made harmless, tables, progress, and how numbers read.
+"""Terminal output: untrusted text made harmless, tables, progress, and number formats.
 
-Decides which characters are shown as what they are called, so that nothing moves the cursor, turns a line round or
-hides; and how shares, counts and dollars are written. Knows no command.
+Decides which characters are shown by name, so that nothing moves the cursor, reverses a line or hides; and how shares,
+counts and dollars are written. Knows no command.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from preference.statistics import Share
 from reasonrag.progress import SessionTally
 
 _KEPT = "\n\u200c\u200d"
-"""Line breaks, and the two joiners that Persian, Hindi and emoji need."""
+"""Line breaks, and the two joiners needed by Persian, Hindi and emoji."""
 _AS_A_LINE_BREAK = "\u0085\u2028\u2029"
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode's controls, marks of direction and other invisible characters, halves of surrogate pairs, line separators."""
+"""Unicode categories: controls, direction marks and other invisible characters, lone surrogates, line separators."""
 TAB = "    "
 
 
 def shown(text: str) -> str:
-    """The text with line breaks as they are, tabs as spaces, and every other control or invisible character named:
-    ESC as `␛`, U+202E as `⟨U+202E⟩`."""
+    """The text with line breaks kept, tabs as spaces, and every other control or invisible character by name: ESC as
+    `␛`, U+202E as `⟨U+202E⟩`."""
     text = text.replace("\r\n", "\n")
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
@@ -37,7 +37,7 @@ def shown(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """The same, line breaks and runs of spaces as one space."""
+    """`shown`, with line breaks and runs of spaces as one space."""
     return " ".join(shown(text).split())
 
 
@@ -57,12 +57,12 @@ def _shown(character: str) -> str:
 
 
 def dollars(amount: float) -> str:
-    """An amount as a person reads it; small ones with four decimals."""
+    """A dollar amount; small ones with four decimals."""
     return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
 
 
 PLAIN_LINE_EVERY_S = 10.0
-"""How often progress is written where there is no terminal to redraw."""
+"""How often progress is written if stderr is not a terminal."""
 
 
 class TerminalMessages:
@@ -76,7 +76,7 @@ class TerminalMessages:
 
 
 class TerminalWatcher(TerminalMessages):
-    """Progress of a run on stderr: a live bar in a terminal, a plain line now and then elsewhere."""
+    """Progress of a run on stderr: a live bar in a terminal, else a plain line every PLAIN_LINE_EVERY_S seconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,9 +91,9 @@ class TerminalWatcher(TerminalMessages):
     def started(self, *, total: int, done: int) -> None:
         self._total, self._done_before = total, done
         if done == total:
-            self.say(f"all {total:,} questions are done; nothing to ask")
+            self.say(f"all {total:,} questions are done; nothing left to ask")
         elif done:
-            self.say(f"{done:,} of {total:,} questions are done; going on with the rest")
+            self.say(f"{done:,} of {total:,} questions are done; continuing with the rest")
         if self._console.is_terminal and done < total:
             self._bar = Progress(
                 TextColumn("questions"),
@@ -141,7 +141,7 @@ def warn(warnings: Iterable[str]) -> None:
 
 
 def standing(tally: SessionTally) -> str:
-    """How a session goes, in one line."""
+    """The state of a session, in one line."""
     rate = tally.calls / tally.seconds if tally.seconds else 0.0
     parts = [f"{tally.failed_questions:,} failed", f"{tally.in_flight:,} in flight", f"{rate:,.1f} calls/s"]
     answered = tally.calls + tally.cached_calls
@@ -159,11 +159,11 @@ def standing(tally: SessionTally) -> str:
 
 
 def dollars_or_unknown(amount: float | None) -> str:
-    return "not known" if amount is None else dollars(amount)
+    return "unknown" if amount is None else dollars(amount)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """`a 3, b 1` for those that are not 0; a dash if none are."""
+    """`a 3, b 1`, without zeros; a dash if nothing is left."""
     return ", ".join(f"{on_one_line(name)} {count:,}" for name, count in counts.items() if count) or "-"
 
 

@@ -1,4 +1,4 @@
-"""What our servers and clients share: where a service listens, how it ends, and how Retry-After is read."""
+"""Shared by servers and clients: starting and stopping a service, and reading Retry-After."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ LOOPBACK = "127.0.0.1"
 
 
 SHUTDOWN_S = 0.1
-"""Open requests get so long to end; a hanging one never would."""
+"""Time for open requests to finish at shutdown; hanging ones are cut off."""
 
 
 @asynccontextmanager
 async def listening(
     app: web.Application, *, host: str = LOOPBACK, port: int = 0, shutdown_s: float = SHUTDOWN_S
 ) -> AsyncIterator[str]:
-    """The running service's address, as `http://host:port`. Port 0 takes a free one. A handler whose client goes away
-    is cancelled. Raises InputError where it cannot listen."""
+    """Run the service and yield its address, `http://host:port`. Port 0 takes a free one. A handler is cancelled when
+    its client disconnects. Raises InputError if it cannot listen."""
     from aiohttp import web
 
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=shutdown_s)
@@ -46,12 +46,12 @@ async def listening(
 
 
 CONNECT_S = 15.0
-"""To a connection; a host that is switched off says nothing at all."""
+"""Connection timeout; a host that is switched off never answers."""
 LONGEST_RETRY_AFTER_S = 3600.0
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that an endpoint asks to wait, as a number or as a date; None if it does not say."""
+    """Seconds to wait by the Retry-After header, a number or a date; None without one."""
     asked, in_ms = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
     try:
         seconds = float(in_ms) / 1000 if in_ms else float(asked)

@@ -1,4 +1,4 @@
-"""What a person sees of indexes: progress of a build on stderr, what an index is on stdout."""
+"""Terminal output about indexes: build progress on stderr, descriptions and checks on stdout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reasonrag.terminal import TerminalMessages, print_table
 
 
 class TerminalBuild(TerminalMessages):
-    """A live bar with the time that is left in a terminal, a plain line now and then elsewhere."""
+    """A live bar with the time left in a terminal, else plain lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class TerminalBuild(TerminalMessages):
 
 
 def show_index(directory: Path, manifest: IndexManifest) -> None:
-    """What an index is of, and by what."""
+    """Show an index: its corpus and how it was built."""
     rows = [("corpus", manifest.corpus), ("passages", f"{manifest.passages:,}")]
     rows += _of_words(manifest) if isinstance(manifest, BM25Manifest) else _of_vectors(manifest)
     print_table(f"{manifest.kind} index  {directory}", rows)
@@ -91,7 +91,7 @@ def _of_a_file(file: FaissFile) -> str:
 
 
 def show_check(check: IndexCheck) -> None:
-    """What a check found: recall of each type, then faults."""
+    """Show a check's result: recall of each type, then faults."""
     rows: list[tuple[str, str]] = [
         (each.index_type, f"recall@{each.at} {each.recall:.3f} against exact, {each.queries} queries")
         for each in check.recalls
@@ -102,7 +102,7 @@ def show_check(check: IndexCheck) -> None:
 
 
 def _of_questions(found: RecallReport) -> list[tuple[str, str]]:
-    """What was found of a question file, at each depth."""
+    """Recall over a question file, at each depth."""
     rows = [("questions", f"{found.questions:,}, gold passages known for {found.gold_by_id + found.gold_by_title:,}")]
     for each in found.at:
         gold = [] if each.gold is None else [f"gold passages {each.gold:.3f} (all of a question {each.all_gold:.3f})"]

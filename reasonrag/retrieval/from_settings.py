@@ -1,4 +1,4 @@
-"""From settings to the retriever that a run, a server or a check uses: which indexes, built if they are missing.
+"""Opens the retriever that settings describe: which indexes, built if missing, or a remote server.
 
 Does not know how an index is built or searched, nor what a run is.
 """
@@ -41,12 +41,12 @@ KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",
 
 
 def is_remote(settings: SearchSettings) -> bool:
-    """Whether somebody else searches, over HTTP."""
+    """Whether the retriever is a server reached over HTTP."""
     return settings.retriever is not None and "://" in settings.retriever
 
 
 def object_or_name(retriever: Retriever | str | None) -> tuple[Retriever | None, dict[str, str]]:
-    """A retriever given to a Python call: the object, or the flag that names it."""
+    """Splits a Python call's `retriever` argument into an object, or the flag that names one."""
     return (None, {"retriever": retriever}) if isinstance(retriever, str) else (retriever, {})
 
 
@@ -58,11 +58,11 @@ async def open_retriever(
     say: Callable[[str], None],
     before_building: Sequence[Callable[[], Awaitable[object]]] = (),
 ) -> Retriever:
-    """The retriever that the settings name.
+    """The retriever that the settings describe.
 
-    corpus: whose indexes are built where they are missing; None: the one of --index. before_building: awaited before
-    hours are spent. opened: closes what has to be closed. Raises InputError for indexes that are missing, damaged, of
-    another corpus or by another encoder, and for a server that does not answer.
+    corpus: its indexes are built if missing; None: the corpus of --index. before_building: awaited before a long build.
+        opened: closes the retriever's resources. Raises InputError for indexes that are missing, damaged, of another
+        corpus or by another encoder, and for a server that does not answer.
     """
     if is_remote(settings):
         return await _open_remote(settings, opened, say=say)
@@ -74,7 +74,7 @@ async def open_retriever(
 
 
 async def _in_a_thread(work: Callable[[SaidBuild], IndexRetriever], say: Callable[[str], None]) -> IndexRetriever:
-    """What may take hours, so that Ctrl-C is heard meanwhile."""
+    """Run long work in a thread, so that Ctrl-C is handled meanwhile."""
     watcher = SaidBuild(say)
     try:
         return await asyncio.to_thread(work, watcher)
@@ -89,7 +89,7 @@ async def _open_remote(settings: SearchSettings, opened: AsyncExitStack, *, say:
     for name in ("index", "encoder", "index_type", "reranker", "gpu"):
         if getattr(settings, name):
             flag = f"--{name.replace('_', '-')}"
-            raise InputError(f"{flag} is of an index here; with --retriever {settings.retriever} leave it out")
+            raise InputError(f"{flag} is for a local index; leave it out with --retriever {settings.retriever}")
     remote = await open_remote(
         settings.retriever or "",
         token=os.environ.get(TOKEN_VARIABLE) or None,
@@ -103,9 +103,9 @@ async def _open_remote(settings: SearchSettings, opened: AsyncExitStack, *, say:
 
 @dataclass(frozen=True)
 class IndexPlace:
-    """Where an index of a corpus is, or is to be built.
+    """Directory of an index of a corpus, existing or to be built.
 
-    ours: named by us, not by the user, so that types may be added to it.
+    ours: at the default location, not named by the user, so that types may be added to it.
     """
 
     kind: IndexKind
@@ -115,7 +115,7 @@ class IndexPlace:
 
 
 def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str], None]) -> list[IndexPlace]:
-    """The indexes that are needed, one of each kind. Raises InputError where that is not clear."""
+    """The indexes that are needed, one of each kind. Raises InputError if the settings are ambiguous."""
     there = {each: read_manifest(each) for each in settings.index if (each / MANIFEST).exists()}
     kinds = _kinds(settings, there)
     for directory, manifest in there.items():
@@ -124,7 +124,9 @@ def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str
     unbuilt = [each for each in settings.index if each not in there]
     missing = [kind for kind in kinds if kind not in {each.kind for each in there.values()}]
     if len(there) > len(kinds) - len(missing) or len(unbuilt) > len(missing):
-        raise InputError(f"{len(settings.index)} times --index is too often: one {' and one '.join(kinds)} is needed")
+        raise InputError(
+            f"--index was given {len(settings.index)} times, but only one {' and one '.join(kinds)} is needed"
+        )
     if len(unbuilt) == 1 and len(missing) > 1:
         raise InputError(f"{unbuilt[0]} holds no finished index, and hybrid needs two; give --index twice or never")
     places = [_given(directory, manifest, settings, say=say) for directory, manifest in there.items()]
@@ -144,8 +146,8 @@ def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str
 def _given(
     directory: Path, manifest: IndexManifest, settings: SearchSettings, *, say: Callable[[str], None]
 ) -> IndexPlace:
-    """An index that the user named, never built over. Raises InputError where it is not of the corpus they named, or
-    its corpus is gone or has changed: passages are read from it by offset."""
+    """An index named by the user, which is never overwritten. Raises InputError if it is not of the named corpus, or
+    its corpus is missing or has changed: passages are read from it by offset."""
     named: Path | None = getattr(settings, "corpus", None)
     corpus = plain_corpus(named, settings.index_home, say=say) if named else Path(manifest.corpus)
     if current_manifest(directory, corpus) is not None:
@@ -161,7 +163,7 @@ def _given(
 def _changed_corpus(directory: Path, manifest: IndexManifest) -> InputError:
     if isinstance(manifest, DenseManifest):
         remedy = (
-            "Put it back; or name it by --corpus if it was moved; or delete the index and build it again: "
+            "Restore it; or name it by --corpus if it was moved; or delete the index and build it again: "
             f"reasonrag index build --corpus FILE --encoder {manifest.encoder.model} --out {directory}"
         )
     else:
@@ -182,12 +184,12 @@ def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[
     if "dense" not in KINDS[settings.retriever]:
         for name in ("encoder", "index_type", "gpu"):
             if getattr(settings, name):
-                raise InputError(f"--{name.replace('_', '-')} is of a dense index; give --retriever dense or hybrid")
+                raise InputError(f"--{name.replace('_', '-')} is for dense indexes; give --retriever dense or hybrid")
     return KINDS[settings.retriever]
 
 
 def open_index_places(places: Sequence[IndexPlace], settings: SearchSettings, watcher: SaidBuild) -> IndexRetriever:
-    """The indexes as one retriever; what is missing is built, with a message."""
+    """The indexes as one retriever; missing ones are built, with a message."""
     manifests = [_built(each, settings, watcher) for each in places]
     if len({each.corpus_sha256 for each in manifests}) > 1:
         shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
@@ -203,7 +205,7 @@ def open_index_places(places: Sequence[IndexPlace], settings: SearchSettings, wa
 
 
 def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
-    """The corpus of an index, its offsets memory-mapped. Raises InputError where they are gone."""
+    """The corpus of an index, with offsets memory-mapped. Raises InputError if they are missing."""
     try:
         with LOADING:
             offsets = np.load(directory / OFFSETS, mmap_mode="r")
@@ -228,11 +230,11 @@ def _open(directory: Path, manifest: IndexManifest, settings: SearchSettings) ->
 
 
 def _built(place: IndexPlace, settings: SearchSettings, watcher: SaidBuild) -> IndexManifest:
-    """The manifest of a place, after building what is missing there."""
+    """The manifest at a place, building the index if it is missing."""
     if (found := _serving(place, settings)) is not None:
         return found
     with building(place.directory, say=watcher.say):
-        if (found := _serving(place, settings)) is not None:  # somebody else has built it while we waited
+        if (found := _serving(place, settings)) is not None:  # another process built it while we waited
             return found
         _announce(place, settings, watcher.say)
         if place.kind == "bm25":
@@ -245,7 +247,7 @@ def _built(place: IndexPlace, settings: SearchSettings, watcher: SaidBuild) -> I
 
 
 def _serving(place: IndexPlace, settings: SearchSettings) -> IndexManifest | None:
-    """The manifest of what is there, if it can be used as it is."""
+    """The manifest of the existing index, if usable as it is."""
     manifest = current_manifest(place.directory, place.corpus)
     if manifest is None or manifest.kind != place.kind:
         return None
@@ -255,7 +257,8 @@ def _serving(place: IndexPlace, settings: SearchSettings) -> IndexManifest | Non
 
 
 def _announce(place: IndexPlace, settings: SearchSettings, say: Callable[[str], None]) -> None:
-    """Raises InputError for a dense index whose corpus has changed: it took hours, and only the user may give it up."""
+    """Say what will be built. Raises InputError for a dense index whose corpus has changed: it took hours, so only the
+    user may discard it."""
     if not (place.directory / MANIFEST).exists():
         say(f"no index of {place.corpus} yet; building {place.directory}")
     elif current_manifest(place.directory, place.corpus) is not None:
@@ -264,12 +267,12 @@ def _announce(place: IndexPlace, settings: SearchSettings, say: Callable[[str], 
         there = read_manifest(place.directory)
         if isinstance(there, DenseManifest):
             raise _changed_corpus(place.directory, there)
-        say(f"{place.corpus} is not what {place.directory} was built from; building the index again")
+        say(f"{place.corpus} has changed since {place.directory} was built; building the index again")
 
 
 def open_index(*directories: Path, index_type: IndexType | None = None) -> IndexRetriever:
-    """A finished index of any kind, or one of each kind as a hybrid. Raises InputError if there is none, or its corpus
-    is missing or has changed."""
+    """Open a finished index of any kind, or one of each kind as a hybrid. Raises InputError if there is none, or its
+    corpus is missing or has changed."""
     settings = SearchSettings(index=list(directories), index_type=index_type)
     for each in directories:
         read_manifest(each)
@@ -282,4 +285,4 @@ def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) 
 
 
 def _unheard(_: str) -> None:
-    """Nobody listens."""
+    """Discards messages."""

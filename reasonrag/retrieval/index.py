@@ -1,4 +1,4 @@
-"""`reasonrag index`: indexes made ahead of the run that needs them, described and checked."""
+"""`reasonrag index`: builds, describes, checks and serves indexes."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ LOOPBACKS = (LOOPBACK, "::1", "localhost")
 
 
 def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[Path, IndexManifest]:
-    """Build an index and say where; the keyword arguments are the command's flags (`from_faiss`: `--from-faiss`).
+    """Build an index and return its directory and manifest; the keyword arguments are the command's flags
+    (`from_faiss`: `--from-faiss`).
 
-    Without `out` it goes where `generate` will look for it. A dense build that was killed goes on where it was; of
-    vectors that are there another type is built without encoding again. Raises InputError for a bad corpus, encoder or
-    place.
+    Without `out` it goes where `generate` looks for it. A killed dense build resumes; another type over existing
+    vectors is built without encoding again. Raises InputError for a bad corpus, encoder or directory.
     """
     settings = resolve(IndexSettings, "index", flags)
     watcher = watcher or SilentWatcher()
     kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
     if kind == "bm25":
         for name in settings.of_a_dense_index:
-            if flags.get(name) is not None:  # what is set elsewhere may be meant for other commands
-                raise InputError(f"--{name.replace('_', '-')} is of a dense index: give --kind dense, or leave it out")
+            if flags.get(name) is not None:  # settings from other sources may be meant for other commands
+                raise InputError(f"--{name.replace('_', '-')} is for dense indexes: give --kind dense, or leave it out")
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
         directory = settings.out or default_index_directory(corpus, settings.index_home)
@@ -82,12 +82,12 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
 
 
 def index_info(directory: Path | str) -> IndexManifest:
-    """What an index says about itself. Raises InputError if there is none."""
+    """The manifest of an index. Raises InputError if there is none."""
     return read_manifest(Path(directory))
 
 
 class IndexCheck(BaseModel):
-    """What a check found. faults: one line each; empty where everything belongs together."""
+    """Result of a check. faults: one line each; empty if everything is consistent."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -96,7 +96,7 @@ class IndexCheck(BaseModel):
     faults: list[str]
     recalls: list[RecallAgainstExact]
     found: RecallReport | None = None
-    """What the index finds of a question file, where one was given and nothing is at fault."""
+    """Recall over a question file, if one was given and there are no faults."""
 
 
 def index_check(
@@ -107,11 +107,11 @@ def index_check(
     questions: Path | str | None = None,
     watcher: BuildWatcher | None = None,
 ) -> IndexCheck:
-    """Read an index and its corpus whole: hashes, row counts, and recall of every faiss index against an exact search.
+    """Check a whole index and its corpus: hashes, row counts, and recall of every faiss index against an exact search.
 
-    queries: how many are asked; at: passages compared per query. questions: a file of questions, each asked as it
-    stands, to see how many of their gold passages are found and how many of their answers stand in what is found.
-    Raises InputError where there is no index, and for a bad question file.
+    queries: number of test queries; at: passages compared per query. questions: a question file, each question used as
+        a query, to measure recall of gold passages and of answers. Raises InputError if there is no index, and for a
+        bad question file.
     """
     place, watcher = Path(directory), watcher or SilentWatcher()
     source = open_questions(Path(questions), dataset=Path(questions).stem, split="") if questions else None
@@ -132,12 +132,12 @@ def index_check(
 
 
 def _check_corpus(directory: Path, manifest: IndexManifest) -> list[str]:
-    """The corpus as it is now, line by line, against what was indexed."""
+    """Faults of the current corpus against the manifest, checked line by line."""
     try:
         scan = scan_corpus(Path(manifest.corpus))
         if scan.sha256 != manifest.corpus_sha256:
-            return [f"the corpus {manifest.corpus} is not what was indexed"]
-        current_manifest(directory, Path(manifest.corpus))  # one that was only touched is acknowledged
+            return [f"the corpus {manifest.corpus} is not the one that was indexed"]
+        current_manifest(directory, Path(manifest.corpus))  # updates the manifest of a corpus that was only touched
         if not np.array_equal(open_corpus(directory, manifest).offsets, scan.offsets):
             return [f"{OFFSETS} does not say where the passages are; delete it and build the index again"]
     except InputError as error:
@@ -158,11 +158,11 @@ def index_serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C; the keyword arguments are the command's flags.
 
-    listening: told the address once requests are taken. Raises InputError for a bad index or address.
+    listening: called with the address once the server accepts requests. Raises InputError for a bad index or address.
     """
     settings = resolve(ServeSettings, "serve", flags)
     if not settings.index and settings.corpus is None and not is_remote(settings):
-        raise InputError("give --index DIR of a built index, or --corpus FILE whose index is built if it is missing")
+        raise InputError("give --index DIR of a built index, or --corpus FILE, whose index is built if missing")
     run_to_end(_serve(settings, say, listening))
 
 
@@ -178,9 +178,7 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None], listening:
         retriever = await open_retriever(settings, settings.corpus, opened, say=say)
         token = os.environ.get(TOKEN_VARIABLE) or None
         if token is None and settings.host not in LOOPBACKS:
-            say(
-                f"warning: whoever reaches {settings.host} may search; set {TOKEN_VARIABLE} to let in only who knows it"
-            )
+            say(f"warning: anyone who can reach {settings.host} can search; set {TOKEN_VARIABLE} to require a token")
         await serve_forever(
             retriever,
             host=settings.host,

@@ -1,4 +1,4 @@
-"""Rows of a corpus in order of what they are worth to a query: the seam between indexes and the passages they find."""
+"""Ranked rows of a corpus: the interface of indexes, and fusion of several. Knows rows, not passages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 LOADING = threading.Lock()
-"""NumPy reads a file's header with `ast`, which Python 3.11 cannot do in two threads at a time (cpython#106905)."""
+"""NumPy parses file headers with `ast`, which is not thread-safe in Python 3.11 (cpython#106905)."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,21 @@ class Ranking(Protocol):
     identity: str
     """Changes whenever the same query could find other rows."""
     instant: bool
-    """Whether a search takes less time than a thread's round trip is worth."""
+    """Whether a search is faster than handing it to a thread."""
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
-        """At most `depth` rows for each query. What a query finds does not depend on the queries beside it."""
+        """At most `depth` rows for each query. A query's result does not depend on the other queries of the batch."""
         ...
 
 
 RRF_K = 60
-"""Of reciprocal rank fusion: Cormack, Clarke and Buettcher, SIGIR 2009."""
+"""Constant of reciprocal rank fusion: Cormack, Clarke and Buettcher, SIGIR 2009."""
 FUSED_DEPTH = 100
-"""Rows of each ranking that are fused."""
+"""Rows fused from each ranking."""
 
 
 class HybridIndex:
-    """Several rankings of one corpus as one, by reciprocal rank fusion: the sum over them of 1 / (60 + rank)."""
+    """Several indexes of one corpus as one, by reciprocal rank fusion: sum of 1 / (60 + rank)."""
 
     def __init__(self, rankings: Sequence[Ranking]) -> None:
         self._rankings = tuple(rankings)
@@ -58,7 +58,7 @@ class HybridIndex:
         self.instant = all(each.instant for each in self._rankings)
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
-        """Best first, equal scores in corpus order."""
+        """Rows by fused score, best first, ties in corpus order."""
         every = [each.rank(queries, max(depth, FUSED_DEPTH)) for each in self._rankings]
         return [_fused(found, depth) for found in zip(*every, strict=True)]
 
@@ -71,7 +71,7 @@ def _fused(rankings: Sequence[Ranked], depth: int) -> Ranked:
 
 
 def best(rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], depth: int) -> Ranked:
-    """The `depth` best rows, by score to the sixth digit, equal ones in corpus order."""
+    """The `depth` best rows by score, rounded to six digits, ties in corpus order."""
     rounded = np.round(scores, 6)
     order = np.lexsort((rows, -rounded))[:depth]
     return Ranked(rows[order], rounded[order])

@@ -1,9 +1,8 @@
-"""What a search found against what is known: the passages a question rests on, and its golden answers.
+"""Retrieval recall: gold passages found, and answers found in passages.
 
-Two measures that answer different questions stand side by side. Gold recall: are the passages there that the data set
-names? Answer recall: does some passage hold the answer's words, whatever it is about? The second needs no gold passages
-and is FlashRAG's `retrieval_recall`; it flatters where answers are short ("no" occurs in almost every passage).
-Neither knows how passages are searched.
+Gold recall: are the passages named by the data set among those found? Answer recall: does any passage contain the
+answer's words, whatever it is about? The second needs no gold passages and is FlashRAG's `retrieval_recall`; it is
+inflated for short answers ("no" occurs in almost every passage). Does not know how passages are searched.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from reasonrag.data.questions import Question
 from reasonrag.retrieval.retriever import BATCH, Retriever
 
 SearchFunction: TypeAlias = Callable[[str, int], Sequence[Passage]]
-"""(query, top_k): at most so many passages, best first; `IndexRetriever.search`, say."""
+"""(query, top_k) -> at most `top_k` passages, best first; for example `IndexRetriever.search`."""
 
 
 def gold_recall(found_ids: Sequence[str], gold_ids: Collection[str], k: int) -> float | None:
-    """Share of the gold passages that are among the first `k` found, in [0, 1]; None where none are known.
+    """Share of the gold passages among the first `k` found, in [0, 1]; None if no gold passages are known.
 
-    found_ids: best first. Whatever tells passages apart will do: ids, or titles.
+    found_ids: best first; ids or titles.
     """
     gold = set(gold_ids)
     return len(gold.intersection(found_ids[:k])) / len(gold) if gold else None
@@ -43,43 +42,43 @@ def answer_recall(passages: Sequence[Passage], golden_answers: Iterable[str], k:
 def answer_in_passage(passage: Passage, golden_answers: Iterable[str]) -> bool:
     """Whether a normalised golden answer occurs in the normalised title and text.
 
-    As FlashRAG has it: also inside a longer word, across the end of the title, and always where nothing is left of a
-    golden answer after normalisation. `preference.cover_em` is stricter on all three.
+    As in FlashRAG: also inside a longer word, across the end of the title, and always if a gold answer is empty after
+    normalisation. `preference.cover_em` is stricter in all three cases.
     """
     contents = normalize_answer(passage.contents)
     return any(normalize_answer(answer) in contents for answer in golden_answers)
 
 
 class RecallAt(BaseModel):
-    """Means over questions of what is among the first `k` passages; None where there is nothing to take a mean of."""
+    """Mean recall over questions within the first `k` passages; None without cases."""
 
     model_config = ConfigDict(frozen=True)
 
     k: int
     gold: float | None
-    """Share of a question's gold passages; over the questions with known ones."""
+    """Mean share of a question's gold passages, over questions with known ones."""
     all_gold: float | None
-    """Share of questions all of whose gold passages are there; over the questions with known ones."""
+    """Share of questions with all gold passages found, over questions with known ones."""
     answer: float | None
-    """Share of questions an answer of which is in one of them; over all questions."""
+    """Share of questions with an answer in some passage, over all questions."""
 
 
 class RecallReport(BaseModel):
-    """What a search finds for the questions of a data set, each asked as it stands."""
+    """Recall of a search over the questions of a data set, each used as the query."""
 
     model_config = ConfigDict(frozen=True)
 
     questions: int
     gold_by_id: int
-    """Questions whose gold passages are known by id: only the passage itself counts."""
+    """Questions with gold passages known by id: only the passage itself counts."""
     gold_by_title: int
-    """Questions whose gold passages are known by title alone: any passage of the title counts, several as one."""
+    """Questions with gold passages known by title only: any passage with the title counts, several as one."""
     at: list[RecallAt]
 
 
 @dataclass(frozen=True)
 class _QuestionRecall:
-    """Of one question: gold recall and answer recall at each k, and what its gold passages are known by."""
+    """One question: gold recall and answer recall at each k, and whether gold passages are known by id or title."""
 
     gold: list[float | None]
     answer: list[float]
@@ -89,10 +88,10 @@ class _QuestionRecall:
 def measure_recall(
     search: SearchFunction | Retriever, questions: Iterable[Question], *, at: Sequence[int] = (3, 5)
 ) -> RecallReport:
-    """Ask every question once, for max(`at`) passages, and compare what is found with what is known.
+    """Search every question once, for max(`at`) passages, and measure recall.
 
-    search: a function, or a retriever, which is asked a batch at a time. Gold passages are told by id where the
-    question knows ids, otherwise by title. Raises RetrievalError for a question that cannot be searched for.
+    search: a function, or a retriever, which is called in batches. Gold passages are matched by id if the question has
+        ids, else by title. Raises RetrievalError for a question that cannot be searched.
     """
     asked = list(questions)
     if callable(search):

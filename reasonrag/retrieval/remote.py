@@ -1,11 +1,11 @@
-"""A retriever on another machine: `reasonrag index serve`, or any server that speaks Search-R1's protocol.
+"""A retriever on another machine: `reasonrag index serve`, or any server of Search-R1's protocol.
 
-Decides which searches go together in a request, which are asked again and when, what is given up, and what of an answer
-is believed: nothing that was not checked. A server of ours tells its index's identity, which then is this retriever's:
-a run over it is the same run as one over the index itself. Does not know how passages are found.
+Decides which searches share a request, what is retried and when, when a search fails, and that every part of an answer
+is validated. Our own server reports its index's identity, which becomes this retriever's: a run over it is the same run
+as one over the index itself. Does not know how passages are found.
 
-Searches that wait go together as soon as one of a few requests may go, so a lone search is never kept waiting, and many
-are few requests. Proxies of the environment are not used: a retriever is a machine of one's own.
+Waiting searches are sent together as soon as a request slot is free, so a lone search is never delayed, and many share
+few requests. Proxies of the environment are ignored: a retriever is expected on one's own network.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from reasonrag.retrieval.search_r1 import (
 )
 
 TIMEOUT_S = 60.0
-"""For the answer to one request. A server that takes longer, with a large index and no accelerator, is given more."""
+"""Timeout of one request; raise it for a server with a large index and no accelerator."""
 LOST_AFTER = 5
-"""Requests in a row that were given up, after all their attempts, until the run is: without a server some minutes."""
+"""Failed requests in a row, each after all its attempts, that end the run: some minutes without a server."""
 MAX_IN_FLIGHT = 4
-"""Requests at a time: one is searched while others travel."""
+"""Requests at a time: one is searched while others are in transit."""
 _PROBE = "Who wrote Hamlet?"
-"""What a server is asked first: it need not find anything."""
+"""The first query sent to a server; it need not find anything."""
 
 _ATTEMPTS_WHEN_DIVIDED: Mapping[FailureKind, int] = {**ATTEMPTS, "broken": 1}
 _DIVIDED: frozenset[FailureKind] = frozenset({"bad_request", "broken", "too_much"})
-"""Failures that one search of a request may have brought upon the others."""
+"""Failures that a single search may have caused for its whole request."""
 
 
 async def open_remote(
@@ -59,11 +59,11 @@ async def open_remote(
     top_k: int = 3,
     first_wait_s: float = FIRST_WAIT_S,
 ) -> RemoteRetriever:
-    """The retriever at an address like `http://host:8001`, asked once so that what is wrong is known before a run.
+    """The retriever at an address like `http://host:8001`, probed once so that problems show before a run.
 
-    token: sent as `Authorization: Bearer TOKEN`, and nowhere else. timeout: seconds until a request without an answer
-    is given up. top_k: how many passages will be asked for. first_wait_s: seconds before a request is sent again; they
-    double from time to time. Raises InputError, saying what to do. Must be closed.
+    token: sent as `Authorization: Bearer TOKEN`, and nowhere else. timeout: seconds per request. top_k: number of
+        passages that will be requested. first_wait_s: seconds before the first retry, doubling each time. Raises
+        InputError, saying what to do. Must be closed.
     """
     server = SearchServer(checked_address(url), checked_token(token), timeout, first_wait_s)
     try:
@@ -82,23 +82,23 @@ async def open_remote(
 class RemoteRetriever:
     """A `Retriever` over HTTP, opened by `open_remote`.
 
-    identity: a server of ours has its index's; another one has `http:` and its address, which says nothing about what
-    it finds: see `warning`. Results are kept, equal searches are asked for once. Of one event loop at a time.
+    identity: the index's for our own server; else `http:` and the address, which says nothing about the index: see
+        `warning`. Results are cached, and equal searches are sent once. Usable from one event loop at a time.
     """
 
     def __init__(self, server: SearchServer, server_info: ServerInfo | None) -> None:
         self.url = server.url
         self.foreign = server_info is None
-        """Whether the server tells no identity, so that nobody notices when it finds something else."""
+        """Whether the server reports no identity, so that a changed index goes unnoticed."""
         self.identity = server_info.identity if server_info else f"http:{self.url}"
         self.passages = server_info.passages if server_info else None
-        """How many the server searches; None if it does not tell."""
+        """Number of passages on the server; None if it does not report it."""
         self._server = server
         self._most = min(MAX_BATCH, server_info.max_queries) if server_info else MAX_BATCH
         self._latest = LatestResults()
         self._failed_in_a_row = 0
         self._open: dict[tuple[str, int], _PendingSearch] = {}
-        """Searches without an answer yet, in flight or waiting."""
+        """Unanswered searches, in flight or waiting."""
         self._waiting: deque[_PendingSearch] = deque()
         self._carriers: set[asyncio.Task[None]] = set()
 
@@ -107,17 +107,17 @@ class RemoteRetriever:
 
     @property
     def warning(self) -> str | None:
-        """What a user should know about the server; None if there is nothing."""
+        """A warning about the server for the user, or None."""
         if not self.foreign:
             return None
         return (
-            f"{self.url} does not tell which index it serves: that it finds the same to the end of the run, "
-            "and when the run is continued, is up to you"
+            f"{self.url} does not report which index it serves: make sure that it does not change during the run "
+            "or before the run is resumed"
         )
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        """At most `top_k` passages in the server's order. Raises RetrievalError, and EndpointLost when that happens for
-        the fifth time in a row."""
+        """At most `top_k` passages in the server's order. Raises RetrievalError, and EndpointLost for the fifth failure
+        in a row."""
         check_query(query, top_k)
         key = (query, top_k)
         latest = self._latest.get(query, top_k)
@@ -130,19 +130,19 @@ class RemoteRetriever:
             self._send()
         search.wanted_by += 1
         try:
-            return list(await asyncio.shield(search.found))  # who goes away takes nothing from others
+            return list(await asyncio.shield(search.found))  # a cancelled caller does not cancel the others
         finally:
             search.wanted_by -= 1
             if not search.wanted_by and not search.sent and self._open.get(key) is search:
                 del self._open[key]
 
     async def _probe(self, top_k: int) -> None:
-        """One search, nothing kept. Raises SearchFailed."""
+        """One search, not cached. Raises SearchFailed."""
         [found] = await self._ask([_PROBE], top_k, ATTEMPTS_AT_OPENING)
         passages_of(found, top_k)
 
     async def close(self) -> None:
-        """Let the connections go; whoever still waits gets a RetrievalError."""
+        """Close the connections; callers still waiting get a RetrievalError."""
         carriers = list(self._carriers)
         for carrier in carriers:
             carrier.cancel()
@@ -152,18 +152,18 @@ class RemoteRetriever:
         self._waiting.clear()
         await self._server.close()
 
-    # -- which searches go together ------------------------------------------------------------------------------
+    # -- batching ------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        """One more carrier, if there may be one. It looks for searches when it starts, so those begun together go
-        together."""
+        """Start one more carrier task, if allowed. It collects searches when it starts, so those begun together share a
+        request."""
         if len(self._carriers) < MAX_IN_FLIGHT:
             carrier = asyncio.create_task(self._carry())
             self._carriers.add(carrier)
             carrier.add_done_callback(self._carriers.discard)
 
     async def _carry(self) -> None:
-        """Request after request, as long as searches wait."""
+        """Send requests as long as searches wait."""
         try:
             while batch := self._next_batch():
                 try:
@@ -172,14 +172,14 @@ class RemoteRetriever:
                     for search in batch:
                         self._conclude(search, self._closed())
                     raise
-                except Exception as error:  # noqa: BLE001 - a fault of ours, told to all who would wait for ever
+                except Exception as error:  # noqa: BLE001 - a bug of ours, reported to callers that would wait forever
                     for search in batch:
                         self._conclude(search, error)
         finally:
             self._carriers.discard(asyncio.current_task())
 
     def _next_batch(self) -> list[_PendingSearch]:
-        """The searches that have waited longest, of one top_k; those that nobody waits for any more are dropped."""
+        """The longest-waiting searches with one top_k; abandoned ones are dropped."""
         batch: list[_PendingSearch] = []
         others: list[_PendingSearch] = []
         while self._waiting and len(batch) < self._most:
@@ -195,7 +195,7 @@ class RemoteRetriever:
         return batch
 
     async def _settle(self, batch: list[_PendingSearch], attempts: Mapping[FailureKind, int]) -> None:
-        """Every search of a batch concluded. Where one may have failed them all, halves are asked for, down to it."""
+        """Resolve every search of a batch. If one search may have failed them all, bisect down to it."""
         try:
             lists = await self._ask([each.query for each in batch], batch[0].top_k, attempts)
         except SearchFailed as failed:
@@ -216,7 +216,7 @@ class RemoteRetriever:
                 self._conclude(search, self._given_up(failed))
 
     def _conclude(self, search: _PendingSearch, outcome: tuple[Passage, ...] | Exception) -> None:
-        """Tell all who wait for a search, once."""
+        """Resolve a search for all its callers, once."""
         key = (search.query, search.top_k)
         if self._open.get(key) is search:
             del self._open[key]
@@ -224,7 +224,7 @@ class RemoteRetriever:
             return
         if isinstance(outcome, Exception):
             search.found.set_exception(outcome)
-            search.found.exception()  # seen, even if everybody has gone away
+            search.found.exception()  # marked as retrieved, even if no caller is left
             return
         self._latest.keep(search.query, search.top_k, outcome)
         search.found.set_result(outcome)
@@ -235,22 +235,23 @@ class RemoteRetriever:
     # -- one request ---------------------------------------------------------------------------------------------
 
     async def _ask(self, queries: Sequence[str], top_k: int, attempts: Mapping[FailureKind, int]) -> list[Any]:
-        """One list for each query, not yet looked into. Raises SearchFailed after so many attempts."""
-        sent = [query.encode("utf-8", "replace").decode() for query in queries]  # JSON knows no half characters
+        """One unvalidated list for each query. Raises SearchFailed after the allowed attempts."""
+        sent = [query.encode("utf-8", "replace").decode() for query in queries]  # JSON has no lone surrogates
         body = orjson.dumps({"queries": sent, "topk": top_k, "return_scores": True})
         answer = decoded(await self._server.exchange("POST", "/retrieve", body, attempts))
         lists = answer.get("result") if isinstance(answer, dict) else None
         if not isinstance(answer, dict) or not isinstance(lists, list):
-            raise SearchFailed("garbled", 'its answer is no {"result": [..]}')
+            raise SearchFailed("garbled", 'its answer is not {"result": [..]}')
         if not self.foreign and answer.get("identity") != self.identity:
-            now = identity_of(answer) or "one that it does not name"
+            now = identity_of(answer) or "one without an identity"
             raise SearchFailed("garbled", f"the server now serves another index: {now}, not {self.identity}")
         if len(lists) != len(queries):
             raise SearchFailed("garbled", f"it gave {len(lists)} lists of passages for {len(queries)} queries")
         return lists
 
     def _given_up(self, failed: SearchFailed) -> RetrievalError | EndpointLost:
-        """The searches' error, or the run's: each question would buy its first steps in vain."""
+        """The error of the searches, or of the whole run: otherwise each question would pay for its first steps in
+        vain."""
         times = f" after {failed.attempts} attempts" if failed.attempts > 1 else ""
         if self._failed_in_a_row >= LOST_AFTER:
             return EndpointLost(
@@ -262,7 +263,7 @@ class RemoteRetriever:
 
 @dataclass(eq=False, slots=True)
 class _PendingSearch:
-    """A query that somebody waits for. wanted_by: how many. sent: in a request, or answered."""
+    """An unanswered query. wanted_by: number of waiting callers. sent: in a request, or answered."""
 
     query: str
     top_k: int

@@ -1,6 +1,6 @@
-"""A cross-encoder that reads query and passage together, behind any index: slower, and better at the top.
+"""Reranking by a cross-encoder, which reads query and passage together: slower, but better at the top.
 
-Does not know where the passages came from.
+Does not know where the passages come from.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.encoders import LONGEST, PROBE, first_line, folder_or_name
 
 BATCH = 32
-"""Pairs read together."""
+"""Pairs per forward pass."""
 
 
 class CrossEncoderReranker:
     """A cross-encoder of sentence-transformers, in fp32.
 
-    model: a folder or a name on the Hub, BAAI/bge-reranker-base for one. Raises InputError where it is not there.
+    model: a folder or a name on the Hub, for example BAAI/bge-reranker-base. Raises InputError if it cannot be loaded.
     """
 
     def __init__(self, model: str) -> None:
@@ -43,10 +43,10 @@ class CrossEncoderReranker:
         self._model.max_seq_length = min(self._model.max_seq_length or LONGEST, LONGEST)
         [probed] = self.scores(PROBE, [Passage("", "Lighthouse", "A novel about its keeper.")])
         self.identity = f"rerank:{Path(model).name}:{probed:.3f}"
-        """Its name may stand for other weights tomorrow; what it makes of a fixed pair tells."""
+        """Holds the score of a fixed pair, since the weights behind a name may change."""
 
     def scores(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """One score per passage; a query's pairs are scored together, so that their company is always the same."""
+        """One score per passage; a query's pairs are scored in one batch, so that scores are reproducible."""
         pairs = [(query, each.contents) for each in passages]
         found = self._model.predict(pairs, batch_size=BATCH, show_progress_bar=False)
         return [float(each) for each in found]

@@ -1,7 +1,7 @@
-"""The seam to search over passages, and its implementation over indexes on disk.
+"""The Retriever protocol, and its implementation over an index on disk.
 
-Decides what a query may be, which searches share a batch, what is remembered, and that passages are read from the
-corpus by offset. Does not know how rows are ranked, nor where an index came from.
+Decides which queries are valid, which searches share a batch, what is cached, and that passages are read from the
+corpus by offset. Does not know how rows are ranked, nor how an index was built.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from reasonrag.retrieval.ranking import Ranked, Ranking
 from reasonrag.retrieval.settings import MAX_TOP_K
 
 TOKEN_VARIABLE = "REASONRAG_RETRIEVER_TOKEN"  # noqa: S105 - its name, not its value
-"""Where the token of a retrieval server is taken from; never a flag, which others could read."""
+"""The environment variable with a retrieval server's token; not a flag, which other users could read."""
 SEARCHES_KEPT = 4096
-"""Siblings and continuations of a tree often ask the same; the latest results are at hand."""
+"""Size of the result cache: siblings and continuations of a tree often repeat a query."""
 BATCH = 64
-"""Queries searched together at most; more gain little and make the first ones wait."""
+"""Most queries searched together; more gain little and delay the first ones."""
 QUERY_BYTES = 32_768
-"""Longer than any reply; what is longer is no query."""
+"""Longest query in bytes; longer than any reply."""
 RERANKED_DEPTH = 20
-"""Passages that a reranker sees, if fewer are asked for."""
+"""Passages given to a reranker if fewer are requested."""
 
 
 class Retriever(Protocol):
     """Anything that finds passages for a query."""
 
     identity: str
-    """Changes whenever the same query could find other passages: a part of every run's configuration hash."""
+    """Changes whenever the same query could find other passages; part of every run's configuration hash."""
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        """At most `top_k` passages, best first, equal scores in corpus order. Raises RetrievalError, and RunStopped
-        where no further search can succeed."""
+        """At most `top_k` passages, best first, ties in corpus order. Raises RetrievalError, and RunStopped if no
+        further search can succeed."""
         ...
 
 
 class Reranker(Protocol):
-    """Something that reads query and passage together."""
+    """Scores passages for a query, reading both together."""
 
     identity: str
 
@@ -53,18 +53,18 @@ class Reranker(Protocol):
 
 
 def check_query(query: str, top_k: int) -> None:
-    """Raises RetrievalError for what cannot be searched for."""
+    """Raises RetrievalError for a query or `top_k` that cannot be searched."""
     if not query.strip():
         raise RetrievalError("the query is empty")
     size = len(query.encode("utf-8", errors="replace"))
     if size > QUERY_BYTES:
-        raise RetrievalError(f"the query has {size:,} bytes; a query has {QUERY_BYTES:,} at most")
+        raise RetrievalError(f"the query has {size:,} bytes; the limit is {QUERY_BYTES:,}")
     if not 1 <= top_k <= MAX_TOP_K:
         raise RetrievalError(f"{top_k:,} passages were asked for; a search gives 1 to {MAX_TOP_K:,}")
 
 
 class LatestResults:
-    """What was found for the latest queries, the oldest forgotten first."""
+    """A cache of the latest results, in which the oldest are evicted first."""
 
     def __init__(self, size: int = SEARCHES_KEPT) -> None:
         self._size = size
@@ -88,7 +88,7 @@ class LatestResults:
 class IndexRetriever:
     """Passages of a corpus through an index of it.
 
-    Queries that wait while others are searched share the next batch: a lone query never waits for company.
+    Queries that arrive while others are searched share the next batch; a lone query is never delayed.
     """
 
     def __init__(self, corpus: Corpus, index: Ranking, *, reranker: Reranker | None = None) -> None:
@@ -108,7 +108,7 @@ class IndexRetriever:
         return found if found is not None else await asyncio.wrap_future(self._submit(query, top_k))
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """The same without an event loop. BM25 never finds passages that share no word with the query."""
+        """`retrieve` without an event loop. BM25 never finds passages that share no word with the query."""
         check_query(query, top_k)
         found = self._latest.get(query, top_k)
         return found if found is not None else self._search([query], top_k)[query]
@@ -122,7 +122,7 @@ class IndexRetriever:
         return found
 
     def _search_waiting(self) -> None:
-        """Search the batch that waits now; whoever asked for this turn may have been served in an earlier one."""
+        """Search the waiting batch; it may be empty if an earlier batch already served this query."""
         by_depth: dict[int, list[tuple[str, Future[list[Passage]]]]] = {}
         for _ in range(min(BATCH, len(self._waiting))):
             query, top_k, found = self._waiting.popleft()
@@ -138,7 +138,7 @@ class IndexRetriever:
                     found.set_result(list(outcome))
 
     def _outcomes(self, queries: list[str], top_k: int) -> dict[str, list[Passage] | BaseException]:
-        """What each query finds or why it does not: one that fails is no reason for the others to."""
+        """Result or error of each query: one failure does not fail the others."""
         try:
             return dict(self._search(queries, top_k))
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
@@ -148,7 +148,7 @@ class IndexRetriever:
 
     def _search(self, queries: Sequence[str], top_k: int) -> dict[str, list[Passage]]:
         depth = max(top_k, RERANKED_DEPTH) if self._reranker else top_k
-        sent = {query: query.encode("utf-8", errors="replace").decode() for query in queries}  # no half characters
+        sent = {query: query.encode("utf-8", errors="replace").decode() for query in queries}  # no lone surrogates
         try:
             ranked = self._index.rank(list(sent.values()), depth)
             results = {

@@ -1,4 +1,4 @@
-"""One retrieval server in Search-R1's protocol: requests, retries, and what an answer may look like."""
+"""Client side of Search-R1's protocol for one server: requests, retries, and validation of answers."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.web import CONNECT_S, retry_after
 
 MAX_BATCH = 64
-"""Searches in one request: beyond, a request costs a server nothing more, and all wait for the slowest."""
+"""Most searches per request; larger ones save the server nothing, and all wait for the slowest."""
 FIRST_WAIT_S = 0.5
 MAX_WAIT_S = 30.0
 KEEP_ALIVE_S = 4.0
-"""An idle connection is used again for so long: uvicorn, under Search-R1's servers, closes it after 5 s."""
+"""How long an idle connection is reused: uvicorn, behind Search-R1's servers, closes it after 5 s."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """64 searches of 100 passages of 10 kB each."""
 MAX_SAID = 300
-"""Characters of a server's error text that are shown."""
+"""Most characters shown of a server's error text."""
 MAX_IDENTITY = 1000
-"""Characters; it goes into every run's configuration."""
+"""Most characters of an identity, which goes into every run's configuration."""
 
 FailureKind = Literal["unreachable", "busy", "slow", "broken", "bad_request", "refused", "garbled", "too_much"]
-"""unreachable: no connection, or it was lost. busy: 429, 502, 503, 504. slow: no answer in time. broken: another 5xx.
-bad_request: the server finds fault with what was asked. refused: with who asks, or with the address. garbled: no answer
-in the protocol. too_much: an answer longer than MAX_ANSWER_BYTES."""
+"""unreachable: no connection, or it was lost. busy: 429, 502, 503, 504. slow: timeout. broken: another 5xx.
+bad_request: the server rejects the request. refused: it rejects the client or the address. garbled: an answer outside
+the protocol. too_much: an answer longer than MAX_ANSWER_BYTES."""
 ATTEMPTS: Mapping[FailureKind, int] = {"unreachable": 8, "busy": 8, "slow": 3, "broken": 3}
-"""How often a request may fail in one way before it is given up; 1 for others, which would fail for ever. With waits of
-.5, 1, 2, .. seconds, 8 times is a minute: a server that is started again."""
+"""Attempts per kind of failure; 1 for others, which would fail again. With waits of .5, 1, 2, .. seconds, 8 attempts
+take a minute: the time to restart a server."""
 ATTEMPTS_AT_OPENING: Mapping[FailureKind, int] = {"busy": 3}
-"""Whoever waits for a run to begin wants to know of a wrong address at once."""
+"""At opening fewer attempts, so that a wrong address is reported at once."""
 _BUSY_STATUSES = frozenset({429, 502, 503, 504})
 _BAD_REQUEST_STATUSES = frozenset({400, 413, 422})
 _LOCKED_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
@@ -61,7 +61,7 @@ _LOCKED_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What a server of ours tells about itself."""
+    """What our own server reports about itself."""
 
     identity: str
     passages: int | None
@@ -69,7 +69,7 @@ class ServerInfo:
 
 
 class SearchFailed(Exception):
-    """A request without an answer. asked_to_wait: seconds, if the server said so. attempts: how many there were."""
+    """A failed request. asked_to_wait: the server's Retry-After in seconds. attempts: number of attempts."""
 
     def __init__(self, kind: FailureKind, message: str, *, status: int = 0, asked_to_wait: float | None = None) -> None:
         super().__init__(message)
@@ -77,26 +77,26 @@ class SearchFailed(Exception):
         self.attempts = 1
 
     def advice(self) -> str:
-        """What to do next."""
+        """What the user should do next."""
         if self.status in _LOCKED_STATUSES:
             return f"Set {TOKEN_VARIABLE} to the token that the server was started with"
         advice: dict[FailureKind, str] = {
             "unreachable": "Check the address and that the server runs",
-            "busy": "Run the same again when it has time",
-            "slow": "Allow it more time, or ask it less at once",
-            "broken": "Look into the server's log",
-            "bad_request": "Ask for less, or raise the server's limits",
+            "busy": "Run the same command again later",
+            "slow": "Allow it more time, or send fewer queries at once",
+            "broken": "Check the server's log",
+            "bad_request": "Request less, or raise the server's limits",
             "refused": "Check the address",
             "garbled": "Check that the address is that of reasonrag index serve, or of a server like Search-R1's, and "
             "which index it serves",
-            "too_much": "Ask for fewer passages",
+            "too_much": "Request fewer passages",
         }
         return advice[self.kind]
 
 
 @dataclass(slots=True)
 class _RetryState:
-    """The attempts of one request so far. allowed: failures by kind; 1 of those that are not named."""
+    """State of the retries of one request. allowed: failures by kind; 1 for kinds not named."""
 
     allowed: Mapping[FailureKind, int]
     first_wait_s: float
@@ -111,15 +111,15 @@ class _RetryState:
         self._asked_to_wait = failed.asked_to_wait or 0.0
 
     def wait(self, state: RetryCallState) -> float:
-        """Seconds to the next attempt: 1, 2, 4, .. times the first wait and some jitter, but no less than the server
-        asks for, within reason."""
+        """Seconds to the next attempt: 1, 2, 4, .. times the first wait plus jitter, but at least the server's
+        Retry-After, which is capped."""
         own = wait_exponential(multiplier=self.first_wait_s)(state) + wait_random(0, self.first_wait_s)(state)
         return min(MAX_WAIT_S, max(own, self._asked_to_wait))
 
 
 @dataclass
 class SearchServer:
-    """An address and how it is asked: the token, the seconds that an answer may take, the first wait."""
+    """One server: address, token, timeout per request in seconds, and the wait before the first retry."""
 
     url: str
     token: str | None = field(repr=False)
@@ -128,13 +128,13 @@ class SearchServer:
     _opened: tuple[asyncio.AbstractEventLoop, ClientSession] | None = field(default=None, repr=False)
 
     async def server_info(self) -> ServerInfo | None:
-        """What a server of ours tells; None of another one. Raises SearchFailed."""
+        """Info of our own server; None for another one. Raises SearchFailed."""
         try:
             answer = decoded(await self.exchange("GET", "/health", None, ATTEMPTS_AT_OPENING))
         except SearchFailed as failed:
             if failed.kind in ("unreachable", "busy", "slow") or failed.status in _LOCKED_STATUSES:
                 raise
-            return None  # it has no such path, or means something else by it
+            return None  # no such path, or it means something else there
         identity = identity_of(answer)
         if not identity:
             return None
@@ -143,7 +143,7 @@ class SearchServer:
         return ServerInfo(identity, _count(answer.get("passages")), _count(most) or MAX_BATCH)
 
     async def exchange(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> bytes:
-        """The body of a successful answer, asked for again where that may help. Raises SearchFailed."""
+        """The body of a successful answer, with retries where they may help. Raises SearchFailed."""
         trials = _RetryState(attempts, self.first_wait_s)
 
         async def attempt() -> bytes:
@@ -169,14 +169,14 @@ class SearchServer:
             raise SearchFailed("unreachable", f"no connection within {min(CONNECT_S, self.timeout):g} s") from error
         except TimeoutError as error:
             raise SearchFailed("slow", f"no answer within {self.timeout:g} s") from error
-        except (ClientError, OSError, ValueError) as error:  # ValueError: bytes that are no HTTP
+        except (ClientError, OSError, ValueError) as error:  # ValueError: not HTTP
             raise SearchFailed("unreachable", self._clean(str(error)) or type(error).__name__) from error
         if response.status != HTTPStatus.OK:
             raise self._failure(response, content)
         return content
 
     def _failure(self, response: ClientResponse, content: bytes) -> SearchFailed:
-        """What a status other than 200 means, in the server's words."""
+        """The failure behind a status other than 200, with the server's message."""
         status, said = response.status, self._clean(_error_text(content))
         moved_to = response.headers.get("Location")
         if moved_to and status < HTTPStatus.BAD_REQUEST:
@@ -194,14 +194,14 @@ class SearchServer:
         )
 
     def _clean(self, text: str) -> str:
-        """A server's words on one line, not too many, without secrets and what terminals would obey."""
+        """A server's message on one line, shortened, without secrets and control characters."""
         known = text.replace(self.token, HIDDEN) if self.token else text
         line = " ".join(redact(plain_text(known)).split())
         return line if len(line) <= MAX_SAID else f"{line[:MAX_SAID]}.."
 
     @property
     def _session(self) -> ClientSession:
-        """One per event loop, opened by its first request."""
+        """One session per event loop, opened at its first request."""
         loop = asyncio.get_running_loop()
         if self._opened is None or self._opened[0] is not loop or self._opened[1].closed:
             headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -211,7 +211,7 @@ class SearchServer:
             session = ClientSession(
                 connector=TCPConnector(
                     limit=0, ssl=certificates, keepalive_timeout=KEEP_ALIVE_S
-                ),  # how many are sent is decided above
+                ),  # concurrency is limited by the caller
                 headers=headers,
                 timeout=ClientTimeout(total=self.timeout, sock_connect=min(CONNECT_S, self.timeout)),
                 cookie_jar=DummyCookieJar(),
@@ -226,7 +226,7 @@ class SearchServer:
 
 
 async def _content(response: ClientResponse) -> bytes:
-    """The body, as far as anybody would want to read it. Raises SearchFailed for a longer one."""
+    """The body, up to MAX_ANSWER_BYTES. Raises SearchFailed for a longer one."""
     content = bytearray()
     async for chunk in response.content.iter_any():
         content += chunk
@@ -237,19 +237,19 @@ async def _content(response: ClientResponse) -> bytes:
 
 
 def checked_address(url: str) -> str:
-    """An address without what may be left out, so that equal servers have equal ones. Raises InputError."""
+    """The normalised address, so that equal servers have equal ones. Raises InputError."""
     shown = re.sub(r"//[^/]*@", "//", url).partition("?")[0]
     try:
         parts = urlsplit(url.strip())
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not match, a port that is no number
+    except ValueError:  # unbalanced brackets, a malformed port
         valid = False
     if not valid:
-        raise InputError(f"{shown!r} is no address of a retriever; it looks like http://127.0.0.1:8001")
+        raise InputError(f"{shown!r} is not a retriever's address; it should look like http://127.0.0.1:8001")
     if "@" in parts.netloc:
-        raise InputError(f"the address {shown} holds a user or password; leave them out and set {TOKEN_VARIABLE}")
+        raise InputError(f"the address {shown} contains a user or password; remove them and set {TOKEN_VARIABLE}")
     if parts.query or parts.fragment:
-        raise InputError(f"the address {shown} goes on with ? or #; give it without, like http://127.0.0.1:8001")
+        raise InputError(f"the address {shown} contains ? or #; give it without, like http://127.0.0.1:8001")
     path = parts.path.rstrip("/").removesuffix("/retrieve").rstrip("/")
     usual = {"http": ":80", "https": ":443"}[parts.scheme]
     return f"{parts.scheme}://{parts.netloc.lower().removesuffix(usual)}{path}"
@@ -257,7 +257,7 @@ def checked_address(url: str) -> str:
 
 def checked_token(token: str | None) -> str | None:
     if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
-        raise InputError(f"{TOKEN_VARIABLE} is empty or holds characters that no token has; copy it again")
+        raise InputError(f"{TOKEN_VARIABLE} is empty or contains characters that no token has; copy it again")
     return token
 
 
@@ -265,11 +265,11 @@ def decoded(content: bytes) -> Any:
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
-        raise SearchFailed("garbled", "its answer is no JSON") from None
+        raise SearchFailed("garbled", "its answer is not JSON") from None
 
 
 def _error_text(content: bytes) -> str:
-    """The error text of a body: ours, that of FastAPI's servers, or the body's beginning."""
+    """The error message in a body: in our format, in FastAPI's, or else the beginning of the body."""
     try:
         body: object = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -279,7 +279,7 @@ def _error_text(content: bytes) -> str:
 
 
 def identity_of(answer: object) -> str:
-    """The identity in an answer of ours; empty if there is none that could be one."""
+    """The identity in an answer; empty if missing or malformed."""
     said = answer.get("identity") if isinstance(answer, dict) else None
     return said if isinstance(said, str) and said.isprintable() and len(said) <= MAX_IDENTITY else ""
 
@@ -289,14 +289,14 @@ def _count(said: object) -> int | None:
 
 
 def passages_of(found: object, top_k: int) -> tuple[Passage, ...]:
-    """One query's passages, `top_k` at most. Raises SearchFailed for what is none."""
+    """One query's passages, at most `top_k`. Raises SearchFailed for anything else."""
     if not isinstance(found, list):
-        raise SearchFailed("garbled", "what it found for a query is no list")
+        raise SearchFailed("garbled", "the result for a query is not a list")
     return tuple(_passage(each, position) for position, each in enumerate(found[:top_k], start=1))
 
 
 def _passage(item: object, position: int) -> Passage:
-    """A document, bare or with its score, whose `contents` (or `title` and `text`) are those of a corpus."""
+    """A passage from a document, bare or with a score, with `contents` (or `title` and `text`) as in a corpus."""
     score: object = 0.0
     document = item
     if isinstance(item, dict):
@@ -304,7 +304,7 @@ def _passage(item: object, position: int) -> Passage:
         document = item.get("document", item)
     where = f"passage {position} of its answer"
     if not isinstance(document, dict):
-        raise SearchFailed("garbled", f"{where} is no document")
+        raise SearchFailed("garbled", f"{where} is not a document")
     if document.get("id") is None:
         raise SearchFailed(
             "garbled",
@@ -314,12 +314,12 @@ def _passage(item: object, position: int) -> Passage:
     if score is None:
         score = 0.0
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-        raise SearchFailed("garbled", f"{where} has a score that is no number")
+        raise SearchFailed("garbled", f"{where} has a score that is not a number")
     return _of_document(document, float(score), where)
 
 
 def _of_document(document: dict[str, Any], score: float, where: str) -> Passage:
-    """The passage exactly as our server has it; of another one as a corpus line of the same content would be read."""
+    """The passage exactly as our server has it; for other servers, as a corpus line with the same content is read."""
     passage_id, title, contents = document["id"], document.get("title"), document.get("contents")
     if isinstance(passage_id, str) and isinstance(title, str) and isinstance(contents, str):
         head = f"{title}\n"

@@ -1,7 +1,8 @@
-"""Building dense indexes: passages encoded once, faiss indexes of any type made from the stored vectors.
+"""Building dense indexes: passages are encoded once, faiss indexes of any type are made from the stored vectors.
 
 Decides how a build survives a kill at any moment, what is kept, and what is refused before hours are spent. Does not
-know models (`encoders`), bytes of vectors (`vectors`), faiss (`neighbours`) or how an index is searched (`dense`).
+know models (`encoders`), the vector files (`vector_store`), faiss (`faiss_index`) or how an index is searched
+(`index`).
 """
 
 from __future__ import annotations
@@ -49,21 +50,22 @@ from reasonrag.retrieval.settings import IndexType, Precision
 
 BUILD = "build.json"
 ADOPTION_SAMPLE = 32
-"""Passages encoded again to see whether somebody else's index is of this corpus and this encoder."""
+"""Passages re-encoded to check that an adopted index matches this corpus and encoder."""
 BYTES_PER_DIMENSION: dict[IndexType, float] = {
     "flat": 4, "sqfp16": 2, "sq8": 1, "hnsw": 2.7, "ivf-sq": 1.04, "ivf-pq": 0.31,
 }  # fmt: skip
-"""Of a passage in an index file, measured over 1,000,010 of 384 dimensions (benchmarks/RESULTS.md); the links of `hnsw`
-and the ids and centres of the cells are in it, and grow less than the dimension."""
+"""Index file bytes per passage and dimension, measured over 1,000,010 passages of 384 dimensions
+(benchmarks/RESULTS.md); includes the links of `hnsw` and the ids and centres of cells, which grow more slowly than the
+dimension."""
 
 
 @dataclass(frozen=True)
 class BuildOptions:
     """How a dense index is built.
 
-    encoder: what was set of it (`model_fields_set`) must be so in an index that is there already. devices, precision,
-    batch_size: as `load_encoder` takes them. from_faiss: somebody else's Flat or SQ index of the corpus, adopted
-    instead of encoding. index_type: by default flat, or what is adopted. gpu: faiss trains on the GPUs.
+    encoder: fields set explicitly (`model_fields_set`) must match an existing index. devices, precision, batch_size:
+        see `load_encoder`. from_faiss: an external Flat or SQ index of the corpus, adopted instead of encoding.
+        index_type: by default flat, or the adopted index's. gpu: faiss trains on the GPUs.
     """
 
     encoder: EncoderChoice = field(default_factory=EncoderChoice)
@@ -76,7 +78,7 @@ class BuildOptions:
 
 
 class _BuildState(BaseModel):
-    """What an interrupted build was encoding: it goes on only if all of it is still the same."""
+    """What an interrupted build was encoding; it resumes only if nothing of this has changed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -90,10 +92,10 @@ class _BuildState(BaseModel):
 def build_dense(
     corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher | None = None
 ) -> DenseManifest:
-    """Build a dense index of `corpus` in `directory`, or add a type to the one that is there, without encoding again.
+    """Build a dense index of `corpus` in `directory`, or add a type to an existing one without encoding again.
 
-    A build that was killed goes on where it was. Memory grows by 24 bytes a passage; types that are not streamed
-    (`neighbours.STREAMED`) are held whole while they are built. Raises InputError for a bad corpus, encoder or place.
+    A killed build resumes. Memory grows by 24 bytes per passage; types that are not streamed (`faiss_index.STREAMED`)
+    are held whole while they are built. Raises InputError for a bad corpus, encoder or directory.
     """
     watcher = watcher or SilentWatcher()
     with building(directory, say=watcher.say):
@@ -101,7 +103,7 @@ def build_dense(
 
 
 def build_dense_alone(corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher) -> DenseManifest:
-    """The same for who has the right to build already."""
+    """`build_dense` for a caller that holds the build lock."""
     if not corpus.is_file():
         raise InputError(f"there is no corpus {corpus}")
     try:
@@ -121,7 +123,7 @@ class _Build:
         self.stat = corpus.stat()  # before reading: a change while reading must make the index stale
 
     def run(self) -> DenseManifest:
-        if (self.unfinished / MANIFEST).exists():  # finished, and killed before it was put in place
+        if (self.unfinished / MANIFEST).exists():  # complete, but killed before it was moved into place
             put_in_place(self.unfinished, self.directory)
         existing = self._existing()
         if existing is not None:
@@ -140,13 +142,14 @@ class _Build:
             options.encoder, devices=options.devices, precision=options.precision, batch_size=options.batch_size
         )
 
-    # -- an index that is there already ----------------------------------------------------------------------------
+    # -- an existing index ----------------------------------------------------------------------------
 
     def _existing(self) -> DenseManifest | None:
-        """The finished index of this corpus, if the directory holds one. Raises InputError for another encoder's."""
+        """The finished index of this corpus in the directory, or None. Raises InputError if another encoder built
+        it."""
         manifest = current_manifest(self.directory, self.corpus)
         if not isinstance(manifest, DenseManifest):
-            return None  # none, of something else, or of what the corpus was before
+            return None  # none, of another corpus, or of an earlier version of this one
         if self.options.from_faiss:
             raise InputError(f"{self.directory} holds an index of {self.corpus} already; choose another --out")
         given = self.options.encoder
@@ -162,7 +165,7 @@ class _Build:
         return manifest
 
     def _with_type(self, manifest: DenseManifest) -> DenseManifest:
-        """One more type over the same vectors; one that is missing or cut off is built again."""
+        """Add a type over the same vectors; a missing or truncated file is rebuilt."""
         wanted = self.options.index_type or manifest.searched
         if not (self.directory / OFFSETS).exists():
             self.watcher.stage("reading the corpus", total=self.stat.st_size)
@@ -170,7 +173,7 @@ class _Build:
         there = manifest.indexes.get(wanted)
         vectors = stored_vectors(self.directory, manifest)
         if there and is_whole(self.directory / there.file, there):
-            self.watcher.say(f"{self.directory} has its {wanted} index already")
+            self.watcher.say(f"{self.directory} already has its {wanted} index")
             file = there
         else:
             file = self._faiss_file(vectors, self.directory, manifest.encoder, wanted)
@@ -198,14 +201,14 @@ class _Build:
             seconds=round(time.monotonic() - begun, 2),
         )
 
-    # -- a new one -------------------------------------------------------------------------------------------------
+    # -- a new index -------------------------------------------------------------------------------------------------
 
     def _from_scratch(self, encoder: Encoder) -> DenseManifest:
         self.watcher.stage("reading the corpus", total=self.stat.st_size)
         scan = scan_corpus(self.corpus, advanced=self.watcher.reached)
         adopted = FaissVectors(self.options.from_faiss) if self.options.from_faiss else None
         wanted = self.options.index_type or (adopted.index_type if adopted else "flat")
-        plan_index(wanted, rows=len(scan.offsets), dimension=encoder.spec.dimension)  # refused now, not in 8 hours
+        plan_index(wanted, rows=len(scan.offsets), dimension=encoder.spec.dimension)  # refuse now, not after 8 hours
         if adopted is not None:
             self._check_adopted(adopted, scan, encoder)
         probe = self._begin(scan, encoder, wanted)
@@ -231,13 +234,13 @@ class _Build:
             versions=_versions(),
         )
         write_manifest(manifest, self.unfinished)
-        for name in (BUILD, ENCODED):  # what the manifest made needless, and no sooner
+        for name in (BUILD, ENCODED):  # no longer needed once the manifest exists
             (self.unfinished / name).unlink(missing_ok=True)
         put_in_place(self.unfinished, self.directory)
         return manifest
 
     def _begin(self, scan: CorpusScan, encoder: Encoder, wanted: IndexType) -> str:
-        """Go on with the interrupted build, or make room for a new one; the probe of its encoder."""
+        """Resume the interrupted build, or prepare a new one; returns the encoder's probe."""
         probe = probe_of(encoder)
         now = _BuildState(corpus_sha256=scan.sha256, encoder=encoder.spec, precision=encoder.precision, probe=probe)
         record = self.unfinished / BUILD
@@ -246,7 +249,7 @@ class _Build:
             same = before.model_copy(update={"probe": probe})
             changed = first_difference(same, now) if same != now else ""
             if not changed and probe_similarity(before.probe, encoder) < AGREES:
-                changed = "the encoder's weights are others now"
+                changed = "the encoder's weights have changed"
             if changed:
                 raise InputError(
                     f"{self.unfinished} holds an unfinished build of something else ({changed}); "
@@ -264,11 +267,11 @@ class _Build:
             return _BuildState.model_validate_json(record.read_bytes())
         except ValidationError as error:
             raise InputError(
-                f"{record} cannot be read, so nobody knows what was being built; delete {self.unfinished}"
+                f"{record} cannot be read, so the unfinished build cannot be resumed; delete {self.unfinished}"
             ) from error
 
     def _check_space(self, rows: int, dimension: int, wanted: IndexType) -> None:
-        """Raises InputError where the disk would be full in the end."""
+        """Raises InputError if the disk is too small for the finished index."""
         stored = 0 if self.options.from_faiss else 2 * rows * dimension
         index = BYTES_PER_DIMENSION[wanted] * rows * dimension
         free = shutil.disk_usage(self.directory.parent).free
@@ -280,11 +283,11 @@ class _Build:
             )
 
     def _encode(self, scan: CorpusScan, encoder: Encoder) -> tuple[str, float]:
-        """Encode what is owed; the digest of all vectors, and the seconds they took in all sessions."""
+        """Encode the remaining passages; returns the digest of all vectors and the seconds spent in all sessions."""
         rows, corpus = len(scan.offsets), Corpus(self.corpus, scan.offsets)
         with VectorWriter(self.unfinished, rows=rows, dimension=encoder.spec.dimension) as writer:
             if writer.encoded:
-                self.watcher.say(f"{writer.encoded:,} of {rows:,} passages are encoded; going on with the rest")
+                self.watcher.say(f"{writer.encoded:,} of {rows:,} passages are encoded; continuing with the rest")
             self.watcher.stage("encoding", total=rows, done=writer.encoded)
             done = writer.encoded
             for number, start, stop in list(writer.owed()):
@@ -296,35 +299,36 @@ class _Build:
             return writer.sha256, writer.seconds
 
     def _check_unchanged(self) -> None:
-        """Raises InputError where the corpus is not the file that was scanned any more."""
+        """Raises InputError if the corpus has changed since it was scanned."""
         now = self.corpus.stat()
         if (now.st_size, now.st_mtime_ns) != (self.stat.st_size, self.stat.st_mtime_ns):
             raise InputError(
-                f"the corpus {self.corpus} was changed while it was encoded: put the file back as it was and run the "
+                f"the corpus {self.corpus} was changed while it was encoded: restore the file and run the "
                 f"same command, or delete {self.unfinished}"
             )
 
     def _encode_piece(self, encoder: Encoder, texts: list[str], done: int) -> npt.NDArray[np.float32]:
-        """Longest texts first, so that a batch holds alike ones; a few batches at a time, so that progress is seen."""
+        """Encode longest texts first, so that batches have similar lengths, and a few batches at a time, to show
+        progress."""
         order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
         vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float32)
         for start, stop in row_ranges(len(texts), encoder.at_once):
             rows = order[start:stop]
             try:
                 vectors[rows] = encoder.passages(texts[row] for row in rows)
-            except RuntimeError as error:  # of torch: no memory left, for one
+            except RuntimeError as error:  # from torch, for example out of memory
                 raise InputError(
                     f"passages cannot be encoded: {next(iter(str(error).splitlines()), '')}. Try a smaller "
-                    "--batch-size; what was encoded is kept, and the same command goes on"
+                    "--batch-size; finished vectors are kept, and the same command continues"
                 ) from error
             self.watcher.reached(done + stop)
         if not np.isfinite(vectors.astype(np.float16)).all():
             raise InputError(
-                f"{encoder.spec.model} gives vectors that are no numbers in {encoder.precision}; try --precision fp32"
+                f"{encoder.spec.model} gives vectors with NaN or infinity in {encoder.precision}; try --precision fp32"
             )
         return vectors
 
-    # -- somebody else's -------------------------------------------------------------------------------------------
+    # -- an adopted index -------------------------------------------------------------------------------------------
 
     def _first_file(self, adopted: FaissVectors | None, spec: EncoderSpec, digest: str, wanted: IndexType) -> FaissFile:
         if adopted is None:
@@ -336,7 +340,7 @@ class _Build:
         return FaissFile(file=str(adopted.path), bytes=size, sha256=digest, plan=plan, seconds=0.0)
 
     def _check_adopted(self, adopted: FaissVectors, scan: CorpusScan, encoder: Encoder) -> None:
-        """Raises InputError where the index is not of this corpus, or not by this encoder."""
+        """Raises InputError if the index is not of this corpus or not by this encoder."""
         rows, spec = len(scan.offsets), encoder.spec
         if adopted.rows != rows:
             raise InputError(
@@ -348,21 +352,21 @@ class _Build:
                 "give the --encoder it was built with"
             )
         sample = np.random.default_rng(0).choice(rows, size=min(rows, ADOPTION_SAMPLE), replace=False)
-        sample = np.union1d(sample, [0, rows - 1])  # the ends: a line too many or too few shows in the last one
+        sample = np.union1d(sample, [0, rows - 1])  # both ends: an extra or missing line shows in the last row
         corpus = Corpus(self.corpus, scan.offsets)
         ours = encoder.passages(corpus[int(row)].contents for row in sample)
         theirs = adopted.take(sample)
         alike = float(np.median(cosines(ours, theirs)))
         if alike < AGREES:
             raise InputError(
-                f"{adopted.path} does not hold what {spec.model} makes of these passages (median cosine {alike:.2f} "
+                f"{adopted.path} does not hold the vectors of {spec.model} for these passages (cosine {alike:.2f} "
                 f"over {len(sample)} of them): another corpus, or another --encoder, --pooling or --passage-instruction"
             )
         strangers = sample[_belong_elsewhere(ours, theirs)]
         if len(strangers):
             raise InputError(
-                f"{adopted.path} is of another corpus than {self.corpus}: of {len(sample)} vectors that were compared "
-                f"{len(strangers)} are not those of their passages, row {int(strangers[0]):,} for one; "
+                f"{adopted.path} is not of {self.corpus}: {len(strangers)} of {len(sample)} vectors compared "
+                f"do not match their passages, for example row {int(strangers[0]):,}; "
                 "row i must be line i"
             )
 
@@ -379,9 +383,9 @@ def _versions() -> dict[str, str]:
 
 
 def _belong_elsewhere(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Which vectors are unlike ours of the same row, and less like it than some other row's is.
+    """Which vectors differ from ours of the same row and resemble another row's more.
 
-    A passage that was cut off earlier is unlike as well, but still like no other.
+    A passage truncated at another length differs too, but still resembles its own row most.
     """
     own = cosines(ours, theirs)
     closest = np.max([cosines(ours, np.broadcast_to(each, ours.shape)) for each in theirs], axis=0)

@@ -1,4 +1,4 @@
-"""How a build goes through its rows, tells how far it is, and is stopped."""
+"""Progress of index builds: watchers, time left, interruption, and row ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class BuildWatcher(JobWatcher, Protocol):
     """Follows a build."""
 
     def stage(self, name: str, *, total: int, done: int = 0) -> None:
-        """A stage begins; `total` and `done` in the stage's own units."""
+        """Begin a stage; `total` and `done` in the stage's own units."""
         ...
 
     def reached(self, done: int) -> None: ...
@@ -50,11 +50,11 @@ class SaidBuild:
         self.say(f"{self._name}: {done:,} of {self._total:,}, {rate:,.0f}/s, about {left} left")
 
     def ended(self) -> None:
-        """Nothing to put away."""
+        """Nothing to clean up."""
 
 
 def duration(seconds: float) -> str:
-    """As people say it: `40s`, `12m`, `3h05m`."""
+    """A duration for people: `40s`, `12m`, `3h05m`."""
     minutes = round(seconds / 60)
     if seconds < 100:  # noqa: PLR2004 - where minutes become easier to read
         return f"{seconds:.0f}s"

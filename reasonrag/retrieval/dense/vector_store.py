@@ -1,7 +1,7 @@
-"""Vectors on disk: fp16, one row per passage, written piece by piece so that a kill costs one piece.
+"""Vectors on disk: fp16, one row per passage, written in pieces so that a kill loses at most one piece.
 
-`vectors.npy` is a plain NumPy file of its final size from the beginning; `encoded.jsonl` beside it has a line for every
-piece that is on disk, with its SHA-256. Knows neither encoders nor how vectors are compared.
+`vectors.npy` is a plain NumPy file with its final size from the beginning; `encoded.jsonl` beside it has a line with
+the SHA-256 of every finished piece. Knows neither encoders nor how vectors are compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reasonrag.retrieval.ranking import LOADING
 VECTORS = "vectors.npy"
 ENCODED = "encoded.jsonl"
 PIECE = 4096
-"""Passages per checkpoint: some 25 s of a CPU, 2 s of a GPU; long enough for sorting by length to pay."""
+"""Passages per checkpoint: about 25 s on a CPU, 2 s on a GPU; large enough for sorting by length to pay off."""
 
 
 class VectorRows(Protocol):
@@ -44,8 +44,8 @@ class VectorRows(Protocol):
 
 
 class StoredVectors:
-    """`vectors.npy`, finished. Rows that are searched are memory-mapped and shared; whole row_ranges are read past the
-    map, so that they never count as this process' memory. Raises InputError for a file that is missing or cut off."""
+    """A finished `vectors.npy`. Searched rows are memory-mapped and shared; whole ranges are read around the map, so
+    that they never count as this process' memory. Raises InputError for a file that is missing or cut off."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -80,9 +80,9 @@ class _PieceRecord:
 
 
 class VectorWriter:
-    """Vectors being encoded in `directory`, by this process or by one that was killed.
+    """Writes vectors in `directory`, resuming after a kill.
 
-    A piece counts once it is synced and its line is. Raises OSError where nothing can be written.
+    A piece counts once it and its line are synced. Raises OSError if writing fails.
     """
 
     def __init__(self, directory: Path, *, rows: int, dimension: int) -> None:
@@ -105,11 +105,11 @@ class VectorWriter:
         return sum(stop - start for number, start, stop in self._pieces() if number in self._done)
 
     def owed(self) -> Iterator[tuple[int, int, int]]:
-        """(number, start, stop) of every piece that is not on disk, in order."""
+        """(number, start, stop) of every missing piece, in order."""
         return (each for each in self._pieces() if each[0] not in self._done)
 
     def write(self, number: int, vectors: npt.NDArray[np.float32], *, seconds: float = 0.0) -> None:
-        """Keep a piece. seconds: what encoding it took."""
+        """Store a piece. seconds: its encoding time."""
         content = vectors.astype(np.float16).tobytes()
         left, position = memoryview(content), self._begin + 2 * self.dimension * number * PIECE
         while left:
@@ -123,12 +123,12 @@ class VectorWriter:
 
     @property
     def sha256(self) -> str:
-        """Of all pieces' digests: names the vectors."""
+        """Digest over all pieces' digests: identifies the vectors."""
         return combined_digest([self._done[number].sha256 for number in sorted(self._done)])
 
     @property
     def seconds(self) -> float:
-        """What encoding took, in all sessions."""
+        """Encoding time over all sessions."""
         return sum(piece.seconds for piece in self._done.values())
 
     def _pieces(self) -> Iterator[tuple[int, int, int]]:
@@ -143,7 +143,7 @@ class VectorWriter:
         return begin
 
     def _read_log(self) -> Iterator[_PieceRecord]:
-        """What is on disk; a line that was torn by a kill is dropped, and its piece owed again."""
+        """Finished pieces; a line torn by a kill is dropped and its piece encoded again."""
         self._log.seek(0)
         content = self._log.read()
         whole = content.rfind(b"\n") + 1
@@ -153,7 +153,7 @@ class VectorWriter:
                 record = orjson.loads(line)
                 yield _PieceRecord(int(record["piece"]), str(record["sha256"]), float(record["seconds"]))
             except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-                continue  # a piece of which nothing is known is owed again
+                continue  # an unreadable line: its piece is encoded again
 
 
 def combined_digest(digests: Sequence[str]) -> str:
@@ -161,7 +161,7 @@ def combined_digest(digests: Sequence[str]) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """What a writer would have called these vectors. Raises InputError for a file that is missing or cut off."""
+    """The digest that `VectorWriter.sha256` would give. Raises InputError for a file that is missing or cut off."""
     stored = StoredVectors(path)
     with path.open("rb") as file:
         file.seek(path.stat().st_size - 2 * stored.rows * stored.dimension)

@@ -1,6 +1,6 @@
 """BM25 over title and text by bm25s: memory-mapped, English stems, no stop words.
 
-Decides words and parameters. Does not know who asks, how passages are read, or how scores get to disk.
+Decides tokenisation and parameters. Does not know how passages are read, or how scores are written to disk.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BM25_K1 = 1.2
 BM25_B = 0.75
 """Robertson's usual k1 and b; the figures in the tests and benchmarks were measured with them."""
 CHUNK = 20_000
-"""Passages whose words are counted together."""
+"""Passages tokenised at a time."""
 SEARCHED_AT_ONCE = 50_000
-"""Passages up to which a search takes less time than a thread's round trip is worth."""
+"""Corpus size up to which a search is faster than handing it to a thread."""
 
 
 class BM25Index:
-    """An index on disk that is open. Raises InputError for one some of whose files are missing or damaged."""
+    """An open index. Raises InputError if files are missing or damaged."""
 
     def __init__(self, directory: Path, manifest: BM25Manifest) -> None:
         import bm25s
@@ -52,7 +52,7 @@ class BM25Index:
         self._tokens = _Tokenizer()
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
-        """Rows that share a word with each query, best first, equal scores in corpus order."""
+        """Rows that share a word with each query, best first, ties in corpus order."""
         return [self._rank(query, depth) for query in queries]
 
     def _rank(self, query: str, depth: int) -> Ranked:
@@ -69,11 +69,11 @@ class BM25Index:
 
 
 def build_bm25(corpus: Path, directory: Path, watcher: BuildWatcher | None = None) -> BM25Manifest:
-    """Build a BM25 index of `corpus` in `directory`; an older one is replaced when the new one is whole.
+    """Build a BM25 index of `corpus` in `directory`; it replaces an older one once it is complete.
 
-    Memory grows with the vocabulary, and by some 30 bytes a passage. One builder at a time: others wait. Runs that have
-    the older index open keep it.
-    Raises InputError for a bad corpus (see `scan_corpus`) and where `directory` cannot be written.
+    Memory grows with the vocabulary, and by about 30 bytes per passage. One builder at a time: others wait. Runs that
+    have the older index open keep it. Raises InputError for a bad corpus (see `scan_corpus`) and if `directory` cannot
+    be written.
     """
     watcher = watcher or SilentWatcher()
     with building(directory, say=watcher.say):
@@ -81,8 +81,8 @@ def build_bm25(corpus: Path, directory: Path, watcher: BuildWatcher | None = Non
 
 
 def build_bm25_alone(corpus: Path, directory: Path, watcher: BuildWatcher) -> BM25Manifest:
-    """The same for who has the right to build already. Built beside `directory`: files that others have mapped are
-    never written to."""
+    """`build_bm25` for a caller that holds the build lock. Built beside `directory`: files that are memory-mapped
+    elsewhere are never overwritten."""
     if not corpus.is_file():
         raise InputError(f"there is no corpus {corpus}")
     stat = corpus.stat()  # before reading: a change while reading must make the index stale
@@ -127,7 +127,7 @@ def _index_words(corpus: Corpus, directory: Path, watcher: BuildWatcher) -> None
             postings.add(counted.ids, counted.vocab)
             watcher.reached(stop)
         if not postings.occurrences:
-            raise InputError(f"{corpus.path} holds no word that could be searched for, stop words apart")
+            raise InputError(f"{corpus.path} has no searchable words (stop words do not count)")
         watcher.stage("scoring words", total=postings.occurrences)
         postings.save(directory, k1=BM25_K1, b=BM25_B, advanced=watcher.reached)
 
@@ -142,7 +142,7 @@ class _Tokenizer:
         self._lock = threading.Lock()
 
     def __call__(self, texts: list[str], *, as_numbers: bool = False) -> Any:
-        """A list of stems for each text; as_numbers: bm25s' own form, lists of numbers and the stems they stand for."""
+        """A list of stems for each text; as_numbers: bm25s' form, lists of ids and the vocabulary."""
         import bm25s
 
         with self._lock:

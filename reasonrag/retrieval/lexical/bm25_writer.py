@@ -1,8 +1,8 @@
-"""BM25's matrix of scores in bm25s' files, written without ever being held: for corpora that are larger than memory.
+"""Writes BM25's score matrix in bm25s' file format, out of core: for corpora larger than memory.
 
-bm25s builds its index from all tokens at once, in some 3 kB of memory per passage. Here documents come in chunks; what
-occurs in each is put on disk in order of tokens, and then merged, a range of tokens at a time. The scores are the same
-to the bit, and bm25s searches them. Knows tokens and numbers, no passages.
+bm25s builds its index from all tokens at once, with about 3 kB of memory per passage. Here documents come in chunks;
+each chunk's postings are written to disk sorted by token, then merged, one range of tokens at a time. The scores are
+bit-identical, and bm25s searches them. Knows tokens and numbers, no passages.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 MERGED_AT_ONCE = 4_000_000
-"""Occurrences in memory while merging, some 60 bytes each."""
+"""Occurrences in memory while merging, about 60 bytes each."""
 _NAMES = ("token", "document", "count")
 _DATA, _INDICES, _INDPTR = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
 
 
 class Postings:
-    """Which token occurs how often in which document.
+    """How often each token occurs in each document.
 
-    scratch: a directory for files that are deleted in the end; some 12 bytes per occurrence.
+    scratch: a directory for temporary files; about 12 bytes per occurrence.
     """
 
     def __init__(self, scratch: Path) -> None:
@@ -47,14 +47,14 @@ class Postings:
             path.unlink(missing_ok=True)
 
     def add(self, ids: Sequence[Sequence[int]], words: dict[str, int]) -> None:
-        """The next documents, as bm25s tokenises them: a list of numbers each, and what the numbers mean."""
+        """Add documents as tokenised by bm25s: a list of token ids each, and the vocabulary."""
         lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
         flat = np.fromiter((each for document in ids for each in document), dtype=np.int64, count=int(lengths.sum()))
         known = np.empty(max(words.values(), default=-1) + 1, dtype=np.int64)
         for word, number in words.items():
             known[number] = self.vocabulary.setdefault(word, len(self.vocabulary))
         documents = np.repeat(np.arange(len(ids), dtype=np.int64), lengths)
-        # one number for token and document, so that sorting it counts occurrences in the order they are merged in
+        # one number for token and document: sorting it groups occurrences in merge order
         both, counts = np.unique(known[flat] * len(ids) + documents, return_counts=True)
         tokens = both // max(1, len(ids))
         self._count(tokens)
@@ -81,7 +81,8 @@ class Postings:
     ) -> None:
         """Write the index into `directory`, ready for `bm25s.BM25.load`.
 
-        advanced: told the occurrences merged so far, of `occurrences`. at_once: occurrences held while merging.
+        advanced: called with the occurrences merged so far, out of `occurrences`. at_once: occurrences held while
+            merging.
         """
         for file in self._files:
             file.flush()
@@ -104,15 +105,15 @@ class Postings:
 
     @property
     def occurrences(self) -> int:
-        """Pairs of a token and a document it is in."""
+        """Number of (token, document) pairs."""
         return self._chunks[-1][1] if self._chunks else 0
 
     def _idf(self, frequency: int) -> float:
-        """Lucene's, as bm25s has it by default: Kamphuis et al., ECIR 2020."""
+        """Lucene's IDF, bm25s' default: Kamphuis et al., ECIR 2020."""
         return math.log(1 + (self.documents - frequency + 0.5) / (frequency + 0.5))
 
     def _save_words(self, directory: Path, *, k1: float, b: float) -> None:
-        """Vocabulary and parameters, by bm25s itself; the arrays it leaves are written over."""
+        """Write vocabulary and parameters through bm25s; its arrays are overwritten afterwards."""
         import bm25s
 
         index: Any = bm25s.BM25(k1=k1, b=b)
@@ -122,7 +123,7 @@ class Postings:
         index.save(directory)
 
     def _ranges(self, at_once: int) -> Iterator[tuple[int, int]]:
-        """(first, last) token of ranges that fit in memory; a token that does not stands alone."""
+        """(first, last) token of ranges that fit in memory; a token that does not fit is its own range."""
         ends, first = np.cumsum(self._frequencies), 0
         while first < len(ends):
             before = ends[first - 1] if first else 0
@@ -131,7 +132,7 @@ class Postings:
             first = last
 
     def _between(self, first: int, last: int) -> tuple[npt.NDArray[np.int32], ...]:
-        """Tokens from `first` to before `last` with their documents and counts, by token, then by document."""
+        """Tokens in [first, last) with their documents and counts, sorted by token, then document."""
         columns: list[list[npt.NDArray[np.int32]]] = [[], [], []]
         for begin, end in self._chunks:
             if begin == end:
@@ -141,12 +142,12 @@ class Postings:
             for column, path in zip(columns, self._paths, strict=True):
                 column.append(np.fromfile(path, dtype=np.int32, count=high - low, offset=4 * (begin + low)))
         tokens, documents, counts = (np.concatenate(column) for column in columns)
-        order = np.argsort(tokens, kind="stable")  # chunks come in order of documents
+        order = np.argsort(tokens, kind="stable")  # chunks are in document order
         return tokens[order], documents[order], counts[order]
 
 
 def _begin(file: IO[bytes], length: int, dtype: np.dtype[Any]) -> None:
-    """The header of a NumPy file whose numbers follow."""
+    """Write the header of a NumPy file whose data follow."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     np.lib.format.write_array_header_1_0(file, header)
     file.flush()

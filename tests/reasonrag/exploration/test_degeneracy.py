@@ -387,7 +387,7 @@ def test_the_command_line_says_what_is_wrong_and_how_to_go_on(reasonrag: Reasonr
     assert done.status == 1
     assert "warning: identical_siblings in all" in done.err
     assert "stopped: identical_siblings in 20 of 20 questions" in done.out
-    assert f"{PAGE}#identical_siblings. To go on regardless: --abort-degenerate 0" in done.out
+    assert f"{PAGE}#identical_siblings. To continue anyway: --abort-degenerate 0" in done.out
     assert re.search(r"degenerate\s+│ identical_siblings 2\d", done.out)
     command = done.err.partition("continue with: ")[2]
     assert command.endswith("--abort-degenerate 0")

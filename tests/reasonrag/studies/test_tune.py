@@ -65,7 +65,9 @@ def test_the_same_command_again_asks_nothing(reasonrag: Reasonrag) -> None:
     journal, written = Path("runs/t/journal.jsonl").read_bytes(), files(Path("runs/t"))
     again = reasonrag(*everything)
     assert again.status == 0
-    assert again.err.count("all 3 questions are done; nothing to ask") == len(list(Path("runs/t/trials").iterdir()))
+    assert again.err.count("all 3 questions are done; nothing left to ask") == len(
+        list(Path("runs/t/trials").iterdir())
+    )
     assert again.out == first.out
     assert Path("runs/t/journal.jsonl").read_bytes() == journal
     assert files(Path("runs/t")) == written

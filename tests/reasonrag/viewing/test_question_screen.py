@@ -269,7 +269,7 @@ def test_stats_says_what_money_bought(reasonrag: Reasonrag, tmp_path: Path) -> N
     assert "$2.00; $0.5000 per question; $0.5000 per pair" in out
     assert "40 in 16 requests; 10.0 per question, 10.0 per pair" in out
     assert "dollars per question" in out
-    assert "not known" in reasonrag("stats", written(tmp_path / "free", asked(1))).out
+    assert "unknown" in reasonrag("stats", written(tmp_path / "free", asked(1))).out
 
 
 def test_stats_of_a_run_without_pairs_or_trees_is_no_error(reasonrag: Reasonrag, tmp_path: Path) -> None:

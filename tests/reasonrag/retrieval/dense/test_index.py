@@ -248,7 +248,7 @@ def test_an_index_is_built_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: p
     """Not in `.`, which may be anybody's."""
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="is no place for an index; name a directory of its own"):
+    with pytest.raises(InputError, match="cannot hold an index; give it a directory of its own"):
         build_dense(corpus, Path(), options())
 
 
@@ -313,7 +313,7 @@ def test_a_build_that_was_killed_goes_on_where_it_was(
         open_index(index)
     watcher = Listening()
     build_dense(corpus, index, options(index_type), watcher)
-    going_on = f"{kept:,} of {2 * PIECE + 50:,} passages are encoded; going on with the rest"
+    going_on = f"{kept:,} of {2 * PIECE + 50:,} passages are encoded; continuing with the rest"
     assert (going_on in watcher.said) == bool(kept)
     assert watcher.stages["encoding"][1] == kept
     build_dense(corpus, tmp_path / "whole", options(index_type))
