@@ -1,0 +1,55 @@
+"""A model as a record: what stands beside another one, and what opens it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from reasonrag.errors import InputError
+from reasonrag.llm.chat import Sampling
+from reasonrag.llm.endpoint import EndpointModel
+from reasonrag.llm.model_spec import Limits, ModelSpec, check_prices
+from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.prices import SELF_HOSTED
+
+TEACHER = ModelSpec(
+    "gpt-4o",
+    Sampling(temperature=1.0, top_p=1.0, max_tokens=512),
+    Limits(32, timeout=300.0, rpm=100, tpm=1000),
+    price=SELF_HOSTED,
+    addresses=("http://127.0.0.1:9/v1",),
+)
+
+
+def test_a_model_at_addresses_of_its_own_has_neither_the_key_nor_the_rates_of_the_other() -> None:
+    own = TEACHER.elsewhere(["http://127.0.0.1:8/v1"], key_variable="OWN_KEY")
+    assert (own.addresses, own.key_variable) == (("http://127.0.0.1:8/v1",), "OWN_KEY")
+    assert own.limits == Limits(32, timeout=300.0)
+
+
+def test_without_an_address_of_its_own_it_shares_all() -> None:
+    assert TEACHER.elsewhere([], key_variable="OWN_KEY") == TEACHER
+
+
+@pytest.mark.parametrize(("in_process", "kind"), [(True, OfflineTeacher), (False, EndpointModel)])
+def test_opens_what_answers_by_its_name(in_process: bool, kind: type) -> None:
+    async def opened() -> object:
+        async with AsyncExitStack() as stack:
+            return ModelSpec(
+                "own", TEACHER.sampling, TEACHER.limits, addresses=TEACHER.addresses, in_process=in_process
+            ).open(stack)
+
+    model = asyncio.run(opened())
+    assert isinstance(model, kind)
+    assert getattr(model, "name", None) == "own"
+
+
+@pytest.mark.parametrize(
+    ("role", "flags"), [("teacher", "--price-in"), ("student", "--value-price-in"), ("judge", "--judge-price-in")]
+)
+def test_a_cap_in_dollars_needs_every_price(role: str, flags: str) -> None:
+    unpriced = ModelSpec("mystery", TEACHER.sampling, TEACHER.limits)
+    with pytest.raises(InputError, match=f"the price of mystery.*{flags}"):
+        check_prices(**({"teacher": TEACHER} | {role: unpriced}))

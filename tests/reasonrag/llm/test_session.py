@@ -1,0 +1,178 @@
+"""A session with models: items in order, and every answer that was asked for on disk, whatever ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preference import Message
+from reasonrag.errors import CapReached, Interrupted
+from reasonrag.llm.budget import Caps
+from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.journal import open_journal
+from reasonrag.llm.model_spec import Limits, ModelSpec
+from reasonrag.llm.models import Models
+from reasonrag.llm.session import Session
+from reasonrag.progress import SessionTally, SilentWatcher
+
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)
+SPEC = ModelSpec("scripted", SAMPLING, Limits(4, timeout=1.0))
+
+
+class Gated:
+    """A model that answers when its gate is open. `asked`: the questions, in order."""
+
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.gate = asyncio.Event()
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        self.asked.append(request.question_id)
+        await self.gate.wait()
+        return [Completion(text=f"answer to {request.question_id}", finish_reason="stop")]
+
+    async def check(self) -> None:
+        """It is always there."""
+
+    async def close(self) -> None:
+        """It holds nothing open."""
+
+
+class Heard(SilentWatcher):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.tallies: list[SessionTally] = []
+        self.over = False
+
+    def say(self, message: str) -> None:
+        self.messages.append(message)
+
+    def advanced(self, tally: SessionTally) -> None:
+        self.tallies.append(SessionTally(**vars(tally)))
+
+    def ended(self) -> None:
+        self.over = True
+
+
+async def ask(models: Models, question: str) -> None:
+    request = ChatRequest(
+        messages=(Message(role="user", content=question),),
+        sampling=SAMPLING,
+        samples=(0,),
+        seeds=(1,),
+        question_id=question,
+    )
+    await models.main.complete(request)
+
+
+Work = Callable[[str], Coroutine[Any, Any, None]]
+
+
+async def run(folder: Path, model: Gated, script: Callable[[Session], Work], *, at_once: int = 2) -> Ended:
+    async with open_journal(folder / "journal.jsonl") as journal:
+        heard = Heard()
+        session = Session(Models.behind(journal, Caps(), (SPEC, model)), heard, lambda _: None)
+        try:
+            reason: BaseException | None = await session.run("abcd", script(session), at_once=at_once)
+        except Exception as error:  # noqa: BLE001 - the test asks which
+            reason = error
+        return Ended(session, heard, reason)
+
+
+@dataclass
+class Ended:
+    session: Session
+    heard: Heard
+    reason: BaseException | None
+
+
+def answered(folder: Path) -> list[str]:
+    """The questions whose answers are on disk."""
+
+    async def read() -> list[str]:
+        async with open_journal(folder / "journal.jsonl", writable=False) as journal:
+            return sorted(completion.text.removeprefix("answer to ") for completion in journal.answers.values())
+
+    return asyncio.run(read())
+
+
+def test_works_on_every_item_in_order_and_tells_how_it_went(tmp_path: Path) -> None:
+    async def all_of_them() -> tuple[Gated, Ended]:
+        model = Gated()
+        model.gate.set()
+        return model, await run(tmp_path, model, lambda session: lambda item: ask(session.models, item))
+
+    model, ended = asyncio.run(all_of_them())
+    assert (model.asked, answered(tmp_path)) == (list("abcd"), list("abcd"))
+    assert (ended.reason, ended.session.stopped, ended.heard.over) == (None, None, True)
+    assert ended.heard.tallies[-1].calls == 4
+
+
+@pytest.mark.parametrize("error", [CapReached("max_calls", "used up", needed=9), ValueError("a fault")])
+def test_what_is_under_way_is_kept_and_no_more_asked_when_an_item_fails(tmp_path: Path, error: Exception) -> None:
+    """A reason to stop is returned, and any other error raised."""
+
+    async def until_the_second() -> tuple[Gated, Ended]:
+        model = Gated()
+
+        def script(session: Session) -> Work:
+            async def work(item: str) -> None:
+                if item == "b":
+                    asyncio.get_running_loop().call_later(0.01, model.gate.set)
+                    raise error
+                await ask(session.models, item)
+
+            return work
+
+        return model, await run(tmp_path, model, script)
+
+    model, ended = asyncio.run(until_the_second())
+    assert (model.asked, answered(tmp_path)) == (["a"], ["a"])
+    assert ended.reason is error
+    assert str(ended.session.stopped) == str(error)
+    assert ended.heard.over
+
+
+def test_ctrl_c_lets_the_requests_in_flight_finish(tmp_path: Path) -> None:
+    async def interrupted() -> tuple[Gated, Ended]:
+        model = Gated()
+
+        def script(session: Session) -> Work:
+            async def work(item: str) -> None:
+                if item == "b":
+                    signal.raise_signal(signal.SIGINT)
+                    asyncio.get_running_loop().call_later(0.01, model.gate.set)
+                await ask(session.models, item)
+
+            return work
+
+        return model, await run(tmp_path, model, script)
+
+    model, ended = asyncio.run(interrupted())
+    assert set(model.asked) == set(answered(tmp_path)) <= {"a", "b"}
+    assert isinstance(ended.reason, Interrupted)
+    assert any("Ctrl-C again stops at once" in message for message in ended.heard.messages)
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+    model = Gated()
+
+    def script(session: Session) -> Work:
+        async def work(item: str) -> None:
+            for delay in (0.0, 0.01):
+                asyncio.get_running_loop().call_later(delay, signal.raise_signal, signal.SIGINT)
+            await ask(session.models, item)
+
+        return work
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(run(tmp_path, model, script, at_once=1))
+    assert (model.asked, answered(tmp_path)) == (["a"], [])
