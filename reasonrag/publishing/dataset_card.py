@@ -1,8 +1,8 @@
-"""The data set card: README.md on the Hub, filled from facts, never from guesses.
+"""The data set card: README.md on the Hub, filled from recorded facts, never from guesses.
 
-Facts are those of the inventory, the audit and what was staged; what nobody recorded is called unknown. Names from data
-are hostile: every value is escaped for Markdown as the template prints it, and those that are names stand in code
-spans. The YAML on top is written by the Hub's own client.
+Facts come from the data set directory, the audit and the staged files; what is not recorded is called unknown. Names
+from data are untrusted: the template escapes every value for Markdown, and names are printed as code spans. The YAML
+front matter is written by the Hub's own client.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class DatasetCardFacts:
     inventory: DatasetInventory
     audit: dict[str, Any] | None
     licence: str | None
-    """As given; None derives one."""
+    """As given; None to derive it."""
     aside: Sequence[Blocker]
-    """Objections that were set aside."""
+    """Blockers that were set aside."""
     trees: Sequence[PublishedRun]
     staged: Sequence[StagedFile]
 
@@ -70,7 +70,7 @@ def render_dataset_card(facts: DatasetCardFacts) -> str:
 
 
 def front_matter(facts: DatasetCardFacts) -> str:
-    """The YAML that the Hub reads."""
+    """The YAML front matter that the Hub reads."""
     try:
         from huggingface_hub import DatasetCardData
     except ImportError as error:
@@ -174,13 +174,13 @@ def _filters(summary: PairSummary) -> dict[str, Any]:
 
 
 def _cutoff_len(audit: dict[str, Any] | None) -> int | None:
-    """The smallest one at which nothing is cut."""
+    """The smallest cutoff_len at which nothing is cut; None if unknown."""
     advised = (audit or {}).get("advised_cutoff")
     return advised if isinstance(advised, int) else None
 
 
 def _tokenizer(audit: dict[str, Any] | None) -> str:
-    """What counted the tokens of the audit, and whether that is exact."""
+    """The audit's token counter, and whether it is an estimate."""
     counter = (audit or {}).get("token_counter")
     if not isinstance(counter, dict) or "name" not in counter:
         return UNKNOWN
@@ -198,7 +198,7 @@ def _without_compared(contamination: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested facts by their path; lists of names in one line."""
+    """Nested facts flattened to dotted names; lists on one line."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
@@ -211,7 +211,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _in_words(value: object) -> str:
-    """An entry of a list of facts; of an object its name first."""
+    """An entry of a list as text; for an object its name first."""
     if not isinstance(value, dict):
         return str(value)
     others = [f"{key} {each}" for key, each in value.items() if key != "name" and each is not None]
@@ -250,7 +250,7 @@ def _limits(summary: PairSummary) -> list[str]:
 
 
 def _commands(inventory: DatasetInventory) -> list[str]:
-    """How it was made, as far as it is known; paths stay behind."""
+    """The commands that made it, as far as they are known, without paths."""
     runs = [_generate(run, number) for number, run in enumerate(inventory.runs, start=1) if run.origin.config_hash]
     names = [f"runs/{number}" for number, run in enumerate(inventory.runs, start=1) if run.origin.config_hash]
     return [*runs, _pairs(inventory.summary, names or ["SOURCE"])]

@@ -1,4 +1,4 @@
-"""What a person sees of a published data set or model: its files and where it is."""
+"""Terminal output of `publish`: the files and where they are."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def say(message: str) -> None:
 
 
 def show_publication(done: Publication | ModelPublication) -> None:
-    """The files with their sizes, what was set aside, and what comes next."""
+    """The files with their sizes, blockers that were set aside, and the next commands."""
     rows = [(each.path, f"{each.bytes:,} bytes{_state(each.path, done)}") for each in done.files]
-    rows += [(path, "removed, of an earlier version") for path in done.removed]
+    rows += [(path, "removed; was in an earlier version") for path in done.removed]
     what = f"{done.pairs:,} pairs" if isinstance(done, Publication) else done.kind
     print_table(f"{done.repo}  {what}  licence {done.licence}", rows)
     for each in done.warnings:
@@ -31,7 +31,7 @@ def show_publication(done: Publication | ModelPublication) -> None:
         print(f"left behind: {', '.join(done.left_behind)}")
     print(f"card: {Path(done.folder) / CARD}")
     if done.dry_run:
-        print("nothing was sent; the same command without --dry-run publishes these files")
+        print("nothing was uploaded; the same command without --dry-run publishes these files")
         return
     print(f"{'private' if done.private else 'public'}: {done.url}")
     if isinstance(done, Publication):
@@ -46,4 +46,4 @@ def show_publication(done: Publication | ModelPublication) -> None:
 def _state(path: str, done: Publication | ModelPublication) -> str:
     if done.dry_run:
         return ""
-    return ", there already" if path in done.unchanged else ", sent"
+    return ", unchanged" if path in done.unchanged else ", uploaded"

@@ -1,9 +1,9 @@
-"""A staged folder as a repository on the Hub, of a data set or a model: nothing is public before everything is up.
+"""Uploads a staged folder to a data set or model repository on the Hub; nothing is public before everything is up.
 
-A new repository is created private. Large files are sent one after the other; what the Hub has already, by SHA-256, is
-not sent again. Then one commit puts all of them, the card included, where readers look, so that nobody ever sees half a
-thing, in a public repository either. The commit is compared with the folder file by file, and only then does a
-private repository become public. Keys are the Hub client's business; what it says is redacted.
+A new repository is created private. Large files are uploaded one by one; files that the Hub already has, by SHA-256,
+are skipped. One commit then makes all of them visible, the card included, so readers never see a partial upload, in a
+public repository either. The commit is compared with the folder file by file, and only then does a private repository
+become public. The Hub's client handles tokens; its messages are redacted.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ _NAMES = {form.file_name(split) for form in FORMATS.values() for split in SPLITS
 
 @dataclass(frozen=True)
 class RepositoryKind:
-    """Of a repository. name: the Hub's; shown: ours; path: between the Hub's address and the repository's name; what:
-    for the title of the commit. is_ours: whether a file was put there by an earlier `publish`, perhaps of another
-    version."""
+    """A kind of repository. name: the Hub's term; shown: ours; path: URL prefix of the repository's name; what: for
+    the commit title. is_ours: whether an earlier `publish`, of any version, put a file there."""
 
     name: str
     shown: str
@@ -52,11 +51,11 @@ DATA_SET = RepositoryKind("dataset", "data set", "datasets/", "preference pairs"
 
 @dataclass
 class UploadResult:
-    """What was done on the Hub."""
+    """What was done on the Hub so far."""
 
     url: str = ""
     commit: str | None = None
-    """Null where everything was there already."""
+    """Null if nothing had to be committed."""
     private: bool = True
     wanted: int = 0
     """Files that the Hub did not have."""
@@ -66,29 +65,29 @@ class UploadResult:
 
 
 def check_name(repo: str, *, shown: str = DATA_SET.shown) -> None:
-    """Raises InputError for what cannot be the name of a repository. shown: what it is of."""
+    """Raises InputError for an invalid repository name. shown: what the repository holds."""
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
     if not re.fullmatch(r"[^/\s]+/[^/\s]+", repo):
-        raise InputError(f"--repo {repo!r} is no name of a {shown} on the Hub; give it as organisation/name")
+        raise InputError(f"--repo {repo!r} is not a name for a {shown} on the Hub; give it as organisation/name")
     try:
         for part in repo.split("/"):
             validate_repo_id(part)
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise InputError(f"--repo {repo!r} is no name of a {shown} on the Hub: {error}") from error
+        raise InputError(f"--repo {repo!r} is not a name for a {shown} on the Hub: {error}") from error
 
 
 def check_access() -> None:
-    """Raises InputError where the Hub must not, or cannot, be asked; asks nothing."""
+    """Raises InputError if the Hub is switched off or there is no token; sends no request."""
     from huggingface_hub import constants, get_token
 
     if constants.HF_HUB_OFFLINE:
         raise InputError("HF_HUB_OFFLINE is set, so nothing can be published; unset it, or use --dry-run")
     if not get_token():
         raise InputError(
-            "there is no token for the Hub. Set HF_TOKEN to one that may write, from huggingface.co/settings/tokens, "
-            "or run: hf auth login. --dry-run needs none"
+            "there is no token for the Hub. Set HF_TOKEN to a write token from huggingface.co/settings/tokens, or run: "
+            "hf auth login. --dry-run needs none"
         )
 
 
@@ -101,12 +100,12 @@ def upload(
     say: Callable[[str], None],
     kind: RepositoryKind = DATA_SET,
 ) -> UploadResult:
-    """Make `repo` hold these files of `folder`, the last one being the card; then public, unless `private`.
+    """Make `repo` hold these files of `folder`, the card last; then make it public, unless `private`.
 
-    private: None leaves a private repository as it is if it has a card already, for somebody published it so.
+    private: None keeps a private repository private if it already has a card, because it was published that way.
 
-    Raises UploadStopped where something went wrong on the way, with what is there and who can see it; ReasonragError
-    where the repository is not fit for it.
+    Raises UploadStopped if the upload fails, with what is there and who can see it; ReasonragError if the repository
+    is unsuitable.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
@@ -146,21 +145,21 @@ def upload(
         there = _listing(api, repo, kind, done.commit or parent)
     missing = [path for path in paths if not _is_there(folder / path, there.get(path))]
     if missing:
-        raise UploadStopped(f"{repo}: the Hub does not have {missing[0]} as it was sent; {_visibility(done, kind)}")
+        raise UploadStopped(f"{repo}: {missing[0]} on the Hub differs from the local file; {_visibility(done, kind)}")
     if done.private and not private:
         with _explained_errors(repo, done, kind, "making it public"):
             api.update_repo_settings(repo, private=False, repo_type=kind.name)
             done.private = bool(api.repo_info(repo, repo_type=kind.name).private)
-        say(f"everything is up; {repo} is public now")
+        say(f"upload complete; {repo} is public now")
     elif done.private:
-        say(f"everything is up; {repo} is private. --public makes it public")
+        say(f"upload complete; {repo} is private. --public makes it public")
     return done
 
 
 def _open_repository(
     api: Any, repo: str, kind: RepositoryKind, *, private: bool, say: Callable[[str], None]
 ) -> tuple[bool, str, bool]:
-    """Whether the repository is private, its newest commit, and whether it was created now."""
+    """Whether the repository is private, its newest commit, and whether it was just created."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
@@ -171,27 +170,27 @@ def _open_repository(
         info = api.repo_info(repo, repo_type=kind.name)
         if not info.private:
             raise ReasonragError(
-                f"{repo} was asked for as private, but the Hub made it public; nothing was sent"
+                f"{repo} was requested as private, but the Hub made it public; nothing was uploaded"
             ) from None
         return True, str(info.sha), True
     if private and not info.private:
         raise ReasonragError(
-            f"{repo} is public already, so --private would hide nothing; leave it out, or choose another name"
+            f"{repo} is already public, so --private would hide nothing; leave it out, or choose another name"
         )
     return bool(info.private), str(info.sha), False
 
 
 def _check_fit(repo: str, kind: RepositoryKind, there: dict[str, Any], paths: Sequence[str]) -> None:
-    """A private repository that somebody keeps other things in must not become public by this."""
+    """A private repository with unrelated files must not become public. Raises ReasonragError."""
     others = [path for path in there if path not in paths and not kind.is_ours(path) and path != _OF_THE_HUB]
     if others:
         raise ReasonragError(
-            f"{repo} is private and holds files that are not of this {kind.shown} ({', '.join(others[:3])}), which "
-            "would become public. Choose another name, remove them, or publish with --private"
+            f"{repo} is private and holds files that do not belong to this {kind.shown} ({', '.join(others[:3])}), "
+            "which would become public. Choose another name, remove them, or publish with --private"
         )
 
 
-# -- what is there ---------------------------------------------------------------------------------------------
+# -- the repository's content ----------------------------------------------------------------------------------
 
 
 def _listing(api: Any, repo: str, kind: RepositoryKind, revision: str) -> dict[str, Any]:
@@ -201,7 +200,7 @@ def _listing(api: Any, repo: str, kind: RepositoryKind, revision: str) -> dict[s
 
 
 def _is_there(file: Path, entry: Any) -> bool:
-    """Whether the Hub has these bytes: by SHA-256, or by Git's hash where it keeps the file in Git."""
+    """Whether the Hub has these bytes: by SHA-256, or by Git's hash for files kept in Git."""
     if entry is None or entry.size != file.stat().st_size:
         return False
     if entry.lfs is not None:
@@ -217,12 +216,12 @@ def _digest(file: Path, digest: Any) -> str:
     return str(digest.hexdigest())
 
 
-# -- what is said ----------------------------------------------------------------------------------------------
+# -- messages and results --------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _explained_errors(repo: str, done: UploadResult, kind: RepositoryKind, what: str) -> Iterator[None]:
-    """Whatever the Hub's client raises, as a user can act on it."""
+    """Turns any error of the Hub's client into a message that a user can act on."""
     try:
         yield
     except ReasonragError:
@@ -236,27 +235,27 @@ def _explained_errors(repo: str, done: UploadResult, kind: RepositoryKind, what:
 def _hint(error: Exception) -> str:
     status = getattr(getattr(error, "response", None), "status_code", None)
     return {
-        401: " The Hub does not know the token (HF_TOKEN, or hf auth login).",
-        403: " The token may not write there: it needs the role write, and the right to that organisation.",
-        412: " Somebody else committed meanwhile.",
+        401: " The Hub rejects the token (HF_TOKEN, or hf auth login).",
+        403: " The token may not write there: it needs the write role, and access to that organisation.",
+        412: " There was another commit in the meantime.",
     }.get(status or 0, "")
 
 
 def _visibility(done: UploadResult, kind: RepositoryKind) -> str:
-    """What is on the Hub now and who can see it."""
+    """What is on the Hub now, and who can see it."""
     if not done.url:
-        return "Nothing was sent"
-    what = f"{len(done.sent)} of {done.wanted} files are through, and what has arrived is not sent again"
+        return "Nothing was uploaded"
+    what = f"{len(done.sent)} of {done.wanted} files are uploaded and will not be sent again"
     if done.commit is None:
-        who = "readers see the repository as it was" if not done.private else "nobody else can see the repository"
+        who = "readers see the repository as it was" if not done.private else "only you can see the repository"
     else:
-        who = "nobody else can see the repository" if done.private else f"readers see the new {kind.shown}"
+        who = "only you can see the repository" if done.private else f"readers see the new {kind.shown}"
     return f"{what}; {who}"
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The client's own bars only where somebody looks at them."""
+    """The client's progress bars only if stderr is a terminal."""
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     if sys.stderr.isatty() or are_progress_bars_disabled():
@@ -277,25 +276,25 @@ class PublishedFile(BaseModel):
 
 
 class PublicationResult(BaseModel):
-    """What was published, or would be."""
+    """What was published, or would be in a dry run."""
 
     repo: str
     dry_run: bool
     folder: str
-    """Where the files lie here."""
+    """The local folder of the files."""
     files: list[PublishedFile]
     licence: str
     set_aside: list[str]
-    """Objections that `--allow` and `--allow-eval` set aside."""
+    """Blockers that `--allow` and `--allow-eval` set aside."""
     warnings: list[str]
     url: str | None = None
     private: bool | None = None
-    """Who can see it now; null where nothing was sent."""
+    """Whether the repository is private now; null if nothing was uploaded."""
     commit: str | None = None
     sent: list[str] = []
     unchanged: list[str] = []
     removed: list[str] = []
-    """Files of an earlier version that this one does not have."""
+    """Files of an earlier version that this one lacks."""
 
 
 def published_files(folder: Path, paths: Iterable[str]) -> list[PublishedFile]:
@@ -303,7 +302,7 @@ def published_files(folder: Path, paths: Iterable[str]) -> list[PublishedFile]:
 
 
 def upload_fields(done: UploadResult, *, dry_run: bool) -> dict[str, Any]:
-    """The fields that say what happened on the Hub."""
+    """The fields of `PublicationResult` that tell what happened on the Hub."""
     return {
         "url": done.url or None,
         "private": None if dry_run else done.private,

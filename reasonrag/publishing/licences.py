@@ -1,7 +1,6 @@
-"""Licences of the question sets that reasonrag names, each with where that is said; nothing here is a lawyer's word.
+"""Licences of the question sets that reasonrag knows, each with its source; none of this is legal advice.
 
-Decides the licence that a data set gets where nobody gave one: the strictest that its parts ask for, and none where a
-part is not known.
+Decides the default licence of a data set: the strictest that its parts require, and unknown if a part is unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ UNKNOWN = "unknown"
 class Licence:
     """What is known of a question set.
 
-    source: who says so. passages: what its usual corpus is made of; the corpus of a run may be another one.
+    source: where the licence is stated. passages: licence of its usual corpus; a run may use another one.
     """
 
     licence: str
@@ -45,10 +44,10 @@ KNOWN_LICENCES: dict[str, Licence] = {
 
 
 def licence_of(datasets: Collection[str]) -> str:
-    """The Hub's name of the licence for rows made of these question sets, passages included.
+    """The Hub's identifier of the licence for rows made from these question sets, passages included.
 
-    `cc-by-sa-4.0` where passages of Wikipedia are in them, which must be shared alike; `unknown` where a set is not
-    known, because nobody can say what its passages ask for.
+    `cc-by-sa-4.0` if passages come from Wikipedia, which requires share-alike; `unknown` if a set is unknown, because
+    the licence of its passages is too.
     """
     found = [KNOWN_LICENCES.get(each) for each in datasets]
     if not found or None in found:
@@ -59,6 +58,6 @@ def licence_of(datasets: Collection[str]) -> str:
 
 
 def languages_of(datasets: Collection[str]) -> list[str]:
-    """Codes of the languages; empty where a set is not known."""
+    """Language codes; empty if a set is unknown."""
     found = [KNOWN_LICENCES.get(each) for each in datasets]
     return sorted({each.language for each in found if each is not None}) if found and None not in found else []

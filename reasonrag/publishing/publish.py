@@ -1,8 +1,7 @@
-"""`reasonrag publish`: a data set as a repository on the Hub, with a card that tells what it is; models are
-`model_publishing`'s matter.
+"""`reasonrag publish`: publishes a data set on the Hub, with its card; models are published by `publish_model`.
 
-First everything that can be known here: the name, the token, whether the files are those of one export, the audit, what
-speaks against it. Then the folder `DIR/publish` is written, which is what goes up, and only then is the Hub asked.
+First everything that can be checked locally: the name, the token, whether the files belong to one export, the audit,
+blockers. Then the folder `DIR/publish` is written, which is what gets uploaded, and only then is the Hub contacted.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _MEGABYTE = 1 << 20
 
 
 class Publication(PublicationResult):
-    """A data set that was published, or would be; the object of `publish --json`."""
+    """A published data set, or what a dry run would publish; the output of `publish --json`."""
 
     pairs: int
 
@@ -56,8 +55,8 @@ def publish(
     """Publish the data set in `directory`, or with `model=FOLDER` a model; the keyword arguments are the command's
     flags (`with_trees` for `--with-trees`).
 
-    dry_run: write `DIR/publish` and ask nothing. say: told of progress. Raises InputError before anything is sent,
-    UploadStopped where the Hub was lost on the way: the same call goes on.
+    dry_run: write `DIR/publish` and contact nothing. say: receives progress. Raises InputError before anything is
+    uploaded, UploadStopped if the upload fails: the same call resumes it.
     """
     settings = resolve(PublishSettings, "publish", flags)
     if (directory is None) == (settings.model is None):
@@ -114,24 +113,24 @@ def _check_extra() -> None:
 
 
 def _fresh_audit(inventory: DatasetInventory, say: Callable[[str], None]) -> dict[str, Any]:
-    """The audit of these very rows, made now where there is none."""
+    """The audit of these rows, made now if it is missing or out of date."""
     path = inventory.directory / AUDIT
     newest = max(each.stat().st_mtime_ns for each in pairs_files(inventory.directory).values())
     if not path.is_file() or path.stat().st_mtime_ns < newest:
         say(f"{path} is missing or older than the rows; auditing them now")
-        audit(inventory.directory, out=inventory.directory)  # wherever settings would put it
+        audit(inventory.directory, out=inventory.directory)  # regardless of where settings would put it
     try:
         found = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
         raise InputError(f"{path} is not JSON. Audit again: reasonrag audit {inventory.directory}") from error
     if not isinstance(found, dict) or not isinstance(found.get("checks"), list):
-        raise InputError(f"{path} is no audit. Audit again: reasonrag audit {inventory.directory}")
+        raise InputError(f"{path} is not an audit. Audit again: reasonrag audit {inventory.directory}")
     return found
 
 
 def _warnings(settings: PublishSettings, inventory: DatasetInventory) -> list[str]:
-    """What somebody would regret, and nobody else says."""
+    """Warnings of the summary, and one for an unknown licence."""
     found = list(inventory.summary.warnings)
     if settings.license is None and licence_of(inventory.datasets) == UNKNOWN:
-        found.append("the licence of some question set is not known, so the card says unknown; give --license NAME")
+        found.append("the licence of a question set is unknown, so the card says unknown; give --license NAME")
     return found

@@ -1,9 +1,8 @@
-"""`reasonrag publish --model`: an adapter or a whole model as a repository on the Hub, with its card.
+"""`reasonrag publish --model`: publishes an adapter or a whole model on the Hub, with its card.
 
-Decides which files of a training's folder are the model (an allow-list: weights as safetensors, configuration,
-tokenizer, the card, what says how it was made and must be asked), what speaks against publishing it, and what is
-rewritten so that it loads elsewhere and names no place of this machine. Weights are linked into `FOLDER/publish`, not
-copied. How the Hub is asked is `uploading`'s matter.
+Decides which files of a training's folder belong to the model (an allow-list: safetensors weights, configuration,
+tokenizer, card, provenance and prompts), what blocks publishing it, and what is rewritten so that it loads elsewhere
+and contains no local paths. Weights are linked into `FOLDER/publish`, not copied. Uploading is done by `hub`.
 """
 
 from __future__ import annotations
@@ -49,20 +48,20 @@ _CONFIGURATION = frozenset(
     }
 )
 _ABOUT = frozenset({CARD, PROVENANCE, "metrics.json", "train.yaml"})
-"""What is told about the model. Paths in them are shortened to names, for they say nothing elsewhere."""
+"""Files about the model. Paths in them are shortened to names."""
 _PICTURES = frozenset({"curves.svg", "curves.png"})
 _PROMPT = re.compile(r"prompts/\w+\.txt")
 _PATHS_IN_CONFIGURATION = ("_name_or_path", "name_or_path", "tokenizer_file")
-"""Where older transformers write down where a file was; nobody reads it."""
+"""Keys in which older transformers record local paths; unused."""
 _PATH = re.compile(r"(?<![\w./:<~-])~?/(?:[\w.@+-]+/)+([\w.@+-]+)/?")
 _FORM = "more information needed"
-"""Stands in the cards that peft and transformers write, forms that nobody filled in."""
+"""Text in the unfilled card templates that peft and transformers write."""
 _ON_THE_HUB = re.compile(r"[\w-][\w.-]*(?:/[\w.-]+)?")
 
 
 def is_model_file(path: str) -> bool:
-    """Whether a file of a model's folder goes to the Hub, by its path in the folder. Never checkpoints, optimizer
-    states, pickles, logs: what loads the model, and what says what it is."""
+    """Whether a file of a model's folder is uploaded, by its path in the folder: what loads the model and what
+    describes it. Never checkpoints, optimizer states, pickles or logs."""
     named = path in _VOCABULARY | _CONFIGURATION | _ABOUT | _PICTURES
     return named or _WEIGHTS.fullmatch(path) is not None or _PROMPT.fullmatch(path) is not None
 
@@ -71,17 +70,17 @@ MODEL = RepositoryKind("model", "model", "", "a model", is_model_file)
 
 
 class ModelPublication(PublicationResult):
-    """A model that was published, or would be; the object of `publish --model --json`."""
+    """A published model, or what a dry run would publish; the output of `publish --model --json`."""
 
     kind: Literal["adapter", "model"]
     base_model: str | None
-    """As the Hub knows it; null where that is not known."""
+    """Its name on the Hub; null if unknown."""
     left_behind: list[str]
-    """What else lies in the folder; a folder with a slash behind it."""
+    """Other content of the folder; folders end in a slash."""
 
 
 def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[str], None]) -> ModelPublication:
-    """See `publishing.publish`. Raises InputError before anything is sent, UploadStopped where the Hub was lost."""
+    """See `publish.publish`. Raises InputError before anything is uploaded, UploadStopped if the upload fails."""
     if settings.with_trees:
         raise InputError("--with-trees is for data sets; a model has none")
     check_name(settings.repo, shown=MODEL.shown)
@@ -122,11 +121,11 @@ def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[st
     )
 
 
-# -- what may go up ----------------------------------------------------------------------------------------------
+# -- what may be uploaded ----------------------------------------------------------------------------------------
 
 
 def _check_weights(model: ModelFolder) -> None:
-    """Pickles run whatever was put into them as they are loaded; nobody should have to trust that."""
+    """Refuses pickled weights, which can run arbitrary code when loaded. Raises InputError."""
     if not model.weights[0].endswith(".safetensors"):
         raise InputError(
             f"{model.path} has pickled weights only ({model.weights[0]}), which can run code where they are loaded. "
@@ -135,10 +134,10 @@ def _check_weights(model: ModelFolder) -> None:
 
 
 def _base_on_the_hub(model: ModelFolder, provenance: Provenance | None, given: str | None) -> str | None:
-    """The name that the base model has on the Hub. Raises InputError for an adapter where it is a folder of here."""
+    """The base model's name on the Hub. Raises InputError for an adapter whose base is only a local folder."""
     if given is not None:
         if not is_hub_name(given):
-            raise InputError(f"--base-model {given!r} is no name on the Hub; give it as organisation/name")
+            raise InputError(f"--base-model {given!r} is not a name on the Hub; give it as organisation/name")
         return given
     told_base = model.base_model or (provenance.base_model if provenance else None)
     if told_base is not None and is_hub_name(told_base):
@@ -153,16 +152,16 @@ def _base_on_the_hub(model: ModelFolder, provenance: Provenance | None, given: s
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether a base model is a name on the Hub, and no folder of this machine."""
+    """Whether a base model is a name on the Hub and not a local folder."""
     return _ON_THE_HUB.fullmatch(name) is not None and not Path(name).exists()
 
 
 def _objections(model: ModelFolder, provenance: Provenance | None, files: Mapping[str, Path]) -> list[Blocker]:
     if provenance is None:
-        what = f"{model.path / PROVENANCE} is missing, so nobody can see what the model was trained on"
+        what = f"{model.path / PROVENANCE} is missing, so readers cannot see what the model was trained on"
         found = [Blocker("--allow", "no_provenance", what)]
     else:
-        what = "it was trained on questions of {}, which is no training split and cannot be evaluated on then"
+        what = "it was trained on questions of {}, which is not a training split and can no longer be evaluated on"
         found = [Blocker("--allow-eval", each, what.format(each)) for each in provenance.evaluation_splits]
     read = [source for path, source in files.items() if not _is_binary(path) and path not in _VOCABULARY]
     keys = [place for each in read for place in _keys_in(each)]
@@ -178,14 +177,14 @@ def _keys_in(path: Path) -> Iterator[str]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8; it is read before it is published") from error
+        raise InputError(f"{path} is not UTF-8 text; it has to be scanned before it is published") from error
     for number, line in enumerate(lines, start=1):
         if keys_in(line, known):
             yield f"{path}, line {number}"
 
 
 def _files_of(folder: Path) -> dict[str, Path]:
-    """What goes up of the folder and its prompts, by its path there; of a checkpoint with what its training says."""
+    """The files to upload, by their path in the repository; a checkpoint gets the provenance of its training."""
     found = [each for each in [*folder.iterdir(), *folder.glob("prompts/*")] if each.is_file()]
     files = {each.relative_to(folder).as_posix(): each for each in found}
     if about := find_provenance(folder):
@@ -203,23 +202,24 @@ def _is_binary(path: str) -> bool:
     return path.endswith((".safetensors", ".png", ".model"))
 
 
-# -- what goes up ------------------------------------------------------------------------------------------------
+# -- staging -----------------------------------------------------------------------------------------------------
 
 
 def _renamed(model: ModelFolder, provenance: Provenance | None, base: str | None) -> dict[str, str]:
-    """Paths of the base model here, and what it is called on the Hub. A bare name is none: a template has it, too."""
+    """Local paths of the base model, with its name on the Hub. Bare names are left alone: templates contain them
+    too."""
     names = {model.base_model, provenance.base_model if provenance else None}
     return {name: base or Path(name).name for name in names if name and os.sep in name and not is_hub_name(name)}
 
 
 def _stage(source: Path, target: Path, renamed: dict[str, str]) -> None:
-    """A file as it goes up: weights, vocabulary and prompts byte by byte."""
+    """Stage one file: weights, vocabulary and prompts unchanged, files about the model without local paths."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.name not in _ABOUT:
         _link(source, target)
         return
     text = source.read_text("utf-8")
-    for local, name in renamed.items():  # no path that only begins like it
+    for local, name in renamed.items():  # but no path that merely starts with it
         text = name.join(re.split(rf"(?<![\w./~-]){re.escape(local)}(?![\w.-]*[\w-])", text))
     target.write_text(_PATH.sub(r"\1", text), "utf-8")
 
@@ -232,7 +232,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _stage_configuration(folder: Path, base: str | None) -> None:
-    """Configuration without places of this machine; an adapter names its base model as the Hub does."""
+    """Remove local paths from the configuration; an adapter names its base model as on the Hub."""
     for path in (folder / CONFIG, folder / "tokenizer_config.json", folder / ADAPTER_CONFIG):
         if path.is_file():
             content = read_json(path)

@@ -1,8 +1,8 @@
-"""The folder that goes to the Hub, built beside its place: rows as Parquet, files for trainers, candidates, trees.
+"""Builds the folder that is uploaded to the Hub: rows as Parquet, files for trainers, candidates, trees.
 
-Decides which files those are, their names and their bytes, which are the same every time, so that what is on the Hub
-already is not sent again. Rows are written by pyarrow with plain column types: what `datasets` 4 writes of itself,
-`datasets` 3 (of LLaMA-Factory up to 0.9.3) cannot read. Paths, addresses and keys of the machine stay behind.
+Decides its files, their names and their bytes, which are reproducible, so unchanged files are not uploaded again. Rows
+are written by pyarrow with plain column types: `datasets` 3 (in LLaMA-Factory up to 0.9.3) cannot read what `datasets`
+4 writes itself. Local paths, addresses and keys are removed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from reasonrag.run_config import RunConfig, read_config
 
 CARD = "README.md"
 STAGED = "publish"
-"""Folder below the data set's."""
+"""Folder below the data set or model."""
 TREES = "trees"
 _ADDRESS = re.compile(r"\w+://|^~?/")
 _REMOVED = "[removed]"
@@ -45,7 +45,7 @@ _REMOVED = "[removed]"
 
 @dataclass(frozen=True)
 class HubConfig:
-    """A configuration of the Hub's data set: a name, the folder of its Parquet shards, and its splits."""
+    """A configuration of the data set on the Hub: its name, the folder of its Parquet shards, and its splits."""
 
     name: str
     folder: str
@@ -62,15 +62,15 @@ class PublishedRun:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A file of the data set on the Hub. about: what it holds, for the card."""
+    """A file of the data set on the Hub. about: its content, for the card."""
 
     path: str
     about: str
 
 
 def hub_configs(inventory: DatasetInventory) -> list[HubConfig]:
-    """`default`, RAG_ProGuide's rows, and one for each other format. All of them are Parquet, because `datasets` reads
-    all configurations of a repository as one kind of file. Splits without rows are left out: no reader takes them."""
+    """`default` with RAG_ProGuide's rows, and one per other format. All are Parquet, because `datasets` reads all
+    configurations of a repository as one file type. Splits without rows are left out, as no reader accepts them."""
     found = []
     for name, form in FORMATS.items():
         splits = tuple(split for split in SPLITS if inventory.rows(form.file_name(split)))
@@ -100,7 +100,7 @@ def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
 
 
 def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> list[PublishedRun]:
-    """The runs whose trees are wanted. Raises InputError for one that the data set was not made of."""
+    """The runs whose trees are published. Raises InputError for a run that the data set was not made from."""
     known = {run.origin.config_hash for run in inventory.runs}
     trees: list[PublishedRun] = []
     for run in runs:
@@ -109,8 +109,8 @@ def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> list[P
         config = read_config(run / CONFIG)
         if config.config_hash not in known:
             raise InputError(
-                f"{run} (configuration {config.config_hash}) is none of the runs that {inventory.directory} was "
-                "made of; leave it out of --with-trees"
+                f"{run} (configuration {config.config_hash}) is not one of the runs that {inventory.directory} was "
+                "made from; leave it out of --with-trees"
             )
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", run.resolve().name).strip("-.") or "run"
         taken = {tree.name for tree in trees}
@@ -121,7 +121,7 @@ def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> list[P
 
 @contextmanager
 def staging_directory(directory: Path) -> Iterator[Path]:
-    """A folder that becomes `DIR/publish` when the block ends well. Raises InputError where it cannot be written."""
+    """A folder that becomes `DIR/publish` if the block succeeds. Raises InputError if it cannot be written."""
     place = directory / STAGED
     try:
         for left in directory.glob(f".{STAGED}-*"):
@@ -146,13 +146,13 @@ def staging_directory(directory: Path) -> Iterator[Path]:
 
 
 def _remove_leftover(left: Path) -> None:
-    """Remove what a killed process left behind; one that lives holds a lock on its folder."""
+    """Remove the folder of a killed process; a running one holds a lock on its folder."""
     folder = os.open(left, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(left, ignore_errors=True)
     except BlockingIOError:
-        pass  # somebody is at work there
+        pass  # another process is using it
     finally:
         os.close(folder)
 
@@ -160,7 +160,7 @@ def _remove_leftover(left: Path) -> None:
 def stage_files(
     inventory: DatasetInventory, folder: Path, *, repo: str, trees: Sequence[PublishedRun], shard_bytes: int
 ) -> list[StagedFile]:
-    """Everything but the card. shard_bytes: of rows as JSON, so many go into a Parquet file at most."""
+    """Stage everything but the card. shard_bytes: at most this many bytes of JSON rows per Parquet file."""
     source, staged = inventory.directory, []
 
     def add(path: str, about: str) -> Path:
@@ -207,7 +207,7 @@ def _rows_of(path: Path) -> Iterator[Row]:
 
 
 def _write_shards(rows: Path, places: Sequence[Path], count: int, schema: Any) -> None:
-    """Rows in order, as many in each file, give or take one."""
+    """Write rows in order, spread evenly over the files."""
     left = _rows_of(rows)
     for number, place in enumerate(places):
         with place.open("wb") as file:
@@ -218,7 +218,7 @@ def _write_shards(rows: Path, places: Sequence[Path], count: int, schema: Any) -
 
 
 def _pack(source: Path, target: Path, removed: dict[bytes, bytes] | None = None) -> None:
-    """gzip, which everybody can read, without name and time, so that the same lines are the same bytes."""
+    """Compress with gzip, without name and time, so that equal lines give equal bytes."""
     with source.open("rb") as lines, target.open("wb") as file:
         packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
         with cast("BinaryIO", packed) as packed_lines:
@@ -234,7 +234,7 @@ def _without(lines: Iterable[bytes], removed: dict[bytes, bytes]) -> Iterator[by
 
 
 def _write_summary(inventory: DatasetInventory, target: Path) -> None:
-    """As `pairs` wrote it, without paths."""
+    """Write the summary of `pairs` without paths."""
     summary = inventory.summary
     public = summary.model_copy(
         update={
@@ -248,7 +248,7 @@ def _write_summary(inventory: DatasetInventory, target: Path) -> None:
 
 
 def _public_config(config: RunConfig) -> dict[str, Any]:
-    """What decides answers, and versions; neither paths nor addresses."""
+    """The configuration without paths and addresses: what decides answers, and versions."""
     public = ("config_hash", "decides_answers", "versions")
     kept = {name: value for name, value in config.model_dump().items() if name in public}
     shown: dict[str, Any] = hidden_in(without_addresses(kept), secrets())
@@ -256,7 +256,7 @@ def _public_config(config: RunConfig) -> dict[str, Any]:
 
 
 def public_warnings(summary: PairSummary) -> list[str]:
-    """The warnings without the places of evaluation splits, which some of them name."""
+    """The warnings without the paths of evaluation splits, which some of them contain."""
     compared = [each for found in summary.contamination.values() if isinstance(found, list) for each in found]
     places = [str(each["path"]) for each in compared if isinstance(each, dict) and each.get("path")]
     warnings = list(summary.warnings)
@@ -266,7 +266,7 @@ def public_warnings(summary: PairSummary) -> list[str]:
 
 
 def without_addresses(value: Any) -> Any:
-    """The same without fields called `path`, and with no text that tells where something is."""
+    """A value without fields named `path` and without texts that are addresses or absolute paths."""
     if isinstance(value, dict):
         return {key: without_addresses(each) for key, each in value.items() if key != "path"}
     if isinstance(value, list):
@@ -275,5 +275,5 @@ def without_addresses(value: Any) -> Any:
 
 
 def _is_address(value: str | None) -> bool:
-    """Whether a name tells where something is: a URL, or an absolute path."""
+    """Whether a name is a URL or an absolute path."""
     return value is not None and _ADDRESS.search(value) is not None

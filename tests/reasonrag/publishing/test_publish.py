@@ -121,7 +121,7 @@ def test_a_data_set_becomes_public_when_everything_is_up(hub: HubServer, data: P
     assert told["url"] == f"{hub.endpoint}/datasets/{REPO}"
     assert told["files"][-1]["path"] == "README.md"
     assert [each["path"] for each in told["files"]] == told["sent"]
-    assert "everything is up; org/atlas is public now" in done.stderr
+    assert "upload complete; org/atlas is public now" in done.stderr
     # the token went to the Hub, and nowhere else
     assert TOKEN not in done.stdout + done.stderr
     assert not [path for path, content in files_of(tmp_path).items() if TOKEN.encode() in content]
@@ -142,7 +142,7 @@ def test_what_was_published_privately_becomes_public_only_by_name(hub: HubServer
     forgotten = published(hub, data)
     assert forgotten.returncode == 0, forgotten.stderr
     assert hub.repositories[REPO].private
-    assert f"everything is up; {REPO} is private. --public makes it public" in forgotten.stderr
+    assert f"upload complete; {REPO} is private. --public makes it public" in forgotten.stderr
     assert published(hub, data, "--public").returncode == 0
     assert not hub.repositories[REPO].private
 
@@ -153,7 +153,7 @@ def test_a_refused_upload_says_what_is_up_and_how_to_go_on(hub: HubServer, data:
     done = published(hub, data)
     assert done.returncode == 1
     assert "stopped: org/atlas, sending" in done.stderr
-    assert "what has arrived is not sent again; nobody else can see the repository" in done.stderr
+    assert "files are uploaded and will not be sent again; only you can see the repository" in done.stderr
     assert f"continue with: reasonrag publish {data} --repo {REPO}" in done.stderr
     assert "Traceback" not in done.stderr
     assert len(hub.sent()) == 3
@@ -206,7 +206,7 @@ def test_what_is_up_already_is_not_published_again(hub: HubServer, data: Path) -
     again = published(hub, data)
     assert again.returncode == 0, again.stderr
     assert (hub.repositories[REPO].head, hub.sent()) == (head, sent)
-    assert "there already" in again.stdout
+    assert "unchanged" in again.stdout
 
 
 def test_readers_of_a_public_data_set_never_see_half_of_a_new_version(hub: HubServer, data: Path) -> None:
@@ -219,7 +219,7 @@ def test_readers_of_a_public_data_set_never_see_half_of_a_new_version(hub: HubSe
     assert hub.repositories[REPO].files == new
     views = {seen.public for seen in hub.seen}
     assert views == {tuple(f"{REPO}/{path}" for path in each) for each in (old, hub.repositories[REPO].files)}
-    assert "removed, of an earlier version" in done.stdout
+    assert "removed; was in an earlier version" in done.stdout
 
 
 def test_a_private_repository_with_other_files_is_not_made_public(hub: HubServer, data: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_private_repository_with_other_files_is_not_made_public(hub: HubServer
     done = published(hub, data)
     assert done.returncode == 1
     assert (
-        "is private and holds files that are not of this data set (notes.txt), which would become public"
+        "is private and holds files that do not belong to this data set (notes.txt), which would become public"
         in " ".join(done.stderr.split())
     )
     assert hub.sent() == []
@@ -241,7 +241,7 @@ def test_private_is_refused_for_a_public_repository(hub: HubServer, data: Path) 
     hub.put(REPO, {"README.md": b"old"})
     done = published(hub, data, "--private")
     assert done.returncode == 1
-    assert "org/atlas is public already" in done.stderr
+    assert "org/atlas is already public" in done.stderr
     assert hub.sent() == []
 
 
@@ -268,7 +268,7 @@ def test_a_token_that_the_hub_does_not_know_is_said_to_be_so(hub: HubServer, dat
     wrong = "hf_" + "wrong" * 7
     done = published(hub, data, HF_TOKEN=wrong)
     assert done.returncode == 1
-    assert "The Hub does not know the token (HF_TOKEN, or hf auth login). Nothing was sent" in done.stderr
+    assert "The Hub rejects the token (HF_TOKEN, or hf auth login). Nothing was uploaded" in done.stderr
     assert wrong not in done.stderr
     assert hub.repositories == {}
 
@@ -279,7 +279,7 @@ def test_a_dry_run_touches_no_network(hub: HubServer, data: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert hub.seen == []
     assert (data / "publish" / "README.md").is_file()
-    assert "nothing was sent" in done.stdout
+    assert "nothing was uploaded" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_name_that_cannot_be_is_refused(name: str, data: Path, reasonrag: Reas
     """Before anything is read."""
     done = reasonrag("publish", data, "--repo", name, "--dry-run")
     assert done.status == 2
-    assert "is no name of a data set on the Hub" in done.err
+    assert "is not a name for a data set on the Hub" in done.err
     assert not (data / "publish").exists()
 
 
@@ -332,7 +332,7 @@ def leave_another_question_out(data: Path) -> None:
         (replace_the_candidates, "is not what the rows were made of"),
         (tear_the_questions, "is no JSON object"),
         (leave_another_question_out, "contamination.jsonl is not that of the rows (questions left out: 1"),
-        (lambda data: (data / "audit.json").write_text("[]"), "is no audit"),
+        (lambda data: (data / "audit.json").write_text("[]"), "is not an audit"),
     ],
 )
 def test_a_directory_that_is_not_one_whole_export_is_refused(
@@ -582,7 +582,7 @@ def test_trees_of_another_run_are_refused(data: Path, tmp_path: Path, reasonrag:
     generate(dataset="atlas", limit=1, run="other", seed=5)
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", "other")
     assert done.status == 2
-    assert "is none of the runs" in done.err
+    assert "is not one of the runs" in done.err
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", tmp_path / "nowhere")
     assert done.status == 2
     assert "--with-trees takes run directories" in done.err

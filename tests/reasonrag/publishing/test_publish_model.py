@@ -252,7 +252,7 @@ def spoiled(folder: Path, name: str, content: str | None) -> Path:
         ("adapter_model.safetensors", None, "has no weights"),
         ("adapter_config.json", '{"base_model_name_or_path": "/home/me/qwen"}', "names /home/me/qwen.*--base-model"),
         ("adapter_config.json", "{}", None),
-        ("train.yaml", "\udcff", "no text in UTF-8"),
+        ("train.yaml", "\udcff", "not UTF-8 text"),
     ],
 )
 def test_what_speaks_against_a_model(name: str, content: str | None, said: str | None, adapter: Path) -> None:
