@@ -1229,18 +1229,18 @@ def _has(directory: Path, corpus: Path, index_type: str | None) -> bool:
 
 def _build_dense(corpus: Path, directory: Path, model: str, index_type: IndexType) -> None:
     from reasonrag.retrieval.dense.build import BuildOptions, build_dense
-    from reasonrag.retrieval.dense.build_progress import SaidBuild
+    from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
     from reasonrag.retrieval.dense.encoders import EncoderChoice
 
     options = BuildOptions(encoder=EncoderChoice(model=model), index_type=index_type)
-    build_dense(corpus, directory, options, SaidBuild(_say))
+    build_dense(corpus, directory, options, PlainBuildWatcher(_say))
 
 
 def _build_bm25(corpus: Path, directory: Path) -> None:
-    from reasonrag.retrieval.dense.build_progress import SaidBuild
+    from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
     from reasonrag.retrieval.lexical.bm25 import build_bm25
 
-    build_bm25(corpus, directory, SaidBuild(_say))
+    build_bm25(corpus, directory, PlainBuildWatcher(_say))
 
 
 def read_dense(directory: Path) -> DenseManifest:

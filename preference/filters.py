@@ -256,7 +256,7 @@ _BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2}
 _TYPES: tuple[ActionType | None, ...] = ("query", "evidence", "answer", None)
 
 
-class KeptPairs:
+class PassedPairs:
     """The pairs that passed the other rules, as far as the rules about the whole data set need them: some 20 bytes
     each, in order."""
 
@@ -279,7 +279,7 @@ class KeptPairs:
         return -self.confidence[i], -self.margin[i], i
 
 
-def dropped_by_caps(kept: KeptPairs, rules: PairingRules) -> dict[int, DropReason]:
+def dropped_by_caps(kept: PassedPairs, rules: PairingRules) -> dict[int, DropReason]:
     """Drop reasons, by position among the kept pairs, of those beyond the data set's caps."""
     dropped: dict[int, DropReason] = {}
     before = -1
@@ -293,7 +293,7 @@ def dropped_by_caps(kept: KeptPairs, rules: PairingRules) -> dict[int, DropReaso
 
 
 def _over_share(
-    kept: KeptPairs, dropped: dict[int, DropReason], tag: Tag, share: float, reason: DropReason
+    kept: PassedPairs, dropped: dict[int, DropReason], tag: Tag, share: float, reason: DropReason
 ) -> dict[int, DropReason]:
     """Drop tagged pairs until they are at most that share of the rest; the highest confidence stays."""
     tagged = [i for i, tags in enumerate(kept.tags) if tags & _BITS[tag] and i not in dropped]
@@ -303,7 +303,7 @@ def _over_share(
     return dict.fromkeys(tagged[room:], reason)
 
 
-def _unbalanced(kept: KeptPairs, dropped: dict[int, DropReason]) -> dict[int, DropReason]:
+def _unbalanced(kept: PassedPairs, dropped: dict[int, DropReason]) -> dict[int, DropReason]:
     """Drop pairs until every action type has as many as the rarest; the highest confidence stays."""
     by_type: dict[int, list[int]] = {}
     for i, each in enumerate(kept.types):

@@ -40,7 +40,7 @@ from preference.export.summary import (
     ExportTally,
     PairSummary,
 )
-from preference.filters import Candidate, DropReason, KeptPairs, PairingRules, dropped_by_caps, seeded_uniform, select
+from preference.filters import Candidate, DropReason, PairingRules, PassedPairs, dropped_by_caps, seeded_uniform, select
 
 
 class RowInspector(Protocol):
@@ -172,7 +172,7 @@ class _ExportPlan:
 
 
 def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts) -> _ExportPlan:
-    kept, ends, keys = KeptPairs(), [0], []
+    kept, ends, keys = PassedPairs(), [0], []
     for states in questions_of(read_lines(candidates, StateRecord)):
         key = question_key(states[0].question)
         for each in select(states, rules, contaminated=key in facts.contaminated):

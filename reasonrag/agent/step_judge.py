@@ -22,7 +22,7 @@ from reasonrag.llm.chat import sample_seed
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class DistinctStep:
     """One thing that was said in a state, by the first step that said it. node_ids: of all steps that did."""
 
     step: AgentStep
@@ -30,15 +30,15 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class JudgedState:
     """At least two options of one state. node_id: the step that led to the state, 0 for the question."""
 
     node_id: int
-    options: tuple[Option, ...]
+    options: tuple[DistinctStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class StepJudgements:
     """Of the judged steps by node id: a value in [0, 1], or None where the judgement could not be read."""
 
     values: dict[int, float | None] = field(default_factory=dict)
@@ -59,30 +59,30 @@ def scoring_prompt(prompts: Prompts, step: AgentStep, *, gold: bool, passages: b
     )
 
 
-async def judge_choices(
-    agent: Agent, question: Question, choices: Sequence[Choice], *, kind: JudgeKind, gold: bool
-) -> Verdicts:
+async def judge_states(
+    agent: Agent, question: Question, choices: Sequence[JudgedState], *, kind: JudgeKind, gold: bool
+) -> StepJudgements:
     """What a judge thinks of every option: a score each, or its place among those of its state. All are asked for at
     once. Raises the first ReasonragError; the others are cancelled."""
     judge = _rank if kind == "rank" else _score
     return await judge(agent, question, choices, gold=gold)
 
 
-async def _score(agent: Agent, question: Question, choices: Sequence[Choice], *, gold: bool) -> Verdicts:
+async def _score(agent: Agent, question: Question, choices: Sequence[JudgedState], *, gold: bool) -> StepJudgements:
     options = [option for choice in choices for option in choice.options]
     prompts = [scoring_prompt(agent.prompts, each.step, gold=gold, passages=True) for each in options]
     judged = await together(
         *(agent.score(question, prompt, sample) for prompt, sample in zip(prompts, _samples(prompts), strict=True))
     )
-    verdicts = Verdicts()
+    verdicts = StepJudgements()
     for option, judgement in zip(options, judged, strict=True):
         verdicts.values.update(dict.fromkeys(option.node_ids, judgement.value))
         _note(agent, verdicts, judgement, kind="score", node_id=option.node_ids[0])
     return verdicts
 
 
-async def _rank(agent: Agent, question: Question, choices: Sequence[Choice], *, gold: bool) -> Verdicts:
-    listed = [_listed(agent, question, choice) for choice in choices]
+async def _rank(agent: Agent, question: Question, choices: Sequence[JudgedState], *, gold: bool) -> StepJudgements:
+    listed = [_shuffled(agent, question, choice) for choice in choices]
     prompts = [_ranking_prompt(agent.prompts, options, gold=gold) for options in listed]
     judged = await together(
         *(
@@ -90,16 +90,16 @@ async def _rank(agent: Agent, question: Question, choices: Sequence[Choice], *, 
             for prompt, sample, options in zip(prompts, _samples(prompts), listed, strict=True)
         )
     )
-    verdicts = Verdicts()
+    verdicts = StepJudgements()
     for choice, options, judgement in zip(choices, listed, judged, strict=True):
-        worth = dict(zip(judgement.value or (), _worth_by_rank(len(options)), strict=False))
+        worth = dict(zip(judgement.value or (), _value_by_rank(len(options)), strict=False))
         for number, option in enumerate(options, start=1):
             verdicts.values.update(dict.fromkeys(option.node_ids, worth.get(number)))
         _note(agent, verdicts, judgement, kind="rank", node_id=choice.node_id)
     return verdicts
 
 
-def _ranking_prompt(prompts: Prompts, options: Sequence[Option], *, gold: bool) -> tuple[Message, Message]:
+def _ranking_prompt(prompts: Prompts, options: Sequence[DistinctStep], *, gold: bool) -> tuple[Message, Message]:
     state = options[0].step.state
     return render_ranking(
         prompts,
@@ -111,7 +111,7 @@ def _ranking_prompt(prompts: Prompts, options: Sequence[Option], *, gold: bool) 
     )
 
 
-def _listed(agent: Agent, question: Question, choice: Choice) -> list[Option]:
+def _shuffled(agent: Agent, question: Question, choice: JudgedState) -> list[DistinctStep]:
     """The options in the order in which a judge is shown them: one that the seed draws. Judges favour places, and the
     order of creation says how likely a step is."""
     state = choice.options[0].step.prompt
@@ -119,7 +119,7 @@ def _listed(agent: Agent, question: Question, choice: Choice) -> list[Option]:
     return [choice.options[number] for number in sorted(range(len(places)), key=places.__getitem__)]
 
 
-def _worth_by_rank(candidates: int) -> list[float]:
+def _value_by_rank(candidates: int) -> list[float]:
     """1 for the best, 0 for the last, even steps between."""
     return [1 - place / (candidates - 1) for place in range(candidates)]
 
@@ -137,7 +137,7 @@ def _samples(prompts: Sequence[tuple[Message, ...]]) -> list[int]:
 
 def _note(
     agent: Agent,
-    verdicts: Verdicts,
+    verdicts: StepJudgements,
     judgement: Judgement[float] | Judgement[tuple[int, ...]],
     *,
     kind: JudgeKind,

@@ -50,7 +50,7 @@ from reasonrag.evaluation.report import (
     Report,
     read_report,
 )
-from reasonrag.evaluation.session import EvaluationSession, Outcome
+from reasonrag.evaluation.session import EvaluationSession, QuestionOutcome
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Tokens
@@ -218,7 +218,7 @@ class _Run:
     chat_model: ChatModel | None
     judge_chat_model: ChatModel | None
     watcher: Watcher
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
     latency: Latency = field(default_factory=Latency)
 
     async def carry_out(self) -> Report:
@@ -341,7 +341,7 @@ def _parse_failures(predictions: Iterable[Prediction]) -> dict[str, int]:
     return dict(Counter(step.parse_error for step in steps if step.parse_error is not None).most_common())
 
 
-def _spent(outcomes: Iterable[Outcome]) -> EvaluationUsage:
+def _spent(outcomes: Iterable[QuestionOutcome]) -> EvaluationUsage:
     answers = judgements = Tokens()
     for each in outcomes:
         answers += Tokens(each.prediction.calls, 0, each.prediction.prompt_tokens, each.prediction.completion_tokens)

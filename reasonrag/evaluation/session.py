@@ -34,7 +34,7 @@ INTERNAL = "internal"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QuestionOutcome:
     """What became of a question.
 
     judge: what its judgement has cost. unjudged: why its answer has no score although a judge was asked. seconds: from
@@ -88,9 +88,9 @@ class EvaluationSession:
     watcher: Watcher
     at_once: int
 
-    async def replay(self, models: Models) -> dict[str, Outcome]:
+    async def replay(self, models: Models) -> dict[str, QuestionOutcome]:
         """The outcomes, by question, of those that the journal behind these models answers to the end."""
-        metered, found = self._metered(models), dict[str, Outcome]()
+        metered, found = self._metered(models), dict[str, QuestionOutcome]()
 
         async def replay(question: Question) -> None:
             with suppress(Exception):  # it is asked for again; what is wrong then is written down
@@ -99,7 +99,7 @@ class EvaluationSession:
         await work_off(self.questions, replay, at_once=self.at_once)
         return found
 
-    async def ask(self, models: Models, owed: Sequence[Question], fresh: Collection[str]) -> dict[str, Outcome]:
+    async def ask(self, models: Models, owed: Sequence[Question], fresh: Collection[str]) -> dict[str, QuestionOutcome]:
         """The outcomes of these, by question. fresh: of which the journal had nothing, so that their time says what
         they take.
 
@@ -107,7 +107,7 @@ class EvaluationSession:
         """
         session = Session(models, self.watcher, self.failures.attempt)
         await models.check()
-        metered, found = self._metered(models), dict[str, Outcome]()
+        metered, found = self._metered(models), dict[str, QuestionOutcome]()
 
         async def answer(question: Question) -> None:
             outcome = found[question.id] = await self._outcome(metered, question, timed=question.id in fresh)
@@ -132,7 +132,7 @@ class EvaluationSession:
         judges_meter = Meter(models.second, positions)
         return _Metered(meter, self.method_of(meter), judges_meter, self.judge_of(judges_meter))
 
-    async def _outcome(self, metered: _Metered, question: Question, *, timed: bool) -> Outcome:
+    async def _outcome(self, metered: _Metered, question: Question, *, timed: bool) -> QuestionOutcome:
         """One question to its outcome, whatever happens to it. Raises RunStopped."""
         began = time.monotonic()
         try:
@@ -141,11 +141,11 @@ class EvaluationSession:
             raise
         except ReasonragError as error:
             self.failures.give_up("question", error, question_id=question.id)
-            return Outcome(failed_prediction(question, error.cause, redact(str(error))))
+            return QuestionOutcome(failed_prediction(question, error.cause, redact(str(error))))
         except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
             message, details = f"{type(error).__name__}: {error}", traceback.format_exc()
             self.failures.note("question", question_id=question.id, cause=INTERNAL, message=message, details=details)
-            return Outcome(failed_prediction(question, INTERNAL, redact(message)))
+            return QuestionOutcome(failed_prediction(question, INTERNAL, redact(message)))
         seconds = time.monotonic() - began if timed else None
         try:
             outcome = await metered.judged(question, attempt)
@@ -164,22 +164,22 @@ class _Metered:
     judges_meter: Meter | None = None
     judge: Judge | None = None
 
-    async def outcome(self, question: Question) -> Outcome:
+    async def outcome(self, question: Question) -> QuestionOutcome:
         """Raises ReasonragError."""
         return await self.judged(question, await self.method.answer(question))
 
-    async def judged(self, question: Question, attempt: Attempt) -> Outcome:
+    async def judged(self, question: Question, attempt: Attempt) -> QuestionOutcome:
         """What a judge says of an attempt, if there is one. Without an answer it is 0, and no model is asked."""
         if self.judge is None or self.judges_meter is None:
             return self.unjudged(question, attempt)
         if attempt.answer is None:
-            return Outcome(score_attempt(question, attempt, self.meter.spent[question.id], judged=0.0))
+            return QuestionOutcome(score_attempt(question, attempt, self.meter.spent[question.id], judged=0.0))
         judgement = await self.judge.score(question, attempt)
-        return Outcome(
+        return QuestionOutcome(
             score_attempt(question, attempt, self.meter.spent[question.id], judged=judgement.value),
             judge=self.judges_meter.spent[question.id],
             unjudged=UNREADABLE if judgement.value is None else None,
         )
 
-    def unjudged(self, question: Question, attempt: Attempt) -> Outcome:
-        return Outcome(score_attempt(question, attempt, self.meter.spent[question.id]))
+    def unjudged(self, question: Question, attempt: Attempt) -> QuestionOutcome:
+        return QuestionOutcome(score_attempt(question, attempt, self.meter.spent[question.id]))

@@ -47,7 +47,7 @@ class Range(BaseModel):
     high: float
 
 
-class Estimate(BaseModel):
+class CostEstimate(BaseModel):
     """What a whole run is expected to take; the output of `generate --dry-run --json`."""
 
     measured_by: Literal["rehearsal", "pilot"]
@@ -89,7 +89,7 @@ class NothingMeasured(ReasonragError):
 
 
 @dataclass(frozen=True)
-class _Use:
+class _UsagePerQuestion:
     """What a question is expected to use at least, and at most."""
 
     calls: tuple[float, float]
@@ -103,11 +103,11 @@ class _Use:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _MeasuredUsage:
     """Means per question, of all models and of the value model among them."""
 
-    all: _Use
-    values: _Use | None
+    all: _UsagePerQuestion
+    values: _UsagePerQuestion | None
     seconds_per_request: tuple[float, float]
     questions: int
     spent_dollars: float | None = None
@@ -122,7 +122,7 @@ def estimate(
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
     **flags: Any,
-) -> Estimate:
+) -> CostEstimate:
     """What `generate` with these flags would take. Needs no key without a pilot; see `generate` for the flags.
 
     pilot: questions to explore for real first; what stopped it early is in the estimate.
@@ -141,7 +141,7 @@ def estimate(
     whole, values = measured.all.of_all(total), measured.values.of_all(total) if measured.values else {}
     by_model = _dollars_by_model(whole, values, teacher, student)
     hours, limited_by = _hours(whole, _limited(whole, values, settings), measured, settings)
-    return Estimate(
+    return CostEstimate(
         measured_by="pilot" if pilot else "rehearsal",
         measured_questions=measured.questions,
         questions=total,
@@ -167,7 +167,7 @@ def _rehearse(
     watcher: Watcher | None,
     student: ModelSpec | None,
     function: OutcomeFunction | None,
-) -> _Measured:
+) -> _MeasuredUsage:
     """The first questions explored by the offline teacher, in a place of their own; it is the value model, too."""
     search = resolve_recipe(settings).search
     quiet = _Quiet(watcher) if watcher else SilentWatcher()
@@ -193,7 +193,7 @@ def _rehearse(
     searched = calls - statistics.mean(tree.usage.judgements for tree in trees)
     scale = max(1.0, most_calls(search) / searched)
     thoughts = _thoughts_in_a_prompt(trees)
-    return _Measured(
+    return _MeasuredUsage(
         all=_rehearsed([tree.usage for tree in trees], scale, thoughts),
         values=_rehearsed(_value_usages(trees), scale, thoughts) if student else None,
         seconds_per_request=SECONDS_PER_REQUEST,
@@ -201,12 +201,12 @@ def _rehearse(
     )
 
 
-def _rehearsed(usages: Sequence[Usage], scale: float, thoughts: float) -> _Use:
+def _rehearsed(usages: Sequence[Usage], scale: float, thoughts: float) -> _UsagePerQuestion:
     """What was used, up to so many times as much with long replies. thoughts: earlier replies that a prompt holds."""
     calls, requests, prompt_tokens, _ = (statistics.mean(each) for each in _columns(usages))
     short, talkative = REPLY_TOKENS
     grown = requests * thoughts * (talkative - short)
-    return _Use(
+    return _UsagePerQuestion(
         calls=(calls, calls * scale),
         requests=(requests, requests * scale),
         prompt_tokens=(prompt_tokens, (prompt_tokens + grown) * scale),
@@ -220,7 +220,7 @@ def _pilot(
     watcher: Watcher | None,
     chat_model: ChatModel | None,
     value_chat_model: ChatModel | None,
-) -> _Measured:
+) -> _MeasuredUsage:
     """The first questions of the run, explored for real."""
     summary = generate(
         watcher=watcher, chat_model=chat_model, value_chat_model=value_chat_model, **(flags | {"limit": questions})
@@ -232,9 +232,9 @@ def _pilot(
             f"the pilot explored no question, so there is nothing to measure: {', '.join(causes)}", summary.stopped
         )
     latency = summary.session_seconds_per_request
-    return _Measured(
-        all=_Use(*map(_confidence, _columns([tree.usage for tree in trees]))),
-        values=_Use(*map(_confidence, _columns(_value_usages(trees)))) if summary.value_model else None,
+    return _MeasuredUsage(
+        all=_UsagePerQuestion(*map(_confidence, _columns([tree.usage for tree in trees]))),
+        values=_UsagePerQuestion(*map(_confidence, _columns(_value_usages(trees)))) if summary.value_model else None,
         seconds_per_request=(latency, latency) if latency else SECONDS_PER_REQUEST,
         questions=len(trees),
         spent_dollars=summary.cost_usd,
@@ -314,7 +314,7 @@ def _dollars(whole: dict[str, Range], price: Price | None) -> Range | None:
 
 
 def _hours(
-    whole: dict[str, Range], limited: Sequence[dict[str, Range]], measured: _Measured, settings: GenerateSettings
+    whole: dict[str, Range], limited: Sequence[dict[str, Range]], measured: _MeasuredUsage, settings: GenerateSettings
 ) -> tuple[Range, str]:
     """How long the requests take at the given limits, and which of them is the tightest.
 

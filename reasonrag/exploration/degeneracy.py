@@ -179,7 +179,7 @@ SIGNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ObservedSigns:
     """What one record shows. `states`: those with at least two draws; `states_alike`: where all of them agree."""
 
     signs: frozenset[str]
@@ -187,9 +187,9 @@ class Look:
     states_alike: int
 
 
-def look_at(rollout: RolloutRecord) -> Look:
+def observed_signs(rollout: RolloutRecord) -> ObservedSigns:
     alike = [state.distinct == 1 for state in drawn_states(rollout)]
-    return Look(frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout)), len(alike), sum(alike))
+    return ObservedSigns(frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout)), len(alike), sum(alike))
 
 
 @dataclass
@@ -202,7 +202,7 @@ class SignCounts:
     _states_alike: int = 0
     _said: set[str] = field(default_factory=set)
 
-    def add(self, look: Look) -> None:
+    def add(self, look: ObservedSigns) -> None:
         self.questions += 1
         self.shown.update(look.signs)
         self._states += look.states

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
-from reasonrag.exploration.cost_estimate import Estimate, Range
+from reasonrag.exploration.cost_estimate import CostEstimate, Range
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
 from reasonrag.rendering import counted
@@ -65,7 +65,7 @@ def _from_journal(summary: RunSummary) -> str:
     return f", {cached:,} of them from the journal" if cached else ""
 
 
-def show_estimate(estimate: Estimate) -> None:
+def show_estimate(estimate: CostEstimate) -> None:
     """What a run would take, then how that was found out."""
     rows = [
         ("questions", f"{estimate.questions:,}"),
@@ -102,7 +102,7 @@ def _range(values: Range) -> str:
     return f"{values.low:,.0f} to {values.high:,.0f}"
 
 
-def _costs_by_model(estimate: Estimate) -> list[tuple[str, str]]:
+def _costs_by_model(estimate: CostEstimate) -> list[tuple[str, str]]:
     """A row for each where there are several with a price."""
     known = [(name, dollars) for name, dollars in estimate.dollars_by_model.items() if dollars]
     several = len(estimate.dollars_by_model) > 1
@@ -113,7 +113,7 @@ def _costs_by_model(estimate: Estimate) -> list[tuple[str, str]]:
     ]
 
 
-def _price_range(estimate: Estimate) -> str:
+def _price_range(estimate: CostEstimate) -> str:
     if estimate.dollars is None:
         unknown = next(name for name, dollars in estimate.dollars_by_model.items() if dollars is None)
         flags = "--" if unknown == estimate.model else "--value-"

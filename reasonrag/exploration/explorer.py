@@ -31,7 +31,7 @@ from preference.records import FailedContinuation, Outcome, RecipeRef, Unreadabl
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.grounding import reports
 from reasonrag.agent.outcomes import AnswerValuer, outcome_of, valued
-from reasonrag.agent.step_judge import Choice, Option, Verdicts, judge_choices, scoring_prompt
+from reasonrag.agent.step_judge import DistinctStep, JudgedState, StepJudgements, judge_states, scoring_prompt
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.llm.prices import Price
@@ -80,7 +80,7 @@ class Explorer:
         self._unreadable: dict[int, UnreadableJudgement] = {}
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
         """Failures that are no nodes, by work, so that their order is that of the work."""
-        self._verdicts = Verdicts()
+        self._verdicts = StepJudgements()
 
     async def run(self) -> None:
         """Search to the end, then have the steps judged where the recipe says so. Raises the first ReasonragError of
@@ -89,7 +89,7 @@ class Explorer:
             await together(*(self._carry_out(item) for item in work))
         if self.recipe.judge:
             choices = [choice for node in self.search.tree.nodes if (choice := self._choice_below(node))]
-            self._verdicts = await judge_choices(
+            self._verdicts = await judge_states(
                 self.agent, self.question, choices, kind=self.recipe.judge, gold=self.recipe.judge_sees_gold
             )
 
@@ -126,7 +126,7 @@ class Explorer:
         """Answers with what somebody thinks of them, where somebody is to be asked."""
         return await together(*(valued(step, self.valuer, self.agent) for step in steps))
 
-    def _choice_below(self, node: Node[AgentStep]) -> Choice | None:
+    def _choice_below(self, node: Node[AgentStep]) -> JudgedState | None:
         """What was said in the state below a node, failed steps left out; None where that is one thing or nothing."""
         said: list[list[Node[AgentStep]]] = []
         for child in self.search.tree.children(node):
@@ -135,8 +135,8 @@ class Explorer:
                 alike.append(child)
             elif not child.payload.parse_error:
                 said.append([child])
-        options = [Option(each[0].payload, tuple(child.id for child in each)) for each in said]
-        return Choice(node.id, tuple(options)) if len(options) > 1 else None
+        options = [DistinctStep(each[0].payload, tuple(child.id for child in each)) for each in said]
+        return JudgedState(node.id, tuple(options)) if len(options) > 1 else None
 
     async def _state_after(self, node: Node[AgentStep]) -> State:
         if node.id not in self._states:

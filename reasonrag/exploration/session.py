@@ -19,7 +19,7 @@ from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.data.questions import Question, Questions
 from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
-from reasonrag.exploration.degeneracy import Look, SignCounts, look_at
+from reasonrag.exploration.degeneracy import ObservedSigns, SignCounts, observed_signs
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.llm.endpoint import CallFailure
@@ -48,7 +48,7 @@ class ExplorationSession:
     _done_before: int = 0
     _cost_of_finished: float = 0.0
     _signs: SignCounts = field(default_factory=SignCounts)
-    _looks: dict[int, Look | None] = field(default_factory=dict)
+    _looks: dict[int, ObservedSigns | None] = field(default_factory=dict)
     """Of questions that ended before an older one; None for a failed one."""
     _judged: int = 0
     """Questions whose trees were counted, or failed; all of them older than the others."""
@@ -98,7 +98,7 @@ class ExplorationSession:
             rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
         self.run.append(rollout)
         self._count(rollout)
-        self._looks[position] = None if rollout.error else look_at(rollout)
+        self._looks[position] = None if rollout.error else observed_signs(rollout)
         self._judge_in_order()
 
     def _explorer(self, position: int, question: Question) -> Explorer:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from preference import FinalScore, RolloutRecord, read_rollouts
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
-from reasonrag.exploration.degeneracy import SignCounts, look_at
+from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.run_config import versions
 
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
@@ -166,7 +166,7 @@ class RunCounts:
         self.em += sum(each.em or 0.0 for each in finals)
         self.mixed += len({each.quality for each in finals}) > 1
         self.diversity.add(rollout)
-        self.signs.add(look_at(rollout))
+        self.signs.add(observed_signs(rollout))
         self.repair_turns += rollout.usage.repairs
         in_tree = [node.parse_error for node in rollout.nodes]
         outside = [each.parse_error for each in rollout.failed_continuations]

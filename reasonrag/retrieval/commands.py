@@ -18,11 +18,11 @@ def build(*, as_json: Json = False, **flags: Any) -> None:
 
     The same command continues a dense build that was interrupted.
     """
-    from reasonrag.retrieval.display import TerminalBuild, show_index
+    from reasonrag.retrieval.display import TerminalBuildWatcher, show_index
     from reasonrag.retrieval.index import index_build
 
     with interrupts():
-        directory, manifest = index_build(watcher=TerminalBuild(), **flags)
+        directory, manifest = index_build(watcher=TerminalBuildWatcher(), **flags)
     print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
     if not as_json:
         print(f"wrote {directory} ({manifest.passages:,} passages)")
@@ -47,11 +47,11 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Read a whole index and its corpus: hashes, rows, and recall against an exact search."""
-    from reasonrag.retrieval.display import TerminalBuild, show_check
+    from reasonrag.retrieval.display import TerminalBuildWatcher, show_check
     from reasonrag.retrieval.index import index_check
 
     with interrupts():
-        found = index_check(directory, queries=queries, at=at, questions=questions, watcher=TerminalBuild())
+        found = index_check(directory, queries=queries, at=at, questions=questions, watcher=TerminalBuildWatcher())
     print_result(found, show_check, as_json=as_json)
     if found.faults:
         raise typer.Exit(FAILED)

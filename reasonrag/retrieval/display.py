@@ -6,20 +6,20 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from reasonrag.retrieval.dense.build_progress import SaidBuild, duration
+from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher, duration
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, FaissFile, IndexManifest
 from reasonrag.retrieval.index import IndexCheck
 from reasonrag.retrieval.recall import RecallReport
 from reasonrag.terminal import TerminalMessages, print_table
 
 
-class TerminalBuild(TerminalMessages):
+class TerminalBuildWatcher(TerminalMessages):
     """A live bar with the time left in a terminal, else plain lines."""
 
     def __init__(self) -> None:
         super().__init__()
         self._bar: Progress | None = None
-        self._plain = SaidBuild(self.say)
+        self._plain = PlainBuildWatcher(self.say)
 
     def stage(self, name: str, *, total: int, done: int = 0) -> None:
         if not self._console.is_terminal:

@@ -19,7 +19,7 @@ from reasonrag.data.corpus import Corpus
 from reasonrag.errors import InputError, choices
 from reasonrag.files import building
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense_alone
-from reasonrag.retrieval.dense.build_progress import SaidBuild
+from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 from reasonrag.retrieval.dense.manifest import (
@@ -73,9 +73,11 @@ async def open_retriever(
     return await _in_a_thread(lambda watcher: open_index_places(places, settings, watcher), say)
 
 
-async def _in_a_thread(work: Callable[[SaidBuild], IndexRetriever], say: Callable[[str], None]) -> IndexRetriever:
+async def _in_a_thread(
+    work: Callable[[PlainBuildWatcher], IndexRetriever], say: Callable[[str], None]
+) -> IndexRetriever:
     """Run long work in a thread, so that Ctrl-C is handled meanwhile."""
-    watcher = SaidBuild(say)
+    watcher = PlainBuildWatcher(say)
     try:
         return await asyncio.to_thread(work, watcher)
     except asyncio.CancelledError:
@@ -188,7 +190,9 @@ def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[
     return KINDS[settings.retriever]
 
 
-def open_index_places(places: Sequence[IndexPlace], settings: SearchSettings, watcher: SaidBuild) -> IndexRetriever:
+def open_index_places(
+    places: Sequence[IndexPlace], settings: SearchSettings, watcher: PlainBuildWatcher
+) -> IndexRetriever:
     """The indexes as one retriever; missing ones are built, with a message."""
     manifests = [_built(each, settings, watcher) for each in places]
     if len({each.corpus_sha256 for each in manifests}) > 1:
@@ -229,7 +233,7 @@ def _open(directory: Path, manifest: IndexManifest, settings: SearchSettings) ->
     return DenseIndex(directory, manifest, encoder, index_type=settings.index_type, gpu=settings.gpu)
 
 
-def _built(place: IndexPlace, settings: SearchSettings, watcher: SaidBuild) -> IndexManifest:
+def _built(place: IndexPlace, settings: SearchSettings, watcher: PlainBuildWatcher) -> IndexManifest:
     """The manifest at a place, building the index if it is missing."""
     if (found := _serving(place, settings)) is not None:
         return found
@@ -276,12 +280,14 @@ def open_index(*directories: Path, index_type: IndexType | None = None) -> Index
     settings = SearchSettings(index=list(directories), index_type=index_type)
     for each in directories:
         read_manifest(each)
-    return open_index_places(_places(settings, None, say=_unheard), settings, SaidBuild(_unheard))
+    return open_index_places(_places(settings, None, say=_unheard), settings, PlainBuildWatcher(_unheard))
 
 
 def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> IndexRetriever:
     """The BM25 index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
-    return open_index_places([IndexPlace("bm25", directory, corpus, ours=True)], SearchSettings(), SaidBuild(say))
+    return open_index_places(
+        [IndexPlace("bm25", directory, corpus, ours=True)], SearchSettings(), PlainBuildWatcher(say)
+    )
 
 
 def _unheard(_: str) -> None:

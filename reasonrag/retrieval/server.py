@@ -186,7 +186,7 @@ class _SearchService:
         self.waiting = 0
         """Queries admitted and not yet answered."""
         self.draining = False
-        self.counts = _Metrics(lambda: self.waiting)
+        self.counts = _ServiceMetrics(lambda: self.waiting)
         self._token = token
         self._idle = asyncio.Event()
         self._idle.set()
@@ -260,7 +260,7 @@ class _SearchService:
         )
 
 
-class _Metrics:
+class _ServiceMetrics:
     """The metrics behind GET /metrics, in their own registry: several services may run in one process."""
 
     def __init__(self, waiting: Callable[[], float]) -> None:

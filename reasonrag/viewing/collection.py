@@ -26,7 +26,7 @@ from preference.best_path import question_record
 from preference.candidates import MalformedCandidatesError, QuestionRecord, parse_line, question_key
 from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
-from preference.filters import KeptPairs, candidates_of, dropped_by_caps, select
+from preference.filters import PassedPairs, candidates_of, dropped_by_caps, select
 from preference.labelling import labelled_states
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
 from reasonrag.curation.pairs import is_data_set
@@ -169,7 +169,7 @@ class RunCollection:
         return self._lines.share(sum(self._places[-1][0]) if self._places else 0)
 
     def scan(self) -> Iterator[ExploredQuestion]:
-        kept, numbers = KeptPairs(), dict[str, int]()
+        kept, numbers = PassedPairs(), dict[str, int]()
         self._places.clear()
         for place, line, where in self._lines.all():
             record = _rollout(line, where)

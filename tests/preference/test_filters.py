@@ -16,7 +16,7 @@ from preference.candidates import Tag
 from preference.filters import (
     DROP_REASONS,
     DropReason,
-    KeptPairs,
+    PassedPairs,
     candidates_of,
     dropped_by_caps,
     seeded_uniform,
@@ -655,8 +655,8 @@ def candidate(tags: Sequence[Tag], action_type: ActionType | None, margin: float
     return replace(found, pair=pair, chosen=found.chosen.model_copy(update={"action_type": action_type}))
 
 
-def kept(*pairs: Candidate) -> KeptPairs:
-    found = KeptPairs()
+def kept(*pairs: Candidate) -> PassedPairs:
+    found = PassedPairs()
     for each in pairs:
         found.add(each)
     return found
@@ -729,7 +729,7 @@ shares = st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
 
 @given(pairs=data_sets, efficiency=shares, style=shares, balance=st.booleans())
 def test_shares_and_balance_hold_of_any_data_set(
-    pairs: KeptPairs, *, efficiency: float, style: float, balance: bool
+    pairs: PassedPairs, *, efficiency: float, style: float, balance: bool
 ) -> None:
     """Of what is left, each tag is at most its share and, if asked for, every action type that is left as frequent."""
     how = replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style, balance=balance)
@@ -741,7 +741,9 @@ def test_shares_and_balance_hold_of_any_data_set(
 
 
 @given(pairs=data_sets, efficiency=shares, style=shares)
-def test_a_share_drops_tagged_pairs_only_and_the_surest_last(pairs: KeptPairs, efficiency: float, style: float) -> None:
+def test_a_share_drops_tagged_pairs_only_and_the_surest_last(
+    pairs: PassedPairs, efficiency: float, style: float
+) -> None:
     """Under the name of a tag it has; a pair that stays is at least as sure as one with the same tags that goes."""
     beyond = dropped_by_caps(pairs, replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style))
     for i, reason in beyond.items():
@@ -752,7 +754,7 @@ def test_a_share_drops_tagged_pairs_only_and_the_surest_last(pairs: KeptPairs, e
 
 
 @given(pairs=data_sets)
-def test_a_share_of_one_drops_nothing_and_of_none_all(pairs: KeptPairs) -> None:
+def test_a_share_of_one_drops_nothing_and_of_none_all(pairs: PassedPairs) -> None:
     """1: no limit. 0: no pair with the tag, and every other one."""
     assert dropped_by_caps(pairs, NO_FILTERS) == {}
     none = dropped_by_caps(pairs, replace(NO_FILTERS, max_efficiency_only=0.0, max_style_only=0.0))

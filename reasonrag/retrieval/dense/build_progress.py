@@ -23,7 +23,7 @@ class BuildWatcher(JobWatcher, Protocol):
     def reached(self, done: int) -> None: ...
 
 
-class SaidBuild:
+class PlainBuildWatcher:
     """Progress in plain lines, now and then.
 
     stopped: set to end the build: the next progress that is told raises Interrupted.

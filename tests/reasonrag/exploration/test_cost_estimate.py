@@ -17,7 +17,7 @@ from reasonrag.errors import ModelError
 from reasonrag.exploration.cost_estimate import (
     REHEARSED_QUESTIONS,
     REPLY_TOKENS,
-    Estimate,
+    CostEstimate,
     NothingMeasured,
     Range,
     estimate,
@@ -57,7 +57,7 @@ class Teacher(OfflineTeacher):
         return [each.key(position, model=self.name) for each in self.requests for position in range(len(each.samples))]
 
 
-def ranges(found: Estimate) -> Iterator[tuple[str, Range]]:
+def ranges(found: CostEstimate) -> Iterator[tuple[str, Range]]:
     for name in (*TOTALS, "hours", "dollars"):
         each = getattr(found, name)
         if each is not None:

@@ -15,7 +15,15 @@ from preference import RolloutRecord, read_rollouts
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.data import atlas
 from reasonrag.evaluation.settings import EvaluateSettings
-from reasonrag.exploration.degeneracy import OUTCOMES_STOP_FROM, PAGE, SIGNS, STOPS_FROM, Look, SignCounts, look_at
+from reasonrag.exploration.degeneracy import (
+    OUTCOMES_STOP_FROM,
+    PAGE,
+    SIGNS,
+    STOPS_FROM,
+    ObservedSigns,
+    SignCounts,
+    observed_signs,
+)
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.offline import reply
@@ -135,7 +143,7 @@ FORCED, LATE, EARLY = (0.0, 7, "conclusion"), (0.0, 7, "answer"), (0.0, 3, "conc
 )
 def test_a_question_shows_a_sign_by_most_of_several_cases(sign: str, record: RolloutRecord, *, shown: bool) -> None:
     """Half is not most, and a single case says nothing."""
-    assert (sign in look_at(record).signs) == shown
+    assert (sign in observed_signs(record).signs) == shown
 
 
 @pytest.mark.parametrize("found", [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
@@ -145,33 +153,33 @@ def test_what_ends_below_a_teacher_s_proposals_counts_as_much(found: tuple[float
         query(content) | {"plain_draws": 0, "rollouts": ends((f1, 3, "answer"))}
         for content, f1 in zip(("a", "b"), found, strict=True)
     ]
-    shown = look_at(tree(*proposals)).signs & {"all_wrong", "all_right"}
+    shown = observed_signs(tree(*proposals)).signs & {"all_wrong", "all_right"}
     assert shown == {(0.0, 0.0): {"all_wrong"}, (0.0, 1.0): set(), (1.0, 1.0): {"all_right"}}[found]
 
 
 def test_a_tree_without_steps_shows_nothing() -> None:
     """There is nothing to judge."""
-    assert look_at(tree()).signs == frozenset()
+    assert observed_signs(tree()).signs == frozenset()
 
 
 def test_records_made_before_ends_were_kept_never_show_that_nobody_answers() -> None:
     """What is not known is no sign."""
     old = [{"f1": 0.0, "em": 0.0, "steps": 7}] * 4
-    assert "never_answers" not in look_at(tree(query("a"), rollouts=old)).signs
+    assert "never_answers" not in observed_signs(tree(query("a"), rollouts=old)).signs
 
 
 # -- counting --------------------------------------------------------------------------------------------------
 
 
-def counted(*looks: Look) -> SignCounts:
+def counted(*looks: ObservedSigns) -> SignCounts:
     counts = SignCounts()
     for look in looks:
         counts.add(look)
     return counts
 
 
-def seen(*signs: str, states: int = 3, alike: int = 0) -> Look:
-    return Look(frozenset(signs), states, alike)
+def seen(*signs: str, states: int = 3, alike: int = 0) -> ObservedSigns:
+    return ObservedSigns(frozenset(signs), states, alike)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +385,7 @@ def test_a_greedy_endpoint_is_recognised_within_the_first_questions() -> None:
     assert watcher.warnings
     assert re.match(r"identical_siblings in all 2\d states so far", watcher.warnings[0])
     rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
-    assert sum(look_at(each).states for each in rollouts[:5]) >= 20
+    assert sum(observed_signs(each).states for each in rollouts[:5]) >= 20
 
 
 def test_the_command_line_says_what_is_wrong_and_how_to_go_on(reasonrag: Reasonrag) -> None:

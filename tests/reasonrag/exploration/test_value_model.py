@@ -19,7 +19,7 @@ from preference import RolloutRecord, read_rollouts
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
-from reasonrag.exploration.degeneracy import look_at
+from reasonrag.exploration.degeneracy import observed_signs
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.offline import OfflineTeacher
@@ -129,7 +129,7 @@ async def test_a_question_that_only_ever_goes_wrong_is_said_to(retriever: IndexR
     """Nothing counts for the root, as all its steps are proposals; what became of them is known, and is no secret."""
     record = await explored(retriever, values=ScriptedModel(student_says, name="student"))
     assert [end.f1 for end in record.ends] == [0.0, 0.0]
-    assert "all_wrong" in look_at(record).signs
+    assert "all_wrong" in observed_signs(record).signs
 
 
 async def test_without_a_value_model_the_teacher_is_the_policy(retriever: IndexRetriever) -> None:
