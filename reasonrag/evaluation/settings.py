@@ -28,7 +28,7 @@ class ModelSettings(AgentSettings):
 
     model: Annotated[str | None, Panel.MODEL] = Field(
         default=None,
-        description="A model name of the endpoint, the folder of a trained model (it is served for the evaluation), or "
+        description="A model name of the endpoint, the folder of a trained model (which is then served), or "
         "offline [default for atlas: offline]",
     )
     temperature: Annotated[float, Panel.MODEL] = Field(

@@ -31,7 +31,7 @@ class PublishSettings(Settings):
     license: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9][a-z0-9.-]*$",
-        description="Its licence, as the Hub names it [default: cc-by-sa-4.0 for data with passages of Wikipedia; for "
+        description="Licence, as the Hub names it [default: cc-by-sa-4.0 for data with passages of Wikipedia; for "
         "a model, that of its card]",
     )
     allow: Words = Field(default=[], description="Publish in spite of this objection, by its name; repeatable")
