@@ -1,1 +1,1 @@
-"""What is wrong with a data set before somebody trains on it: checks, statistics, and the page that reports them."""
+"""The audit of a preference data set before training: checks, statistics, and the page that reports them."""

@@ -1,8 +1,8 @@
-"""`reasonrag audit`: what is wrong with a preference data set, and what its lengths ask of a trainer.
+"""`reasonrag audit`: what is wrong with a preference data set, and which cutoff_len its rows need.
 
-Puts together what single rows show (`audit_checks`) and what all of them show (`audit_statistics`). The same audit sees
-the rows that `reasonrag pairs` is about to write, and keeps them from being written where they have errors. Memory
-holds numbers of rows, never their texts.
+Combines the checks of single rows (`row_checks`) with those of all rows together (`dataset_checks`). The same audit
+runs over the rows that `reasonrag pairs` is about to write, and errors keep them from being written. Memory holds
+numbers of rows, never their texts.
 """
 
 from __future__ import annotations
@@ -50,18 +50,17 @@ from reasonrag.redaction import hidden, secrets
 from reasonrag.settings import resolve
 
 _NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in SPLITS}
-"""Of our files in dataset_info.json, which of a published data set names no files."""
+"""Our names in dataset_info.json by file name; that of a published data set contains no file names."""
 _DISTINCT = 50
-"""Different names (tags, renderers, splits) that are counted by themselves; files of others may have any number."""
+"""Distinct names (tags, renderers, splits) that are counted separately; files from elsewhere may have any number."""
 _DETAILS = 20
 
 
 def audit(directory: str | Path, **flags: Any) -> AuditReport:
     """Audit a data set, or one file of it, and write `audit.json` and `audit.html` there.
 
-    The keyword arguments are the command's flags (`tokenizer`, `allow`, `out`). Raises InputError where there are no
-    rows to read, and OSError where the report cannot be written. Errors in the data are no exception: see
-    `AuditReport.errors`.
+    The keyword arguments are the command's flags (`tokenizer`, `allow`, `out`). Raises InputError if there are no rows
+    to read, and OSError if the report cannot be written. Errors in the data raise nothing: see `AuditReport.errors`.
     """
     settings = resolve(AuditSettings, "audit", flags)
     place = Path(directory)
@@ -78,7 +77,7 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
 
 
 def page_path(place: Path, out: Path | None) -> Path:
-    """Where the page of an audit is, and beside it the report: `audit.html`; `NAME.audit.html` of a file alone."""
+    """The path of the audit page, beside which the report is written: `audit.html`; `NAME.audit.html` for one file."""
     if place.is_dir():
         return (out or place) / AUDIT_PAGE
     return (out or place.parent) / f"{place.stem}.{AUDIT_PAGE}"
@@ -98,20 +97,20 @@ def _write(report: AuditReport, at: Path) -> None:
 
 
 def parse_allowed(names: Iterable[str]) -> list[CheckName]:
-    """Names of errors to let pass, as `--allow` has them. Raises InputError for one that is none."""
+    """The error names in `--allow`. Raises InputError for any other name."""
     allowed: list[CheckName] = []
     for name in dict.fromkeys(names):
         spelled = name.replace("-", "_")
         found = next((each for each in ERRORS if each == spelled), None)
         if found is None:
-            what = "keeps nothing from being written" if spelled in CHECKS else "is no check"
+            what = "does not block writing" if spelled in CHECKS else "is not a check"
             raise InputError(f"--allow {name}: it {what}; {choices(spelled, ERRORS)}")
         allowed.append(found)
     return allowed
 
 
 class AuditInspector:
-    """Audits the rows of an export before they take their place; errors that were not allowed keep them from it."""
+    """Audits the rows of an export before they replace the old ones; errors that are not allowed prevent that."""
 
     def __init__(self, counter: TemplateTokenCounter, *, allow: Collection[CheckName], name: str) -> None:
         self._audit = DatasetAudit(counter, allow=allow, name=name, trusted=True)
@@ -119,7 +118,7 @@ class AuditInspector:
 
     @property
     def report(self) -> AuditReport:
-        """Of the rows that were seen."""
+        """The report on the rows seen so far."""
         return self._report or self._audit.report()
 
     def see(self, row: Row, split: SplitName) -> None:
@@ -133,10 +132,9 @@ class AuditInspector:
 
 
 class DatasetAudit:
-    """Takes rows one by one; says at the end what was found.
+    """An audit of rows given one by one.
 
-    allow: errors that do not count as such. name: of the data. trusted: whether the rows' own token lengths are of the
-    counter.
+    allow: errors to let pass. name: of the data. trusted: whether the rows' own token lengths come from this counter.
     """
 
     def __init__(
@@ -159,7 +157,7 @@ class DatasetAudit:
         self._described_files = 0
 
     def add(self, row: object, *, file: str, part: SplitName, described: bool | None = None) -> None:
-        """A row of a file. described: whether the file's description for the trainer is right; None: not looked at."""
+        """Add a row of a file. described: whether the trainer's description of the file is right; None: not checked."""
         self._files[file] += 1
         facts = self._reader.facts(row)
         self._note(facts, file)
@@ -193,7 +191,7 @@ class DatasetAudit:
             self._find(name, facts, file, *details)
 
     def _find(self, name: CheckName, facts: RowFacts, file: str, *details: str) -> None:
-        """Count a row under a check, once."""
+        """Count a row under a check."""
         self._found[name] += 1
         self._details.setdefault(name, _NameCounts(_DETAILS)).update(each for each in details if each)
         examples = self._examples.setdefault(name, [])
@@ -204,7 +202,7 @@ class DatasetAudit:
     # -- the report --------------------------------------------------------------------------------------------
 
     def report(self) -> AuditReport:
-        """What was found in all rows so far."""
+        """The report on all rows so far."""
         columns = self._columns
         together = dataset_checks.check_all_rows(columns) | self._of_lengths() | self._of_renderers()
         prompt, reply = columns.tokens("prompt"), columns.longer_reply
@@ -239,7 +237,7 @@ class DatasetAudit:
         )
 
     def _of_values(self) -> dict[str, Any]:
-        """Margins and confidences of the rows that have them."""
+        """Distributions of margin and confidence over the rows that have them."""
         found: dict[str, Any] = {"histograms": {}}
         for name, field in (("margin", "margins"), ("confidence", "confidences")):
             values = self._columns[name]
@@ -253,7 +251,7 @@ class DatasetAudit:
         return found
 
     def _of_lengths(self) -> dict[CheckName, Any]:
-        """Rows that are too long for the trainer's default, or for the model."""
+        """Rows that are too long for the trainer's default cutoff or for the model."""
         columns = self._columns
         if not len(columns):
             return {}
@@ -267,7 +265,7 @@ class DatasetAudit:
         }
 
     def _of_renderers(self) -> dict[CheckName, Any]:
-        """All rows with a renderer, where there are several."""
+        """All rows, if there is more than one renderer."""
         known = [name for name in self._names["renderers"].counts if name != "unknown"]
         if len(known) < 2:  # noqa: PLR2004 - one is not mixed
             return {}
@@ -301,7 +299,7 @@ class DatasetAudit:
         )
 
     def _checked_of(self, name: CheckName) -> int:
-        """Rows that could undergo a check."""
+        """How many rows a check applies to."""
         of_gold = ("gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts", "gold_in_question")
         if name in (*of_gold, "evaluation_split", "not_described"):
             return self._checked[name]
@@ -314,7 +312,7 @@ class DatasetAudit:
         return len(self._columns)
 
     def _shown(self, names: _NameCounts) -> dict[str, int]:
-        """Names and how often, most frequent first, without anybody's secrets."""
+        """Names with their counts, most frequent first, secrets hidden."""
         shown: Counts[str] = Counts()
         for name, count in names.counts.items():
             shown[self._hidden(name)] += count
@@ -325,7 +323,7 @@ class DatasetAudit:
 
 
 class _NameCounts:
-    """How often names occur; beyond so many different ones, others are counted together."""
+    """Counts of names; beyond `most` distinct ones, the rest is counted together."""
 
     def __init__(self, most: int) -> None:
         self.counts: Counts[str] = Counts()
@@ -337,7 +335,7 @@ class _NameCounts:
 
 
 def _value_edges(values: Any) -> Any:
-    """Edges for margins: from the smallest to the largest, and at least from 0 to 1."""
+    """Histogram edges for margins: from the smallest to the largest, covering at least 0 to 1."""
     return np.linspace(min(0.0, float(values.min())), max(1.0, float(values.max())), 21)
 
 

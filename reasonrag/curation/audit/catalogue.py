@@ -47,14 +47,14 @@ CheckName = Literal[
 CHECK_NAMES: tuple[CheckName, ...] = get_args(CheckName)
 
 BIAS: Final = 0.6
-"""Share of the rows beyond which a side being the shorter one, or the one sampled first, is a bias; ours. The whole
-interval must lie beyond. Of the published data the chosen side is the shorter one in four of five rows."""
+"""Share of rows above which "the chosen side is shorter", or "sampled first", counts as a bias; our choice. The whole
+interval must be above it. In the published data the chosen side is the shorter one in four of five rows."""
 
 
 @dataclass(frozen=True)
 class CheckDescription:
-    """severity: an error keeps a data set from being written or published. finds: what a row that is counted has.
-    advice: what to do then."""
+    """A check. severity: an error keeps a data set from being written or published. finds: what it counts. advice: what
+    to do."""
 
     severity: CheckSeverity
     finds: str
@@ -182,7 +182,9 @@ CHECKS: dict[CheckName, CheckDescription] = {
         "columns system: instruction, prompt: input, chosen, rejected",
     ),
     "gold_in_question": CheckDescription(
-        "info", "a golden answer that stands in the question itself", "nothing, it is so in `which is older, A or B?`"
+        "info",
+        "a golden answer that stands in the question itself",
+        "no action: expected for 'A or B?' questions",
     ),
     "unknown_renderer": CheckDescription(
         "info",

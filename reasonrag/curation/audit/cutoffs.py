@@ -1,6 +1,6 @@
-"""What LLaMA-Factory cuts off at a `cutoff_len`, and the smallest one at which it cuts nothing.
+"""What LLaMA-Factory truncates at a `cutoff_len`, and the smallest one at which it truncates nothing.
 
-Knows numbers of tokens and the trainer's rule; neither texts nor tokenizers.
+Knows token counts and the trainer's rule; neither texts nor tokenizers.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from pydantic import BaseModel
 TokenCounts = NDArray[np.int64]
 
 STEP: Final = 64
-"""Lengths that are multiples of this fill the tiles of a GPU's matrix units."""
+"""Cutoffs are multiples of this, which suits the tiles of a GPU's matrix units."""
 TRAINERS_DEFAULT: Final = 2048
-"""LLaMA-Factory's `cutoff_len` where a configuration names none."""
+"""LLaMA-Factory's default `cutoff_len`."""
 CONTEXT: Final = 32_768
-"""Tokens that Qwen2.5 takes without another position scaling (max_position_embeddings of its chat models)."""
+"""Context length of Qwen2.5 without rope scaling (max_position_embeddings of its chat models)."""
 CUTOFFS: Final = (512, 1024, 2048, 4096, 8192, 16_384, 32_768)
 
 
 class Cutoff(BaseModel):
-    """What happens to the rows at a `cutoff_len`."""
+    """How many rows are cut at a `cutoff_len`."""
 
     cutoff_len: int
     truncated: int
-    """Rows that lose anything."""
+    """Rows that lose any tokens."""
     truncated_share: float
     prompt_cut: int
-    """Among them, rows that lose the end of their prompt: what was asked, and the header that a reply follows."""
+    """Those that lose the end of their prompt: the question's last part and the header before the reply."""
     prompt_cut_share: float
 
 
 def kept_tokens(prompt: TokenCounts, reply: TokenCounts, cutoff_len: int) -> tuple[TokenCounts, TokenCounts]:
-    """Tokens of prompts and of replies that are left; each is cut at its end.
+    """Tokens kept of prompts and of replies; both are cut at their end.
 
-    reply: of the longer of the two. Source: LLaMA-Factory 0.9.5, data/processor/processor_utils.py, infer_seqlen, in
-    the same floating-point steps.
+    reply: of the longer of the two. Source: LLaMA-Factory 0.9.5, data/processor/processor_utils.py, infer_seqlen, with
+    the same floating-point operations.
     """
     total = np.maximum(prompt + reply, 1)
     in_proportion = (cutoff_len * (reply / total)).astype(np.int64)

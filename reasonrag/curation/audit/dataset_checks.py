@@ -1,6 +1,7 @@
-"""Numbers of many rows: kept as columns of some 90 bytes a row, and what an audit says of all of them together.
+"""The checks and statistics of all rows together, held as columns of about 90 bytes per row.
 
-Decides what a bias, a duplicate and a leak between parts are. Knows no texts: rows come as `RowFacts`.
+Decides what a length or position bias, a duplicate and a leak between training and validation are. Knows no texts: rows
+come as `RowFacts`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from reasonrag.curation.audit.row_checks import RowFacts
 Column: TypeAlias = NDArray[Any]
 BINS = 40
 LAYERS = 32
-"""Deeper ones are counted with the deepest."""
+"""Deeper layers are counted as this one."""
 _MANY = 20
-"""Rows of a question from which on they are counted together."""
+"""Questions with this many rows or more are counted together."""
 
 
 class RowColumns:
-    """Numbers of the rows that can be trained on, in the order they came."""
+    """Numbers of the rows that can be trained on, in order."""
 
     _CODES: tuple[tuple[str, str], ...] = (
         *((name, "Q") for name in ("pair_id", "instruction", "state", "question", "pair", "reverse")),
@@ -84,11 +85,11 @@ class RowColumns:
         )
 
 
-# -- what only all rows together show --------------------------------------------------------------------------
+# -- checks of all rows together -------------------------------------------------------------------------------
 
 
 def check_all_rows(columns: RowColumns) -> dict[CheckName, Column]:
-    """Positions of the rows that a check finds by comparing rows with each other."""
+    """Positions of the rows found by comparing rows with each other, by check."""
     if not len(columns):
         return {}
     found: dict[CheckName, Column] = {
@@ -105,18 +106,18 @@ def check_all_rows(columns: RowColumns) -> dict[CheckName, Column]:
 
 
 def _repeated(keys: Column) -> Column:
-    """All but the first of each."""
+    """Positions of all repeats after the first."""
     _, first = np.unique(keys, return_index=True)
     return np.setdiff1d(np.arange(len(keys)), first)
 
 
 def _in_both(keys: Column, part: Column) -> Column:
-    """Validation rows whose key a training row has."""
+    """Validation rows whose key also occurs in training."""
     return np.flatnonzero((part == 1) & np.isin(keys, keys[part == 0]))
 
 
 def _in_own_system_turn(columns: RowColumns) -> Column:
-    """Rows with a golden answer in a system turn that no other question has."""
+    """Rows with a golden answer in a system turn that only one question has."""
     flagged = columns["gold_in_system"] == 1
     if not flagged.any() or len(np.unique(columns["question"])) == 1:
         return np.flatnonzero(np.zeros(0))
@@ -128,7 +129,7 @@ def _in_own_system_turn(columns: RowColumns) -> Column:
 
 
 def _biased(columns: RowColumns, sign: Column) -> Column:
-    """Rows of the more frequent sign (1 or -1), where its share of those with a sign is a bias; else none."""
+    """Rows of the more frequent sign (1 or -1) if its share is a bias; else none. Zeros do not count."""
     counted = sign != 0
     if not counted.any():
         return np.flatnonzero(counted)
@@ -143,14 +144,14 @@ def _sign_of_gap(columns: RowColumns) -> Column:
     return sign
 
 
-# -- intervals: rows of a question are not independent ---------------------------------------------------------
+# -- intervals clustered by question ---------------------------------------------------------------------------
 
 
 def clustered_share(holds: Column, clusters: Column) -> IntervalEstimate:
-    """A share with Wilson's interval for as many rows as would be independent.
+    """A share with Wilson's interval at the effective sample size.
 
-    That number comes from how much the share varies between clusters; it is at most the number of rows, at least what
-    Kish's formula gives for rows that say the same in each cluster.
+    That follows from how much the share varies between clusters; at most the number of rows, at least what Kish's
+    formula gives for identical rows within each cluster.
     """
     share, rows = float(np.mean(holds)), len(holds)
     sizes, spread = _by_cluster(holds.astype(float) - share, clusters)
@@ -162,7 +163,7 @@ def clustered_share(holds: Column, clusters: Column) -> IntervalEstimate:
 
 
 def clustered_mean(values: Column, clusters: Column) -> IntervalEstimate:
-    """A mean with the normal interval of a cluster-robust variance; of one cluster, that of a single row."""
+    """A mean with a normal interval from a cluster-robust variance; with one cluster, from the standard deviation."""
     mean, rows = float(np.mean(values)), len(values)
     sizes, spread = _by_cluster(values - mean, clusters)
     if len(sizes) > 1:
@@ -174,7 +175,7 @@ def clustered_mean(values: Column, clusters: Column) -> IntervalEstimate:
 
 
 def clustered_median(values: Column, clusters: Column) -> IntervalEstimate:
-    """A median with the interval between two order statistics, whose distance is that of a share of one half."""
+    """A median with the interval between two order statistics, as wide as that of a share of one half."""
     middle = clustered_share(values <= np.median(values), clusters)
     reach = max(middle.high - middle.value, middle.value - middle.low)
     low, high = np.quantile(values, [max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)])
@@ -264,7 +265,7 @@ def rows_per_group(columns: RowColumns, what: str) -> Column:
 
 
 def count_frequencies(counts: Column) -> dict[str, int]:
-    """How often each number occurs; those from `_MANY` on together."""
+    """How often each number occurs; `_MANY` and above together."""
     times = np.bincount(np.minimum(counts, _MANY).astype(np.int64))
     return {
         f"{number} or more" if number == _MANY else str(number): int(time)

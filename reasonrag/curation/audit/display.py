@@ -1,4 +1,4 @@
-"""What a person sees of an audit: numbers, then the checks, errors first. Names of others are never markup here."""
+"""Terminal output of an audit: numbers, then the checks, errors first. Outside text is never read as markup."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info
 
 
 def show_audit(report: AuditReport, page: Path) -> None:
-    """The numbers, the checks that found something, and where the page is."""
+    """The numbers, the checks with findings, and the path of the page."""
     print_table(f"audit of {on_one_line(report.data)}", _numbers(report))
     found = [each for each in by_severity(report) if each.count]
     if found:
@@ -39,7 +39,7 @@ def show_audit(report: AuditReport, page: Path) -> None:
 
 
 def show_verdict(out: Path) -> None:
-    """For a data set that was just written: a line, and what comes next."""
+    """For a data set that was just written: one line, and the next commands."""
     report = read_audit(out)
     named = ", ".join(each.name for each in report.warnings)
     print(f"audit: {_tally(report)}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
@@ -80,9 +80,9 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
 def _print_checks(found: list[CheckResult]) -> None:
     table = Table(title="checks", title_justify="left")
     table.add_column("check", no_wrap=True)
-    table.add_column("is")
+    table.add_column("result")
     table.add_column("rows", justify="right")
-    table.add_column("what, and where", overflow="fold", ratio=1)
+    table.add_column("finding, and examples", overflow="fold", ratio=1)
     for each in found:
         style = _STYLES.get(each.verdict, "")
         share = f"{each.count:,}" if each.share is None else f"{each.count:,}\n{each.share:.1%}"
@@ -97,7 +97,7 @@ def _where(check: CheckResult) -> str:
 
 
 def _tally(report: AuditReport) -> str:
-    """`1 error, 2 warnings, 28 other checks passed or found nothing to worry about`."""
+    """`1 error, 2 warnings, 28 checks passed`."""
     verdicts = [each.verdict for each in report.checks]
     parts = [counted(verdicts.count("error"), "error"), counted(verdicts.count("warning"), "warning")]
     parts += [f"{verdicts.count('allowed')} allowed"] if "allowed" in verdicts else []

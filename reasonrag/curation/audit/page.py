@@ -1,7 +1,7 @@
-"""`audit.html`: one page that needs no network and runs no script, from the report alone.
+"""`audit.html`: a page without network access or scripts, made from the report alone.
 
-Decides how numbers are drawn. Text of others (names of files, splits, renderers) is escaped by the template and never
-drawn. Colours in the drawings are variables of the page, so that they follow a dark screen.
+Decides how numbers are plotted. Outside text (names of files, splits, renderers) is escaped by the template and never
+plotted. Colours in the plots are CSS variables of the page, so they follow dark mode.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 _INK, _LINE, *_SERIES = ("#010101", "#020202", "#030303", "#040404", "#050505", "#060606")
 _VARIABLES = dict(zip((_INK, _LINE, *_SERIES), ("ink", "line", "one", "two", "three", "four"), strict=True))
-"""Colours that stand in a drawing for variables of the page."""
+"""Placeholder colours in a plot, by the CSS variable that replaces them."""
 _SIZE = (4.8, 3.0)
-"""Inches; so narrow that letters stay readable on a telephone."""
+"""Inches; narrow enough to stay readable on a phone."""
 _STYLE = drawing_style(ink=_INK, line=_LINE, size=11.5) | {
     "grid.linewidth": 0.7,
     "legend.fontsize": 10.5,
     "hatch.linewidth": 0.6,
 }
 _HATCHES = ("", "///", "...", "xxx")
-"""Beside colours, for those who cannot tell them apart."""
+"""In addition to colours, for colour-blind readers."""
 
 
 @dataclass(frozen=True)
 class AuditPlot:
-    """A drawing, what it shows in words, and its numbers as a table."""
+    """A plot, a sentence about it, and its numbers as a table."""
 
     title: str
     summary: str
@@ -56,7 +56,7 @@ def render_audit_page(report: AuditReport) -> str:
 
 
 def plots(report: AuditReport) -> list[AuditPlot]:
-    """Those for which there are numbers."""
+    """The plots for which there is data."""
     if not report.rows:
         return []
     found = [_totals(report), _sides(report)]
@@ -64,7 +64,7 @@ def plots(report: AuditReport) -> list[AuditPlot]:
     return [*found, _layers(report), _questions(report)]
 
 
-# -- one after the other ---------------------------------------------------------------------------------------
+# -- the plots -------------------------------------------------------------------------------------------------
 
 
 def _totals(report: AuditReport) -> AuditPlot:
@@ -77,7 +77,7 @@ def _totals(report: AuditReport) -> AuditPlot:
         axes.set_ylim(0, max(bins.counts) * 1.3)
         marks = [each.cutoff_len for each in report.cutoffs if each.truncated and each.cutoff_len != advised]
         longest = max(bins.edges[-1], advised * 1.03)
-        # labels of lines that lie close together would lie upon each other
+        # labels of lines that are close together would overlap
         for each in [*(mark for mark in marks if mark > longest / 16), advised]:
             chosen = each == advised
             axes.axvline(each, color=_SERIES[1] if chosen else _INK, linestyle="-" if chosen else "--", linewidth=1.2)
@@ -201,7 +201,7 @@ def _bars(axes: Axes, bins: Histogram) -> None:
 
 
 def _rows_of(*histograms: Histogram) -> list[tuple[str, ...]]:
-    """Bins, of histograms with the same edges, in which one has rows."""
+    """The non-empty bins of histograms with equal edges, as table rows."""
     bins = zip(pairwise(histograms[0].edges), *(each.counts for each in histograms), strict=True)
     return [
         (_number(low), _number(high), *(f"{count:,}" for count in counts))
@@ -237,7 +237,7 @@ def _plot(
 
 
 def _inline(svg: str, title: str, summary: str) -> Markup:
-    """A drawing as a part of a page: its own names, the page's colours, a title and a description."""
+    """An SVG ready for embedding: unique ids, the page's colours, a title and a description."""
     name = re.sub(r"\W+", "-", title.lower())
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
@@ -252,7 +252,7 @@ def _inline(svg: str, title: str, summary: str) -> Markup:
 
 
 def _number(value: float | None) -> str:
-    """Whole numbers with commas, others with what can be told apart."""
+    """Whole numbers with thousands separators, others with three significant digits."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:,.3g}"  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""What an audit found, as it stands in `audit.json`: numbers, names of checks, and where to look; no text of a row."""
+"""The record of `audit.json`: numbers, results of checks, and examples by place; never the text of a row."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from reasonrag.rendering import counted
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 AUDIT_SCHEMA: Final = "reasonrag.audit/1"
 EXAMPLES = 5
-"""Rows that a check names."""
+"""Examples kept per check."""
 
 
 class RowExample(BaseModel):
-    """A row: its `pair_id`, null where it has none of ours, and where it stands, counted from 1."""
+    """A row: its `pair_id`, null if it has none of ours, and its place, counted from 1."""
 
     pair_id: str | None
     file: str
@@ -35,32 +35,32 @@ class RowExample(BaseModel):
 
 
 class CheckResult(BaseModel):
-    """What came of a check."""
+    """The result of a check."""
 
     name: CheckName
     severity: CheckSeverity
     finds: str
     advice: str
     checked: int
-    """Rows that could undergo it; of none it says nothing."""
+    """Rows the check applies to; with 0 it says nothing."""
     count: int
-    """Rows that it found."""
+    """Rows with a finding."""
     share: float | None
     """Of the rows that were checked."""
     details: dict[str, int] = {}
-    """The same rows by what exactly was found; a row can be under several."""
+    """The same rows by what exactly was found; a row can count under several."""
     examples: list[RowExample] = []
     allowed: bool = False
-    """An error that somebody let pass by its name."""
+    """An error that `--allow` lets pass."""
 
     @property
     def stands(self) -> bool:
-        """Whether it found something that nobody let pass."""
+        """Whether it has findings that are not allowed."""
         return self.count > 0 and not self.allowed
 
     @property
     def verdict(self) -> str:
-        """In words: `error`, `allowed`, `warning`, `info`, `passed` or `not checked`."""
+        """`error`, `allowed`, `warning`, `info`, `passed` or `not checked`."""
         if not self.checked and not self.count:
             return "not checked"
         if not self.count:
@@ -69,7 +69,7 @@ class CheckResult(BaseModel):
 
 
 class IntervalEstimate(BaseModel):
-    """A number and its interval at 90 %, rows of a question taken together."""
+    """A number and its 90 % interval, clustered by question."""
 
     value: float
     low: float
@@ -77,7 +77,7 @@ class IntervalEstimate(BaseModel):
 
 
 class Quantiles(BaseModel):
-    """Of tokens, or of whatever the field says. All null of none."""
+    """Quantiles of `of` values; null without values."""
 
     of: int
     mean: float | None = None
@@ -91,14 +91,14 @@ class Quantiles(BaseModel):
 
 
 class Histogram(BaseModel):
-    """Rows from one edge up to, but not including, the next; the last bin has its upper edge as well."""
+    """Counts per bin; a bin includes its lower edge, the last one its upper edge too."""
 
     edges: list[float]
     counts: list[int]
 
 
 class Lengths(BaseModel):
-    """Tokens in the trainer's template."""
+    """Token counts in the trainer's template."""
 
     prompt: Quantiles
     chosen: Quantiles
@@ -110,7 +110,7 @@ class Lengths(BaseModel):
 
 
 class LengthGap(BaseModel):
-    """Chosen minus rejected, in tokens. Null where there are no rows."""
+    """Chosen minus rejected, in tokens; null without rows."""
 
     rows: int
     shorter: float | None = None
@@ -132,11 +132,11 @@ class AuditReport(BaseModel):
 
     schema_version: Literal["reasonrag.audit/1"] = AUDIT_SCHEMA
     data: str
-    """What was audited, by its last name."""
+    """Name of the audited folder or file."""
     files: dict[str, int]
     """Rows by file."""
     rows: int
-    """Those that can be trained on; numbers below are of these."""
+    """Rows that can be trained on; the numbers below are about these."""
     parts: dict[str, int]
     """Rows for training and for validation."""
     token_counter: TokenCounterName
@@ -146,7 +146,7 @@ class AuditReport(BaseModel):
     """The smallest multiple of 64 at which nothing is cut; null without rows."""
     length_gap: LengthGap
     chosen_first: IntervalEstimate | None
-    """Share of the rows whose chosen step was sampled first; null where rows do not say."""
+    """Share of the rows whose chosen step was sampled first; null if rows do not record it."""
     action_types: dict[str, int]
     """By chosen side."""
     type_combinations: dict[str, int]
@@ -159,7 +159,7 @@ class AuditReport(BaseModel):
     rows_per_question: Quantiles
     rows_per_state: Quantiles
     rows_per_question_counts: dict[str, int]
-    """How many questions have so many rows; the largest numbers together."""
+    """Number of questions by their number of rows; the largest together."""
     worth: EffectiveSize
     tags: dict[str, int]
     labels: dict[str, int]
@@ -168,7 +168,7 @@ class AuditReport(BaseModel):
     flipped: int
     checks: list[CheckResult]
     allowed: list[CheckName]
-    """Errors that were let pass by name, whether found or not."""
+    """Errors named by --allow, whether found or not."""
     versions: dict[str, str]
 
     @property
@@ -185,7 +185,7 @@ class AuditReport(BaseModel):
 
 
 class AuditFailed(ReasonragError):
-    """Rows have errors that nobody let pass."""
+    """Rows have errors that are not allowed."""
 
     cause = "audit"
 
@@ -198,8 +198,8 @@ class AuditFailed(ReasonragError):
         ]
         allow = " ".join(f"--allow {each.name}" for each in report.errors)
         super().__init__(
-            f"the audit found errors in the rows, so no file was replaced: {'; '.join(found)}. "
-            f"To write them all the same: {allow}"
+            f"the audit found errors in the rows, so no file was replaced: {'; '.join(found)}. To write them anyway: "
+            f"{allow}"
         )
 
 
@@ -208,17 +208,17 @@ def _why(check: CheckResult) -> str:
 
 
 def read_audit(directory: Path) -> AuditReport:
-    """The report that stands in a data set. Raises InputError where there is none, or one of another version."""
+    """The audit report of a data set. Raises InputError if there is none, or one of another version."""
     path = directory / AUDIT
     try:
         return AuditReport.model_validate_json(path.read_bytes())
     except OSError as error:
         raise InputError(f"there is no {path}; make it with: reasonrag audit {directory}") from error
     except ValueError as error:
-        raise InputError(f"{path} is no report of this version; make it anew: reasonrag audit {directory}") from error
+        raise InputError(f"{path} is from another version; make it again: reasonrag audit {directory}") from error
 
 
 def by_severity(report: AuditReport) -> list[CheckResult]:
-    """Errors, then what was allowed, warnings, the rest; in each those that found something first."""
+    """The checks by verdict: errors, allowed, warnings, info, passed, not checked."""
     order = ("error", "allowed", "warning", "info", "passed", "not checked")
     return sorted(report.checks, key=lambda each: order.index(each.verdict))

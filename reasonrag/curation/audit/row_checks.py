@@ -1,7 +1,7 @@
-"""What an audit looks for: every check by name with its weight, what it finds and what to do; and what one row shows.
+"""The checks of a single row: malformed sides, leaked golden answers, secrets, special tokens.
 
-Decides what is wrong with a row by itself. What only shows when all rows were seen is decided in `audit_statistics`.
-Texts are looked at, never kept: what leaves this module are names of checks, numbers and a few words of ours.
+Decides what is wrong with a row by itself; `dataset_checks` decides what only all rows together show. Texts are read,
+never kept: only names of checks, numbers and a few words of ours leave this module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+\b")
 _NAMED_TAG = re.compile(r"<\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 _QUESTION = re.compile(r"\s*Question:\s*(.*?)(?=\nPrevious Thoughts:|\Z)", re.DOTALL)
 _READ = re.compile(r"<(reference|evidence)>.*?(?:</\1>|\Z)", re.DOTALL)
-"""What an agent has read, or says that it has: golden answers are at home there."""
+"""Passages and reported evidence, where golden answers are expected."""
 _LABEL = re.compile(
     r"\b(?:(?:correct|right|true|gold(?:en)?|ground[- _]?truth|expected|target|official|reference)"
     r"[- _]*(?:final[- _]*)?(?:answers?|labels?)|ground[- _]?truth|answer[- _]?key)[\"'*_`]*\s*(?:\([^)\n]{0,40}\)\s*)?"
@@ -45,9 +45,9 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _BARE_LABEL = re.compile(r"^[ \t>*#-]*(?:the\s+)?(?:final\s+)?answers?[ \t*_]*[:=][ \t]*([^\n]{0,300})", re.I | re.M)
-"""Not in thoughts: they may end in an answer."""
+"""Not searched in thoughts, which may end in an answer."""
 _SAYS_LITTLE = frozenset({"yes", "no", "true", "false", "none", "unknown", "both", "neither", "same"})
-"""Answers that stand in any text."""
+"""Answers that may occur in any text."""
 _NO_MARGIN = 1e12
 _ID = re.compile(r"[0-9a-f]{16}")
 _ACTION_OF: dict[frozenset[str], AgentAction] = {
@@ -57,11 +57,11 @@ _ACTION_OF: dict[frozenset[str], AgentAction] = {
 }
 
 RowFinding: TypeAlias = tuple[CheckName, str]
-"""A check and what of it was found, in a few words of ours; empty where there is nothing to add."""
+"""A check and what exactly was found, in a few words of ours; empty if there is nothing to add."""
 
 
 def hash64(text: str, other: str = "") -> int:
-    """Names a text, or two, by 64 bits."""
+    """A 64-bit hash of a text, or of two."""
     content = text.encode("utf-8", "surrogatepass")
     both = b"%d:%b%b" % (len(content), content, other.encode("utf-8", "surrogatepass"))
     return int.from_bytes(hashlib.blake2b(both, digest_size=8).digest())
@@ -69,11 +69,11 @@ def hash64(text: str, other: str = "") -> int:
 
 @dataclass
 class RowFacts:
-    """What is kept of a row: findings, and numbers."""
+    """What is kept of a row: findings and numbers."""
 
     findings: list[RowFinding] = field(default_factory=list)
     checked: list[CheckName] = field(default_factory=list)
-    """Checks that not every row can undergo, and this one did."""
+    """Checks that apply only to some rows, and were made on this one."""
     broken: bool = False
     pair_id: int | None = None
     instruction: int = 0
@@ -81,7 +81,7 @@ class RowFacts:
     question: int = 0
     pair: int = 0
     reverse: int = 0
-    """The `pair` of a row with the sides exchanged."""
+    """The `pair` hash with the sides exchanged."""
     prompt_tokens: int = 0
     chosen_tokens: int = 0
     rejected_tokens: int = 0
@@ -102,7 +102,7 @@ class RowFacts:
 
 @dataclass(frozen=True)
 class _PromptFacts:
-    """What the two turns of a prompt show, found out once for all rows of a state."""
+    """Findings in the two turns of a prompt, computed once for all rows of a state."""
 
     findings: tuple[RowFinding, ...]
     instruction: int
@@ -113,10 +113,10 @@ class _PromptFacts:
 
 
 class RowChecker:
-    """Looks at rows one by one. Remembers the last prompt and some system turns, so that each is looked at once.
+    """Checks rows one by one. Caches the last prompts and system turns, so that each is checked once.
 
-    counter: of tokens. secrets: what the environment holds, looked for besides everything that looks like a key.
-    trusted: whether lengths that stand in rows were counted by the same counter just now.
+    counter: of tokens. secrets: values of the environment to search for, besides everything that looks like a key.
+    trusted: whether the lengths in the rows were just counted by the same counter.
     """
 
     def __init__(self, counter: TemplateTokenCounter, *, secrets: Sequence[str] = (), trusted: bool = False) -> None:
@@ -130,7 +130,7 @@ class RowChecker:
         self._system = lru_cache(maxsize=256)(self._text)
 
     def facts(self, row: object) -> RowFacts:
-        """What a row shows. Anything may be a row; one that cannot be trained on has `broken` set."""
+        """The findings and numbers of a row, which may be any object; one that cannot be trained on is `broken`."""
         if not isinstance(row, Mapping) or not all(isinstance(row.get(name), str) for name in TEXTS):
             return RowFacts(findings=[("broken_row", _broken(row))], broken=True, pair_id=_pair_id(row))
         instruction, user, chosen, rejected = (row[name] for name in TEXTS)
@@ -216,13 +216,13 @@ def _broken(row: object) -> str:
 
 
 def _pair_id(row: object) -> int | None:
-    """Ids of ours as numbers; those of others could be anything, and are named by file and row."""
+    """Our ids as numbers; foreign ids could be anything, so such rows are named by file and row."""
     named = row.get("pair_id") if isinstance(row, Mapping) else None
     return int(named, 16) if isinstance(named, str) and _ID.fullmatch(named) else None
 
 
 def _rest(row: Mapping[str, Any]) -> str:
-    """All other texts of a row, but those that only repeat the four."""
+    """All other texts of a row, without those that only repeat the four."""
     instruction, user, chosen, rejected = (row[name] for name in TEXTS)
     rest: list[str] = []
     for name, value in row.items():
@@ -240,7 +240,7 @@ def _rest(row: Mapping[str, Any]) -> str:
 
 
 def _question(row: Mapping[str, Any], user: str) -> str:
-    """The question, where the row has it; else what the user turn begins with."""
+    """The question of the row, else the beginning of the user turn."""
     named = row.get("question")
     if isinstance(named, str) and named.strip():
         return named
@@ -262,7 +262,7 @@ def _named_tags(instruction: str) -> frozenset[str]:
 
 
 def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
-    """What a reply may end in: a turn with passages is read, and a system turn names the tags of its turn only."""
+    """The tags a reply may use: a turn with passages asks for evidence, and a system turn names only its own tags."""
     named = _named_tags(instruction)
     if "<reference>" in user or named == {"evidence"}:
         return frozenset({"evidence"})
@@ -273,7 +273,7 @@ def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def parse_step(reply: str, may: frozenset[str]) -> ParsedReply | str:
-    """The step a reply takes where these tags are allowed, or in a word why it takes none."""
+    """The step in a reply under these tags, or one word on why there is none."""
     action = _ACTION_OF.get(may)
     actions: Sequence[AgentAction] = (action,) if action else ("think", "read")
     parsed = [parse_reply(reply, action=each, finish_reason="stop") for each in actions]
@@ -325,7 +325,7 @@ def _type_name(step: ParsedReply | str, named: object) -> TypeName:
 
 @lru_cache(maxsize=64)
 def _checkable_answers(golden: tuple[str, ...]) -> tuple[str, ...]:
-    """Golden answers that do not stand in any text by chance, normalised, between spaces."""
+    """Golden answers that are unlikely to occur by chance, normalised, between spaces."""
     normal = {normalize_answer(each) for each in golden}
     return tuple(f" {each} " for each in sorted(normal) if len(each) > 1 and each not in _SAYS_LITTLE)
 
@@ -341,13 +341,13 @@ def _holds(padded: str, golds: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=8)
 def _labelled_lines(text: str) -> tuple[str, ...]:
-    """What follows a label like `correct answer:`, outside what was read."""
+    """What follows a label like `correct answer:`, outside passages and evidence."""
     return tuple(found[1] for found in _LABEL.finditer(_READ.sub(" ", text)))
 
 
 @lru_cache(maxsize=8)
 def _bare_lines(text: str) -> tuple[str, ...]:
-    """What follows `answer:` at the beginning of a line."""
+    """What follows `answer:` at the start of a line."""
     return tuple(found[1] for found in _BARE_LABEL.finditer(_READ.sub(" ", text)))
 
 
@@ -355,14 +355,14 @@ def _bare_lines(text: str) -> tuple[str, ...]:
 
 
 def _take_columns(row: Mapping[str, Any], facts: RowFacts) -> None:
-    """What a row of ours says of itself; rows of others have none of it."""
+    """Copy the columns that our rows have; foreign rows have none of them."""
     facts.layer = _whole(row.get("layer"))
     facts.margin = _number(row.get("margin"))
     facts.confidence = _number(row.get("confidence"))
     facts.label = _short(row.get("label"))
     ids = _whole(row.get("chosen_id")), _whole(row.get("rejected_id"))
     if facts.label == IMPORTED:
-        ids = None, None  # they are in the order of the file, which names the chosen side first
+        ids = None, None  # their ids follow the file, which names the chosen side first
     if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
         facts.first = ids[0] < ids[1]
     facts.renderer = _short(row.get("renderer"))
@@ -380,7 +380,7 @@ def _whole(value: object) -> int | None:
 
 
 def _number(value: object) -> float | None:
-    """A margin or the like; what no reward could be, and would overflow as soon as it is counted with, is none."""
+    """A margin or similar; None for values that no reward can have and that would overflow in sums."""
     if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) >= _NO_MARGIN:
         return None
     return float(value)

@@ -1,6 +1,6 @@
-"""Rows of RAG_ProGuide from files: ours and anybody's.
+"""Reads rows in RAG_ProGuide's format from files, ours or others.
 
-Decides which files of a directory are audited, and what part of the data each is. Knows nothing of what rows mean.
+Decides which files of a directory are audited, and which part of the data each is. Does not know what rows mean.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AuditedFile:
 def row_files(place: Path) -> list[AuditedFile]:
     """The files to audit: `place` itself, the two of `reasonrag pairs`, or every file that begins with such a row.
 
-    Raises InputError where there is none.
+    Raises InputError if there is none.
     """
     if place.is_file():
         return [AuditedFile(place, _part(place))]
@@ -57,7 +57,7 @@ def _part(path: Path) -> SplitName:
 
 
 def _begins(path: Path) -> bool:
-    """Whether the first row of a file is one."""
+    """Whether a file starts with such a row."""
     try:
         first = next(iter(read_items(path)), None)
     except InputError:
@@ -66,8 +66,7 @@ def _begins(path: Path) -> bool:
 
 
 def read_rows(path: Path) -> Iterator[JsonItem]:
-    """Everything that stands where a row should be. Raises InputError for a file that is damaged, or one object that is
-    no row."""
+    """Everything in the place of a row. Raises InputError for a damaged file, or one that is a single other object."""
     only: JsonItem | None = None
     for item in read_items(path):
         if item.number == 1 and isinstance(item.value, dict) and _ROW.isdisjoint(item.value):

@@ -510,7 +510,7 @@ def test_an_error_keeps_the_rows_from_their_place(
 
 
 @pytest.mark.parametrize(
-    ("name", "complaint"), [("secrets", "did you mean 'secret'"), ("length_bias", "keeps nothing from being written")]
+    ("name", "complaint"), [("secrets", "did you mean 'secret'"), ("length_bias", "does not block writing")]
 )
 def test_only_errors_can_be_allowed(
     name: str, complaint: str, run_directory: Path, tmp_path: Path, reasonrag: Reasonrag
