@@ -28,6 +28,11 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
         yield
 
 
+def rollouts_in(run: Path) -> Path:
+    """The rollouts of a run directory; a file stands for itself."""
+    return run if run.is_file() else run / ROLLOUTS
+
+
 def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = True) -> None:
     """Write all of `content` at the end of an unbuffered file and sync it; or leave the file ending at `end`.
 

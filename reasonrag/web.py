@@ -1,7 +1,8 @@
-"""Shared by servers and clients: starting and stopping a service, and reading Retry-After."""
+"""Shared by servers and clients: starting and stopping a service, HTTP sessions, and reading Retry-After."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from reasonrag.errors import InputError
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from aiohttp import ClientSession, web
 
 LOOPBACK = "127.0.0.1"
 
@@ -43,6 +44,27 @@ async def listening(
         yield f"http://{shown_host}:{bound_port}"
     finally:
         await runner.cleanup()
+
+
+class HttpClient:
+    """An HTTP session per event loop, opened by the loop's first request."""
+
+    _opened: tuple[asyncio.AbstractEventLoop, ClientSession] | None = None
+
+    def _open(self) -> ClientSession:
+        raise NotImplementedError
+
+    @property
+    def _session(self) -> ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._opened is None or self._opened[0] is not loop or self._opened[1].closed:
+            self._opened = (loop, self._open())
+        return self._opened[1]
+
+    async def close(self) -> None:
+        if self._opened is not None and self._opened[0] is asyncio.get_running_loop():
+            await self._opened[1].close()
+        self._opened = None
 
 
 CONNECT_S = 15.0

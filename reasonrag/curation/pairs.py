@@ -46,7 +46,7 @@ from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, only_writer
+from reasonrag.files import CONFIG, ROLLOUTS, only_writer, rollouts_in
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.run_config import find_config, versions
@@ -119,7 +119,7 @@ def _replaces_other_runs(settings: PairsSettings, sources: Sequence[Path]) -> bo
     """Whether another data set stands in `out`. Raises InputError where it must not be replaced."""
     origins: set[Origin] = set()
     for source in sources:
-        found = origins_in(source) if is_data_set(source) else {_origin_of_run(_rollouts(source))}
+        found = origins_in(source) if is_data_set(source) else {_origin_of_run(rollouts_in(source))}
         origins |= {each for each in found or () if each is not None}
     return replaces_other_runs(settings.out, sources, MadeFrom.of(origins), replace=settings.replace)
 
@@ -246,8 +246,8 @@ def _sources(runs: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
     if not sources:
         raise InputError("give at least one run directory of reasonrag generate")
     for source in sources:
-        if not is_data_set(source) and not _rollouts(source).is_file():
-            missing = _rollouts(source)
+        if not is_data_set(source) and not rollouts_in(source).is_file():
+            missing = rollouts_in(source)
             raise InputError(
                 f"there is no {missing}; give a run directory. Make one with: reasonrag generate --run {source}"
             )
@@ -259,12 +259,8 @@ def is_data_set(folder: Path) -> bool:
     return (folder / CANDIDATES).is_file() and (folder / QUESTIONS).is_file()
 
 
-def _rollouts(source: Path) -> Path:
-    return source if source.is_file() else source / ROLLOUTS
-
-
 def _label(source: Path, out: Path, tokens: TokenCounter, processes: int) -> None:
-    rollouts = _rollouts(source)
+    rollouts = rollouts_in(source)
     label_file(rollouts, out, origin=_origin_of_run(rollouts), tokens=tokens, processes=processes)
 
 

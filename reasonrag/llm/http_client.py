@@ -7,7 +7,6 @@ ones (benchmarks/RESULTS.md). Asks nothing twice and learns nothing: that is `en
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ import orjson
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Completion, FinishReason
 from reasonrag.redaction import redact
-from reasonrag.web import CONNECT_S
+from reasonrag.web import CONNECT_S, HttpClient
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -51,23 +50,15 @@ class HttpAnswer:
 
 
 @dataclass
-class Connection:
+class Connection(HttpClient):
     """An address, the key it is asked with, and the seconds that a whole answer may take."""
 
     base_url: str
     key: str = field(repr=False)
     timeout: float
-    _opened: tuple[asyncio.AbstractEventLoop, ClientSession] | None = field(default=None, repr=False)
-
-    @property
-    def _session(self) -> ClientSession:
-        """One per event loop, opened by its first request; certificates as httpx takes them."""
-        loop = asyncio.get_running_loop()
-        if self._opened is None or self._opened[0] is not loop or self._opened[1].closed:
-            self._opened = (loop, self._open())
-        return self._opened[1]
 
     def _open(self) -> ClientSession:
+        """Certificates as httpx takes them."""
         from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
         from httpx2 import create_ssl_context
 
@@ -103,11 +94,6 @@ class Connection:
 
     def _url(self, path: str) -> str:
         return f"{self.base_url.rstrip('/')}/{path}"
-
-    async def close(self) -> None:
-        if self._opened is not None and self._opened[0] is asyncio.get_running_loop():
-            await self._opened[1].close()
-        self._opened = None
 
 
 def _proxy_for(url: str) -> str | None:

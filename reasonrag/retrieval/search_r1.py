@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections import Counter
@@ -30,7 +29,7 @@ from reasonrag.data.corpus import Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import HIDDEN, redact
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
-from reasonrag.web import CONNECT_S, retry_after
+from reasonrag.web import CONNECT_S, HttpClient, retry_after
 
 MAX_BATCH = 64
 """Most searches per request; larger ones save the server nothing, and all wait for the slowest."""
@@ -118,14 +117,13 @@ class _RetryState:
 
 
 @dataclass
-class SearchServer:
+class SearchServer(HttpClient):
     """One server: address, token, timeout per request in seconds, and the wait before the first retry."""
 
     url: str
     token: str | None = field(repr=False)
     timeout: float
     first_wait_s: float
-    _opened: tuple[asyncio.AbstractEventLoop, ClientSession] | None = field(default=None, repr=False)
 
     async def server_info(self) -> ServerInfo | None:
         """Info of our own server; None for another one. Raises SearchFailed."""
@@ -199,30 +197,17 @@ class SearchServer:
         line = " ".join(redact(plain_text(known)).split())
         return line if len(line) <= MAX_SAID else f"{line[:MAX_SAID]}.."
 
-    @property
-    def _session(self) -> ClientSession:
-        """One session per event loop, opened at its first request."""
-        loop = asyncio.get_running_loop()
-        if self._opened is None or self._opened[0] is not loop or self._opened[1].closed:
-            headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-            if self.token:
-                headers["Authorization"] = f"Bearer {self.token}"
-            certificates = create_ssl_context() if self.url.startswith("https") else True
-            session = ClientSession(
-                connector=TCPConnector(
-                    limit=0, ssl=certificates, keepalive_timeout=KEEP_ALIVE_S
-                ),  # concurrency is limited by the caller
-                headers=headers,
-                timeout=ClientTimeout(total=self.timeout, sock_connect=min(CONNECT_S, self.timeout)),
-                cookie_jar=DummyCookieJar(),
-            )
-            self._opened = (loop, session)
-        return self._opened[1]
-
-    async def close(self) -> None:
-        if self._opened is not None and self._opened[0] is asyncio.get_running_loop():
-            await self._opened[1].close()
-        self._opened = None
+    def _open(self) -> ClientSession:
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        certificates = create_ssl_context() if self.url.startswith("https") else True
+        return ClientSession(  # concurrency is limited by the caller
+            connector=TCPConnector(limit=0, ssl=certificates, keepalive_timeout=KEEP_ALIVE_S),
+            headers=headers,
+            timeout=ClientTimeout(total=self.timeout, sock_connect=min(CONNECT_S, self.timeout)),
+            cookie_jar=DummyCookieJar(),
+        )
 
 
 async def _content(response: ClientResponse) -> bytes:

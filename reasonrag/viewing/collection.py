@@ -32,7 +32,7 @@ from preference.records import MalformedRolloutsError, TornLineError, parse_roll
 from reasonrag.curation.pairs import is_data_set
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, TUNING
+from reasonrag.files import CONFIG, ROLLOUTS, TUNING, rollouts_in
 from reasonrag.run_config import find_config
 
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
@@ -124,11 +124,11 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
     Raises InputError where it is neither a run nor a data set, or where one of `trees` is no run.
     """
     for run in trees:
-        if not _rollouts_of(run).is_file():
+        if not rollouts_in(run).is_file():
             raise InputError(f"--trees {run} holds no {ROLLOUTS}; give the directory of the run, as generate made it")
     if is_data_set(path):
         return DataSetCollection(path, trees)
-    rollouts = _rollouts_of(path)
+    rollouts = rollouts_in(path)
     if rollouts.is_file() and rollouts.name.endswith(".jsonl"):
         return RunCollection(rollouts)
     if (path / TUNING).is_file():
@@ -139,10 +139,6 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
         f"{path} is neither a run ({ROLLOUTS}) nor a data set ({CANDIDATES} and {QUESTIONS}). Make one with: "
         "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR, or reasonrag import FILE --out DIR"
     )
-
-
-def _rollouts_of(path: Path) -> Path:
-    return path if path.is_file() else path / ROLLOUTS
 
 
 # -- a run -----------------------------------------------------------------------------------------------------
@@ -391,7 +387,7 @@ class _TreeIndex:
 
     def __init__(self, given: Sequence[Path], sources: Sequence[Path]) -> None:
         """given: by the user, who then knows what is missing. sources: as the data set names them."""
-        files = {run: _rollouts_of(run) for run in dict.fromkeys([*given, *sources])}
+        files = {run: rollouts_in(run) for run in dict.fromkeys([*given, *sources])}
         self.warnings = [
             f"{run} is not here, so trees of this data set are missing; say where it is with --trees DIR"
             for run, file in files.items()

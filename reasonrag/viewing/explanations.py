@@ -25,6 +25,7 @@ from preference import (
 )
 from preference.export.formats import SplitName
 from preference.records import ContinuationResult
+from reasonrag.rendering import counted
 from reasonrag.viewing.collection import ExploredTree
 
 Topic = Literal["state", "chosen", "rejected", "label", "confidence", "checks", "verdict"]
@@ -205,10 +206,10 @@ def _continued(
     if node is None or record is None:
         if not step.rollouts:
             return "From continuations that this folder does not hold."
-        return f"The mean over {_count(step.rollouts, 'continuation')}, discounted as the recipe says."
+        return f"The mean over {counted(step.rollouts, 'continuation')}, discounted as the recipe says."
     if not node.rollouts:
         return "From what is known of a step that says the same."
-    found = f"{_count(len(node.rollouts), 'continuation')}: {came_to(_results(node.rollouts))}."
+    found = f"{counted(len(node.rollouts), 'continuation')}: {came_to(_results(node.rollouts))}."
     lengths = sorted({end.steps for end in node.rollouts})
     if rule == "outcome":
         discount = _discounted(None, lengths, record.recipe.alpha, reward)
@@ -442,8 +443,4 @@ _ROUNDING = 1e-9
 
 
 def _pairs(most: int | None) -> str:
-    return "pairs" if most is None else _count(most, "pair")
-
-
-def _count(many: int, what: str) -> str:
-    return f"1 {what}" if many == 1 else f"{many:,} {what}s"
+    return "pairs" if most is None else counted(most, "pair")
