@@ -140,7 +140,7 @@ def estimate(
         measured = _rehearse(min(REHEARSED_QUESTIONS, total), settings, watcher, student, function)
     whole, values = measured.all.of_all(total), measured.values.of_all(total) if measured.values else {}
     by_model = _dollars_by_model(whole, values, teacher, student)
-    hours, limited_by = _hours(whole, _limited(whole, values, settings), measured, settings)
+    hours, limited_by = _hours(whole, values, measured, [teacher, *([student] if student else [])])
     return CostEstimate(
         measured_by="pilot" if pilot else "rehearsal",
         measured_questions=measured.questions,
@@ -299,13 +299,6 @@ def _sum(ranges: Iterable[Range | None]) -> Range | None:
     return total
 
 
-def _limited(whole: dict[str, Range], values: dict[str, Range], settings: GenerateSettings) -> list[dict[str, Range]]:
-    """What each model asks for that the rate limits given by hand hold for: the teacher, and a value model at the
-    teacher's address, each by itself."""
-    teachers = _less(whole, values)
-    return [teachers, values] if values and not settings.value_base_url else [teachers]
-
-
 def _dollars(whole: dict[str, Range], price: Price | None) -> Range | None:
     if price is None:
         return None
@@ -314,22 +307,25 @@ def _dollars(whole: dict[str, Range], price: Price | None) -> Range | None:
 
 
 def _hours(
-    whole: dict[str, Range], limited: Sequence[dict[str, Range]], measured: _MeasuredUsage, settings: GenerateSettings
+    whole: dict[str, Range], values: dict[str, Range], measured: _MeasuredUsage, models: Sequence[ModelSpec]
 ) -> tuple[Range, str]:
     """How long the requests take at the given limits, and which of them is the tightest.
 
-    limited: of each model, those that count towards its limits per minute. One path's requests wait for each other,
-    whoever answers them, so a value model's are no second lane.
+    models: the teacher, and the value model if there is one; rate limits hold for each by itself. One path's requests
+    wait for each other, whichever model answers them, so a value model's are no second lane.
     """
+    parts = [(model, part) for model, part in zip(models, (_less(whole, values), values), strict=False) if part]
 
     def needed(end: Literal["low", "high"], seconds: float) -> dict[str, float]:
-        requests = max(getattr(each["requests"], end) for each in limited)
-        tokens = max(getattr(each["prompt_tokens"], end) + getattr(each["completion_tokens"], end) for each in limited)
-        found = {"concurrency": getattr(whole["requests"], end) * seconds / settings.concurrency / 3600}
-        if settings.rpm:
-            found["requests per minute"] = requests / settings.rpm / 60
-        if settings.tpm:
-            found["tokens per minute"] = tokens / settings.tpm / 60
+        found = {"concurrency": getattr(whole["requests"], end) * seconds / models[0].limits.concurrency / 3600}
+        for model, part in parts:
+            tokens = getattr(part["prompt_tokens"], end) + getattr(part["completion_tokens"], end)
+            for name, count, most in (
+                ("requests per minute", getattr(part["requests"], end), model.limits.rpm),
+                ("tokens per minute", tokens, model.limits.tpm),
+            ):
+                if most:
+                    found[name] = max(found.get(name, 0.0), count / most / 60)
         return found
 
     low, high = needed("low", measured.seconds_per_request[0]), needed("high", measured.seconds_per_request[1])

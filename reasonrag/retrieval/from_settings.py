@@ -67,10 +67,11 @@ async def open_retriever(
     if is_remote(settings):
         return await _open_remote(settings, opened, say=say)
     places = _places(settings, corpus, say=say)
-    if any(_serving(each, settings) is None for each in places):
+    options = IndexOptions(settings.encoder, settings.index_type, settings.reranker, gpu=settings.gpu)
+    if any(_serving(each, options) is None for each in places):
         for each in before_building:
             await each()
-    return await _in_a_thread(lambda watcher: open_index_places(places, settings, watcher), say)
+    return await _in_a_thread(lambda watcher: open_index_places(places, options, watcher), say)
 
 
 async def _in_a_thread(
@@ -114,6 +115,17 @@ class IndexPlace:
     directory: Path
     corpus: Path
     ours: bool = False
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """How indexes are opened, and built where they are missing. encoder, index_type: None: the index's own, see
+    `SearchSettings`."""
+
+    encoder: str | None = None
+    index_type: IndexType | None = None
+    reranker: str | None = None
+    gpu: bool = False
 
 
 def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str], None]) -> list[IndexPlace]:
@@ -191,20 +203,20 @@ def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[
 
 
 def open_index_places(
-    places: Sequence[IndexPlace], settings: SearchSettings, watcher: PlainBuildWatcher
+    places: Sequence[IndexPlace], options: IndexOptions, watcher: PlainBuildWatcher
 ) -> IndexRetriever:
     """The indexes as one retriever; missing ones are built, with a message."""
-    manifests = [_built(each, settings, watcher) for each in places]
+    manifests = [_built(each, options, watcher) for each in places]
     if len({each.corpus_sha256 for each in manifests}) > 1:
         shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
         raise InputError(f"{shown}: these indexes are not of one corpus")
-    rankings = [_open(each.directory, its, settings) for each, its in zip(places, manifests, strict=True)]
+    rankings = [_open(each.directory, its, options) for each, its in zip(places, manifests, strict=True)]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
     reranker = None
-    if settings.reranker:
+    if options.reranker:
         from reasonrag.retrieval.reranker import CrossEncoderReranker
 
-        reranker = CrossEncoderReranker(settings.reranker)
+        reranker = CrossEncoderReranker(options.reranker)
     return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index, reranker=reranker)
 
 
@@ -225,48 +237,46 @@ def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
         ) from error
 
 
-def _open(directory: Path, manifest: IndexManifest, settings: SearchSettings) -> Ranking:
+def _open(directory: Path, manifest: IndexManifest, options: IndexOptions) -> Ranking:
     if isinstance(manifest, BM25Manifest):
         return BM25Index(directory, manifest)
-    choice = EncoderChoice(model=settings.encoder) if settings.encoder else None
+    choice = EncoderChoice(model=options.encoder) if options.encoder else None
     encoder = open_encoder(manifest, choice)
-    return DenseIndex(directory, manifest, encoder, index_type=settings.index_type, gpu=settings.gpu)
+    return DenseIndex(directory, manifest, encoder, index_type=options.index_type, gpu=options.gpu)
 
 
-def _built(place: IndexPlace, settings: SearchSettings, watcher: PlainBuildWatcher) -> IndexManifest:
+def _built(place: IndexPlace, options: IndexOptions, watcher: PlainBuildWatcher) -> IndexManifest:
     """The manifest at a place, building the index if it is missing."""
-    if (found := _serving(place, settings)) is not None:
+    if (found := _serving(place, options)) is not None:
         return found
     with building(place.directory, say=watcher.say):
-        if (found := _serving(place, settings)) is not None:  # another process built it while we waited
+        if (found := _serving(place, options)) is not None:  # another process built it while we waited
             return found
-        _announce(place, settings, watcher.say)
+        _announce(place, options, watcher.say)
         if place.kind == "bm25":
             return build_bm25_alone(place.corpus, place.directory, watcher)
-        options = BuildOptions(
-            encoder=EncoderChoice(model=settings.encoder) if settings.encoder else EncoderChoice(),
-            index_type=settings.index_type,
-        )
-        return build_dense_alone(place.corpus, place.directory, options, watcher)
+        choice = EncoderChoice(model=options.encoder) if options.encoder else EncoderChoice()
+        build = BuildOptions(encoder=choice, index_type=options.index_type)
+        return build_dense_alone(place.corpus, place.directory, build, watcher)
 
 
-def _serving(place: IndexPlace, settings: SearchSettings) -> IndexManifest | None:
+def _serving(place: IndexPlace, options: IndexOptions) -> IndexManifest | None:
     """The manifest of the existing index, if usable as it is."""
     manifest = current_manifest(place.directory, place.corpus)
     if manifest is None or manifest.kind != place.kind:
         return None
-    wanted = settings.index_type
+    wanted = options.index_type
     lacks = isinstance(manifest, DenseManifest) and wanted is not None and wanted not in manifest.indexes
     return None if lacks and place.ours else manifest
 
 
-def _announce(place: IndexPlace, settings: SearchSettings, say: Callable[[str], None]) -> None:
+def _announce(place: IndexPlace, options: IndexOptions, say: Callable[[str], None]) -> None:
     """Say what will be built. Raises InputError for a dense index whose corpus has changed: it took hours, so only the
     user may discard it."""
     if not (place.directory / MANIFEST).exists():
         say(f"no index of {place.corpus} yet; building {place.directory}")
     elif current_manifest(place.directory, place.corpus) is not None:
-        say(f"{place.directory} has no {settings.index_type} index yet; building it from its vectors")
+        say(f"{place.directory} has no {options.index_type} index yet; building it from its vectors")
     else:
         there = read_manifest(place.directory)
         if isinstance(there, DenseManifest):
@@ -277,17 +287,15 @@ def _announce(place: IndexPlace, settings: SearchSettings, say: Callable[[str], 
 def open_index(*directories: Path, index_type: IndexType | None = None) -> IndexRetriever:
     """Open a finished index of any kind, or one of each kind as a hybrid. Raises InputError if there is none, or its
     corpus is missing or has changed."""
-    settings = SearchSettings(index=list(directories), index_type=index_type)
     for each in directories:
         read_manifest(each)
-    return open_index_places(_places(settings, None, say=_unheard), settings, PlainBuildWatcher(_unheard))
+    places = _places(SearchSettings(index=list(directories), index_type=index_type), None, say=_unheard)
+    return open_index_places(places, IndexOptions(index_type=index_type), PlainBuildWatcher(_unheard))
 
 
 def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> IndexRetriever:
     """The BM25 index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
-    return open_index_places(
-        [IndexPlace("bm25", directory, corpus, ours=True)], SearchSettings(), PlainBuildWatcher(say)
-    )
+    return open_index_places([IndexPlace("bm25", directory, corpus, ours=True)], IndexOptions(), PlainBuildWatcher(say))
 
 
 def _unheard(_: str) -> None:
