@@ -74,17 +74,17 @@ def _calls(explored: ExploredQuestion) -> int:
 
 
 def _place(explored: ExploredQuestion) -> str:
-    """Of a question in the page."""
+    """The address of a question in the page."""
     return f"#/q/{quote(explored.question.question_id, safe='')}"
 
 
 def _widest(explored: ExploredQuestion) -> Candidate:
-    """Of its pairs of two queries the one with the widest margin."""
+    """The pair of two queries with the widest margin."""
     return max((each for each in _kept(explored) if each.types == ("query", "query")), key=lambda each: each.margin)
 
 
 def _keep(tab: Page, path: Path) -> None:
-    """Take what is seen, in few colours."""
+    """Save a screenshot in few colours."""
     path.parent.mkdir(exist_ok=True)
     picture = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
     picture.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)

@@ -1,1 +1,1 @@
-"""Runs and data sets to look at: `reasonrag view`, `show` and `stats`; no other room imports it."""
+"""Shows runs and data sets (`reasonrag view`, `show` and `stats`); no other room imports it."""

@@ -1,8 +1,8 @@
-"""What is looked at: a run, or a data set with the runs it was made of, question by question.
+"""Runs and data sets, read question by question; a data set with the trees of the runs it was made of.
 
 Decides where the lines of a question are found again, and which pairs a run would give: those of `reasonrag pairs` with
-its default filters, apart from the search in evaluation splits. Files are opened once, so that what is shown stays of
-one piece while a run goes on. Knows nothing of pages or terminals.
+its default filters, without decontamination. Files are opened once, so that what is shown stays consistent while a run
+goes on. Knows nothing of pages or terminals.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AGAIN = "Make the data set again of its runs: reasonrag pairs RUN --out DIR"
 _DECODER = json.JSONDecoder()
 ID = "question_id"
 LineSpan: TypeAlias = tuple[int, int]
-"""Where a line begins in its file, and its length, in bytes."""
+"""Offset and length of a line in its file, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,20 @@ class ExploredTree:
 
 @dataclass(frozen=True)
 class ExploredQuestion:
-    """All there is of one question. number: its place in the list, from 0 on. first_pair: place of its first pair among
-    those of the whole run that the rules of single questions let pass."""
+    """One question with its candidates and trees.
+
+    number: place in the list, from 0. first_pair: place of its first pair among all pairs of the run that pass the
+    filters of single questions.
+    """
 
     number: int
     questions: Sequence[QuestionRecord]
-    """One for each tree; at least one."""
+    """One per tree; at least one."""
     candidates: Sequence[Candidate]
     trees: Sequence[ExploredTree] = ()
     first_pair: int = 0
     parts: Mapping[str, SplitName] = field(default_factory=dict)
-    """Of the rows of a data set, by pair."""
+    """Training or validation, by pair id, for the rows of a data set."""
     flipped: frozenset[str] = frozenset()
     """Pairs whose sides were exchanged on purpose."""
 
@@ -75,8 +78,8 @@ class ExploredQuestion:
 
 
 class Collection(Protocol):
-    """A run, or a data set. `path`: as it was given. `capped`: pairs dropped by rules about the whole, by their place;
-    complete once everything was scanned."""
+    """A run or a data set. `path`: as given. `capped`: pairs dropped by caps on the whole data set, by their place;
+    complete after a full scan."""
 
     path: Path
     rules: PairingRules
@@ -85,12 +88,12 @@ class Collection(Protocol):
     def kind(self) -> Literal["run", "data set"]: ...
     @property
     def teachers(self) -> set[str]:
-        """Who answered, where the files beside say so."""
+        """The models that answered, as far as the files beside say so."""
         ...
 
     @property
     def warnings(self) -> list[str]:
-        """What one should know before one looks."""
+        """What a reader should know first."""
         ...
 
     @property
@@ -101,27 +104,27 @@ class Collection(Protocol):
         ...
 
     def scan(self) -> Iterator[ExploredQuestion]:
-        """Every question, trees of data sets left out. One number may come twice: a question that failed and was
-        explored later. Raises InputError where a line cannot be read."""
+        """Every question, without the trees of data sets. A number may come twice: for a question that failed and was
+        explored later. Raises InputError if a line cannot be read."""
         ...
 
     def at(self, number: int) -> ExploredQuestion:
-        """One question with its trees, once it was scanned; for any thread."""
+        """One question with its trees, once it was scanned; safe in any thread."""
         ...
 
     def find(self, question_id: str) -> ExploredQuestion | None:
-        """One question by its id, without a scan before; None where it is not here."""
+        """One question by its id, without a scan; None if it is not here."""
         ...
 
     def ids(self) -> Iterator[str]:
-        """Of all questions, those of a question that was tried again more than once. Trees are not read for it."""
+        """The ids of all questions; that of a question that was retried comes more than once. Reads no trees."""
         ...
 
 
 def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
-    """What `path` holds. trees: runs of a data set that are not where its summary says.
+    """Open a run or a data set. trees: runs of a data set that are no longer where its summary says.
 
-    Raises InputError where it is neither a run nor a data set, or where one of `trees` is no run.
+    Raises InputError if `path` is neither, or if one of `trees` is not a run.
     """
     for run in trees:
         if not rollouts_in(run).is_file():
@@ -158,7 +161,7 @@ class RunCollection:
         self.teachers = {made.decides_answers.model} - {""} if made else set()
         self._lines = _LineFile(rollouts)
         self._places: list[tuple[LineSpan, int]] = []
-        """Of each question its line, and the place of its first pair."""
+        """By number of a question: its line, and the place of its first pair."""
 
     @property
     def scanned(self) -> float:
@@ -189,7 +192,7 @@ class RunCollection:
         return replace(explored, candidates=_with_caps(explored.candidates, first_pair, self.capped))
 
     def find(self, question_id: str) -> ExploredQuestion | None:
-        """One question, by the rules of single questions, without a look at the others; None where it is not here."""
+        """One question, by the filters of single questions, without reading the others; None if it is not here."""
         found = None
         for _, line, where in self._lines.all():
             if _field(line, ID) == question_id and (record := _rollout(line, where)):
@@ -207,7 +210,7 @@ class RunCollection:
 
 
 def _with_caps(candidates: Sequence[Candidate], first_pair: int, capped: Mapping[int, DropReason]) -> list[Candidate]:
-    """The candidates of a question, those dropped that the whole data set has too many of."""
+    """The candidates of a question, with those dropped that exceed a cap on the whole data set."""
     place, found = first_pair, []
     for each in candidates:
         if each.dropped is None:
@@ -221,7 +224,7 @@ def _with_caps(candidates: Sequence[Candidate], first_pair: int, capped: Mapping
 
 
 class DataSetCollection:
-    """Candidates as they were written, what became of each, and the trees they are of, where these can be found."""
+    """Candidates as written, kept or dropped, and their trees where the runs can be found."""
 
     kind: Literal["data set"] = "data set"
     capped: Mapping[int, DropReason] = {}
@@ -242,7 +245,7 @@ class DataSetCollection:
         self._trees = _TreeIndex(trees, _sources(path, summary))
         self.warnings = [*(summary.warnings if summary else ()), *self._trees.warnings]
         self._places: list[tuple[list[LineSpan], list[LineSpan]]] = []
-        """Of each question its lines in both files."""
+        """By number of a question: its lines in both files."""
         self._read = 0
 
     @property
@@ -292,7 +295,7 @@ class DataSetCollection:
         return replace(self._explored(number, questions, states), trees=self._trees.of(questions))
 
     def find(self, question_id: str) -> ExploredQuestion | None:
-        """One question, without a look at the states of the others; None where it is not here."""
+        """One question, without reading the states of the others; None if it is not here."""
         groups: dict[str, list[QuestionRecord]] = {}
         for _, line, where in self._questions.all():
             question = _parsed(line, QuestionRecord, where)
@@ -350,7 +353,7 @@ def _dropped(path: Path) -> dict[str, DropReason]:
 
 
 def _rows(path: Path) -> tuple[dict[str, SplitName], frozenset[str]]:
-    """Of each row the part it is in; and those whose sides were exchanged."""
+    """The part that each row is in, by pair id; and the pairs whose sides were exchanged."""
     parts: dict[str, SplitName] = {}
     flipped = set()
     for split in SPLITS:
@@ -365,8 +368,8 @@ def _rows(path: Path) -> tuple[dict[str, SplitName], frozenset[str]]:
 
 
 def _sources(path: Path, summary: PairSummary | None) -> list[Path]:
-    """Runs that a data set was made of, those of data sets among its sources included; as far as they can be found
-    from where its summary was written, or from a folder above."""
+    """The runs that a data set was made of, also through other data sets. Relative paths are tried from the working
+    directory and from every folder above the data set."""
     found: list[Path] = []
     for source in summary.sources if summary else ():
         above = [Path(), *path.resolve().parents]
@@ -379,14 +382,14 @@ def _sources(path: Path, summary: PairSummary | None) -> list[Path]:
 
 
 _TreeKey: TypeAlias = tuple[str | None, int | None, str]
-"""What names a tree wherever it is: configuration, seed and question."""
+"""What identifies a tree in any file: configuration hash, seed and question id."""
 
 
 class _TreeIndex:
-    """The trees of some runs, found by question and configuration when they are first asked for."""
+    """The trees of some runs, indexed by question and configuration when they are first needed."""
 
     def __init__(self, given: Sequence[Path], sources: Sequence[Path]) -> None:
-        """given: by the user, who then knows what is missing. sources: as the data set names them."""
+        """given: runs named by the user, who then needs no warning. sources: runs that the data set names."""
         files = {run: rollouts_in(run) for run in dict.fromkeys([*given, *sources])}
         self.warnings = [
             f"{run} is not here, so trees of this data set are missing; say where it is with --trees DIR"
@@ -430,7 +433,7 @@ class _TreeIndex:
 
 
 class _FromStart(io.RawIOBase):
-    """A file that is open already, read from its beginning up to a size, whatever else is read of it."""
+    """An open file, read from its beginning up to a size, independently of other readers."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
@@ -448,8 +451,7 @@ class _FromStart(io.RawIOBase):
 
 
 class _LineFile:
-    """A file of lines that is held open as long as somebody may ask for one: what was there when it was opened can be
-    read again from any thread."""
+    """A file of lines that is kept open: the lines that it had when it was opened can be read from any thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -464,7 +466,7 @@ class _LineFile:
         return place / self._size if self._size else 1.0
 
     def all(self) -> Iterator[tuple[LineSpan, bytes, str]]:
-        """Every line that was there when it was opened, where it is, and how to name it."""
+        """Every line that was there at opening: its place, its bytes, and how messages name it."""
         place = 0
         with io.BufferedReader(_FromStart(self._descriptor, self._size), _BLOCK) as lines:
             for number, line in enumerate(lines, start=1):
@@ -476,9 +478,9 @@ class _LineFile:
 
 
 def _field(line: bytes, name: str) -> object:
-    """A short value of a record, without a look at its trees; None where the line is cut off or has no such field.
+    """A short value of a record, found without parsing its trees; None if the line is cut off or has no such field.
 
-    The name must be that of one field only. In a text a quote has a backslash before it, so no text looks like it.
+    The name must be that of one field only. Quotes inside texts are escaped, so no text can be mistaken for it.
     """
     key = b'"%s":' % name.encode()
     place = line.find(key)
@@ -494,7 +496,7 @@ def _field(line: bytes, name: str) -> object:
 
 
 def _rollout(line: bytes, where: str) -> RolloutRecord | None:
-    """None for a line that was cut off: a run is writing it, or was killed there."""
+    """None for a line that is cut off: a run is writing it, or was killed there."""
     try:
         return parse_rollout(line, where=where)
     except TornLineError:

@@ -1,7 +1,6 @@
 """A run or a data set in numbers: what `stats` prints and the first page of `view` draws.
 
-Counts what is really in the files, also of a run that is not finished and has no summary yet. Knows neither pages nor
-terminals.
+Counts what the files hold, also for an unfinished run without a summary. Knows neither pages nor terminals.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from reasonrag.viewing.question_rows import QuestionRow, capped_row, question_ro
 BINS = 20
 WIDTH = 1 / BINS
 SHARES = tuple(round(each * WIDTH, 2) for each in range(BINS + 1))
-"""Edges of what lies between 0 and 1."""
+"""Edges of histograms of values between 0 and 1."""
 _REWARDS = ("reward_query", "reward_evidence", "reward_answer")
 
 
 class TreeFacts(BaseModel):
-    """What trees tell beyond their pairs; of a run only. Fields as in the run's `summary.json`."""
+    """What trees tell beyond their pairs; for runs only. Fields as in the run's `summary.json`."""
 
     steps: int
     continuations: int
@@ -48,13 +47,13 @@ class TreeFacts(BaseModel):
     parse_failures_by_cause: dict[str, int]
     repair_turns: int
     ends_by_steps: dict[str, dict[str, int]]
-    """Continuations from the question on, by their steps and by what they came to."""
+    """Continuations from the question on, by their steps and by their result."""
 
 
 class Overview(BaseModel):
     """The object of `stats --json`. Histograms by name: `reward_query`, `reward_evidence`, `reward_answer` (steps of
     the trees, or of the states), `margin`, `confidence` (kept pairs), `chosen`, `rejected` (lengths of their
-    replies in `length_unit`), `cost` (dollars a question), `calls` (a question)."""
+    replies in `length_unit`), `cost` (dollars per question), `calls` (completions per question)."""
 
     kind: Literal["run", "data set"]
     path: str
@@ -64,7 +63,7 @@ class Overview(BaseModel):
     teachers: list[str]
     questions: int
     ends: dict[str, int]
-    """Questions by what their continuations came to: `mixed`, `all_right`, `all_wrong`, `unknown`; `failed`."""
+    """Questions by the outcomes of their continuations: `mixed`, `all_right`, `all_wrong`, `unknown`; `failed`."""
     failures_by_cause: dict[str, int]
     questions_with_a_pair: int
     candidates: int
@@ -77,7 +76,7 @@ class Overview(BaseModel):
     mean_confidence: float | None
     dropped: dict[str, int]
     doubtful: int
-    """Kept pairs whose label one should look at twice (`reasons.cautions`)."""
+    """Kept pairs whose label needs review (`explanations.cautions`)."""
     usage: Usage | None
     """Null where it is not known."""
     histograms: dict[str, Histogram]
@@ -89,7 +88,7 @@ class Overview(BaseModel):
 
 
 def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple[list[QuestionRow], OverviewCounts]:
-    """Every question as a line of the list, and what all of them come to. watch: is told the share that was read."""
+    """Every question as a row of the list, and the counts of all. watch: is told the share that was read."""
     counts = OverviewCounts(collection)
     rows: dict[int, QuestionRow] = {}
     with without_cycle_collection():
@@ -100,7 +99,7 @@ def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple
 
 
 class OverviewCounts:
-    """What an overview is made of, question by question."""
+    """Collects an overview question by question."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
@@ -116,7 +115,7 @@ class OverviewCounts:
         self._ends_by_steps: dict[int, Counter[str]] = {}
 
     def add(self, explored: ExploredQuestion) -> QuestionRow:
-        """Count a question; returns its line of the list."""
+        """Count a question; returns its row of the list."""
         row = question_row(explored)
         ends = row.ends
         self._ends[explored.number] = ends
@@ -158,7 +157,7 @@ class OverviewCounts:
             self._value("cost", question.usage.cost_usd)
 
     def _add_steps(self, explored: ExploredQuestion) -> None:
-        """Rewards of all steps: those of the trees, else those that pairs are of."""
+        """Count the rewards of all steps of the trees; without trees, those of the states that have pairs."""
         if explored.trees:
             steps = [(node.action_type, node.reward) for tree in explored.trees for node in tree.record.nodes[1:]]
         else:
@@ -174,7 +173,7 @@ class OverviewCounts:
     # -- the result --------------------------------------------------------------------------------------------
 
     def overview(self) -> Overview:
-        """Of everything that was added so far; rules about the whole data set count once all of it was scanned."""
+        """The overview of everything added so far; caps on the whole data set apply once all of it was scanned."""
         collection = self._collection
         kept = self._pairs.without(collection.capped)
         dropped = self._dropped + Counter(collection.capped.values())
@@ -228,7 +227,7 @@ class OverviewCounts:
 
 
 class _KeptPairs:
-    """The pairs that the rules of single questions let pass, in order: a column for each thing that is counted."""
+    """The pairs that pass the filters of single questions, in order: one column per quantity."""
 
     def __init__(self) -> None:
         self.questions: list[int] = []
@@ -247,7 +246,7 @@ class _KeptPairs:
 
     @property
     def unit(self) -> Literal["tokens", "words"]:
-        """What replies are counted in: tokens where a data set has counted all."""
+        """The unit of reply lengths: tokens if the data set has counted all of them."""
         return "words" if not self.tokens or any(None in both for both in self.tokens) else "tokens"
 
     def add(self, each: Candidate, question: int) -> None:
@@ -264,7 +263,7 @@ class _KeptPairs:
         self.words.append((len(both[0].response.split()), len(both[1].response.split())))
 
     def without(self, places: Container[int]) -> _KeptPairs:
-        """All but those at these places."""
+        """The pairs that are not at these places."""
         left = _KeptPairs()
         chosen = [place not in places for place in range(len(self))]
         for name, column in vars(self).items():
@@ -279,7 +278,7 @@ class _KeptPairs:
 
 
 def _histograms(values: dict[str, array[float]], kept: _KeptPairs) -> dict[str, Histogram]:
-    """Those for which there are values."""
+    """The histograms for which there are values."""
     found = {name: histogram(np.array(values[name]), SHARES) for name in _REWARDS if name in values}
     for name, column in (("margin", kept.margins), ("confidence", kept.confidences)):
         known = np.array([each for each in column if each is not None])
@@ -299,7 +298,7 @@ def _histograms(values: dict[str, array[float]], kept: _KeptPairs) -> dict[str, 
 
 
 def _from(values: Any) -> list[float]:
-    """Edges of margins: those of shares, and as many beyond either end as there are values."""
+    """Edges of margins: those of `SHARES`, extended on either side as far as the values go."""
     low, high = min(0.0, float(values.min())), max(1.0, float(values.max()))
     first, last = math.floor(low / WIDTH), math.ceil(high / WIDTH)
     return [round(each * WIDTH, 2) for each in range(first, last + 1)]

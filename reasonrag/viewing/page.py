@@ -1,8 +1,8 @@
 """`view.html`: one page that needs no network, made of what a run or a data set holds.
 
-Decides how data gets into the page and what the page may do. Texts of others never meet the HTML: they travel as packed
-JSON (gzip in base 64), and the scripts make text nodes of them; a policy allows the page's own scripts by their
-digests, and nothing else. Knows nothing of how it looks.
+Decides how data gets into the page and what the page may do. Model and passage text never becomes part of the HTML:
+it travels as packed JSON (gzip in base 64), and the scripts make text nodes of it; a policy allows the page's own
+scripts by their digests, and nothing else. Knows nothing of the design.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class Listing(BaseModel):
     rows: list[QuestionRow]
     overview: Overview
     about: list[str]
-    """What one should know of this page."""
+    """What a reader should know about this page."""
     held: list[int] | None = None
     """Questions whose trees are in the page; null: all."""
     complete: bool = True
-    """Whether every question was read."""
+    """Whether every question has been read."""
     read: float = 1.0
-    """Share of what is to be read."""
+    """Share of the files that has been read."""
 
 
 def write_page(collection: Collection, out: Path, *, most: int, seed: int, watch: Callable[[float], None]) -> None:
     """Write the page.
 
-    most: bytes of the page. Where the trees of all questions do not fit, those of a sample are in it. seed: of the
-    sample. watch: is told the share of the work that is done. Raises OSError, and InputError for a line that is none.
+    most: size of the page, in bytes. If the trees of all questions do not fit, it holds those of a sample. seed: of the
+    sample. watch: is told the share of the work that is done. Raises OSError, and InputError for a malformed line.
     """
     with without_cycle_collection():
         _write(collection, out, most=most, seed=seed, watch=watch)
@@ -85,22 +85,22 @@ def _write(collection: Collection, out: Path, *, most: int, seed: int, watch: Ca
 
 
 def served_page(collection: Collection) -> bytes:
-    """The page without data, which asks the server it came from."""
+    """The page without data, which fetches it from its server."""
     return _frame("served", _title(collection), None) + _END
 
 
 def about_page(collection: Collection) -> list[str]:
-    """What made it, of what."""
-    return [f"Made by reasonrag {__version__} of {collection.path}."]
+    """What the page was made of, and by which version."""
+    return [f"Made by reasonrag {__version__} from {collection.path}."]
 
 
 def _sampled(collection: Collection, held: Sequence[int] | None, questions: int, seed: int) -> list[str]:
-    """Which trees are in the page, where not all are."""
+    """Which trees are in the page, if not all are."""
     if held is None:
         return []
     return [
-        f"It holds the trees of {len(held):,} of the {questions:,} questions, drawn with seed {seed}.",
-        f"The list and all numbers are of every question; reasonrag view {collection.path} --serve shows every tree.",
+        f"It holds the trees of {len(held):,} of the {questions:,} questions, sampled with seed {seed}.",
+        f"The list and all numbers cover every question; reasonrag view {collection.path} --serve shows every tree.",
     ]
 
 
@@ -131,7 +131,7 @@ def _frame(mode: Literal["packed", "served"], title: str, data: bytes | None) ->
 
 
 def _policy(scripts: Sequence[str], mode: Literal["packed", "served"]) -> str:
-    """These scripts and no other, no handlers in attributes, no request but to the server, no markup made of text."""
+    """Allows these scripts only, no handlers in attributes, no request except to the server, no markup made of text."""
     digests = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts
     )

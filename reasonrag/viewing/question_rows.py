@@ -1,4 +1,4 @@
-"""A question as a line of a list: what one looks for it by. Knows no page."""
+"""A question as a row of the list: what a reader searches and filters by. Knows no page."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class KeptPairSummary(BaseModel):
     margin: float | None
     confidence: float | None
     doubtful: bool
-    """Whether its label should be looked at twice."""
+    """Whether its label needs review."""
 
 
 class QuestionRow(BaseModel):
-    """number: place in the list. ends: what the continuations of all its trees came to; `failed` without a tree."""
+    """number: place in the list. ends: outcomes of the continuations of all its trees; `failed` without a tree."""
 
     number: int
     id: str
     ids: list[str]
-    """Of all its trees; the same question may have several in a data set of several runs."""
+    """One per tree; a question may have several trees in a data set of several runs."""
     question: str
     golden_answers: list[str]
     ends: Ends | str
     cause: str | None
-    """Of its failure."""
+    """Why it failed."""
     f1: float | None
-    """Mean over the continuations from the question on; null where the trees are not at hand."""
+    """Mean over the continuations from the question on; null if the trees are missing."""
     steps: int | None
     unreadable: int | None
     """Replies in the tree that did not parse."""
@@ -89,7 +89,7 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
 
 
 def capped_row(row: QuestionRow, capped: Mapping[int, DropReason]) -> QuestionRow:
-    """The row once it is known which pairs the whole data set has too many of."""
+    """The row once the caps on the whole data set are known."""
     reasons = [capped.get(row.first_pair + place) for place in range(len(row.kept))]
     if not any(reasons):
         return row

@@ -1,7 +1,7 @@
-"""All that can be shown of one question: its trees step by step, its pairs, and why each is what it is.
+"""Everything to show about one question: its trees step by step, its pairs, and why each was labelled so.
 
-Decides what a page or a terminal is given, as JSON: `QuestionView`. A prompt is named by its number in `texts`, since
-siblings share theirs; what a passage says is named by its place in the prompt. Knows neither HTML nor terminals.
+Decides what a page or a terminal is given, as JSON: `QuestionView`. A prompt is referred to by its number in `texts`,
+since siblings share theirs, and the text of a passage by its place in the prompt. Knows neither HTML nor terminals.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PassageView(BaseModel):
 
 
 class EndView(BaseModel):
-    """Continuations that ended alike. times: how many. quality: what search and labels took for the answer's."""
+    """Continuations that ended alike. times: how many. quality: the outcome that search and labels used."""
 
     came_to: ContinuationResult
     quality: float
@@ -93,7 +93,7 @@ class StepView(BaseModel):
     observations: float | None = None
     expected_outcome: float | None = None
     ends: list[EndView] = []
-    """Of the counted continuations through it, equal ones together."""
+    """The ends of the counted continuations through it, equal ones together."""
 
 
 class TreeView(BaseModel):
@@ -111,8 +111,8 @@ class TreeView(BaseModel):
 
 
 class StateView(BaseModel):
-    """A state in which at least two steps were taken. tree: number of its tree, null where that is not at hand; its
-    `steps` are then here."""
+    """A state in which at least two steps were taken. tree: number of its tree; null if that is missing, and
+    its `steps` are here."""
 
     id: str
     tree: int | None
@@ -124,7 +124,7 @@ class StateView(BaseModel):
 
 
 class PairView(BaseModel):
-    """Two steps of a state, and what became of them. state: its number. dropped: null for a row of the data set."""
+    """Two steps of a state, kept or dropped. state: its number. dropped: null for a row of the data set."""
 
     id: str
     state: int
@@ -141,7 +141,7 @@ class PairView(BaseModel):
     part: SplitName | None
     flipped: bool
     cautions: list[str]
-    """Why one should look twice before one believes the label."""
+    """Why the label needs review."""
     why: list[Reason]
 
 
@@ -165,7 +165,7 @@ class QuestionView(BaseModel):
 
 
 def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known: bool = True) -> QuestionView:
-    """caps_known: whether rules about shares of the whole data set were applied to its pairs."""
+    """What to show of a question. caps_known: whether caps on the whole data set were applied to its pairs."""
     texts = _Texts()
     first = explored.question
     records = [tree.record for tree in explored.trees]
@@ -282,7 +282,7 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
     gold = None if record.gold_passages is None else set(record.gold_passages)
     heads = [f"Wikipedia Title: {inert(each.title)}\n" for each in node.passages]
     starts, place = [], max(0, user.find("<reference>"))
-    for head in heads:  # one after the other, so that a text which looks like a head misleads nobody for long
+    for head in heads:  # in order, so that a text which looks like a head misleads only up to the next one
         found = user.find(head, place)
         starts.append(found)
         place = found + len(head) if found >= 0 else place
@@ -305,7 +305,7 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
 
 
 def _states(explored: ExploredQuestion, texts: _Texts) -> tuple[list[StateView], dict[int, int]]:
-    """The states that pairs are of, and the number of each by identity: one prompt of two runs is two states here."""
+    """The states of the candidates, and their numbers by identity: one prompt in two runs is two states here."""
     records = (tree.record for tree in explored.trees)
     known = {(each.config_hash, each.seed, each.question_id): number for number, each in enumerate(records)}
     found: list[StateView] = []
@@ -388,13 +388,13 @@ def _pair(
 
 StepStatus = Literal["answer", "failed", "repeated", "unexplored", "settled", "mixed"]
 """answer, failed: the path ends with this step. repeated: it says the same as an earlier sibling and shares that one's
-estimate, so the search went on there only. unexplored: no continuation below it was ever sampled. settled: at least two
-came to the same outcome and none to another, so there is nothing more to find out. mixed: the others, where outcomes
-differ or one continuation alone is known."""
+estimate, so the search went on there only. unexplored: no continuation below it was ever sampled. settled (people read
+"converged"): at least two continuations, all with the same outcome. mixed ("open"): all others, where outcomes differ
+or only one continuation is known."""
 
 
 def step_statuses(record: RolloutRecord) -> list[StepStatus]:
-    """Of every node by id; the root's is that of its state."""
+    """Status of every node by id; that of the root is the status of its state."""
     below = _ends_below(record)
     return [_step_status(node, below[node.id]) for node in record.nodes]
 
@@ -412,7 +412,7 @@ def _step_status(node: RolloutNode, ends: list[FinalScore]) -> StepStatus:
 
 
 def _ends_below(record: RolloutRecord) -> list[list[FinalScore]]:
-    """All ends of continuations through each node, those included that count for no mean above them."""
+    """All ends of continuations through each node, including those that count for no mean above."""
     found: list[Counter[FinalScore]] = [Counter(node.rollouts) for node in record.nodes]
     for node in reversed(record.nodes):  # children have higher ids than their parents
         children = Counter[FinalScore]()

@@ -1,6 +1,6 @@
-"""`reasonrag.view`: the page of a run or a data set, written or served.
+"""`reasonrag.view`, `show` and `stats`: the page of a run or a data set, one question of it, and its numbers.
 
-Decides where the page goes. What is in it is the matter of `page`.
+Decides where the page goes and which question an id names. Knows neither the page's content nor its design.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from reasonrag.viewing.settings import ShowSettings, ViewSettings
 def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **flags: Any) -> Path:
     """Write the page of a run or a data set; returns where it is. The keyword arguments are the command's flags.
 
-    watch: is told the share of the work that is done. Raises InputError where `path` is neither, or a file of it cannot
-    be read or the page not be written.
+    watch: is told the share of the work that is done. Raises InputError if `path` is neither, or if a file
+    cannot be read or written.
     """
     settings = resolve(ViewSettings, "view", flags)
     place = Path(path)
@@ -44,7 +44,7 @@ def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **fl
 
 
 async def serve_view(path: Path, settings: ViewSettings, *, say: Callable[[str], None]) -> None:
-    """Serve the page until cancelled. say: is told its address. Raises InputError, also where it cannot listen."""
+    """Serve the page until cancelled. say: is told its address. Raises InputError, also if it cannot listen."""
     from reasonrag.viewing.view_server import viewing
 
     async with viewing(open_collection(path, settings.trees), port=settings.port) as address:
@@ -54,16 +54,16 @@ async def serve_view(path: Path, settings: ViewSettings, *, say: Callable[[str],
 
 _EXAMPLES = 5
 _ALIKE = 0.5
-"""How alike an id is at least that may have been meant, in [0, 1] (difflib)."""
+"""Least similarity of an id that is suggested for a mistyped one, in [0, 1] (difflib)."""
 
 
 def show(run: str | Path, question_id: str | None, **flags: Any) -> QuestionView:
-    """Everything about one question: its trees step by step, its pairs, and why each is what it is.
+    """Everything about one question: its trees step by step, its pairs, and why each was labelled so.
 
-    run: a run directory, or a data set. flags: settings of `reasonrag.viewing.settings.ShowSettings`. Of a run the
-    pairs are those that the default filters would keep; filters about the whole data set are not applied.
+    run: a run directory, or a data set. flags: settings of `reasonrag.viewing.settings.ShowSettings`. The pairs
+    of a run are those that the default filters would keep; caps on the whole data set are not applied.
 
-    Raises InputError where the question is not there.
+    Raises InputError if the question is not there.
     """
     settings = resolve(ShowSettings, "show", flags)
     collection = open_collection(Path(run), settings.trees)
@@ -76,10 +76,10 @@ def show(run: str | Path, question_id: str | None, **flags: Any) -> QuestionView
 def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> Overview:
     """What a run or a data set holds, in numbers.
 
-    Of a run the pairs are those that `reasonrag pairs` makes with its default filters, apart from its search for the
-    questions in evaluation splits. watch: is told the share of the work that is done.
+    The pairs of a run are those that `reasonrag pairs` makes with its default filters, without decontamination.
+    watch: is told the share of the work that is done.
 
-    Raises InputError where there is neither, or a line cannot be read.
+    Raises InputError if `path` is neither, or a line cannot be read.
     """
     _, counts = read_all(open_collection(Path(path)), watch=watch or (lambda _: None))
     return counts.overview()
@@ -96,7 +96,7 @@ def _not_there(collection: Collection, question_id: str | None) -> str:
 
 
 def _close(wrong: str, known: Iterable[str]) -> list[str]:
-    """Ids that may have been meant; where none is alike the first ones."""
+    """Similar ids; if there are none, the first ones."""
     several = list(known)
     return difflib.get_close_matches(wrong, several, n=_EXAMPLES, cutoff=_ALIKE) or several[:_EXAMPLES]
 

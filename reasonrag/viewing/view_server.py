@@ -1,8 +1,8 @@
 """`reasonrag view --serve`: the page, and the questions as they are asked for. Listens on loopback only.
 
-Reads the run in the background, so that the page opens at once and its list grows. Answers nobody who calls it by
-another name than this machine's own, so that no site in the same browser can ask it (DNS rebinding). Knows nothing of
-how the page looks.
+Reads the run in the background, so that the page opens at once and its list grows. Refuses
+requests under any host name but this machine's own, so that no site in the same browser can read it (DNS rebinding).
+Knows nothing of the page's design.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class BackgroundScan:
-    """What was read so far, by a thread of its own, of a collection that nobody else scans."""
+    """Scans a collection in a thread of its own; what has been read so far can be listed at any time."""
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
@@ -40,7 +40,7 @@ class BackgroundScan:
         self._counts = OverviewCounts(collection)
         self._complete = False
         self.error: str | None = None
-        """What stopped the reading."""
+        """What stopped the scan."""
         self._given_up = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -56,7 +56,7 @@ class BackgroundScan:
         try:
             with without_cycle_collection():
                 self._read_all()
-        except Exception as error:  # noqa: BLE001 - told to whoever asks for the list, who would wait for ever
+        except Exception as error:  # noqa: BLE001 - told to the page, which would wait for ever
             self.error = redact(str(error) or type(error).__name__)
         self._complete = True
 
@@ -68,7 +68,7 @@ class BackgroundScan:
                 self._rows[explored.number] = self._counts.add(explored)
 
     def listing(self, first: int) -> Listing:
-        """The rows from one on, or all once everything was read."""
+        """The rows from `first` on, or all of them once everything was read."""
         with self._lock:
             complete = self._complete
             capped = self.collection.capped if complete else {}
@@ -91,7 +91,7 @@ class BackgroundScan:
 
 @asynccontextmanager
 async def viewing(collection: Collection, *, port: int) -> AsyncIterator[str]:
-    """The address of the running page. port: 0 takes a free one. Raises InputError where it cannot listen."""
+    """The address of the running page. port: 0 takes a free one. Raises InputError if it cannot listen."""
     reading = BackgroundScan(collection)
     async with listening(make_app(reading), host=LOOPBACK, port=port) as address:
         reading.start()
@@ -112,7 +112,7 @@ def make_app(reading: BackgroundScan) -> web.Application:
         if not re.fullmatch(r"[0-9]{1,9}", first):
             return _json({"error": "from must be a number of a question"}, _BAD)
         found = await asyncio.to_thread(reading.listing, int(first))
-        if reading.error is not None:  # looked at last: what is complete has not broken off meanwhile
+        if reading.error is not None:  # checked last: a scan that is complete has not failed meanwhile
             return _json({"error": reading.error}, _BROKEN)
         return _json(found.model_dump(mode="json"))
 

@@ -796,7 +796,7 @@ def test_a_page_that_cannot_hold_every_tree_says_how_many_it_holds(tmp_path: Pat
     first, again, other = (listing_of(page) for page in pages)
     assert first.held is not None
     assert 0 < len(first.held) < len(first.rows) == 8
-    assert f"It holds the trees of {len(first.held)} of the 8 questions, drawn with seed 0." in first.about
+    assert f"It holds the trees of {len(first.held)} of the 8 questions, sampled with seed 0." in first.about
     assert any("--serve" in text for text in first.about)
     assert pages[0].read_bytes() == pages[1].read_bytes()
     assert again.held == first.held != other.held
