@@ -12,7 +12,7 @@ TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-ch
 # Brings the vocabulary that Qwen2.5 has, for the tests of prompt parity; its dependencies are not for them.
 VOCABULARY := dashscope==2.0.2
 
-.PHONY: demo test test-core lint types golden bench loop pictures train-env tiny-model clean
+.PHONY: demo test test-fast test-core lint types golden bench loop pictures train-env tiny-model clean
 
 demo: .venv/core
 	@rm -rf runs/demo data/demo
@@ -21,6 +21,11 @@ demo: .venv/core
 
 test: lint types .venv/embed .venv-train/ready .venv/browser
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
+
+# The inner loop: neither lint nor types, and without tests/end_to_end and what is marked as slow (tests/conftest.py, and
+# `pytestmark` of a file): LLaMA-Factory, browsers, real encoders, the Hub, and commands from their first line to the last.
+test-fast: .venv/test
+	$(BIN)/pytest --quiet --numprocesses 2 --dist worksteal -m "not slow"
 
 # Without the 1.8 GB that real encoders need and the 2.1 GB of LLaMA-Factory; tests of them are skipped, visibly.
 test-core: lint types .venv/browser

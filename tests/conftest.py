@@ -37,8 +37,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-golden", action="store_true", help="write golden files anew instead of comparing")
 
 
+SLOW_FIXTURES = {"ask_llama_factory", "browser", "endpoint", "hub", "minilm", "offline", "shared_data", "train_python"}
+"""What needs one of these is slow: other environments, browsers, encoders, servers and runs of real questions."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --refresh-golden only tests that compare with golden files run."""
+    """With --refresh-golden only tests that compare with golden files run. Whole journeys are marked as slow."""
+    for item in items:
+        if "end_to_end" in item.path.parts or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
     if config.getoption("--refresh-golden"):
         items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
 

@@ -30,6 +30,7 @@ from reasonrag.llm.servers.simulator import EndpointBehaviour
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, simulated_endpoint, until
+from tests.helpers.real_runs import real_run
 from tests.helpers.shared import Shared
 
 PROGUIDE_FIELDS = (
@@ -90,18 +91,11 @@ def test_real_questions_become_rollouts_and_pairs_over_http(
         assert f"{split} split" in generated.err
 
 
-def real_run(dataset: str, shared: Shared, shared_data: Path, reasonrag: Reasonrag) -> Path:
-    """60 real questions, explored by the offline teacher in this process."""
-    split = "train" if dataset == "hotpotqa" else "dev"
-    flags = ["--dataset", dataset, "--data-dir", shared_data, "--split", split, "--limit", 60, "--model", "offline"]
-    return shared.folder(f"run-of-{dataset}", lambda: reasonrag("generate", *flags, "--run", "run")) / "run"
-
-
 def test_hotpotqa_gives_pairs_in_all_action_types_and_at_three_layers(
     shared: Shared, shared_data: Path, reasonrag: Reasonrag
 ) -> None:
     """On 60 train questions all action types get chosen, three layers have pairs, a fifth of the questions too."""
-    run = real_run("hotpotqa", shared, shared_data, reasonrag)
+    run = real_run("hotpotqa", shared, shared_data)
     summary = json.loads(reasonrag("pairs", run, "--out", "data/h", "--json").out)
     assert set(summary["pairs_by_action_type"]) == {"Query Generation", "Evidence Extraction", "Answer Generation"}
     assert len(summary["pairs_by_layer"]) >= 3
@@ -140,7 +134,7 @@ def test_real_pairs_are_held_against_gold_passages_where_those_exist(
     dataset: str, *, shown: bool, shared: Shared, shared_data: Path, reasonrag: Reasonrag
 ) -> None:
     """HotpotQA names its gold passages in every record, Bamboogle has none and no row in the table."""
-    run = real_run(dataset, shared, shared_data, reasonrag)
+    run = real_run(dataset, shared, shared_data)
     made = reasonrag("pairs", run, "--out", "data/a")
     assert ("agree with gold passages" in made.out) == bool(agreement(made.out)) == shown
     rollouts = list(read_rollouts(run / "rollouts.jsonl"))

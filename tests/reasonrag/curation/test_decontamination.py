@@ -17,6 +17,8 @@ from preference.candidates import Origin, QuestionRecord
 from reasonrag.curation.decontamination import CONTAMINATION, decontaminate, find_contaminated
 from reasonrag.data.eval_splits import EvalSplits, open_split
 
+pytestmark = pytest.mark.slow
+
 Reasonrag = Callable[..., Any]
 NO_SPLIT = "no evaluation split was at hand"
 

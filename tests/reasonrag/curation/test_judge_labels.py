@@ -20,6 +20,8 @@ from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.scripted_model import ScriptedModel
 
+pytestmark = pytest.mark.slow
+
 Done = Any
 
 

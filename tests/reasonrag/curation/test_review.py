@@ -31,6 +31,8 @@ from reasonrag.errors import InputError
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command, finished
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07[bold red]loud[/bold red] [link=file:///etc/passwd]x[/link] :skull: "
     "\u202edrow\u2066 NUL\x00 back\x08\x08 \x9b31m cr\rover \ud800 zero\u200bwidth"

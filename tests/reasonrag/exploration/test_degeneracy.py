@@ -25,6 +25,7 @@ from reasonrag.exploration.degeneracy import (
     observed_signs,
 )
 from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import Script, ScriptedModel
@@ -32,6 +33,8 @@ from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.settings import IndexSettings
 from reasonrag.training.settings import DoctorSettings, TrainSettings
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.real_runs import QUESTIONS, real_run
+from tests.helpers.shared import Shared
 
 ROOT = Path(__file__).parents[3]
 Fields = dict[str, Any]
@@ -427,8 +430,8 @@ def test_what_stops_a_run_does_not_depend_on_which_question_ends_first() -> None
         return TEACHERS["instant_answer"](request, position)
 
     reasons = set()
-    for concurrency in (1, 64):
-        settings = {"limit": 200, "concurrency": concurrency, "abort_degenerate": 0.8, "run": f"runs/{concurrency}"}
+    for concurrency in (1, 32):
+        settings = {"limit": 100, "concurrency": concurrency, "abort_degenerate": 0.8, "run": f"runs/{concurrency}"}
         stopped = package.generate(dataset="atlas", chat_model=ScriptedModel(hasty, name="hasty"), **settings).stopped
         assert stopped is not None
         reasons.add(stopped.message.partition(":")[0])
@@ -438,18 +441,17 @@ def test_what_stops_a_run_does_not_depend_on_which_question_ends_first() -> None
 @pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
 def test_a_teacher_that_explores_is_not_stopped(recipe: str) -> None:
     """The offline teacher on its own questions; what is counted of it is in the summary."""
-    summary = package.generate(dataset="atlas", limit=60, recipe=recipe, run="runs/a")
-    assert (summary.stopped, summary.done) == (None, 60)
+    summary = package.generate(dataset="atlas", limit=30, recipe=recipe, run="runs/a")
+    assert (summary.stopped, summary.done) == (None, 30)
     assert set(summary.degenerate) <= {sign.name for sign in SIGNS}
-    assert all(shown < 0.8 * 60 for shown in summary.degenerate.values())
+    assert all(shown < 0.8 * 30 for shown in summary.degenerate.values())
 
 
 @pytest.mark.parametrize("dataset", ["hotpotqa", "2wikimultihopqa", "musique"])
-def test_real_questions_are_not_stopped(dataset: str, shared_data: Path) -> None:
+def test_real_questions_are_not_stopped(dataset: str, shared: Shared, shared_data: Path) -> None:
     """Not even with a teacher that is often wrong."""
-    flags: dict[str, Any] = {"dataset": dataset, "data_dir": shared_data, "limit": 60, "model": "offline"}
-    summary = package.generate(**flags, run="runs/a")
-    assert (summary.stopped, summary.done) == (None, 60)
+    summary = RunSummary.model_validate_json((real_run(dataset, shared, shared_data) / "summary.json").read_bytes())
+    assert (summary.stopped, summary.done) == (None, QUESTIONS)
 
 
 def test_a_rehearsal_is_neither_stopped_nor_blamed(reasonrag: Reasonrag) -> None:

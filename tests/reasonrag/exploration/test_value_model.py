@@ -30,6 +30,8 @@ from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION, Reasonrag
 from tests.helpers.processes import simulated_endpoint
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = load_prompts()
 PRICE, STUDENTS_PRICE = Price(1.0, 2.0, cached_in=1.0), Price(10.0, 20.0, cached_in=10.0)
 SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 4, "max_calls_per_question": 40, "value_model": "offline"}

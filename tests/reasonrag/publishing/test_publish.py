@@ -33,6 +33,8 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import TOKEN, HubServer, environment_for, running_hub
 from tests.helpers.processes import Command, completed
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
 pytest.importorskip("datasets", reason="the hub extra is not installed")
 

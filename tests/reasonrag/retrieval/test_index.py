@@ -21,6 +21,8 @@ from reasonrag.retrieval.dense.encoders import Encoder
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("faiss", reason="the index extra is not installed")
 
 QUESTIONS = (

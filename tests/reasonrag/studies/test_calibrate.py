@@ -30,6 +30,8 @@ from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
 
+pytestmark = pytest.mark.slow
+
 REPORT = Path("runs/a/calibration/report.json")
 JOURNAL = Path("runs/a/calibration/journal.jsonl")
 FAILURES = Path("runs/a/calibration/failures.jsonl")

@@ -25,6 +25,8 @@ from reasonrag.studies.tune import VARIED, TrialReport, Tuning, plan_trials
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.shared import Shared
 
+pytestmark = pytest.mark.slow
+
 BUDGET = ("--max-calls-per-question", 40)
 SIBLINGS: list[object] = ["tune", "--pilot", 4, *BUDGET, "--vary", "siblings", "--run", "runs/t"]
 QUICK: dict[str, Any] = {"pilot": 5, "run": "runs/t", "max_calls_per_question": 24}

@@ -30,6 +30,8 @@ from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint import EndpointModel
 from reasonrag.llm.servers.model_folder import open_model
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[4]
 PROMPTS = [
     "Who?",
