@@ -1,6 +1,6 @@
-"""What has been spent, what is promised to requests under way, and the caps that neither may cross.
+"""Budgets: what was spent, what is reserved for requests in flight, and the caps on both together.
 
-Decides what a request may cost at most before it is sent. Models with prices of their own may share caps. Knows no
+Decides a request's highest possible cost before it is sent. Models with different prices may share caps. Knows no
 endpoint, no file and no tree.
 """
 
@@ -17,7 +17,7 @@ from reasonrag.llm.prices import Price
 from reasonrag.terminal import dollars
 
 TEMPLATE_TOKENS = 16
-"""What a chat template adds to a prompt."""
+"""Tokens that a chat template adds to a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Most that a run may use, over all its sessions; None: no cap. `cost`: in dollars, needs a price."""
+    """Limits of a run over all its sessions; None: no cap. `cost`: in dollars, needs a price."""
 
     cost: float | None = None
     calls: int | None = None
@@ -62,7 +62,7 @@ class Caps:
 
 @dataclass(slots=True)
 class Reservation:
-    """What one request may use at most; `settle` replaces it by what it used."""
+    """The most one request may use; `settle` replaces it by actual usage."""
 
     ledger: Ledger
 
@@ -72,18 +72,18 @@ class Reservation:
 
 @dataclass(slots=True)
 class Ledger:
-    """What one model has spent and was promised; with those of the ledgers beside it, it never crosses a cap, whatever
-    the requests under way will use."""
+    """Spent and reserved tokens of one model. Together with the ledgers beside it, it never exceeds a cap, whatever the
+    requests in flight will use."""
 
     price: Price | None = None
     caps: Caps = field(default_factory=Caps)
     spent: Tokens = field(default_factory=Tokens)
-    """Everything the model has delivered to this run so far, earlier sessions included."""
+    """Everything the model has delivered to this run, earlier sessions included."""
     promised: Tokens = field(default_factory=Tokens)
     waiting: int = 0
-    """Requests that wait because a cap is near."""
+    """Requests waiting because a cap is near."""
     _all: list[Ledger] = field(default_factory=list)
-    """The ledgers under the same caps, this one included."""
+    """All ledgers under the same caps, including this one."""
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -95,16 +95,16 @@ class Ledger:
 
     @property
     def cost(self) -> float | None:
-        """Dollars that all models have spent; None where one has no price."""
+        """Dollars spent by all models; None if one has no price."""
         costs = [None if each.price is None else each.spent.cost(each.price) for each in self._all]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     @asynccontextmanager
     async def reserve(self, request: ChatRequest) -> AsyncIterator[Reservation]:
-        """Promise a request its most expensive outcome for as long as it is under way.
+        """Reserve a request's most expensive outcome while it is in flight.
 
-        Near a cap it waits for requests that were promised more than they will use. Raises CapReached once the request
-        could cross the cap by itself.
+        Near a cap it waits for requests that reserved more than they will use. Raises CapReached once the request could
+        exceed the cap by itself.
         """
         bound = _most(request)
         while self._cap_crossed_by(bound, with_promised=True):
@@ -124,7 +124,7 @@ class Ledger:
             self._settled.set()
 
     def _cap_crossed_by(self, bound: Tokens, *, with_promised: bool) -> CapReached | None:
-        """The cap that this model could cross by using so much more."""
+        """The cap that `bound` more tokens of this model could exceed; None if they fit."""
         caps, spent, total, cost = self.caps, Tokens(), Tokens(), 0.0
         for each in self._all:
             used = each.spent + each.promised if with_promised else each.spent
@@ -143,7 +143,7 @@ class Ledger:
 
 
 def _most(request: ChatRequest) -> Tokens:
-    """What a request can use: no tokenizer makes more tokens of a text than it has bytes."""
+    """Upper bound of a request's usage: no tokenizer makes more tokens of a text than it has bytes."""
     return Tokens(
         calls=len(request.samples),
         requests=1,

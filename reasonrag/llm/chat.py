@@ -1,7 +1,6 @@
-"""The seam to language models: one protocol, its request and its answer.
+"""The interface of language models: a protocol, its request and its completion.
 
-Decides what determines an answer: model, messages, sampling parameters, seed and number of the sample. Knows no
-endpoint.
+Decides what determines an answer: model, messages, sampling parameters, seed and sample number. Knows no endpoint.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from preference import Message
 
 FinishReason = Literal["stop", "length", "content_filter"]
 """`stop`: the model ended by itself or at a stop string. `length`: the reply was cut at max_tokens. `content_filter`:
-the endpoint took the reply back, wholly or from some point on."""
+the endpoint withheld the reply, wholly or from some point on."""
 
 
 class Sampling(BaseModel):
-    """Parameters of a draw that endpoints know. Frozen, part of every answer's key."""
+    """Sampling parameters of an endpoint. Frozen; part of every answer's key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,11 +34,11 @@ class Sampling(BaseModel):
 class ChatRequest(BaseModel):
     """`len(samples)` draws of a reply to the same messages.
 
-    samples: number of each draw within its question; draws with different numbers are independent.
+    samples: number of each draw within its question; different numbers are independent draws.
     seeds: one seed per draw, for endpoints that honour it.
-    priority: of this request where requests wait for each other, smaller first.
-    question_id: whom the answer is for.
-    Neither of the last two is a part of what determines the answer.
+    priority: among waiting requests, smaller first.
+    question_id: the question that the answer is for.
+    Neither priority nor question_id determines the answer.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -52,7 +51,7 @@ class ChatRequest(BaseModel):
     question_id: str = ""
 
     def draws(self, start: int, stop: int) -> ChatRequest:
-        """The same request for some of its draws."""
+        """The request for a slice of its draws."""
         return self.model_copy(update={"samples": self.samples[start:stop], "seeds": self.seeds[start:stop]})
 
     def wire_messages(self) -> list[dict[str, str]]:
@@ -64,7 +63,7 @@ class ChatRequest(BaseModel):
         return sum(len(message.content.encode()) for message in self.messages)
 
     def key(self, position: int, *, model: str) -> str:
-        """Name of one draw's answer: a hash of everything that determines it, apart from which others shared its
+        """Key of one draw's answer: a hash of everything that determines it, independent of the other draws of its
         request."""
         identity = [
             model,
@@ -79,10 +78,10 @@ class ChatRequest(BaseModel):
 class Completion(BaseModel):
     """One reply, and what its request cost.
 
-    requests, prompt_tokens, completion_tokens, cached_tokens (prompt tokens that the endpoint had in its own cache):
-    those of the whole request ride on its first reply and are 0 on the others, so that sums are right whichever replies
-    share a request.
-    tokens_bounded: the endpoint told no tokens; they are counted as bytes, which no tokenizer exceeds.
+    requests, prompt_tokens, completion_tokens, cached_tokens (prompt tokens in the endpoint's cache): the whole
+    request's numbers are on its first reply and 0 on the others, so that sums are right whichever replies share a
+    request.
+    tokens_bounded: the endpoint reported no tokens; they are counted as bytes, an upper bound.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -98,7 +97,7 @@ class Completion(BaseModel):
     @field_validator("text", mode="before")
     @classmethod
     def _encodable(cls, text: object) -> object:
-        """Lone surrogates, which no file can hold, become question marks."""
+        """Replace lone surrogates, which no file can hold, by question marks."""
         if isinstance(text, str):
             return text.encode("utf-8", "replace").decode("utf-8")
         return text
@@ -110,7 +109,7 @@ class ChatModel(Protocol):
     name: str
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        """Completions of the samples in order: of all, or of the first few, at least one. Raises ModelError."""
+        """Completions of all samples in order, or of the first few (at least one). Raises ModelError."""
         ...
 
     async def check(self) -> None:

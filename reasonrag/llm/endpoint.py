@@ -1,8 +1,8 @@
 """One or several OpenAI-compatible endpoints as a `ChatModel`.
 
-Decides how draws become HTTP requests, what is asked again and what is given up, and learns at run time what an
-endpoint does not do (several choices at once, `seed`, `stop`, `max_tokens`). What is learned never changes which draws
-are asked for, nor their seeds. When a request may go is `pacing`'s matter. Knows no agent and no tree.
+Decides how draws become HTTP requests, what is retried and when a request fails, and learns at run time what an
+endpoint lacks (several choices at once, `seed`, `stop`, `max_tokens`). What is learned never changes which draws are
+requested, nor their seeds. `rate_limits` and `scheduler` decide when a request is sent. Knows no agent and no tree.
 """
 
 from __future__ import annotations
@@ -46,30 +46,31 @@ if TYPE_CHECKING:
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 KEY_VARIABLE, VALUE_KEY_VARIABLE = "OPENAI_API_KEY", "REASONRAG_VALUE_API_KEY"
 JUDGE_KEY_VARIABLE = "REASONRAG_JUDGE_API_KEY"
-"""Where keys come from: those of a value model and of an evaluation's judge at addresses of their own, which must not
-see the first one."""
+"""Environment variables with the keys. A value model or judge at its own address has its own key and must not see the
+first one."""
 MAX_ATTEMPTS = 8
-"""Of one request, those apart that only found its endpoint down. With waits of 1, 2, 4, .. seconds, that is minutes."""
+"""Attempts per request, not counting those that found its endpoint down. With waits of 1, 2, 4, .. seconds, that is
+minutes."""
 SAME_ERROR_TIMES = 3
-"""The same 5xx or garbled body so many times is an answer: this request will always fail."""
+"""A request that gets the same 5xx or garbled body this often will always fail."""
 MAX_WAIT_S = 60.0
 MAX_DOWN_S = 600.0
-"""When no endpoint has answered for so long, the run ends; what was paid for is kept."""
+"""The run ends when no endpoint has answered for this long; paid answers are kept."""
 MAX_GIVEN_UP = 5
-"""So many requests given up in a row, with no answer between, are no accident of theirs: the endpoint is down."""
+"""After this many failed requests in a row, with no answer between, the endpoint counts as down."""
 MAX_FORBIDDEN = 20
-"""So many requests that an endpoint will not serve, in a row: the run ends."""
+"""After this many forbidden requests in a row the run ends."""
 SHORT_ANSWERS = 2
-"""So many answers in a row with one choice instead of several: the endpoint does not know `n`."""
+"""After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
 _SUBSTITUTES: dict[str, str | None] = {
     "max_tokens": "max_completion_tokens",
     "seed": None,
     "stop": None,
 }
-"""Parameters that an endpoint may refuse, and what is sent instead. Without `stop` the parser cuts by itself."""
+"""Parameters that an endpoint may refuse, and their substitutes. Without `stop` the parser cuts replies itself."""
 _MAY_BE_REFUSED = ("n", *_SUBSTITUTES)
 _BEHIND_ALL = 10**9
-"""More than any priority: another request tries an endpoint next, lest the one that breaks it be always the first."""
+"""Larger than any priority: lets another request probe a failing endpoint, in case this one breaks it."""
 
 _TRIAL = ChatRequest(
     messages=(Message(role="user", content="Say yes."),),
@@ -77,12 +78,12 @@ _TRIAL = ChatRequest(
     samples=(0,),
     seeds=(0,),
 )
-"""What the check asks: a few tokens, once per address and session, in no cap and no count."""
+"""The check's request: a few tokens, once per address and session, outside caps and counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """A request that got no answer in one attempt."""
+    """One failed attempt of a request."""
 
     cause: str
     message: str
@@ -92,17 +93,17 @@ class CallFailure:
 
 @dataclass
 class _Endpoint:
-    """One address and what was learned about it."""
+    """One address, with what was learned about it."""
 
     connection: Connection
     pace: Pace
     short_answers: int = 0
-    """In a row; from SHORT_ANSWERS on, `n` is not tried again."""
+    """Number in a row; from SHORT_ANSWERS on, `n` is not used any more."""
     refused: set[str] = field(default_factory=set)
-    """Parameters it does not take."""
+    """Parameters it refuses."""
 
     def can_substitute(self, parameter: str | None) -> bool:
-        """Note that a parameter is refused; False if that is no news, or nothing can be done."""
+        """Note a refused parameter; False if it was known or has no substitute."""
         if parameter not in _SUBSTITUTES or parameter in self.refused:
             return False
         self.refused.add(parameter)
@@ -135,18 +136,18 @@ class _Attempts:
     """The attempts of one request so far."""
 
     counted: int = 0
-    """Those that say something about the request, not about an endpoint that is down."""
+    """Attempts that count against the request, not against an endpoint that is down."""
     bodies: Counter[str] = field(default_factory=Counter)
     last_lane: int | None = None
-    """Which endpoint has just failed; another one may do better."""
+    """The endpoint that failed last; another one may do better."""
     answered: int = 0
-    """How many requests had been answered at the last failure."""
+    """Number of requests answered before the last failure."""
     while_down: int = 0
     """Attempts that found their endpoint down."""
 
     def count(self, error: Exception, *, answered: int = 0) -> None:
-        """One more failure. A server without time says the same to everybody: only if others are answered between, it
-        is this request's fault."""
+        """Count a failure. An overloaded server fails every request: it is this request's fault only if others were
+        answered in between."""
         from openai import APIStatusError
 
         self.counted += 1
@@ -165,9 +166,9 @@ class EndpointModel:
     """Chat completions over HTTP, from one address or several that serve the same model.
 
     concurrency: requests in flight over all addresses. rpm, tpm: requests and tokens per minute of each address; None:
-    taken from its x-ratelimit headers, if it sends any. timeout: seconds until a request without an answer is given
-    up. flags: what the flags that name it begin with. patience: seconds without an answer of any address after which
-    the endpoint is lost. on_failure: is told every failed attempt; may be set later.
+        from its x-ratelimit headers, if any. timeout: seconds per request. flags: prefix of the flags that configure
+        this model, for messages. patience: seconds without an answer from any address after which the endpoint is lost.
+        on_failure: called with every failed attempt; may be set later.
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class EndpointModel:
                 )
         self.on_failure = on_failure
         self.say: Callable[[str], None] = lambda _: None
-        """Is told what a user should know about an endpoint; may be set later."""
+        """Called with messages about an endpoint for the user; may be set later."""
         self._endpoints = [
             _Endpoint(Connection(base_url, key or "none", timeout), Pace(concurrency, Rate(rpm), Rate(tpm)))
             for base_url in addresses
@@ -204,7 +205,7 @@ class EndpointModel:
         self._most = concurrency
         self._patience = patience
         self._reply_tokens = 64.0
-        """Completion tokens to expect of a draw: the mean of late."""
+        """Expected completion tokens per draw: a running mean."""
         self._answered = 0
         self._seconds = 0.0
         self._secrets = secrets()
@@ -214,18 +215,18 @@ class EndpointModel:
         self.begin()
 
     def begin(self) -> None:
-        """Be ready for a session, whatever ended the last one."""
+        """Reset for a new session, whatever ended the last one."""
         self.scheduler = RequestScheduler([each.pace for each in self._endpoints], most=self._most)
         self._given_up = self._forbidden = 0
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
         self._pauses: list[float] = []
-        """When the requests that failed are tried again."""
+        """Times at which failed requests are retried."""
 
     async def check(self) -> None:
-        """Ask the model for one short reply at every address; only that proves address, key and name at once.
+        """Request one short reply at every address, which proves address, key and name at once.
 
-        An address that cannot be reached is no obstacle while another one answers.
+        An unreachable address is ignored while another one answers.
         """
         if self._checked:
             return
@@ -240,7 +241,7 @@ class EndpointModel:
         self._checked = True
 
     async def _check(self, endpoint: _Endpoint) -> None:
-        """Raises InputError for what only the user can mend. A server that is busy is waited for, an absent one not."""
+        """Raises InputError for what only the user can fix. Waits for a busy server, not for an absent one."""
         from openai import APIConnectionError, APIStatusError
 
         shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
@@ -263,13 +264,13 @@ class EndpointModel:
             ) from error
         except BadAnswerError as error:
             raise _UnreachableError(
-                f"{shown} does not speak OpenAI's language: {_clean(reason_of(error))}. Check {self._flags}base-url"
+                f"{shown} does not speak OpenAI's API: {_clean(reason_of(error))}. Check {self._flags}base-url"
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
 
     async def _refused(self, endpoint: _Endpoint, error: APIStatusError) -> InputError:
-        """What a user can do about a refusal."""
+        """The error for a refusal, with what the user can do."""
         base_url, reason = endpoint.connection.base_url, _clean(reason_of(error))
         shown = shown_url(base_url)
         if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -281,7 +282,7 @@ class EndpointModel:
         return kind(f"{shown} does not answer for {self._flags}model {self.name} ({reason}){known}{hint}")
 
     def _retrying(self, trials: _Attempts, passes: Callable[[BaseException], bool]) -> AsyncRetrying:
-        """Attempts with waits between them, each failure reported, until one succeeds or they are hopeless."""
+        """Retries with waits, reporting each failure, until one succeeds or more are hopeless."""
         from tenacity import AsyncRetrying, retry_if_exception
 
         return AsyncRetrying(
@@ -298,9 +299,9 @@ class EndpointModel:
             await endpoint.connection.close()
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        """One request, tried until it is answered or given up; perhaps with fewer choices than it has draws.
+        """One request, retried until it is answered or fails; the answer may have fewer choices than draws.
 
-        Raises ModelError where this request has no answer, RunStopped where none will have one.
+        Raises ModelError if this request gets no answer, RunStopped if no request will.
         """
         from openai import APIError
 
@@ -314,14 +315,14 @@ class EndpointModel:
             self.on_failure(failure)
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
-            self._given_up += may_pass(error)  # what will never pass is the request's own fault
+            self._given_up += may_pass(error)  # a permanent failure is the request's own fault
             self._forbidden += failure.cause == "http_403"
             if locks_out(error) or self._forbidden >= MAX_FORBIDDEN:
-                raise EndpointLost(f"{message}. The same command goes on when that is mended") from error
+                raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
             raise ModelError(message, cause=failure.cause) from error
 
     async def _send(self, request: ChatRequest, trials: _Attempts) -> list[Completion]:
-        """One attempt, when its slot has come; what became of it is told to the endpoint's pace."""
+        """One attempt, once it has a slot; its result is reported to the endpoint's pace."""
         prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
         expected = prompt_tokens + len(request.samples) * self._reply_tokens
         priority = request.priority + _BEHIND_ALL * trials.while_down
@@ -346,7 +347,7 @@ class EndpointModel:
         return completions
 
     async def _post(self, endpoint: _Endpoint, request: ChatRequest) -> list[Completion]:
-        """One request, asked again at once where the endpoint refuses a parameter that can be done without."""
+        """One request, resent at once without a refused parameter that is dispensable."""
         from openai import BadRequestError
 
         asked = request.draws(0, 1) if endpoint.short_answers >= SHORT_ANSWERS else request
@@ -359,7 +360,7 @@ class EndpointModel:
                 if parameter == "n" and len(asked.samples) > 1:
                     asked = asked.draws(0, 1)
                 elif endpoint.can_substitute(parameter):
-                    self._say_of(endpoint, f"takes no {parameter}; going on without")
+                    self._say_of(endpoint, f"does not accept {parameter}; continuing without it")
                 else:
                     raise
         endpoint.pace.learn(answer.headers)
@@ -367,7 +368,7 @@ class EndpointModel:
         self._learn_of_choices(endpoint, len(request.samples), len(completions))
         if completions[0].tokens_bounded and not self._bounded:
             self._bounded = True
-            self._say_of(endpoint, "tells no tokens; they are counted as one a byte, some four times too many")
+            self._say_of(endpoint, "reports no token counts; bytes are counted instead, about four times as many")
         return completions
 
     def _learn_of_choices(self, endpoint: _Endpoint, wanted: int, given: int) -> None:
@@ -375,13 +376,13 @@ class EndpointModel:
             return
         endpoint.short_answers = endpoint.short_answers + 1 if given == 1 else 0
         if endpoint.short_answers == SHORT_ANSWERS:
-            self._say_of(endpoint, "gives one reply where several are asked for; each sibling pays for its prompt")
+            self._say_of(endpoint, "returns one choice per request; each sibling pays for its own prompt")
 
     def _say_of(self, endpoint: _Endpoint, lesson: str) -> None:
         self.say(f"{shown_url(endpoint.connection.base_url)} {lesson}")
 
     def _note(self, error: Exception, slot: RequestSlot, trials: _Attempts) -> None:
-        """Tell the pace what went wrong, and count the attempt if it says something about the request."""
+        """Report a failure to the pace, and count the attempt if it is about the request."""
         from openai import APIStatusError
 
         now = self.scheduler.clock()
@@ -406,17 +407,17 @@ class EndpointModel:
             waited = f"{self._patience / 60:.0f} minutes" if self._patience >= 2 * 60 else f"{self._patience:g} seconds"
             raise EndpointLost(
                 f"{self._shown()} has not answered for {waited}: {_clean(reason_of(error))}. "
-                "The same command goes on when it does"
+                "Run the same command to continue once it does"
             ) from error
 
     def stop(self, reason: RunStopped) -> None:
-        """Send nothing more; what is in flight goes on."""
+        """Send no more requests; those in flight continue."""
         self.scheduler.stop(reason)
         self._stopped = self._stopped or reason
         self._stopping.set()
 
     async def _pause(self, seconds: float) -> None:
-        """Between two attempts. Raises RunStopped as soon as the run stops."""
+        """Wait between two attempts. Raises RunStopped as soon as the run stops."""
         until = self.scheduler.clock() + seconds
         self._pauses.append(until)
         try:
@@ -440,16 +441,16 @@ class EndpointModel:
 
     @property
     def seconds_per_request(self) -> float | None:
-        """From sending to answer, the mean; None before the first answer."""
+        """Mean time from sending to answer; None before the first answer."""
         return self._seconds / self._answered if self._answered else None
 
     @property
     def waiting_for(self) -> str:
-        """Why nothing is sent at the moment: `rate limit: 12 s`; empty while requests go."""
+        """Why no request is sent: `rate limit: 12 s`; empty while requests go out."""
         why, seconds = self.scheduler.waiting_for, self.scheduler.waiting_until - self.scheduler.clock()
         if not self.in_flight and self._pauses and not why:
             left = max(0.0, min(self._pauses) - self.scheduler.clock())
-            return f"{len(self._pauses):,} requests are tried again: {math.ceil(left)} s"
+            return f"{len(self._pauses):,} requests are retried in {math.ceil(left)} s"
         if not why or why == WINDOW_FULL or seconds < 0:
             return ""
         return f"{why}: tried now" if math.isinf(seconds) else f"{why}: {math.ceil(seconds)} s"
@@ -464,7 +465,7 @@ class EndpointModel:
 
 
 class _UnreachableError(InputError):
-    """No answer at an address that may be one of several."""
+    """An address, perhaps one of several, is unreachable."""
 
 
 def _failure(error: Exception, *, attempt: int, final: bool) -> CallFailure:
@@ -472,7 +473,7 @@ def _failure(error: Exception, *, attempt: int, final: bool) -> CallFailure:
 
 
 def _clean(text: str) -> str:
-    """A message without keys, which some endpoints repeat, and without what terminals would obey."""
+    """A message without keys, which some endpoints echo, and without control characters."""
     return redact(plain_text(text.encode("utf-8", "replace").decode("utf-8")))
 
 
@@ -480,27 +481,27 @@ def _check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not match, a port that is no number
+    except ValueError:  # unbalanced brackets, a malformed port
         valid = False
     if not valid:
         shown = re.sub(r"//[^/]*@", "//", url)
-        raise InputError(f"{shown!r} is no address of an endpoint; it looks like http://127.0.0.1:8000/v1")
+        raise InputError(f"{shown!r} is not an endpoint's address; it should look like http://127.0.0.1:8000/v1")
     if parts.username or parts.password:
         raise InputError(
-            f"the address of {shown_url(url)} holds a user or password, which does not go together with the "
+            f"the address {shown_url(url)} contains a user or password, which conflicts with the "
             "Authorization header of this API; put the key into OPENAI_API_KEY"
         )
 
 
 def shown_url(url: str) -> str:
-    """A base URL as it may be written to files and terminals: without user, password and query."""
+    """A base URL safe for files and terminals: without user, password and query."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def _wait(state: RetryCallState) -> float:
-    """Seconds to the next attempt: what the endpoint asks for, or else 1, 2, 4, .. and some jitter."""
+    """Seconds to the next attempt: the endpoint's Retry-After, else 1, 2, 4, .. plus jitter."""
     from openai import APIStatusError
     from tenacity import wait_exponential_jitter
 
@@ -512,8 +513,8 @@ def _wait(state: RetryCallState) -> float:
 
 
 def _key(variable: str) -> str:
-    """The API key of the environment; empty if there is none."""
+    """The API key from the environment; empty if there is none."""
     key = (os.environ.get(variable) or "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise InputError(f"{variable} holds characters that no key has; copy it again")
+        raise InputError(f"{variable} contains characters that no key has; copy it again")
     return key

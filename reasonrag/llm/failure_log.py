@@ -1,5 +1,5 @@
-"""What failed on the side: attempts of requests, and pieces of work that were given up, a line each in a file that is
-made for the first one. Knows neither the work nor what becomes of it."""
+"""The failure log: failed request attempts and abandoned work, one line each, in a file created at the first one. Does
+not know what the work is."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from reasonrag.redaction import redact
 
 
 class FailureLog:
-    """Use as a context manager. Secrets are left out; what cannot be written raises StorageError."""
+    """Use as a context manager. Secrets are redacted; a failed write raises StorageError."""
 
     def __init__(self, path: Path) -> None:
         self.attempts = 0
-        """Of requests, most of them repeated with success."""
+        """Failed attempts of requests, most of which succeeded on a retry."""
         self.given_up: Counter[str] = Counter()
-        """Pieces of work, by cause."""
+        """Abandoned work, by cause."""
         self._path = path
         self._file: BinaryIO | None = None
 
@@ -36,12 +36,12 @@ class FailureLog:
             self._file.close()
 
     def attempt(self, failure: CallFailure) -> None:
-        """A request got no answer."""
+        """Log an attempt of a request that failed."""
         self.attempts += 1
         self.note("call", **asdict(failure))
 
     def give_up(self, kind: str, error: ReasonragError, **where: Any) -> None:
-        """A piece of work will have no result."""
+        """Log work that will have no result."""
         self.given_up[error.cause] += 1
         self.note(kind, **where, cause=error.cause, message=str(error))
 

@@ -1,8 +1,8 @@
-"""One OpenAI-compatible address on the wire: a body posted, its answer read, and what a refusal says.
+"""The HTTP client of one OpenAI-compatible address: requests, answers and errors.
 
-Decides how bytes become completions or errors, and what an error means for asking again. The errors are the openai
-package's; the bytes go through aiohttp alone, since that package's client takes nearly three times the CPU for the same
-ones (benchmarks/RESULTS.md). Asks nothing twice and learns nothing: that is `endpoints`' matter.
+Decides how bytes become completions or errors, and whether an error can be retried. The errors are the openai
+package's, but the transport is aiohttp: that package's client takes nearly three times the CPU for the same bytes
+(benchmarks/RESULTS.md). Retries nothing and learns nothing: `endpoint` does.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from openai import APIError
 
 _BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
-"""Finish reasons by which servers say that this is not the whole reply; other unknown ones count as `stop`."""
+"""Finish reasons of incomplete replies; other unknown ones count as `stop`."""
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
-"""What a server says that has no time for anybody; other errors are about the request."""
+"""Statuses of an overloaded or absent server; other errors are about the request."""
 _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens")
-"""What is looked at in a refusal; others may hold anything."""
+"""Headers kept of an error response; others may hold anything."""
 _RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 
 
 class BadAnswerError(Exception):
-    """A successful status with a body that is no chat completion."""
+    """A successful status whose body is not a chat completion."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """The body of a successful answer, not yet read, and its headers (found in any case)."""
+    """The unparsed body of a successful answer, and its headers (case-insensitive)."""
 
     content: bytes
     headers: Mapping[str, str]
@@ -51,7 +51,7 @@ class HttpAnswer:
 
 @dataclass
 class Connection(HttpClient):
-    """An address, the key it is asked with, and the seconds that a whole answer may take."""
+    """An address, its API key, and the timeout of a request in seconds."""
 
     base_url: str
     key: str = field(repr=False)
@@ -63,10 +63,10 @@ class Connection(HttpClient):
         from httpx2 import create_ssl_context
 
         return ClientSession(
-            connector=TCPConnector(limit=0, ssl=create_ssl_context()),  # how many are sent is decided elsewhere
+            connector=TCPConnector(limit=0, ssl=create_ssl_context()),  # concurrency is limited elsewhere
             headers={"authorization": f"Bearer {self.key}", "content-type": "application/json"},
             timeout=ClientTimeout(total=self.timeout, sock_connect=min(CONNECT_S, self.timeout)),
-            cookie_jar=DummyCookieJar(),  # a cookie would tie all requests to one server behind the address
+            cookie_jar=DummyCookieJar(),  # a cookie would bind all requests to one server behind the address
             proxy=_proxy_for(self.base_url),
         )
 
@@ -81,7 +81,7 @@ class Connection(HttpClient):
         return HttpAnswer(content, response.headers)
 
     async def served_models(self) -> list[str]:
-        """Names of the models that the address says it serves; empty where it does not tell."""
+        """Names of the models that the address lists; empty if it lists none."""
         from openai import APIError
 
         url = self._url("models")
@@ -97,7 +97,7 @@ class Connection(HttpClient):
 
 
 def _proxy_for(url: str) -> str | None:
-    """What HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY say; aiohttp itself would ask them for every request."""
+    """The proxy by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; aiohttp itself would read them at every request."""
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
@@ -105,7 +105,7 @@ def _proxy_for(url: str) -> str | None:
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if (scheme := urlsplit(proxy).scheme) not in ("http", "https"):
         raise InputError(
-            f"the proxy of the environment for {parts.scheme} is a {scheme} proxy, which reasonrag cannot use; "
+            f"the environment sets a {scheme} proxy for {parts.scheme}, which reasonrag cannot use; "
             "set HTTPS_PROXY to an HTTP proxy, or NO_PROXY for this address"
         )
     return proxy
@@ -113,7 +113,7 @@ def _proxy_for(url: str) -> str | None:
 
 @contextmanager
 def _as_openai_errors(url: str) -> Iterator[None]:
-    """Whatever a connection can suffer, as the openai package calls it."""
+    """Translate connection errors into the openai package's."""
     from aiohttp import ClientError
     from httpx2 import Request
     from openai import APIConnectionError, APITimeoutError
@@ -122,12 +122,12 @@ def _as_openai_errors(url: str) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise APITimeoutError(Request("POST", url)) from error
-    except (ClientError, OSError, ValueError) as error:  # ValueError: bytes that are no HTTP
+    except (ClientError, OSError, ValueError) as error:  # ValueError: not HTTP
         raise APIConnectionError(message=str(error), request=Request("POST", url)) from error
 
 
 def _refusal(response: ClientResponse, content: bytes) -> APIError:
-    """A status of 300 or above with what the endpoint says about it."""
+    """The error for a status of 300 or above, with the endpoint's message."""
     from httpx2 import Request, Response
     from openai import APIStatusError, BadRequestError
 
@@ -149,19 +149,19 @@ def _decoded(content: bytes) -> object:
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
-        raise BadAnswerError(f"the body is no JSON: {content[:200]!r}") from None
+        raise BadAnswerError(f"the body is not JSON: {content[:200]!r}") from None
 
 
 def completions_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) -> list[Completion]:
-    """The choices of a body up to the first that is none, secrets cut out; the request's usage rides on the first.
+    """The choices of a body up to the first malformed one, with secrets removed; the first carries the request's usage.
 
-    prompt_size: in bytes. Where the endpoint tells no tokens, bytes are counted: no tokenizer makes more of a text.
-    Raises BadAnswerError if there is no choice at all.
+    prompt_size: in bytes. If the endpoint reports no tokens, bytes are counted: an upper bound. Raises BadAnswerError
+        if there is no valid choice.
     """
     answer = _decoded(content)
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
-        raise BadAnswerError(f"the body is no chat completion: {str(answer)[:200]!r}")
+        raise BadAnswerError(f"the body is not a chat completion: {str(answer)[:200]!r}")
     replies: list[tuple[str, FinishReason]] = []
     for choice in choices:
         try:
@@ -188,27 +188,27 @@ def completions_of(content: bytes, known_secrets: Sequence[str], *, prompt_size:
 
 
 def _reply(choice: object, known_secrets: Sequence[str]) -> tuple[str, FinishReason]:
-    """Text and end of one choice. Raises BadAnswerError for what is no whole reply."""
+    """Text and finish reason of one choice. Raises BadAnswerError for an incomplete reply."""
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswerError(f"a choice has no message: {str(choice)[:200]!r}")
     reason, said = choice.get("finish_reason"), message.get("content")
     if isinstance(reason, str) and reason.lower() in _BROKEN_OFF:
-        raise BadAnswerError(f"the endpoint broke a reply off with finish_reason {reason!r}")
-    if isinstance(said, list):  # the parts that newer servers use
+        raise BadAnswerError(f"the endpoint cut a reply short with finish_reason {reason!r}")
+    if isinstance(said, list):  # content parts, as newer servers send them
         said = "".join(str(part.get("text") or "") for part in said if isinstance(part, dict))
     if not isinstance(said, str | None):
-        raise BadAnswerError(f"the content of a reply is no text: {str(said)[:200]!r}")
+        raise BadAnswerError(f"the content of a reply is not text: {str(said)[:200]!r}")
     return redact(said or "", known_secrets), reason if reason in ("length", "content_filter") else "stop"
 
 
 def _count(said: object) -> int:
-    """Tokens; 0 where an endpoint says something else."""
+    """A token count; 0 for anything else."""
     return int(max(0, said)) if isinstance(said, int | float) and math.isfinite(said) else 0
 
 
 def _model_ids(served: object) -> set[str]:
-    """Ids of a /models answer; empty if it is none."""
+    """Ids in a /models answer; empty if it is malformed."""
     models = served.get("data") if isinstance(served, dict) else None
     if not isinstance(models, list):
         return set()
@@ -219,7 +219,7 @@ def _model_ids(served: object) -> set[str]:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether asking again could help: no connection, timeouts, rate limits, server errors and garbled bodies."""
+    """Whether a retry could help: no connection, timeouts, rate limits, server errors and garbled bodies."""
     from openai import APIConnectionError, APIStatusError
 
     if isinstance(error, APIStatusError):
@@ -230,7 +230,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def may_be_down(error: Exception) -> bool:
-    """Whether an attempt says something about the endpoint as a whole: nobody there, no answer in time, no time."""
+    """Whether the failure is about the endpoint as a whole: unreachable, timed out or overloaded."""
     from openai import APIConnectionError, APIStatusError
 
     if isinstance(error, APIStatusError):
@@ -239,7 +239,7 @@ def may_be_down(error: Exception) -> bool:
 
 
 def locks_out(error: Exception) -> bool:
-    """Whether no other request will fare better: the key is refused, or the account is empty."""
+    """Whether all requests will fail: the key is refused, or the account is empty."""
     from openai import APIStatusError
 
     if not isinstance(error, APIStatusError):
@@ -249,7 +249,7 @@ def locks_out(error: Exception) -> bool:
 
 
 def named_parameter(error: APIError, known: Sequence[str]) -> str | None:
-    """The parameter a refusal is about: named by the endpoint, or the first known one quoted in its message."""
+    """The refused parameter: named by the endpoint, or the first known one quoted in its message."""
     if isinstance(error.param, str):
         return error.param
     quoted = re.findall(r"[`'\"](\w+)[`'\"]", error.message)
@@ -270,5 +270,5 @@ def cause_of(error: Exception) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """What happened, in the words of the innermost error that has any."""
+    """The message of the innermost error that has one."""
     return str(error.__cause__ or error) or str(error) or type(error).__name__

@@ -1,9 +1,9 @@
-"""Every answer that was paid for, on disk before it is used, and found again instead of being asked for twice.
+"""The journal: every paid answer is on disk before it is used, and is replayed instead of being requested again.
 
-A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..]}`, with `model`
-where the answer is not the run's teacher's. A key (`ChatRequest.key`) names everything that determines one draw. Lines
-are written in batches and synced; an answer is given out only when its batch is on disk. Failures are never answers.
-Knows no endpoint and no price.
+A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..]}`, with `model` if
+the answer is not the run's teacher's. A key (`ChatRequest.key`) covers everything that determines one draw: a draw
+whose key is in the journal was paid already. Lines are written in batches and synced; an answer is returned only once
+its batch is on disk. Failures are never recorded. Knows no endpoint and no price.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class _JournalEntry:
 
 
 class Journal:
-    """Answers by key, and the file they are kept in.
+    """Answers by key, and their file.
 
-    wanted: which questions' answers are worth holding in memory; those of finished questions are not asked for again.
-    held: what is held of the answers of one request.
-    writable: False for a journal that is only read. Raises InputError for a file that is no journal.
+    wanted: questions whose answers are held in memory; finished questions are not requested again. held: the part of
+        one request's answers that is held. writable: False for a read-only journal. Raises InputError for a file that
+        is not a journal.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Journal:
         self.path = path
         self.answers: dict[str, Completion] = {}
         self.delivered = Tokens()
-        """Everything that is in the file, finished questions included."""
+        """Everything in the file, finished questions included."""
         self.delivered_by: dict[str | None, Tokens] = {}
-        """The same by model; None is the run's teacher."""
+        """By model; None is the run's teacher."""
         self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
         self._broken: StorageError | None = None
@@ -78,7 +78,7 @@ class Journal:
         *,
         writable: bool,
     ) -> None:
-        """Read all lines; end or cut off a last one that a crash left without its line break."""
+        """Read all lines; complete or drop a last line that a crash left without its line break."""
         self._file.seek(0)
         self._size = 0
         for number, line in enumerate(self._file, start=1):
@@ -89,8 +89,8 @@ class Journal:
                 if not whole:
                     break
                 raise InputError(
-                    f"{self.path}, line {number} is no recorded answer: {error}. Without the line they are asked "
-                    "for again"
+                    f"{self.path}, line {number} is not a recorded answer: {error}. Delete the line to have "
+                    "its answers requested again"
                 ) from error
             self._size += len(line)
             delivered = Tokens.of(entry.answers.values())
@@ -109,9 +109,9 @@ class Journal:
     async def append(
         self, question_id: str, keys: Sequence[str], completions: Sequence[Completion], *, model: str | None = None
     ) -> None:
-        """Return when the answer to these draws is on disk. Raises StorageError if it cannot be.
+        """Record the answer to these draws; returns once it is on disk. Raises StorageError if that fails.
 
-        model: whose answer it is; None: the run's teacher's.
+        model: the model that answered; None: the run's teacher.
         """
         if self._broken:
             raise self._broken
@@ -128,7 +128,7 @@ class Journal:
         await written
 
     async def _flush(self) -> None:
-        """Write what has come together since the last batch, until nothing more comes."""
+        """Write batches of pending lines until none are left."""
         while self._pending:
             batch, self._pending = self._pending, []
             try:
@@ -136,7 +136,7 @@ class Journal:
                     await asyncio.to_thread(self._write, b"".join(line for line, _ in batch))
             except OSError as error:
                 self._broken = StorageError(
-                    f"cannot write {self.path}: {error.strerror}. What was answered before is kept; make room and run "
+                    f"cannot write {self.path}: {error.strerror}. Earlier answers are kept; free some space and run "
                     "the same command again"
                 )
             for _, written in batch:
@@ -156,14 +156,14 @@ class Journal:
 
 
 class JournaledModel:
-    """A `ChatModel` that pays once: answers come from the journal, and from `inner` only where they are missing.
+    """A `ChatModel` that pays once: answers come from the journal, and from `inner` only if they are missing.
 
-    inner: may give fewer answers than a request has draws; the others are asked for singly. None: only the journal
-    answers, and what is not in it raises ModelError with cause `not_recorded`. It stays its owner's to close.
-    ledger: says whether more may be spent, and is told what was.
-    recorded_as: the model that the journal's new lines name; None where it is the run's teacher.
-    An answer that was asked for is awaited and kept even if nobody waits for it any more: it is paid for. No draw may
-    be asked for twice in one session; new answers are not held in memory, so it would be bought again.
+    inner: may return fewer answers than draws; the rest are requested singly. None: only the journal answers, and a
+        missing answer raises ModelError with cause `not_recorded`. The caller closes it.
+    ledger: reserves and records spending. recorded_as: the model named in new journal lines; None for the run's
+        teacher.
+    A requested answer is awaited and recorded even if its caller was cancelled: it is paid for. No draw may be
+    requested twice in one session: new answers are not held in memory, so it would be paid again.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class JournaledModel:
         return [completion or next(fresh) for completion in known]
 
     async def _complete_anew(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
-        """All draws in one request; those it does not give, singly."""
+        """All draws in one request; missing ones singly."""
         first = await self._buy(request, keys)
         rest = range(len(first), len(request.samples))
         others = await together(*(self._buy(request.draws(each, each + 1), [keys[each]]) for each in rest))
@@ -223,11 +223,11 @@ class JournaledModel:
     def _bought(self, task: asyncio.Task[list[Completion]]) -> None:
         self._buying.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: whoever waited was told, or nobody waits any more
+            task.exception()  # marked as retrieved: the caller has it, or was cancelled
 
     async def _ask(self, inner: ChatModel, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         async with self.ledger.reserve(request) as reservation:
-            if self._stopped:  # while it waited near a cap
+            if self._stopped:  # stopped while waiting near a cap
                 raise self._stopped
             completions = list(await inner.complete(request))
             answered = keys[: len(completions)]
@@ -237,15 +237,15 @@ class JournaledModel:
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their turn, their answer or the disk."""
+        """Requests waiting for a slot, their answer or the disk."""
         return len(self._buying)
 
     def stop(self, reason: RunStopped) -> None:
-        """Ask for nothing more; requests that are under way go on."""
+        """Send no more requests; those in flight continue."""
         self._stopped = self._stopped or reason
 
     async def drain(self) -> None:
-        """Wait until every answer under way is on disk."""
+        """Wait until every answer in flight is on disk."""
         while self._buying:
             await asyncio.wait(self._buying)
 
@@ -254,12 +254,12 @@ class JournaledModel:
             await self.inner.check()
 
     async def close(self) -> None:
-        """The journal and the model stay their owners'."""
+        """Does nothing: journal and model belong to the caller."""
 
 
 @asynccontextmanager
 async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
-    """A journal that is closed at the end of the block; see `Journal` for the options."""
+    """Open a journal for the block; see `Journal` for the options."""
     journal = Journal(path, **options)
     try:
         yield journal

@@ -1,6 +1,6 @@
-"""A model as a record: which one, where it is asked and how fast, how it is sampled, and what its tokens cost.
+"""The specification of a model: name, addresses, limits, sampling and price.
 
-Decides what a model that stands beside another one shares with it. Knows neither settings nor what is asked.
+Decides what a second model shares with the first. Knows neither settings nor what the model is asked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reasonrag.llm.prices import PRICES_AS_OF, Price
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How fast a model is asked, and how long it is waited for; see `EndpointModel` for each."""
+    """Request rates and timeouts of a model; see `EndpointModel` for each."""
 
     concurrency: int
     timeout: float
@@ -31,10 +31,10 @@ class Limits:
 class ModelSpec:
     """See the module's docstring.
 
-    name: the one its answers go by. price: None where it is not known. addresses: base URLs; none: OPENAI_BASE_URL,
-    else OpenAI's. key_variable: where its key comes from. flags: how the flags begin that messages about it name.
-    recorded_as: its name in a journal; None where the journal is its own, or it is the teacher of the run. in_process:
-    the offline teacher, which needs no address.
+    name: recorded with its answers. price: None if unknown. addresses: base URLs; none: OPENAI_BASE_URL, else OpenAI's.
+        key_variable: the environment variable with its key. flags: prefix of its flags in messages. recorded_as: its
+        name in a journal; None if the journal is its own, or it is the run's teacher. in_process: the offline teacher,
+        which needs no address.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ModelSpec:
     in_process: bool = False
 
     def elsewhere(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:
-        """The same at these addresses, if there are any. This one's key, and rate limits given by hand, are for its own
+        """The same model at these addresses, if any. The key and manually set rate limits apply to the original
         addresses only."""
         if not addresses:
             return self
@@ -56,7 +56,7 @@ class ModelSpec:
         return replace(self, addresses=tuple(addresses), key_variable=key_variable, limits=limits)
 
     def open(self, opened: AsyncExitStack) -> ChatModel:
-        """The model itself, closed with `opened`. Raises InputError where an address is none, or the key is missing."""
+        """Open the model; it is closed with `opened`. Raises InputError for a malformed address or a missing key."""
         model = OfflineTeacher(name=self.name) if self.in_process else self._at_endpoint()
         opened.push_async_callback(model.close)
         return model
@@ -76,7 +76,7 @@ class ModelSpec:
 
 
 def check_prices(teacher: ModelSpec, student: ModelSpec | None = None, judge: ModelSpec | None = None) -> None:
-    """Raises InputError for a model whose tokens no cap could count."""
+    """Raises InputError for a model without a price, which --max-cost could not count."""
     for model, flags, free in (
         (teacher, "--", ""),
         (student, "--value-", "; one at a --value-base-url is free"),

@@ -1,6 +1,6 @@
-"""The models a session asks, behind one journal and one set of caps: begun, checked, stopped and drained together.
+"""The models of a session, behind one journal and one set of caps: begun, checked, stopped and drained together.
 
-Knows neither runs nor trees, and not what the models are asked for.
+Knows neither runs nor trees, nor what the models are asked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reasonrag.llm.model_spec import ModelSpec
 
 @dataclass(frozen=True)
 class Models:
-    """A main model, and one beside it: the value model of a teacher, or the judge of an evaluated model."""
+    """A main model and an optional second one: a teacher's value model, or an evaluation's judge."""
 
     main: JournaledModel
     second: JournaledModel | None = None
@@ -31,8 +31,8 @@ class Models:
         main: tuple[ModelSpec, ChatModel | None],
         second: tuple[ModelSpec, ChatModel | None] | None = None,
     ) -> Models:
-        """Models that pay once. Each comes with what answers where the journal does not; None where only the journal
-        answers."""
+        """Models behind a journal. Each comes with the model that answers what the journal lacks; None: only the
+        journal answers."""
         spec, _ = main
         ledger = Ledger(spec.price, caps, spent=_spent(journal, spec))
         if second is None:
@@ -50,39 +50,39 @@ class Models:
         return [each.inner for each in self.all if isinstance(each.inner, EndpointModel)]
 
     def begin(self, *, on_failure: Callable[[CallFailure], None], say: Callable[[str], None]) -> None:
-        """Be ready for a session, whatever ended the last one. on_failure: is told every failed attempt of a request.
-        say: is told what a user should know about an endpoint."""
+        """Reset for a new session. on_failure: called with every failed attempt of a request. say: called with messages
+        about an endpoint for the user."""
         for endpoint in self._endpoints:
             endpoint.begin()
             endpoint.on_failure, endpoint.say = on_failure, say
 
     async def check(self) -> None:
-        """Raises InputError where one of them cannot be asked."""
+        """Raises InputError if one of them is unusable."""
         for each in self.all:
             await each.check()
 
     def stop(self, reason: RunStopped) -> None:
-        """Ask for nothing more; what is under way is awaited by `drain`."""
+        """Send no more requests; `drain` awaits those in flight."""
         for each in self.all:
             each.stop(reason)
         for endpoint in self._endpoints:
             endpoint.stop(reason)
 
     async def drain(self) -> None:
-        """Wait until every answer under way is on disk."""
+        """Wait until every answer in flight is on disk."""
         for each in self.all:
             await each.drain()
 
-    # -- how things stand ----------------------------------------------------------------------
+    # -- state ----------------------------------------------------------------------
 
     @property
     def spent(self) -> Tokens:
-        """Delivered by all of them, in all sessions."""
+        """Tokens delivered by all of them, in all sessions."""
         return sum((each.ledger.spent for each in self.all), start=Tokens())
 
     @property
     def cost(self) -> float | None:
-        """Dollars, in all sessions; None where one has no price."""
+        """Dollars, in all sessions; None if one has no price."""
         return self.main.ledger.cost
 
     @property
@@ -99,14 +99,14 @@ class Models:
 
     @property
     def seconds_per_request(self) -> float | None:
-        """From sending to answer, the mean over the endpoints; None before the first answer."""
+        """Mean time from sending to answer over the endpoints; None before the first answer."""
         known = [each for each in self._endpoints if each.answered]
         answered = sum(each.answered for each in known)
         return sum(each.answered * (each.seconds_per_request or 0.0) for each in known) / answered if answered else None
 
     @property
     def waiting_for(self) -> str:
-        """Why nothing is sent at the moment; empty while requests go."""
+        """Why no request is sent; empty while requests go out."""
         if reasons := [endpoint.waiting_for for endpoint in self._endpoints if endpoint.waiting_for]:
             return "; ".join(reasons)
         return "a cap is near: one request at a time" if any(each.ledger.waiting for each in self.all) else ""

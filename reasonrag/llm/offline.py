@@ -1,9 +1,8 @@
-"""The offline teacher: an extractive agent that reads only the prompt it is given, for demos, tests and dry runs.
+"""The offline teacher: an extractive agent that uses only its prompt, for demos, tests and dry runs.
 
-It knows the turn from the tags its system prompt names, scores queries, sentences and answer spans by word overlap, and
-draws among them with temperature: good enough to be right often and wrong often. It has no knowledge, no network and no
-access to golden answers (only a judge's prompt may hold any). A reply is a pure function of messages, temperature, seed
-and choice.
+It infers the turn from the tags in its system prompt, scores queries, sentences and answer spans by word overlap, and
+samples among them with temperature: right often and wrong often. It has no knowledge, no network and no access to gold
+answers (only a judge's prompt may hold any). A reply is a pure function of messages, temperature, seed and choice.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from reasonrag.llm.chat import ChatRequest, Completion, estimate_tokens
 
 NAME = "offline"
 STUDENT = "offline-student"
-"""Its name as a value model beside itself: a policy of its own, by its sampling."""
+"""Its name as a value model beside itself: a different policy, because of its sampling."""
 
 _USER_TURN = re.compile(
     r"Question: (?P<question>.*?)(?:\nPrevious Thoughts: (?P<thoughts>.*?))?"
@@ -41,11 +40,11 @@ _TURNS_BY_TAG = (
     ("<evidence>", "read"),
     ("<query>", "think"),
 )
-"""The first tag that a system prompt names decides."""
+"""The first tag named in a system prompt decides the turn."""
 _RAG_TURN = re.compile(r"Question: (?P<question>[^\n]*)\nPassage 1: ")
 _PASSAGE_LINE = re.compile(r"^Passage [0-9]+: (.*?): (.*)$", re.MULTILINE)
 _DOC_LINE = re.compile(r"^(?:<information>)?Doc [0-9]+\(Title: (.*?)\) (.*?)(?:</information>)?$", re.MULTILINE)
-"""Passages as standard RAG and Search-R1 show them: title and text."""
+"""Passages in the formats of standard RAG and Search-R1: title and text."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(0-9])")
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\b[A-Z][\w'\u2019.-]*(?:(?: (?:of|the|and|de|von|van|for|&))* [A-Z0-9][\w'\u2019.-]*)*")
@@ -69,8 +68,8 @@ _STOP_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class ParsedPrompt:
-    """What a teacher understands of a prompt. passages: title and text of each. A judge's `question` is all it is
-    shown: question, correct answer and reasoning."""
+    """A parsed prompt. passages: title and text of each. For a judge, `question` is everything shown: question, correct
+    answer and reasoning."""
 
     turn: str
     question: str
@@ -78,7 +77,7 @@ class ParsedPrompt:
     passages: tuple[tuple[str, str], ...]
 
     def said(self, tag: str) -> list[str]:
-        """What stood inside this tag in the thoughts, in order."""
+        """Contents of this tag in the thoughts, in order."""
         return [found.strip() for found in _TAGGED[tag].findall(self.thoughts)]
 
     @property
@@ -88,20 +87,20 @@ class ParsedPrompt:
 
 @dataclass(frozen=True)
 class _Proposal:
-    """One thing the teacher could say, with its log-odds at temperature 1."""
+    """A possible reply, with its log-odds at temperature 1."""
 
     text: str
     logit: float
 
 
 class OfflineTeacher:
-    """A `ChatModel` without a model. Choices of one request differ by their position, as behind an endpoint."""
+    """A `ChatModel` without a language model. Choices of one request differ by their position, as at an endpoint."""
 
     def __init__(self, *, name: str = NAME) -> None:
         self.name = name
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        await asyncio.sleep(0)  # never starves the loop it runs in
+        await asyncio.sleep(0)  # never starves the event loop
         temperature = request.sampling.temperature
         replies = [
             reply(request.messages, temperature=temperature, seed=request.seeds[0], choice=choice)
@@ -110,14 +109,14 @@ class OfflineTeacher:
         return as_completions(request, replies)
 
     async def check(self) -> None:
-        """It is always there."""
+        """Always available."""
 
     async def close(self) -> None:
-        """It holds nothing open."""
+        """Nothing to close."""
 
 
 def as_completions(request: ChatRequest, replies: Sequence[str]) -> list[Completion]:
-    """Replies to one request as an endpoint would hand them over, with its tokens at four characters each."""
+    """Replies to one request as completions, with tokens of four characters each."""
     prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
     spent = sum(estimate_tokens(text) for text in replies)
     return [
@@ -129,7 +128,7 @@ def as_completions(request: ChatRequest, replies: Sequence[str]) -> list[Complet
 
 
 def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice: int) -> str:
-    """The reply to a chat, whole and with its closing tag."""
+    """The complete reply to a chat, with its closing tag."""
     identity = [[(m.role, m.content) for m in messages], seed, choice]
     dice = random.Random(hashlib.sha256(orjson.dumps(identity)).digest())
     prompt = understand(messages)
@@ -173,7 +172,7 @@ def understand(messages: Sequence[Message]) -> ParsedPrompt:
 
 
 def _understand_loop(messages: Sequence[Message]) -> ParsedPrompt:
-    """Search-R1's chat: what was searched is a query, what was thought about it evidence."""
+    """Parse Search-R1's chat: searches are queries, thoughts about results are evidence."""
     thoughts = " ".join(m.content for m in messages if m.role == "assistant")
     for theirs, ours in (("search", "query"), ("think", "evidence")):
         thoughts = re.sub(rf"<(/?){theirs}>", rf"<\1{ours}>", thoughts)
@@ -185,7 +184,7 @@ def _understand_loop(messages: Sequence[Message]) -> ParsedPrompt:
 
 
 def _think(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
-    """Search on, or answer: the more has been read and the fewer leads are left, the likelier an answer."""
+    """Search further, or answer: the more was read and the fewer leads are left, the likelier an answer."""
     queries, answers = _queries(prompt), _answers(prompt)
     searched, found = len(prompt.said("query")), len(prompt.evidence)
     eagerness = -2.2 + 1.1 * found + 0.35 * max(0, searched - found)
@@ -222,12 +221,12 @@ def _read(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
 
 
 def _having_read(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> ParsedPrompt:
-    """The same with what its passages say as evidence."""
+    """The prompt with evidence extracted from its passages."""
     return replace(prompt, thoughts=f"{prompt.thoughts} {_read(prompt, temperature, dice)}")
 
 
 def _loop(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
-    """What the passages say, if there are any, as a thought; then the next search, or the answer."""
+    """Evidence from the passages, if any, as a thought; then the next search, or the answer."""
     said = ""
     if prompt.passages:
         prompt = _having_read(prompt, temperature, dice)
@@ -245,14 +244,14 @@ def _score(prompt: ParsedPrompt, dice: random.Random) -> str:
 
 
 def _ranking(prompt: ParsedPrompt, dice: random.Random) -> str:
-    """The candidates by the same noisy quality, each at the end of the reasoning."""
+    """The candidates ranked by noisy quality, each appended to the reasoning."""
     qualities = _qualities(prompt, dice)
     order = sorted(qualities, key=lambda number: -qualities[number])
     return f"Judged by where they lead. So the ranking is <ranking>{' '.join(order)}</ranking>"
 
 
 def _pick(prompt: ParsedPrompt, dice: random.Random) -> str:
-    """The best and the worst candidate by that quality, or none where they are close."""
+    """The best and the worst candidate by noisy quality, or none if they are close."""
     qualities = _qualities(prompt, dice)
     better, worse = (choose(qualities, key=lambda number: qualities[number]) for choose in (max, min))
     picked = f"{better} {worse}" if qualities[better] - qualities[worse] > 0.1 else "none"
@@ -260,7 +259,7 @@ def _pick(prompt: ParsedPrompt, dice: random.Random) -> str:
 
 
 def _qualities(prompt: ParsedPrompt, dice: random.Random) -> dict[str, float]:
-    """Of every candidate by its number, with some noise."""
+    """Noisy quality of every candidate by its number."""
     given = _given(prompt)
     return {
         name.removeprefix("Candidate "): _quality(prompt, given, f"{given.get('Reasoning', '')} {said}")
@@ -271,13 +270,13 @@ def _qualities(prompt: ParsedPrompt, dice: random.Random) -> dict[str, float]:
 
 
 def _given(prompt: ParsedPrompt) -> dict[str, str]:
-    """What a judge is given beside the question, by the name at the beginning of its line."""
+    """A judge's inputs besides the question, by the label at the beginning of their line."""
     return dict(_GIVEN.findall(prompt.question))
 
 
 def _quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> float:
-    """In [0, 1]: how well the last answer, or else the evidence, covers the correct answer; where none was shown, how
-    much of the question was asked for and found."""
+    """Quality in [0, 1]: how well the last answer, else the evidence, covers the correct answer; if none was shown, how
+    much of the question was searched and found."""
     if "Correct answer" not in given:
         said = " ".join(text for tag in _TAGGED.values() for text in tag.findall(reasoning))
         return _share(_stems(prompt.question.partition("\n")[0]), _stems(said))
@@ -289,8 +288,8 @@ def _quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> flo
 
 
 def _answer_quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> float:
-    """In [0, 1]: how well an answer meets the criteria, by their words, if there are any; else how well it covers the
-    correct answer; where none was shown, how much of the question stands in a sentence of a passage that holds it."""
+    """Quality of an answer in [0, 1]: how well it meets the criteria, by their words, if any; else how well it covers
+    the correct answer; if none was shown, how much of the question is in a passage's sentence that holds the answer."""
     answer = given["Answer"]
     rubric = [_stems(text) for name, text in given.items() if name.startswith("Criterion ")]
     if rubric:
@@ -311,7 +310,7 @@ def _answer(option: _Proposal) -> str:
 
 
 def _queries(prompt: ParsedPrompt) -> list[_Proposal]:
-    """What could be searched next: the question, the names in it, and names the evidence brought up."""
+    """Possible next queries: the question, its names, and names from the evidence."""
     asked = [query.casefold() for query in prompt.said("query")]
     names = _names(prompt.question)
     rest = " ".join(
@@ -332,7 +331,7 @@ def _queries(prompt: ParsedPrompt) -> list[_Proposal]:
 
 
 def _answers(prompt: ParsedPrompt) -> list[_Proposal]:
-    """What could be answered: a verdict, one of the things compared, or a span of the evidence."""
+    """Possible answers: yes or no, one of the compared things, or a span of the evidence."""
     question = prompt.question
     if _VERDICT_QUESTION.match(question):
         return _verdicts(prompt)
@@ -354,9 +353,7 @@ def _answers(prompt: ParsedPrompt) -> list[_Proposal]:
 
 
 def _verdicts(prompt: ParsedPrompt) -> list[_Proposal]:
-    """Yes if the things asked about share a telling word in the evidence, no if they do not; unsure without
-    evidence.
-    """
+    """Yes if the things in question share a telling word in the evidence, else no; unsure without evidence."""
     evidence = prompt.evidence
     if len(evidence) < 2:
         return [_Proposal("yes", 0.0), _Proposal("no", 0.0)]
@@ -367,7 +364,7 @@ def _verdicts(prompt: ParsedPrompt) -> list[_Proposal]:
 
 
 def _compared(prompt: ParsedPrompt, options: list[str]) -> list[_Proposal]:
-    """The one of two that the evidence gives the lower (or higher) year; unsure without both."""
+    """Which of two has the lower (or higher) year in the evidence; unsure without both."""
     years = [_year_beside(option, prompt.evidence) for option in options]
     if years[0] is None or years[1] is None or years[0] == years[1]:
         return [_Proposal(option, 0.0) for option in options]
@@ -377,7 +374,7 @@ def _compared(prompt: ParsedPrompt, options: list[str]) -> list[_Proposal]:
 
 
 def _year_beside(name: str, evidence: Sequence[str]) -> int | None:
-    """The first year in the latest evidence that speaks of `name`."""
+    """The first year in the latest evidence that mentions `name`."""
     for text in reversed(evidence):
         if name.casefold() in text.casefold():
             year = re.search(r"\b[12]\d{3}\b", text[text.casefold().index(name.casefold()) :])
@@ -387,7 +384,7 @@ def _year_beside(name: str, evidence: Sequence[str]) -> int | None:
 
 
 def _spans(sentence: str, question: str) -> list[tuple[str, float]]:
-    """Candidate answers in a sentence, with how well their kind fits what is asked."""
+    """Candidate answers in a sentence, with how well their kind fits the question."""
     lowered = question.casefold()
     wants_date = bool(re.search(r"\bwhen\b|\bwhat year\b|\bwhich year\b|\bdate\b|\byear\b", lowered))
     wants_number = bool(re.search(r"\bhow (?:many|much|old|long|far|tall)\b|\bpopulation\b", lowered))
@@ -410,7 +407,7 @@ def _closeness(span: str, sentence: str, asked: frozenset[str]) -> float:
 
 
 def sentences(text: str) -> list[str]:
-    """A text cut where a sentence ends and something like a sentence begins."""
+    """The text split into sentences."""
     return _SENTENCE_END.split(text)
 
 
@@ -450,7 +447,7 @@ def _best_of_each(options: Iterable[_Proposal]) -> list[_Proposal]:
 
 
 def _draw(options: Sequence[_Proposal], temperature: float, dice: random.Random) -> _Proposal:
-    """Softmax over logits / temperature; the best one at temperature 0. Never an option that says nothing."""
+    """Sample by softmax over logits / temperature; the best at temperature 0. Never an empty option."""
     options = [option for option in options if option.text.strip()] or [_Proposal("unknown", 0.0)]
     best = max(options, key=lambda option: option.logit)
     if temperature == 0:

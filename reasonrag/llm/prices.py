@@ -1,4 +1,4 @@
-"""What tokens cost: one dated table, and the user's own prices over it. An unknown model has no price, not a guess."""
+"""Prices of models: one dated table, overridden by the user's prices. An unknown model has no price, not a guess."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass, replace
 
 PRICES_AS_OF = "2026-06"
-"""When the table was last compared with published list prices (OpenAI's pricing page). Prices change: look there."""
+"""When the table was last compared with the published list prices (OpenAI's pricing page), which change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
     """Dollars per million tokens.
 
-    cached_in: for prompt tokens that the endpoint found in its prompt cache.
-    batch_discount: share that a Batch API takes off all of it; reasonrag does not use one, the estimate shows it.
+    cached_in: for prompt tokens in the endpoint's prompt cache.
+    batch_discount: share that a Batch API would save; reasonrag does not use one, but the estimate shows it.
     """
 
     tokens_in: float
@@ -23,13 +23,13 @@ class Price:
     batch_discount: float = 0.0
 
     def cost(self, prompt_tokens: float, completion_tokens: float, *, cached_tokens: float = 0) -> float:
-        """Dollars. `cached_tokens` are among the prompt tokens."""
+        """The cost in dollars. `cached_tokens` are included in the prompt tokens."""
         fresh = prompt_tokens - cached_tokens
         return (fresh * self.tokens_in + cached_tokens * self.cached_in + completion_tokens * self.tokens_out) / 1e6
 
 
 SELF_HOSTED = Price(0.0, 0.0, cached_in=0.0)
-"""Of a model that is in no table and has an address of its own."""
+"""Price of an unlisted model at its own address."""
 _BATCH = 0.5
 PRICES: dict[str, Price] = {
     "gpt-4o": Price(2.50, 10.00, cached_in=1.25, batch_discount=_BATCH),
@@ -49,10 +49,10 @@ _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 def find_price(model: str, *, tokens_in: float | None = None, tokens_out: float | None = None) -> Price | None:
-    """The price of a model; None if it is not known.
+    """The price of a model; None if unknown.
 
-    A dated snapshot (`gpt-4o-2024-11-20`) costs what its model costs, unless it is listed itself.
-    tokens_in, tokens_out: the user's own, over the table. For an unknown model both are needed.
+    A dated snapshot (`gpt-4o-2024-11-20`) has its model's price, unless it is listed itself.
+    tokens_in, tokens_out: the user's prices, which override the table. An unknown model needs both.
     """
     listed = PRICES.get(model) or PRICES.get(_SNAPSHOT.sub("", model))
     if tokens_in is None and tokens_out is None:

@@ -1,7 +1,8 @@
-"""How fast one endpoint may be asked: requests and tokens per minute, a window that adapts, and a breaker.
+"""Rate limits of one endpoint: requests and tokens per minute, an adaptive window, Retry-After pauses and a circuit
+breaker.
 
-No I/O and no clock of its own: every method is told the time in seconds. Says when the next request may go and why it
-has to wait; who waits, and what is asked, is not known here.
+No I/O and no clock: every method takes the time in seconds. Decides when the next request may be sent and why it must
+wait; does not know which requests wait.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 BURST_S = 1.0
-"""Seconds' worth of requests and tokens that may go at once after a pause."""
+"""Burst capacity after a pause, in seconds of the rate."""
 HEADROOM = 0.985
-"""Share of a known limit that is used: clocks and networks are not exact, a refused request is lost time."""
+"""Share of a known limit that is used: clocks and networks are inexact, and a refused request loses time."""
 DECREASE = 0.5
-"""What is left of the window after a refusal (multiplicative decrease; one per round of requests)."""
+"""Factor on the window after a refusal (multiplicative decrease, once per round of requests)."""
 FAILURES_TO_OPEN = 5
-"""Failures in a row, with no success between, after which an endpoint counts as down."""
+"""Failures in a row after which an endpoint counts as down."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Between trials of an endpoint that is down; doubled each time."""
+"""Pause between trials of an endpoint that is down; doubled each time."""
 WINDOW_FULL = "window full"
 
 
@@ -29,11 +30,11 @@ class Rate:
 
     limit: float | None = None
     _level: float = 0.0
-    """How much of the burst is used up; below 0 never, above the burst while others wait in front."""
+    """Used part of the burst; never below 0, above the burst while earlier requests wait."""
     _at: float = 0.0
 
     def _drain(self, now: float) -> float:
-        """Level now; and the allowance per second."""
+        """The level now, and the allowance per second."""
         per_second = HEADROOM * (self.limit or 0.0) / 60
         self._level = max(0.0, self._level - per_second * max(0.0, now - self._at))
         self._at = max(now, self._at)
@@ -47,7 +48,7 @@ class Rate:
         return max(0.0, (self._level - per_second * BURST_S) / per_second)
 
     def take(self, amount: float, now: float) -> None:
-        """Use up some; a negative amount gives back."""
+        """Use an amount; a negative one is returned."""
         if self.limit is not None:
             self._drain(now)
             self._level = max(0.0, self._level + amount)
@@ -57,7 +58,7 @@ class Rate:
 class Pace:
     """The state of one endpoint.
 
-    most: requests in flight at most. requests, tokens: limits per minute; discovered from headers where not given.
+    most: most requests in flight. requests, tokens: limits per minute; learned from headers if not given.
     """
 
     most: int
@@ -68,9 +69,9 @@ class Pace:
     paused_until: float = 0.0
     down_since: float | None = None
     failures: int = 0
-    """In a row."""
+    """Number in a row."""
     _trial: bool = False
-    """Whether a request is under way that tries whether the endpoint is back."""
+    """Whether a trial request is in flight, which tests whether the endpoint is back."""
     _pause: float = FIRST_PAUSE_S
     _decreased_at: float = 0.0
     _given: tuple[bool, bool] = (False, False)
@@ -81,11 +82,11 @@ class Pace:
 
     @property
     def load(self) -> float:
-        """Share of the window that is in use."""
+        """Share of the window in use."""
         return self.in_flight / self.window
 
     def wait(self, now: float) -> tuple[float, str]:
-        """Seconds until the next request may go, and why; infinity where it waits for another one to end."""
+        """Seconds until the next request may be sent, and why; infinity if it waits for another one to end."""
         if now < self.paused_until:
             return self.paused_until - now, "endpoint down" if self.down_since is not None else "asked to wait"
         if self._trial:
@@ -96,14 +97,14 @@ class Pace:
         return seconds, "rate limit" if seconds else ""
 
     def sent(self, tokens: float, now: float) -> None:
-        """A request of about so many tokens goes."""
+        """A request of about `tokens` tokens is sent."""
         self.in_flight += 1
         self._trial = self.down_since is not None
         self.requests.take(1, now)
         self.tokens.take(tokens, now)
 
     def succeeded(self, *, expected_tokens: float, tokens: float, now: float) -> None:
-        """An answer came: the window grows by one request a round, and a breaker closes."""
+        """An answer arrived: the window grows by one request per round, and the breaker closes."""
         self.tokens.take(tokens - expected_tokens, now)
         if self.down_since is not None:
             self.paused_until = now
@@ -111,7 +112,7 @@ class Pace:
         self.window = min(float(self.most), self.window + 1 / self.window)
 
     def refused(self, *, sent_at: float, retry_after: float | None, now: float) -> None:
-        """Too many requests: wait as long as asked, and send fewer at a time."""
+        """Too many requests (429): wait for Retry-After, and shrink the window."""
         self.answered()
         if retry_after is not None:
             self.paused_until = max(self.paused_until, now + retry_after)
@@ -120,7 +121,8 @@ class Pace:
             self._decreased_at = now
 
     def failed(self, *, sent_at: float, retry_after: float | None = None, now: float) -> None:
-        """No answer, or a server error. Several in a row open the breaker: one trial at a time, ever further apart."""
+        """No answer, or a server error. Several in a row open the breaker: then one trial at a time, at growing
+        intervals."""
         self.in_flight -= 1
         self.failures += 1
         if retry_after is not None:
@@ -133,22 +135,22 @@ class Pace:
             self._pause = min(LONGEST_PAUSE_S, 2 * self._pause)
 
     def _was_trial(self, sent_at: float) -> bool:
-        """Whether a request went since the breaker opened; older ones say nothing new."""
+        """Whether a request was sent after the breaker opened; older ones carry no news."""
         return self.down_since is not None and sent_at >= self.down_since
 
     def answered(self) -> None:
-        """An answer of whatever kind that says somebody is there: a breaker closes."""
+        """Any answer that shows the endpoint is reachable: the breaker closes."""
         self.in_flight -= 1
         self.failures, self.down_since, self._pause, self._trial = 0, None, FIRST_PAUSE_S, False
 
     def withdrawn(self, *, sent_at: float) -> None:
-        """A request that nobody waits for any more; it says nothing about the endpoint."""
+        """A cancelled request; it says nothing about the endpoint."""
         self.in_flight -= 1
         if self._was_trial(sent_at):
             self._trial = False
 
     def learn(self, headers: Mapping[str, str]) -> None:
-        """Take limits from x-ratelimit headers, unless they were given."""
+        """Learn limits from x-ratelimit headers, unless they were given."""
         for position, (rate, kind) in enumerate(((self.requests, "requests"), (self.tokens, "tokens"))):
             limit = headers.get(f"x-ratelimit-limit-{kind}", "")
             if not self._given[position] and limit.isdecimal() and int(limit) > 0:

@@ -1,4 +1,4 @@
-"""Which request goes out next when there are more than may be in flight."""
+"""Request scheduling: which waiting request is sent next, and when. Knows paces and priorities, not requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reasonrag.llm.rate_limits import Pace
 
 @dataclass(slots=True)
 class RequestSlot:
-    """One request's slot at an endpoint. What became of it is told to its pace before the slot ends."""
+    """One request's slot at an endpoint. The request's result is reported to its pace before the slot ends."""
 
     pace: Pace
     lane: int
@@ -47,10 +47,10 @@ class RequestSlot:
 
 
 class RequestScheduler:
-    """Lets waiting requests go, the smallest priority first and equal ones in order of asking, as soon as some pace
-    allows; among several paces the least loaded one.
+    """Sends waiting requests as soon as a pace allows: smallest priority first, then first come, first served; among
+    several paces the least loaded one.
 
-    most: requests in flight over all paces.
+    most: most requests in flight over all paces.
     """
 
     def __init__(self, paces: Sequence[Pace], *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,7 +58,7 @@ class RequestScheduler:
         self.clock = clock
         self.in_flight = 0
         self.waiting_for = ""
-        """Why nothing goes at the moment, if something would; `waiting_until` is infinite while an answer decides."""
+        """Why requests are waiting, if any are; `waiting_until` is infinite while it depends on an answer."""
         self.waiting_until = 0.0
         self._most = most
         self._asked = 0
@@ -68,7 +68,7 @@ class RequestScheduler:
 
     @asynccontextmanager
     async def slot(self, priority: int, *, tokens: float = 0.0, avoid: int | None = None) -> AsyncIterator[RequestSlot]:
-        """Wait for a slot, if possible not in the lane to avoid. Raises RunStopped if no more slots are given."""
+        """Wait for a slot, preferably outside the lane to avoid. Raises RunStopped once the scheduler is stopped."""
         slot = await self._wait(priority, tokens, avoid)
         try:
             yield slot
@@ -95,10 +95,10 @@ class RequestScheduler:
             raise
 
     def _dispatch(self) -> None:
-        """Give slots until nobody waits or no pace allows one."""
+        """Grant slots until nothing waits or no pace allows one."""
         self.waiting_for = ""
         while self._waiting and self.in_flight < self._most:
-            if self._waiting[0][-1].done():  # cancelled while it waited
+            if self._waiting[0][-1].done():  # cancelled while waiting
                 heapq.heappop(self._waiting)
                 continue
             now, avoid = self.clock(), self._waiting[0][-2]
@@ -114,7 +114,7 @@ class RequestScheduler:
             granted.set_result(RequestSlot(self.paces[lane], lane, tokens, now))
 
     def _sleep(self, seconds: float, why: str, now: float) -> None:
-        """Look again after some seconds, or when a request ends."""
+        """Dispatch again after some seconds, or when a request ends."""
         self.waiting_for, self.waiting_until = why, now + seconds
         if math.isinf(seconds):
             return
@@ -123,7 +123,7 @@ class RequestScheduler:
         self._alarm = asyncio.get_running_loop().call_later(seconds, self._dispatch)
 
     def stop(self, reason: RunStopped) -> None:
-        """Give no more slots; those who wait are told why."""
+        """Grant no more slots; waiting requests raise the reason."""
         self._stopped = self._stopped or reason
         for *_, granted in self._waiting:
             if not granted.done():

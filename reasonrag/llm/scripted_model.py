@@ -1,6 +1,6 @@
-"""A chat model that says what it is told to say: for tests, notebooks and trying out prompts.
+"""A chat model with scripted replies: for tests, notebooks and trying out prompts.
 
-Ships with the package so that nobody has to patch a client.
+Ships with the package, so that no client needs to be patched.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
 
 Script = Callable[[ChatRequest, int], Completion | str]
-"""Given the request and the position of a draw in it: the reply."""
+"""(request, position of the draw in it) -> reply."""
 
 
 class ScriptedModel:
-    """Replies from a function of the request, or from a list in order of asking. Keeps every request it saw."""
+    """Replies from a function of the request, or from a list in request order. Records every request."""
 
     def __init__(self, script: Script | Iterable[Completion | str], *, name: str = "scripted") -> None:
         self.name = name
@@ -24,7 +24,7 @@ class ScriptedModel:
         self._script = script if callable(script) else _in_order(script)
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        await asyncio.sleep(0)  # as every real model: others may run first
+        await asyncio.sleep(0)  # yields to other tasks, like every real model
         self.requests.append(request)
         replies = (self._script(request, position) for position in range(len(request.samples)))
         return [
@@ -35,10 +35,10 @@ class ScriptedModel:
         ]
 
     async def check(self) -> None:
-        """A script is always there."""
+        """Always available."""
 
     async def close(self) -> None:
-        """A script holds nothing open."""
+        """Nothing to close."""
 
 
 def _in_order(replies: Iterable[Completion | str]) -> Script:

@@ -1,7 +1,7 @@
-"""One session with some models: workers over a queue, progress, and an end that keeps every answer that was asked for.
+"""One session with some models: workers over a queue, progress, and an end that keeps every requested answer.
 
 Decides what Ctrl-C does: the first lets the requests in flight finish, the second ends at once. Knows neither questions
-nor trees, and not what the models are asked for.
+nor trees, nor what the models are asked.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from reasonrag.llm.models import Models
 from reasonrag.progress import TICK_S, SessionTally, Watcher
 
 TOLD_EVERY_S = 10.0
-"""How often a line says how far work is that has no progress bar."""
+"""How often a message reports progress of work without a progress bar."""
 
 Item = TypeVar("Item")
 
 
 @dataclass
 class Session:
-    """See the module's docstring. The models are begun when it is made.
+    """See the module's docstring. Creating it begins the models.
 
-    on_failure: writes a failed attempt of a request down. how_far: what has been done so far, as the beginning of a
-    line that is said now and then; None where the watcher was told that it started, and is told the tally.
+    on_failure: called with every failed attempt of a request. how_far: progress so far, as the beginning of a message;
+        None if the watcher shows the tally itself.
     """
 
     models: Models
@@ -41,7 +41,7 @@ class Session:
     how_far: Callable[[], str] | None = None
     tally: SessionTally = field(default_factory=SessionTally)
     stopped: RunStopped | None = None
-    """What ended the session early, or was about to when the last item ended."""
+    """What ended the session early, or was about to when the last item finished."""
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
@@ -51,10 +51,10 @@ class Session:
     async def run(
         self, queue: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], *, at_once: int
     ) -> RunStopped | None:
-        """Work on every item in order, so many at once, and wait until every answer under way is on disk.
+        """Work on the items in order, `at_once` at a time, and wait until every answer in flight is on disk.
 
-        Returns what made an item stop the session: a cap, Ctrl-C, a lost endpoint, a full disk. Raises the first other
-        error of an item, when the rest was stopped; KeyboardInterrupt at the second Ctrl-C.
+        Returns what stopped the session: a cap, Ctrl-C, a lost endpoint, a full disk. Raises the first other error of
+        an item once the rest is stopped; KeyboardInterrupt at the second Ctrl-C.
         """
         telling = asyncio.create_task(self._tell())
         reason = None
@@ -69,7 +69,7 @@ class Session:
                     self.stop(RunStopped(str(error)))
                     await self.models.drain()
                     raise
-                await self.models.drain()  # what was given up had asked for something, which is paid, too
+                await self.models.drain()  # abandoned work had sent requests, which are paid too
         finally:
             telling.cancel()
             if self.how_far is None:
@@ -80,7 +80,7 @@ class Session:
     async def run_or_raise(
         self, queue: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], *, at_once: int
     ) -> None:
-        """`run`, but raises what made an item stop the session; KeyboardInterrupt where that was Ctrl-C."""
+        """`run`, but raises what stopped the session; KeyboardInterrupt for Ctrl-C."""
         reason = await self.run(queue, work, at_once=at_once)
         if isinstance(reason, Interrupted):
             raise KeyboardInterrupt from reason
@@ -88,13 +88,13 @@ class Session:
             raise reason
 
     def stop(self, reason: RunStopped) -> None:
-        """Ask for nothing more; what is under way is awaited."""
+        """Send no more requests; those in flight are awaited."""
         self.stopped = self.stopped or reason
         self.models.stop(reason)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C as the module's docstring says. Only the main thread hears of it."""
+        """Handle Ctrl-C as the module's docstring says. Only the main thread can."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -119,14 +119,14 @@ class Session:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
-    # -- how things stand ----------------------------------------------------------------------
+    # -- state ----------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
     def advance(self) -> None:
-        """Tell the watcher how things stand."""
+        """Update the watcher."""
         spent, before, tally = self.models.spent, self._spent_before, self.tally
         tally.calls = spent.calls - before.calls
         tally.tokens = spent.prompt + spent.completion - before.prompt - before.completion

@@ -103,7 +103,7 @@ async def test_missing_siblings_are_asked_for_singly_and_that_is_remembered() ->
             assert len(await all_of(client, request_for(3))) == 3
     assert asked == [3, None, None, 3, None, None, None, None, None]
     assert [line.partition("/v1 ")[2] for line in said] == [
-        "gives one reply where several are asked for; each sibling pays for its prompt"
+        "returns one choice per request; each sibling pays for its own prompt"
     ]
 
 
@@ -156,7 +156,7 @@ async def test_parameters_an_endpoint_does_not_know_are_left_out(
         await client.complete(request_for(1))
         await client.complete(request_for(1))
     assert len(bodies) == 3
-    assert [line.partition("/v1 ")[2] for line in said] == [f"takes no {refused}; going on without"]
+    assert [line.partition("/v1 ")[2] for line in said] == [f"does not accept {refused}; continuing without it"]
     assert sent_instead is None or sent_instead in bodies[-1]
 
 
@@ -413,7 +413,7 @@ async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> Non
         waiting = asyncio.create_task(client.complete(request_for(1)))
         await failed.wait()
         await asyncio.sleep(0.05)
-        assert client.waiting_for.startswith("1 requests are tried again: ")
+        assert client.waiting_for.startswith("1 requests are retried in ")
         client.stop(Interrupted("Ctrl-C"))
         with pytest.raises(Interrupted):
             await asyncio.wait_for(waiting, timeout=1)
@@ -537,7 +537,7 @@ async def test_what_speaks_another_language_fails_the_check() -> None:
         return web.Response(text="<html>It works!</html>", headers={"retry-after": "0"})
 
     async with endpoint_of(page) as base_url, client_of(base_url) as (client, _):
-        with pytest.raises(InputError, match=r"does not speak OpenAI's language.*It works.*Check --base-url"):
+        with pytest.raises(InputError, match=r"does not speak OpenAI's API.*It works.*Check --base-url"):
             await client.check()
 
 
@@ -566,7 +566,7 @@ async def test_an_unknown_model_fails_the_check_and_the_known_ones_are_named() -
 def test_a_key_with_characters_that_no_key_has_is_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copied line break at the end is forgiven; the message does not hold the key."""
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    with pytest.raises(InputError, match="OPENAI_API_KEY holds characters") as raised:
+    with pytest.raises(InputError, match="OPENAI_API_KEY contains characters") as raised:
         EndpointModel("gpt-4o", concurrency=1, timeout=1)
     assert "sk-" not in str(raised.value)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-fine\n")

@@ -461,7 +461,7 @@ async def test_a_broken_line_anywhere_else_is_refused_with_its_number(broken: by
     for content in (first + broken + b"\n" + second, first + broken + b"\n"):
         for writable in (True, False):
             path.write_bytes(content)
-            with pytest.raises(InputError, match=r"journal\.jsonl, line 2 is no recorded answer"):
+            with pytest.raises(InputError, match=r"journal\.jsonl, line 2 is not a recorded answer"):
                 Journal(path, writable=writable)
             assert path.read_bytes() == content
 

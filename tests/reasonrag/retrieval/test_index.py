@@ -194,11 +194,14 @@ def test_a_reranker_orders_what_was_found(tmp_path: Path, reasonrag: Reasonrag) 
         (("--retriever", "dense", "--encoder", "./nowhere"), "there is no encoder ./nowhere: no such folder"),
         (("--retriever", "dense", "--encoder", "hashing", "--index-type", "ivf-sq"), "needs 1,000 passages"),
         (("--retriever", "dense", "--index-type", "round"), "--index-type: Input should be 'flat', 'sq8'"),
-        (("--retriever", "bm25", "--encoder", "minilm"), "--encoder is of a dense index; give --retriever dense"),
+        (("--retriever", "bm25", "--encoder", "minilm"), "--encoder is for dense indexes; give --retriever dense"),
         (("--retriever", "http://127.0.0.1:9"), "the retriever http://127.0.0.1:9 cannot be used"),
-        (("--retriever", "ftp://somewhere"), "is no address of a retriever"),
-        (("--retriever", "http://127.0.0.1:9", "--encoder", "x"), "--encoder is of an index here; with --retriever"),
-        (("--index", "a", "--index", "b"), "2 times --index is too often: one bm25 is needed"),
+        (("--retriever", "ftp://somewhere"), "is not a retriever's address"),
+        (
+            ("--retriever", "http://127.0.0.1:9", "--encoder", "x"),
+            "--encoder is for a local index; leave it out with --retriever",
+        ),
+        (("--index", "a", "--index", "b"), "--index was given 2 times, but only one bm25 is needed"),
         (("--top-k", 0), "--top-k: Input should be greater than or equal to 1"),
         (("--top-k", 1_000_000), "--top-k: Input should be less than or equal to 1000"),
     ],
@@ -263,7 +266,7 @@ def test_a_run_does_not_encode_a_changed_corpus_again_by_itself(reasonrag: Reaso
         file.write(b'{"id": "late", "contents": "Late\\nA late passage."}\n')
     refused = reasonrag(*flags, "--run", "runs/b")
     assert refused.status == 2
-    assert "is missing or has changed. Put it back; or name it by --corpus if it was moved; or delete" in refused.err
+    assert "is missing or has changed. Restore it; or name it by --corpus if it was moved; or delete" in refused.err
 
 
 @pytest.mark.usefixtures("world")
@@ -305,9 +308,9 @@ def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
     Path("corpus.jsonl").write_bytes(Path("corpus.jsonl").read_bytes().replace(b"Oboe", b"Reed"))
     faulty = reasonrag("index", "check", "ix", "--json")
     assert faulty.status == 1
-    assert [each.endswith("corpus.jsonl is not what was indexed") for each in json.loads(faulty.out)["faults"]] == [
-        True
-    ]
+    assert [
+        each.endswith("corpus.jsonl is not the one that was indexed") for each in json.loads(faulty.out)["faults"]
+    ] == [True]
 
 
 @pytest.mark.usefixtures("world")
@@ -339,7 +342,7 @@ def test_a_packed_corpus_is_searched_like_a_plain_one(reasonrag: Reasonrag) -> N
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--kind", "bm25", "--encoder", "hashing"), "--encoder is of a dense index: give --kind dense"),
+        (("--kind", "bm25", "--encoder", "hashing"), "--encoder is for dense indexes: give --kind dense"),
         (("--kind", "sparse"), "--kind: Input should be 'bm25' or 'dense'"),
         (("--type", "round"), "--type: Input should be 'flat', 'sq8', 'sqfp16', 'hnsw', 'ivf-sq' or 'ivf-pq'"),
         (("--encoder", "hashing", "--type", "ivf-pq"), "an ivf-pq index needs 1,000 passages, there are 6"),

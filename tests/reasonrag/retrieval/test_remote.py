@@ -224,7 +224,7 @@ async def test_an_answer_from_behind_the_service_is_noticed(retriever: Retriever
     server = web.Application()
     server.router.add_post("/retrieve", Foreign().handle)
     async with TestServer(server, port=int(base_url.rpartition(":")[2])):
-        with fails("another index: one that it does not name"):
+        with fails("another index: one without an identity"):
             await found.retrieve("Who wrote Hamlet?", 1)
     await found.close()
 
@@ -326,19 +326,19 @@ async def test_a_query_with_half_a_character_is_searched() -> None:
 BAD_ANSWERS: list[tuple[Any, str]] = [
     ([], "0 lists of passages for 1 queries"),
     ([[], []], "2 lists of passages for 1 queries"),
-    ({"cats": []}, 'no {"result": [..]}'),
-    (["cats"], "no list"),
-    ([["cats"]], "passage 1 of its answer is no document"),
-    ([[None]], "passage 1 of its answer is no document"),
-    ([[{"document": "cats", "score": 1}]], "passage 1 of its answer is no document"),
+    ({"cats": []}, 'not {"result": [..]}'),
+    (["cats"], "not a list"),
+    ([["cats"]], "passage 1 of its answer is not a document"),
+    ([[None]], "passage 1 of its answer is not a document"),
+    ([[{"document": "cats", "score": 1}]], "passage 1 of its answer is not a document"),
     ([[document("a"), {"contents": "A\nb"}]], "passage 2 of its answer has no id"),
     ([[{"document": {"id": None, "contents": "A\nb"}}]], "passage 1 of its answer has no id"),
     ([[{"document": {"id": "", "contents": "A\nb"}}]], "passage 1 of its answer is not a passage"),
     ([[{"document": {"id": True, "contents": "A\nb"}}]], "passage 1 of its answer is not a passage"),
     ([[{"document": {"id": "7"}}]], "passage 1 of its answer is not a passage"),
     ([[{"document": {"id": "7", "contents": 7}}]], "passage 1 of its answer is not a passage"),
-    ([[{"document": document("a"), "score": "high"}]], "passage 1 of its answer has a score that is no number"),
-    ([[{"document": document("a"), "score": True}]], "passage 1 of its answer has a score that is no number"),
+    ([[{"document": document("a"), "score": "high"}]], "passage 1 of its answer has a score that is not a number"),
+    ([[{"document": document("a"), "score": True}]], "passage 1 of its answer has a score that is not a number"),
 ]
 
 
@@ -354,11 +354,11 @@ async def test_an_answer_that_is_none_fails_the_search(result: Any, words: str) 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"<html>It works!</html>", "no JSON"),
-        (b"[1]", 'no {"result": [..]}'),
-        (b"{}", 'no {"result": [..]}'),
-        (b"[" * 5000, "no JSON"),
-        (b'{"result": [[{"id": "a", "contents": "A", "score": 1e999}]]}', "no JSON"),
+        (b"<html>It works!</html>", "not JSON"),
+        (b"[1]", 'not {"result": [..]}'),
+        (b"{}", 'not {"result": [..]}'),
+        (b"[" * 5000, "not JSON"),
+        (b'{"result": [[{"id": "a", "contents": "A", "score": 1e999}]]}', "not JSON"),
         (b'{"result": [[{"id": "a", "contents": ' + b"[" * 400 + b"]" * 400 + b"}]]}", "cannot be read"),
     ],
 )
@@ -423,7 +423,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
 )
 async def test_what_is_no_address_is_bad_input(url: str) -> None:
     """The message shows what one looks like, and no password."""
-    with pytest.raises(InputError, match=r"it looks like http://127\.0\.0\.1:8001") as error:
+    with pytest.raises(InputError, match=r"it should look like http://127\.0\.0\.1:8001") as error:
         await open_remote(url, token=None, timeout=5)
     assert "s3cret" not in str(error.value)
 
@@ -495,17 +495,17 @@ def answering(make: Callable[[], web.Response]) -> web.Application:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: web.Response(text="<html>It works!</html>"), "no JSON"),
-        (lambda: web.json_response({"status": "ok"}), r'no \{"result": \[..\]\}'),
+        (lambda: web.Response(text="<html>It works!</html>"), "not JSON"),
+        (lambda: web.json_response({"status": "ok"}), r'not \{"result": \[..\]\}'),
         (lambda: web.json_response({"result": [[{"contents": "A\nb"}]]}), "passage 1 of its answer has no id"),
         (lambda: web.Response(status=404, text="nothing here"), "status 404: nothing here. Check the address"),
         (lambda: web.Response(status=403), f"status 403.*{TOKEN_VARIABLE}"),
-        (lambda: web.Response(status=503, text="busy"), "status 503: busy. Run the same again"),
-        (lambda: web.Response(status=500), "status 500. Look into"),
+        (lambda: web.Response(status=503, text="busy"), "status 503: busy. Run the same command again"),
+        (lambda: web.Response(status=500), "status 500. Check the server"),
         (lambda: web.Response(status=302, headers={"Location": "http://b/x"}), "moved to http://b/x; give the address"),
         (lambda: web.json_response({"identity": "x" * 9999, "result": []}), "0 lists"),
         (lambda: web.json_response({"identity": "a\x1b[2Jb", "result": []}), "0 lists"),
-        (lambda: web.json_response({"identity": "ours"}), r'no \{"result": \[..\]\}'),
+        (lambda: web.json_response({"identity": "ours"}), r'not \{"result": \[..\]\}'),
     ],
 )
 async def test_a_server_that_is_no_retriever_is_bad_input(make: Callable[[], web.Response], words: str) -> None:

@@ -190,7 +190,7 @@ def test_an_index_is_built_again_when_its_corpus_has_changed(change: Callable[[P
     change(corpus)
     messages: list[str] = []
     after = open_or_build(index, corpus, say=messages.append)
-    assert messages == [f"{corpus} is not what {index} was built from; building the index again"]
+    assert messages == [f"{corpus} has changed since {index} was built; building the index again"]
     assert len(found(after, "zebra")) == 1
     assert after.identity != before.identity
 
@@ -232,7 +232,9 @@ def test_a_build_replaces_only_what_is_an_index(tmp_path: Path) -> None:
     corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
     manifest = build_bm25(corpus, index)
     (index / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"holds files that are no index \(notes\.txt\); choose another place"):
+    with pytest.raises(
+        InputError, match=r"holds files that do not belong to an index \(notes\.txt\); choose another directory"
+    ):
         build_bm25(corpus, index)
     assert read_manifest(index) == manifest
     assert {path.name for path in tmp_path.iterdir()} == {"corpus.jsonl", "index", ".index.lock"}

@@ -142,7 +142,7 @@ def test_a_type_that_is_there_is_not_built_again(tmp_path: Path) -> None:
     corpus, index, manifest = built(tmp_path)
     watcher = Listening()
     assert build_dense(corpus, index, options("flat"), watcher) == manifest
-    assert watcher.said[-1] == f"{index} has its flat index already"
+    assert watcher.said[-1] == f"{index} already has its flat index"
     path = index / "hashing-64_Flat.index"
     whole = path.read_bytes()
     path.write_bytes(whole[:100])
@@ -211,9 +211,9 @@ def test_a_corpus_that_is_the_same_to_the_byte_is_not_encoded_again(
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("notes.txt", r"holds files that are no index \(notes\.txt\)"),
-        ("e5_Flat.index", r"holds files that are no index \(e5_Flat\.index\)"),
-        ("folder/x", r"holds files that are no index \(folder\)"),
+        ("notes.txt", r"holds files that do not belong to an index \(notes\.txt\)"),
+        ("e5_Flat.index", r"holds files that do not belong to an index \(e5_Flat\.index\)"),
+        ("folder/x", r"holds files that do not belong to an index \(folder\)"),
     ],
 )
 def test_a_place_that_holds_something_else_is_refused_before_anything_is_encoded(
@@ -377,7 +377,7 @@ def test_a_build_does_not_go_on_with_other_weights(tmp_path: Path) -> None:
     content = orjson.loads(record.read_bytes())
     other = load_encoder(EncoderChoice(model="hashing-64", query_instruction="king "))
     record.write_bytes(orjson.dumps(content | {"probe": probe_of(other)}))
-    with pytest.raises(InputError, match=r"something else \(the encoder's weights are others now\)"):
+    with pytest.raises(InputError, match=r"something else \(the encoder's weights have changed\)"):
         build_dense(corpus, index, options())
 
 
@@ -409,7 +409,7 @@ def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable
     """Another text stands at the offsets now."""
     corpus, index, _ = built(tmp_path)
     change(corpus)
-    with pytest.raises(InputError, match=r"is missing or has changed. Put it back"):
+    with pytest.raises(InputError, match=r"is missing or has changed. Restore it"):
         open_index(index)
 
 
@@ -587,7 +587,7 @@ def test_an_index_of_something_else_is_not_adopted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has 128 dimensions and the encoder hashing-64 64"):
         build_dense(corpus, tmp_path / "i", options(from_faiss=wide))
     foreign = faiss_index_of(other, tmp_path / "foreign.index")
-    with pytest.raises(InputError, match=r"does not hold what hashing-64 makes of these passages \(median cosine"):
+    with pytest.raises(InputError, match=r"does not hold the vectors of hashing-64 for these passages \(cosine"):
         build_dense(corpus, tmp_path / "i", options(from_faiss=foreign))
     assert not (tmp_path / "i").exists()
 
