@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from reporting import table
 
+from preference.statistics import COMPARISON_LEVEL
 from reasonrag.evaluation.predictions import read_predictions
+from reasonrag.rendering import percent
 
 METRICS = {"EM": "em", "F1": "f1", "cover-EM": "cover_em"}
 RANGE = (0.2, 0.8)
@@ -24,14 +26,14 @@ RESAMPLES = 2000
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """95 % of the means of resampled seeds (rows) and questions (columns)."""
+    """The middle `COMPARISON_LEVEL` of the means of resampled seeds (rows) and questions (columns)."""
     dice = np.random.default_rng(0)
     seeds, questions = values.shape
     means = [
         values[dice.integers(seeds, size=seeds)][:, dice.integers(questions, size=questions)].mean()
         for _ in range(RESAMPLES)
     ]
-    low, high = np.quantile(means, [0.025, 0.975])
+    low, high = np.quantile(means, [round((1 - COMPARISON_LEVEL) / 2, 12), (1 + COMPARISON_LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -91,8 +93,8 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         f"\n{found['questions']:,} questions of `{found['split']}`, greedy replies; {plan['seeds']} training seeds, "
         "each a student of its own from random weights on, with its own exploration, pairs and arms. "
         f"Pairs of every arm of preferences: {_each(data, 'pairs')}; further SFT reads as many words of "
-        f"{_each(data, 'best_path_steps')} steps on best paths ({_each(data, 'sft_epochs')} passes). Intervals: 95 %, "
-        "over questions and seeds."
+        f"{_each(data, 'best_path_steps')} steps on best paths ({_each(data, 'sft_epochs')} passes). "
+        f"Intervals: {percent(COMPARISON_LEVEL)}, over questions and seeds."
     )
     yield (
         f"\nWarm-up {plan['warmup_epochs']:g} passes; exploration of {plan['questions']['explore']:,} questions at "

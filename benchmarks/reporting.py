@@ -13,10 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
+from preference.statistics import LABEL_LEVEL
 from reasonrag.run_config import versions
 
 ROOT = Path(__file__).parents[1]
-RESAMPLES, CONFIDENCE = 400, 0.9
+RESAMPLES, CONFIDENCE = 400, LABEL_LEVEL
 """Of the bootstrap, and the width of its intervals."""
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from preference.export.json_stream import read_items
 from preference.filters import seeded_uniform
 from preference.records import Record
 from preference.statistics import (
-    CONFIDENCE_LEVEL,
+    LABEL_LEVEL,
     Bin,
     Kappa,
     Share,
@@ -330,7 +330,7 @@ class ReviewReport(BaseModel):
 
     schema_version: Literal["reasonrag.review_report/1"] = REPORT_SCHEMA
     directory: str
-    level: float = CONFIDENCE_LEVEL
+    level: float = LABEL_LEVEL
     """Of all intervals."""
     pairs: int
     """Distinct pairs in the data set."""

@@ -26,7 +26,7 @@ BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 class Share(BaseModel):
-    """A share of `of` cases, with its Wilson interval; all three null if `of` is 0."""
+    """A share of `of` cases, with its Wilson interval at `LABEL_LEVEL`; all three null if `of` is 0."""
 
     of: int
     share: float | None = None
@@ -113,7 +113,7 @@ class SignAgreement(BaseModel):
 
 
 def share_of(part: int, whole: int) -> Share:
-    """A share and its Wilson interval."""
+    """A share and its Wilson interval at `LABEL_LEVEL`."""
     if not whole:
         return Share(of=0)
     low, high = wilson(part / whole, whole)
@@ -241,13 +241,17 @@ def _bin_of(confidence: float) -> float:
     return max((edge for edge in BINS[:-1] if edge <= confidence), default=BINS[0])
 
 
-CONFIDENCE_LEVEL = 0.9
-Z = NormalDist().inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
-"""Standard normal quantile of the interval at that level."""
+LABEL_LEVEL = 0.9
+"""Level of every interval that says how far labels or rows can be trusted: shares, kappas, biases."""
+COMPARISON_LEVEL = 0.95
+"""Level of every interval by which systems are measured and compared, evaluations and trials; a setting where a command
+has `--confidence`."""
+Z = NormalDist().inv_cdf((1 + LABEL_LEVEL) / 2)
+"""Standard normal quantile of an interval at `LABEL_LEVEL`."""
 
 
 def wilson(share: float, cases: float) -> tuple[float, float]:
-    """The Wilson interval of a share of `cases` (> 0) independent cases; within [0, 1].
+    """The Wilson interval, at `LABEL_LEVEL`, of a share of `cases` (> 0) independent cases; within [0, 1].
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
     """

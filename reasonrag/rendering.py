@@ -43,6 +43,16 @@ def counted(count: int, thing: str) -> str:
     return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
+def percent(share: float) -> str:
+    """`95 %`."""
+    return f"{100 * share:.10g} %"
+
+
+def interval_text(low: str, high: str, level: float) -> str:
+    """`[95 % CI -0.1 to 0.2]`, of two ends as they are printed; level: share of intervals that hold the truth."""
+    return f"[{percent(level)} CI {low} to {high}]"
+
+
 def code(value: object) -> Verbatim:
     """A name as a code span that also works in tables."""
     text = one_line(value).strip().replace("|", r"\|")

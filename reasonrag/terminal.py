@@ -16,8 +16,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from preference.statistics import Share
+from preference.statistics import LABEL_LEVEL, Share
 from reasonrag.progress import SessionTally
+from reasonrag.rendering import interval_text
 
 _KEPT = "\n\u200c\u200d"
 """Line breaks, and the two joiners needed by Persian, Hindi and emoji."""
@@ -121,9 +122,10 @@ class TerminalWatcher(TerminalMessages):
 
 
 def share_with_interval(share: Share) -> str:
+    """`0.90 [90 % CI 0.80 to 0.95] of 40`."""
     if share.share is None or share.low is None or share.high is None:
         return "- of 0"
-    return f"{share.share:.2f} [{share.low:.2f}, {share.high:.2f}] of {share.of:,}"
+    return f"{share.share:.2f} {interval_text(f'{share.low:.2f}', f'{share.high:.2f}', LABEL_LEVEL)} of {share.of:,}"
 
 
 def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:

@@ -35,9 +35,9 @@ from preference.review_statistics import (
     ReviewPair,
     ReviewReport,
 )
-from preference.statistics import Bin, Kappa, Share, SignAgreement
+from preference.statistics import LABEL_LEVEL, Bin, Kappa, Share, SignAgreement
 from reasonrag.curation.review import REPORT, REVIEW, KeySource
-from reasonrag.rendering import counted
+from reasonrag.rendering import counted, interval_text
 from reasonrag.terminal import on_one_line, print_table, share_with_interval, shown
 
 MAX_WIDTH = 100
@@ -293,7 +293,7 @@ def show_review(report: ReviewReport) -> None:
     if report.between:
         rows = [(f"{each.one}, {each.other}", _between(each)) for each in report.between]
         print_table("reviewers against each other, ties included", rows)
-    print(f"intervals hold {report.level:.0%}; a pair counts as one case, though pairs of a question are alike")
+    print("intervals: a pair counts as one case, though pairs of a question are alike")
     print(f"wrote {Path(report.directory) / REVIEW / REPORT}")
 
 
@@ -343,7 +343,8 @@ def _agreed(each: SignAgreement) -> str:
 def _kappa(kappa: Kappa) -> str:
     if kappa.kappa is None or kappa.low is None or kappa.high is None:
         return "not defined: all is on one side"
-    return f"{kappa.kappa:.2f} [{kappa.low:.2f}, {kappa.high:.2f}], {kappa.chance:.2f} would agree by chance"
+    ends = interval_text(f"{kappa.low:.2f}", f"{kappa.high:.2f}", LABEL_LEVEL)
+    return f"{kappa.kappa:.2f} {ends}, {kappa.chance:.2f} would agree by chance"
 
 
 def _side_bias(share: Share) -> str:

@@ -45,6 +45,7 @@ from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import Values, paired_differences, paired_test
 from reasonrag.redaction import hidden_in, secrets
+from reasonrag.rendering import interval_text
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
 
@@ -281,23 +282,28 @@ def sentence(
     confidence: float,
 ) -> str:
     """What the difference comes to, no more than intervals and tests carry."""
-    em, cover = in_points(deltas["em"]), in_points(deltas["cover_em"])
-    sure = f"{confidence:.0%} interval"
+    em, cover = in_points(deltas["em"], confidence), in_points(deltas["cover_em"], confidence)
     its_side = significant_direction("cover_em", deltas, tests, confidence)
     said: dict[ComparisonVerdict, str] = {
         "identical": f"{other} and {reference} have the same numbers on every question.",
-        "gain": f"{other} is better than {reference}: EM {em}, and cover-EM gains, too: {cover} ({sure}s without 0).",
+        "gain": (
+            f"{other} is better than {reference}: EM {em}, and cover-EM gains, too: {cover} "
+            f"(both intervals leave out 0)."
+        ),
         "style_gain": (
             f"{other} has a higher EM than {reference}: {em}; but cover-EM {_cover_em_verb(its_side, 'gain')}: "
             f"{cover}. That may be the style of the answers and does not count as a gain."
         ),
-        "loss": f"{other} is worse than {reference}: EM {em}, and cover-EM loses, too: {cover} ({sure}s without 0).",
+        "loss": (
+            f"{other} is worse than {reference}: EM {em}, and cover-EM loses, too: {cover} "
+            f"(both intervals leave out 0)."
+        ),
         "style_loss": (
             f"{other} has a lower EM than {reference}: {em}; but cover-EM {_cover_em_verb(its_side, 'lose')}: "
             f"{cover}. That may be the style of the answers."
         ),
         "no_difference": f"No difference in EM is shown between {other} and {reference}: {em}, "
-        + _why_not_significant(deltas["em"], tests.get("em"), sure),
+        + _why_not_significant(deltas["em"], tests.get("em")),
     }
     beside = f" Cover-EM {_cover_em_verb(its_side)}: {cover}." if verdict == "no_difference" and its_side else ""
     return said[verdict] + beside
@@ -308,7 +314,7 @@ def _cover_em_verb(side: int, verb: str = "change") -> str:
     return {0: f"is not shown to {verb}", 1: "gains", -1: "loses"}[side]
 
 
-def _why_not_significant(em: MetricDelta, test: SignificanceTest | None, sure: str) -> str:
+def _why_not_significant(em: MetricDelta, test: SignificanceTest | None) -> str:
     """Why nothing is shown, and what could have been."""
     if em.low is None or em.high is None or test is None:
         return "without a question to tell."
@@ -316,11 +322,14 @@ def _why_not_significant(em: MetricDelta, test: SignificanceTest | None, sure: s
         return "it is the same on every question."
     if em.side:
         return f"but too few questions differ: a test gives p = {test.p:.2g}."
-    return f"{sure} with 0. {em.n:,} questions show differences from about {50 * (em.high - em.low):.1f} points on."
+    return (
+        f"the interval holds 0. {em.n:,} questions show differences from about {50 * (em.high - em.low):.1f} points on."
+    )
 
 
-def in_points(delta: MetricDelta) -> str:
-    """In points of a hundred, with the interval."""
+def in_points(delta: MetricDelta, confidence: float) -> str:
+    """In points of a hundred, with the interval and its level."""
     if delta.value is None or delta.low is None or delta.high is None:
         return "nothing to compare"
-    return f"{100 * delta.value:+.1f} points [{100 * delta.low:+.1f}, {100 * delta.high:+.1f}]"
+    ends = interval_text(f"{100 * delta.low:+.1f}", f"{100 * delta.high:+.1f}", confidence)
+    return f"{100 * delta.value:+.1f} points {ends}"

@@ -7,13 +7,14 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import MAX_STEPS, AgentSettings
 from reasonrag.errors import choices
 from reasonrag.settings import Panel, Price, Seed, Settings, Words, names_of_settings
 
 BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1"]
-RESAMPLES, CONFIDENCE = 2000, 0.95
-"""Defaults of every bootstrap: its resamples, and the level of its intervals."""
+RESAMPLES = 2000
+"""Of every bootstrap, by default."""
 Resamples: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
 Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 MethodName = Literal["agent", BaselineName]
@@ -98,7 +99,9 @@ class EvaluateSettings(ModelSettings):
         default=RESAMPLES, description="Bootstrap resamples per interval"
     )
     bootstrap_seed: Annotated[Seed, Panel.STATISTICS] = Field(default=0, description="Seed of the resamples")
-    confidence: Annotated[Level, Panel.STATISTICS] = Field(default=CONFIDENCE, description="Level of the intervals")
+    confidence: Annotated[Level, Panel.STATISTICS] = Field(
+        default=COMPARISON_LEVEL, description="Level of the intervals"
+    )
 
     @field_validator("allow")
     @classmethod
@@ -119,7 +122,7 @@ class CompareSettings(Settings):
         default=[],
         description="Several seeds of one condition, NAME=RUN,RUN; repeatable, compared after the single runs",
     )
-    confidence: Level = Field(default=CONFIDENCE, description="Level of the intervals")
+    confidence: Level = Field(default=COMPARISON_LEVEL, description="Level of the intervals")
     bootstrap: Resamples = Field(default=RESAMPLES, description="Bootstrap resamples per interval")
     seed: Seed = Field(default=0, description="Seed of the resamples, and of the choice of examples")
     examples: int = Field(default=5, ge=0, le=1000, description="Wins, and losses, shown in full")

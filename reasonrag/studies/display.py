@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from preference.statistics import Bin, Share, SignAgreement
+from preference.statistics import COMPARISON_LEVEL, Bin, Share, SignAgreement
 from reasonrag.files import FAILURES, TUNING
-from reasonrag.rendering import counted
+from reasonrag.rendering import counted, percent
 from reasonrag.settings import SETTINGS_FILE
 from reasonrag.studies.calibrate import Calibration
 from reasonrag.studies.revaluation import Revaluation
@@ -80,7 +80,7 @@ def _show_revaluation(fresh: Revaluation) -> None:
 
 
 def _confirmed_of(found: Bin | SignAgreement) -> str:
-    """`0.90 [0.80, 0.95] of 40, 2 ties`."""
+    """`0.90 [90 % CI 0.80 to 0.95] of 40, 2 ties`."""
     return share_with_interval(found.confirmed) + (f", {counted(found.ties, 'tie')}" if found.ties else "")
 
 
@@ -95,7 +95,7 @@ def show_tuning(tuning: Tuning) -> None:
     title = escape(f"{tuning.dataset}/{tuning.split}  {teacher}")
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("trial", overflow="fold")
-    for name in ("replies", "share", "pairs", "sure", "right", "new", "cost", "from", "to"):
+    for name in ("replies", "share", "pairs", "sure", "right", "new", "cost", "CI low", "CI high"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for trial in tuning.trials:
@@ -105,7 +105,8 @@ def show_tuning(tuning: Tuning) -> None:
     print("replies, pairs: per question. share: of the questions that have a pair")
     print("sure: mean confidence of the pairs. right: pairs per question times confidence")
     print("new: share of the draws that said something new")
-    print(f"cost: {unit}; from, to: 95 % of a bootstrap over {tuning.questions:,} questions")
+    level = percent(COMPARISON_LEVEL)
+    print(f"cost: {unit}; CI low, CI high: its {level} interval, by a bootstrap over {tuning.questions:,} questions")
     print("*: no other is better in everything. worse: than the base in sure or share, by more than noise")
     print("-: not compared, alpha decides what is right. ..: stopped")
     print(_suggestion(tuning))
@@ -158,4 +159,5 @@ def _suggestion(tuning: Tuning) -> str:
     if not found.changed:
         return "suggested: the base, your own settings; nothing is cheaper by more than noise and not worse"
     change = found.intervals["cost_change"]
-    return f"suggested: {found.name}; a right pair costs {change.low:+.0%} to {change.high:+.0%} against the base"
+    by = f"{change.low:+.0%} to {change.high:+.0%} ({percent(COMPARISON_LEVEL)} CI)"
+    return f"suggested: {found.name}; a right pair costs {by} against the base"

@@ -14,9 +14,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from preference.statistics import COMPARISON_LEVEL
+
 RESAMPLES = 2_000
-SURE = 0.95
-"""Share of the resampled values that an interval holds; as many are left out below as above."""
 
 Interval: TypeAlias = tuple[float, float]
 _Values: TypeAlias = NDArray[np.float64]
@@ -68,8 +68,8 @@ class ConfigurationMeasurements:
 
 
 def interval(values: _Values) -> Interval:
-    """The middle `SURE` of the resampled values."""
-    low, high = np.quantile(values[1:], [(1 - SURE) / 2, (1 + SURE) / 2], method="inverted_cdf")
+    """The middle `COMPARISON_LEVEL` of the resampled values; as many are left out below as above."""
+    low, high = np.quantile(values[1:], [(1 - COMPARISON_LEVEL) / 2, (1 + COMPARISON_LEVEL) / 2], method="inverted_cdf")
     return float(low), float(high)
 
 

@@ -22,7 +22,7 @@ from preference import (
     RolloutRecord,
 )
 from preference.statistics import (
-    CONFIDENCE_LEVEL,
+    LABEL_LEVEL,
     Bin,
     MarginCheck,
     Share,
@@ -564,7 +564,7 @@ def _summary(
         unvalued=len(sample) - len(decided),
         failures_by_cause=dict(failures.given_up.most_common()),
         failed_attempts=failures.attempts,
-        confidence_level=CONFIDENCE_LEVEL,
+        confidence_level=LABEL_LEVEL,
         confirmed=sign_agreement(decided),
         confirmed_by_action_type=sign_agreement_by(decided, lambda each: each.action_type),
         confirmed_by_layer=sign_agreement_by(decided, lambda each: str(each.layer)),

@@ -7,6 +7,8 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from preference.export.sanitize import PLACEHOLDER
 from preference.similarity import NEARLY_THE_SAME
+from preference.statistics import LABEL_LEVEL
+from reasonrag.rendering import percent
 
 CheckSeverity = Literal["error", "warning", "info"]
 
@@ -137,13 +139,13 @@ CHECKS: dict[CheckName, CheckDescription] = {
     ),
     "length_bias": CheckDescription(
         "warning",
-        f"one side shorter in more than {BIAS:.0%} of the rows, sure to 90 %",
+        f"one side shorter in more than {BIAS:.0%} of the rows, sure to {percent(LABEL_LEVEL)}",
         "DPO then learns length as well: balance by --balance or a wider --min-margin, use a loss that divides by "
         "length (SimPO), and compare lengths of answers before and after",
     ),
     "position_bias": CheckDescription(
         "warning",
-        f"one side sampled first in more than {BIAS:.0%} of the rows, sure to 90 %",
+        f"one side sampled first in more than {BIAS:.0%} of the rows, sure to {percent(LABEL_LEVEL)}",
         "whoever shows the sides in that order (a judge, a reviewer) is led by it: shuffle them there",
     ),
     "duplicate_row": CheckDescription(

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.curation.audit.report import (
     AUDIT_PAGE,
@@ -19,7 +20,7 @@ from reasonrag.curation.audit.report import (
     by_severity,
     read_audit,
 )
-from reasonrag.rendering import counted
+from reasonrag.rendering import counted, interval_text
 from reasonrag.terminal import on_one_line, print_table
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
@@ -71,7 +72,8 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
         rows.append(("chosen minus rejected", f"mean {_interval(gap.mean)}, median {_interval(gap.median)} tokens"))
     if report.chosen_first is not None:
         first = report.chosen_first
-        rows.append(("chosen sampled first", f"{first.value:.1%} [{first.low:.1%}, {first.high:.1%}]"))
+        ends = interval_text(f"{first.low:.1%}", f"{first.high:.1%}", LABEL_LEVEL)
+        rows.append(("chosen sampled first", f"{first.value:.1%} {ends}"))
     rows.append(("by chosen action", _counts(report.action_types)))
     rows.append(("rows per question", _spread(report.rows_per_question)))
     return rows
@@ -120,7 +122,7 @@ def _spread(found: Quantiles) -> str:
 
 
 def _interval(found: IntervalEstimate) -> str:
-    return f"{found.value:+,.1f} [{found.low:+,.1f}, {found.high:+,.1f}]"
+    return f"{found.value:+,.1f} {interval_text(f'{found.low:+,.1f}', f'{found.high:+,.1f}', LABEL_LEVEL)}"
 
 
 def _counts(counts: dict[str, int]) -> str:

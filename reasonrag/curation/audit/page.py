@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.catalogue import TYPE_NAMES
 from reasonrag.curation.audit.report import AuditReport, Histogram, by_severity
-from reasonrag.rendering import drawing_style, html_templates
+from reasonrag.rendering import drawing_style, html_templates, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +53,7 @@ def render_audit_page(report: AuditReport) -> str:
     environment = html_templates()
     environment.filters |= {"number": _number, "tokens": _tokens, "percent": _percent, "signed": _signed}
     template = environment.get_template("audit.html.j2")
-    return template.render(report=report, checks=by_severity(report), plots=plots(report))
+    return template.render(report=report, level=percent(LABEL_LEVEL), checks=by_severity(report), plots=plots(report))
 
 
 def plots(report: AuditReport) -> list[AuditPlot]:

@@ -69,7 +69,7 @@ class CheckResult(BaseModel):
 
 
 class IntervalEstimate(BaseModel):
-    """A number and its 90 % interval, clustered by question."""
+    """A number and its interval at `LABEL_LEVEL`, clustered by question."""
 
     value: float
     low: float

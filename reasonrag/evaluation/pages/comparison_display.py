@@ -20,6 +20,7 @@ from reasonrag.evaluation.pages.comparison_page import (
     outcome_sentence,
     shown_metrics,
 )
+from reasonrag.rendering import percent
 from reasonrag.terminal import on_one_line
 
 EXAMPLES_SHOWN = 2
@@ -44,7 +45,7 @@ def show_comparison(comparison: Comparison, out: Path) -> None:
 def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison) -> None:
     title = f"{on_one_line(pair.other)} against {on_one_line(pair.reference)}, {comparison.questions:,} questions"
     table = Table(title=escape(title), title_justify="left")
-    for heading in ("metric", "reference", "other", f"difference [{comparison.confidence:.0%}]"):
+    for heading in ("metric", "reference", "other", f"difference [{percent(comparison.confidence)} CI]"):
         table.add_column(escape(heading), justify="left" if heading == "metric" else "right")
     for name, each in shown_metrics(pair):
         cells = (
@@ -55,7 +56,7 @@ def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison)
         )
         table.add_row(*map(escape, cells), style="" if each.side else "dim")
     console.print(table)
-    _show_parts(console, pair)
+    _show_parts(console, pair, percent(comparison.confidence))
     console.print(escape(outcome_sentence(pair)))
     console.print(escape(on_one_line(pair.sentence)), style="bold")
     for line in pair.changed:
@@ -66,12 +67,12 @@ def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison)
     console.print()
 
 
-def _show_parts(console: Console, pair: PairedComparison) -> None:
+def _show_parts(console: Console, pair: PairedComparison, level: str) -> None:
     if not pair.by_type and not pair.by_hops:
         return
     table = Table()
-    for heading in ("questions of", "n", "EM", "cover-EM", "won:lost"):
-        table.add_column(heading, justify="left" if heading == "questions of" else "right")
+    for heading in ("questions of", "n", f"EM [{level} CI]", f"cover-EM [{level} CI]", "won:lost"):
+        table.add_column(escape(heading), justify="left" if heading == "questions of" else "right")
     for kind, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         for label, part in parts.items():
             em, cover = (difference_text(each, part.metrics[each]) for each in ("em", "cover_em"))

@@ -23,7 +23,7 @@ from reasonrag.evaluation.comparison_report import (
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.pages.report_page import METRIC_NAMES
 from reasonrag.redaction import hidden, secrets
-from reasonrag.rendering import code, drawing_style, escaped
+from reasonrag.rendering import code, drawing_style, escaped, percent
 from reasonrag.terminal import on_one_line
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def render_comparison(comparison: Comparison) -> str:
     lines = [f"# {', '.join(escaped(each) for each in names[1:])} against {escaped(names[0])}", ""]
     about = (
         f"{comparison.questions:,} questions of {code(f'{comparison.dataset}/{comparison.split}')}; "
-        f"{comparison.confidence:.0%} intervals of a paired bootstrap over questions"
+        f"{percent(comparison.confidence)} intervals of a paired bootstrap over questions"
         f"{' and seeds, too narrow where seeds are few' if seeds else ''} "
         f"({comparison.bootstrap:,} resamples, seed {comparison.seed})"
         f"{', not corrected for the number of comparisons' if len(comparison.pairs) > 1 else ''}. {RULE}"
@@ -103,7 +103,7 @@ def render_comparison(comparison: Comparison) -> str:
         ],
     )
     for pair in comparison.pairs:
-        lines += _pair(pair)
+        lines += _pair(pair, f"[{percent(comparison.confidence)} CI]")
     return hidden("\n".join(lines).rstrip() + "\n", secrets())
 
 
@@ -113,10 +113,10 @@ def _present(comparison: Comparison) -> list[str]:
     return [each for each in conditions[0].metrics if each in _ALWAYS or any(one.metrics[each] for one in conditions)]
 
 
-def _pair(pair: PairedComparison) -> list[str]:
+def _pair(pair: PairedComparison, level: str) -> list[str]:
     lines = ["", f"## {escaped(pair.other)} against {escaped(pair.reference)}", "", escaped(pair.sentence), ""]
     lines += _table(
-        ("metric", "questions", "reference", "other", "difference"),
+        ("metric", "questions", "reference", "other", f"difference {level}"),
         [
             (
                 metric_name(name),
@@ -131,7 +131,8 @@ def _pair(pair: PairedComparison) -> list[str]:
     lines += ["", outcome_sentence(pair), ""]
     for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         if parts:
-            lines += [*_table((title, "questions", "EM", "F1", "cover-EM", "wins", "losses", "ties"), _rows(parts)), ""]
+            scores = [f"{name} {level}" for name in ("EM", "F1", "cover-EM")]
+            lines += [*_table((title, "questions", *scores, "wins", "losses", "ties"), _rows(parts)), ""]
     if pair.changed:
         lines += ["What decides answers and is not the same:", "", *(f"- {code(each)}" for each in pair.changed), ""]
     for title, examples in (("Wins", pair.wins), ("Losses", pair.losses)):
@@ -247,7 +248,7 @@ def _draw_metrics(axes: Axes, pairs: Sequence[PairedComparison], metrics: Sequen
     axes.set_yticks([-row for row in range(len(metrics))], [metric_name(each) for each in metrics])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-len(metrics) + 0.4, 0.6)
-    axes.set_xlabel(f"difference in points, {confidence:.0%} interval")
+    axes.set_xlabel(f"difference in points, {percent(confidence)} interval")
 
 
 def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequence[str | None]) -> None:

@@ -19,12 +19,12 @@ from reasonrag.evaluation.pages.report_page import (
     cost_rows,
     interval,
     number,
-    percent,
     training_sentence,
 )
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
 from reasonrag.files import FAILURES
+from reasonrag.rendering import percent
 from reasonrag.terminal import dollars, on_one_line, print_table
 
 

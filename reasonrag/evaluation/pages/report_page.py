@@ -14,7 +14,7 @@ from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import MetricMean, QuestionGroup, Report
 from reasonrag.redaction import hidden, secrets
-from reasonrag.rendering import markdown_templates
+from reasonrag.rendering import markdown_templates, percent
 from reasonrag.terminal import dollars
 
 PAGE = "report.md"
@@ -59,12 +59,13 @@ def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
     templates = markdown_templates()
     templates.filters["count"] = lambda value: f"{value:,}"
     causes = ", ".join(f"{cause} {count:,}" for cause, count in report.failures_by_cause.items())
+    level = percent(report.confidence)
     text = templates.get_template("evaluation.md.j2").render(
         report=report,
         failed_because=f" ({causes})" if causes else "",
-        percent=percent(report.confidence),
+        percent=level,
         rows=[_row(name, report.metrics[name]) for name in METRIC_NAMES if name in report.metrics],
-        groups=[*_groups("type", report.by_type), *_groups("hops", report.by_hops)],
+        groups=[*_groups("type", report.by_type, level), *_groups("hops", report.by_hops, level)],
         costs=list(cost_rows(report)),
         examples=list(_examples(predictions)),
         training=training_sentence(report),
@@ -74,10 +75,6 @@ def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.10g} %"
 
 
 def number(name: str, value: float | None) -> str:
@@ -100,8 +97,8 @@ def _row(name: str, metric: MetricMean) -> dict[str, Any]:
     }
 
 
-def _groups(title: str, groups: Mapping[str, QuestionGroup]) -> Iterator[dict[str, Any]]:
-    """The table of what questions are told apart by; none where there are not at least two."""
+def _groups(title: str, groups: Mapping[str, QuestionGroup], level: str) -> Iterator[dict[str, Any]]:
+    """level: of the intervals. The table of what questions are told apart by; none where there are not at least two."""
     if len(groups) > 1:
         columns = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
         rows = [
@@ -112,7 +109,11 @@ def _groups(title: str, groups: Mapping[str, QuestionGroup]) -> Iterator[dict[st
             }
             for name, each in groups.items()
         ]
-        yield {"title": title, "columns": [COLUMN_METRICS[name] for name in columns], "rows": rows}
+        headings = [
+            COLUMN_METRICS[name] if name in PER_QUESTION else f"{COLUMN_METRICS[name]} ({level} interval)"
+            for name in columns
+        ]
+        yield {"title": title, "columns": headings, "rows": rows}
 
 
 def _cell(name: str, metric: MetricMean | None) -> str:

@@ -262,8 +262,8 @@ def test_every_row_says_which_file_its_question_is_of(atlas: Path, tmp_path: Pat
     revision = open_split(Path(file)).sha256
     ids = {each["id"] for each in lines(Path(file))}
     for run, name in ((atlas, "atlas"), ("b", "mine"), ("c", "own")):
-        package.pairs(str(run), out="data")
-        rows = orjson.loads(Path("data/RAG_ProGuide.json").read_bytes())
+        package.pairs(str(run), out=f"data/{name}")
+        rows = orjson.loads(Path(f"data/{name}/RAG_ProGuide.json").read_bytes())
         assert rows
         assert {(each["dataset"], each["split"], each["revision"]) for each in rows} == {(name, "train", revision)}
         assert {each["question_id"] for each in rows} <= ids

@@ -203,7 +203,7 @@ def test_the_test_of_several_seeds_agrees_with_the_exact_one() -> None:
         ([STYLE] * 40, [RIGHT] * 20 + [WRONG] * 20, "style_gain", "but cover-EM loses"),
         ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "cover-EM loses, too"),
         ([RIGHT] * 40, [STYLE] * 20 + [RIGHT] * 20, "style_loss", "may be the style"),
-        ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", "interval with 0"),
+        ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", "the interval holds 0"),
         ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "it is the same on every question"),
         ([RIGHT] * 40, [RIGHT] * 40, "identical", "the same numbers on every question"),
     ],
