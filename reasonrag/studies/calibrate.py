@@ -8,6 +8,7 @@ below the run, so that the same calibration asks nothing twice. `preference.stat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
-from reasonrag.studies.revaluation import PLACE, REPORT, Injected, PairSample, Revaluation, Revaluer, made_with
+from reasonrag.studies.from_settings import Injected, find_parts, made_with
+from reasonrag.studies.revaluation import PLACE, REPORT, PairSample, Revaluation, revalue
 from reasonrag.studies.settings import CalibrateSettings
 
 
@@ -90,7 +92,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
     made = made_with(run)
-    tally, sample = RuleTally(), PairSample(settings.revalue, settings.seed)
+    tally, sample = RuleTally(), PairSample(settings.revalue, settings.seed, min_confidence=settings.min_confidence)
     rules = PairingRules(min_confidence=settings.min_confidence)
     questions = 0
     for rollout in _trees(run / ROLLOUTS):
@@ -111,11 +113,19 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         report=str(run / PLACE / REPORT),
     )
     with only_writer(run / PLACE):
-        revaluation = (
-            await Revaluer(run, made, settings, asked).revalue(sample)
-            if settings.revalue
-            else _earlier_revaluation(run / PLACE / REPORT, made.config_hash, asked.watcher)
-        )
+        if settings.revalue:
+            async with AsyncExitStack() as opened:
+                parts = await find_parts(run, made, settings, asked, opened)
+                revaluation: Revaluation | None = await revalue(
+                    parts,
+                    sample,
+                    k=settings.k,
+                    folder=run / PLACE,
+                    chat_model=asked.chat_model,
+                    watcher=asked.watcher,
+                )
+        else:
+            revaluation = _earlier_revaluation(run / PLACE / REPORT, made.config_hash, asked.watcher)
         found = found.model_copy(update={"revaluation": revaluation})
         try:
             write_json(run / PLACE / REPORT, found.model_dump())
@@ -136,9 +146,6 @@ def _earlier_revaluation(report: Path, config_hash: str, watcher: Watcher) -> Re
     if earlier.config_hash != config_hash or earlier.revaluation is None:
         return None
     return earlier.revaluation.model_copy(update={"session_calls": 0})
-
-
-# -- how the run was made --------------------------------------------------------------------------------------
 
 
 def _trees(rollouts: Path) -> Iterator[RolloutRecord]:

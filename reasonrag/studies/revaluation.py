@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from mcts import shortest_path_reward
 from mcts.search import STRIDE
@@ -33,32 +33,20 @@ from preference.statistics import (
     sign_agreement_by,
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
-from reasonrag.agent.from_settings import teacher_spec
 from reasonrag.agent.model_calls import Spending
-from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, AnswerValuer, OutcomeFunction, OutcomeRule, outcome_of, valued
-from reasonrag.agent.prompting import Prompts, load_prompts
+from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, outcome_of, valued
 from reasonrag.concurrency import together
-from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
-from reasonrag.exploration.from_settings import make_agent, value_model_name, value_spec
-from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.files import CONFIG, FAILURES, JOURNAL
-from reasonrag.llm.budget import Caps
+from reasonrag.files import FAILURES, JOURNAL
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
-from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
-from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import Operational, RunConfig, read_config
-from reasonrag.studies.settings import CalibrateSettings
+from reasonrag.studies.from_settings import RunParts
 
 PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9
@@ -131,32 +119,6 @@ class Revaluation(BaseModel):
 
 
 @dataclass(frozen=True)
-class Injected:
-    """Whom to ask, where a caller has said, and who is told."""
-
-    chat_model: ChatModel | None
-    retriever: Retriever | None
-    function: OutcomeFunction | None
-    watcher: Watcher
-
-
-def made_with(run: Path) -> RunConfig:
-    """The configuration of the run. Raises InputError naming the key that a calibration needs and that it lacks."""
-    made = read_config(run / CONFIG)
-    needed = {"config_hash": made.config_hash}
-    if not made.decides_answers.imported:
-        decides = made.decides_answers
-        needed |= {f"decides_answers.{name}": getattr(decides, name) for name in ("model", "retriever", "prompts")}
-    missing = next((name for name, value in needed.items() if not value), None)
-    if missing:
-        raise InputError(
-            f"{run / CONFIG} is not a configuration of reasonrag: {missing}: Field required. "
-            "Give a run directory of reasonrag generate"
-        )
-    return made
-
-
-@dataclass(frozen=True)
 class _Pair:
     """A pair of the sample, and the tree it stands in."""
 
@@ -179,10 +141,12 @@ class PairSample:
     order of the file says nothing.
     """
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, size: int, seed: int, *, min_confidence: float) -> None:
         self.seen = 0
+        self.seed = seed
+        self.min_confidence = min_confidence
+        """Of the pairs that pass by."""
         self._size = size
-        self._seed = seed
         self._held: list[tuple[int, int, _Pair]] = []
         """A heap of the lots, negated so that the largest is on top; `seen` tells equal ones apart."""
 
@@ -202,82 +166,16 @@ class PairSample:
                 heapq.heapreplace(self._held, held)
 
     def _lot(self, pair: _Pair) -> int:
-        named = orjson.dumps([self._seed, pair.rollout.question_id, pair.chosen.id, pair.rejected.id])
+        named = orjson.dumps([self.seed, pair.rollout.question_id, pair.chosen.id, pair.rejected.id])
         return int.from_bytes(hashlib.sha256(named).digest())
-
-
-@dataclass(frozen=True)
-class _Continuing:
-    """The model that continues, as the run's settings and the flags say, and the run's corpus."""
-
-    settings: GenerateSettings
-    model: ModelSpec
-    corpus: Path | None
-
-
-def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_model: ChatModel | None) -> _Continuing:
-    """The model that continued in the run, unless another one is given."""
-    saved, corpus = _saved_settings(run, made, given)
-    teacher, student = made.decides_answers.model, made.decides_answers.student
-    wanted = chat_model.name if chat_model else given.model or student or teacher
-    prices = {"price_in": given.price_in, "price_out": given.price_out}
-    if wanted == teacher:
-        own = {"base_url": given.base_url, **prices}
-        settings = saved.model_copy(update={"model": wanted} | _given(own))
-        return _Continuing(settings, teacher_spec(settings, wanted), corpus)
-    own = {"value_base_url": given.base_url, **{f"value_{name}": price for name, price in prices.items()}}
-    settings = saved.model_copy(update={"value_model": wanted} | (_given(own) if wanted == student else own))
-    model = value_spec(settings, wanted if chat_model else value_model_name(settings))
-    if model.price is SELF_HOSTED and (given.base_url or wanted != student):
-        model = replace(model, price=None)  # only at the address it had in the run is it known to be free
-    key_variable = VALUE_KEY_VARIABLE if wanted == student and saved.value_base_url else KEY_VARIABLE
-    return _Continuing(settings, replace(model, flags="--", key_variable=key_variable), corpus)
-
-
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    """Without those that were left out; a price of 0 is one."""
-    return {name: value for name, value in flags.items() if value is not None and value != []}
-
-
-def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tuple[GenerateSettings, Path | None]:
-    """How the run was made, files that have moved apart; and the corpus."""
-    operational = made.operational or Operational()
-    older = InputError(
-        f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
-        "Run the same generate command again: it adds them and asks nothing"
-    )
-    if made.decides_answers.imported:
-        raise InputError(f"{run} was imported: what its steps were made with is not there to continue them")
-    if not operational.settings:
-        raise older
-    try:
-        saved = GenerateSettings.model_validate(operational.settings | {"run": run})
-    except ValidationError as error:
-        raise older from error
-    corpus = Path(operational.corpus) if operational.corpus else None
-    changed: dict[str, Any] = {"concurrency": given.concurrency}
-    if not saved.base_url and made.decides_answers.model != OFFLINE:
-        changed["base_url"] = operational.base_url  # the one OPENAI_BASE_URL gave
-    if not saved.value_base_url:
-        changed["value_base_url"] = operational.value_base_url
-    if given.prompts:
-        changed["prompts"] = given.prompts
-    if given.corpus or given.index:
-        corpus = given.corpus
-        changed |= {"corpus": given.corpus, "index": given.index}
-        if is_remote(saved):
-            changed["retriever"] = None
-    elif corpus and not (corpus.exists() or is_on_the_hub(corpus) or is_remote(saved)):
-        raise InputError(f"the corpus of the run, {corpus}, is not there any more: give --corpus or --index")
-    return saved.model_copy(update=changed), corpus
 
 
 @dataclass(frozen=True)
 class _Side:
     """A step to be valued again.
 
-    state: what the step leads to; None for an answer. answer: one that a judge has
-        valued and will judge again; the value of others is known. steps: edges from the root down to the step.
+    state: what the step leads to; None for an answer. answer: one that a judge has valued and will judge again; the
+    value of others is known. steps: edges from the root down to the step.
     """
 
     rollout: RolloutRecord
@@ -291,87 +189,42 @@ _Sides = dict[tuple[str, int], _Side]
 _Values = dict[tuple[str, int], float | None]
 
 
-@dataclass(frozen=True)
-class Revaluer:
-    """What a revaluation needs to know; see `calibrate`."""
+async def revalue(
+    parts: RunParts, sample: PairSample, *, k: int, folder: Path, chat_model: ChatModel | None, watcher: Watcher
+) -> Revaluation:
+    """Value both sides of the pairs by `k` continuations of each, from the journal in `folder` or from the model, which
+    is opened only if it has to be asked.
 
-    run: Path
-    made: RunConfig
-    settings: CalibrateSettings
-    caller: Injected
-
-    async def revalue(self, sample: PairSample) -> Revaluation:
-        """Both sides of the pairs, from the journal or from the model, which is opened only if it has to be asked."""
-        continuing = _who_continues(self.run, self.made, self.settings, self.caller.chat_model)
-        rule = self._find_rule(continuing)
-        spec, caps = continuing.model, Caps(self.settings.max_cost, self.settings.max_calls)
-        if caps.cost is not None:
-            check_prices(spec)
-        prompts = self._load_prompts(continuing, rule)
-        async with AsyncExitStack() as opened:
-            retriever = await self._open_retriever(continuing, opened)
-            journal = await opened.enter_async_context(open_journal(self.run / PLACE / JOURNAL))
-            models = Models.behind(journal, caps, (spec, None))
-            calls_before = models.spent.calls
-            agent = make_agent(continuing.settings, models.main, spec.sampling, retriever, prompts)
-            sides = await _sides_of(agent, sample.pairs, judged=rule.judged)
-            failures = opened.enter_context(FailureLog(self.run / PLACE / FAILURES))
-            fresh = _FreshOutcomes(rule, gold=bool(self.made.decides_answers.recipe.judge_sees_gold))
-            continuations = _FreshContinuations(agent, self.settings.k, failures, fresh)
-            values, owed = await continuations.recorded(sides)
-            if owed:
-                models = Models.behind(journal, caps, (spec, self.caller.chat_model or spec.open(opened)))
-                self.caller.watcher.say(continuations.describe(owed, spec.name))
-                values |= await continuations.ask(models, owed, self.caller.watcher)
-        return _summary(
-            [_revalued(each, values) for each in sample.pairs],
-            failures,
-            label_model=self.made.decides_answers.student or self.made.decides_answers.model,
-            model=spec.name,
-            k=self.settings.k,
-            seed=self.settings.seed,
-            min_confidence=self.settings.min_confidence,
-            exportable=sample.seen,
-            calls=models.spent.calls,
-            session_calls=models.spent.calls - calls_before,
-            cost_usd=models.cost,
-        )
-
-    async def _open_retriever(self, continuing: _Continuing, opened: AsyncExitStack) -> Retriever:
-        """The run's. Raises InputError where it is another one now."""
-        recorded = self.made.decides_answers.retriever
-        retriever = self.caller.retriever or await open_retriever(
-            continuing.settings, continuing.corpus, opened, say=self.caller.watcher.say
-        )
-        if retriever.identity != recorded:
-            raise InputError(
-                f"{self.run} was made with the index {recorded}, this one is {retriever.identity}: "
-                "give the run's by --index, or its corpus by --corpus"
-            )
-        return retriever
-
-    def _find_rule(self, continuing: _Continuing) -> OutcomeRule:
-        """How answers are valued: as in the run. Raises InputError where that cannot be done again."""
-        name, function = self.made.decides_answers.recipe.outcome, self.caller.function
-        rule = OutcomeRule(name, function=function)
-        if rule.judged and continuing.model.recorded_as is not None:
-            teacher = self.made.decides_answers.model
-            raise InputError(
-                f"the answers of {self.run} were judged by its teacher, {teacher}, and calibrate asks one model only: "
-                f"give --model {teacher}, which then continues and judges"
-            )
-        known = rule.judged or name in OF_GOLDEN_ANSWERS
-        if known != (function is None) or (function and getattr(function, "__name__", "") != name):
-            how = "leave out outcome" if known else f"call reasonrag.calibrate({str(self.run)!r}, outcome={name}, ..)"
-            raise InputError(f"the outcome of {self.run} is {'' if known else 'the function '}{name}: {how}")
-        return rule
-
-    def _load_prompts(self, continuing: _Continuing, rule: OutcomeRule) -> Prompts:
-        """The run's. Raises InputError where they are others now."""
-        prompts = load_prompts(continuing.settings.prompts)
-        if prompts.hash_with(*rule.prompts) != self.made.decides_answers.prompts:
-            raise InputError(f"{self.run} was made with other prompts: give the directory they are in by --prompts")
-        return prompts
+    chat_model: asked instead of opening the one of the parts. Raises InputError where passages or models are others,
+    RunStopped where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did.
+    """
+    spec = parts.model
+    async with AsyncExitStack() as opened:
+        journal = await opened.enter_async_context(open_journal(folder / JOURNAL))
+        models = Models.behind(journal, parts.caps, (spec, None))
+        calls_before = models.spent.calls
+        agent = parts.agent_of(models.main)
+        sides = await _sides_of(agent, sample.pairs, judged=parts.rule.judged)
+        failures = opened.enter_context(FailureLog(folder / FAILURES))
+        continuations = _FreshContinuations(agent, k, failures, _FreshOutcomes(parts.rule, gold=parts.gold))
+        values, owed = await continuations.recorded(sides)
+        if owed:
+            models = Models.behind(journal, parts.caps, (spec, chat_model or spec.open(opened)))
+            watcher.say(continuations.describe(owed, spec.name))
+            values |= await continuations.ask(models, owed, watcher)
+    return _summary(
+        [_revalued(each, values) for each in sample.pairs],
+        failures,
+        label_model=parts.label_model,
+        model=spec.name,
+        k=k,
+        seed=sample.seed,
+        min_confidence=sample.min_confidence,
+        exportable=sample.seen,
+        calls=models.spent.calls,
+        session_calls=models.spent.calls - calls_before,
+        cost_usd=models.cost,
+    )
 
 
 async def _sides_of(agent: Agent, pairs: Iterable[_Pair], *, judged: bool) -> _Sides:

@@ -113,8 +113,8 @@ SHOWN_BY = {
         reasonrag/curation/display reasonrag/curation/pairs reasonrag/curation/settings reasonrag/exploration/commands
         reasonrag/exploration/display reasonrag/exploration/from_settings reasonrag/exploration/generate
         reasonrag/exploration/session reasonrag/exploration/summary reasonrag/agent/from_settings
-        reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models reasonrag/llm/model_spec
-        reasonrag/llm/session reasonrag/files
+        reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models
+        reasonrag/files
         """,
     "mcts/test_search_laws": "mcts/recipes",
     "preference/export/test_export_pairs": "preference/export/parquet",
@@ -162,7 +162,8 @@ SHOWN_BY = {
     "reasonrag/retrieval/test_remote": "reasonrag/retrieval/search_r1",
     "reasonrag/retrieval/test_retriever": "reasonrag/retrieval/lexical/bm25",
     "reasonrag/studies/test_calibrate": """
-        reasonrag/studies/display reasonrag/studies/revaluation reasonrag/studies/settings
+        reasonrag/studies/display reasonrag/studies/from_settings reasonrag/studies/revaluation
+        reasonrag/studies/settings
         """,
     "reasonrag/test_options": "reasonrag/cli",
     "reasonrag/test_settings": "reasonrag/agent/settings reasonrag/errors reasonrag/exploration/settings",

@@ -1,0 +1,196 @@
+"""A run's parts put together again, as its config.json and the flags of `calibrate` say: the model that continues its
+steps, the agent, and how answers are valued.
+
+Decides what of a run may be elsewhere now, and what must be the same. Does not know what is valued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.from_settings import teacher_spec
+from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
+from reasonrag.agent.prompting import Prompts, load_prompts
+from reasonrag.data.compressed import is_on_the_hub
+from reasonrag.errors import InputError
+from reasonrag.exploration.from_settings import make_agent, value_model_name, value_spec
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.files import CONFIG
+from reasonrag.llm.budget import Caps
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
+from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.progress import Watcher
+from reasonrag.retrieval.from_settings import is_remote, open_retriever
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run_config import Operational, RunConfig, read_config
+from reasonrag.studies.settings import CalibrateSettings
+
+
+@dataclass(frozen=True)
+class Injected:
+    """Whom to ask, where a caller has said, and who is told."""
+
+    chat_model: ChatModel | None
+    retriever: Retriever | None
+    function: OutcomeFunction | None
+    watcher: Watcher
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """What the steps of a run are continued with.
+
+    label_model: the one whose continuations made the labels. model: the one that continues now. agent_of: the run's
+    agent, with some model. rule, gold: how answers are valued, and whether a judge of them sees golden answers.
+    """
+
+    label_model: str
+    model: ModelSpec
+    caps: Caps
+    agent_of: Callable[[ChatModel], Agent]
+    rule: OutcomeRule
+    gold: bool
+
+
+def made_with(run: Path) -> RunConfig:
+    """The configuration of the run. Raises InputError naming the key that a calibration needs and that it lacks."""
+    made = read_config(run / CONFIG)
+    needed = {"config_hash": made.config_hash}
+    if not made.decides_answers.imported:
+        decides = made.decides_answers
+        needed |= {f"decides_answers.{name}": getattr(decides, name) for name in ("model", "retriever", "prompts")}
+    missing = next((name for name, value in needed.items() if not value), None)
+    if missing:
+        raise InputError(
+            f"{run / CONFIG} is not a configuration of reasonrag: {missing}: Field required. "
+            "Give a run directory of reasonrag generate"
+        )
+    return made
+
+
+async def find_parts(
+    run: Path, made: RunConfig, given: CalibrateSettings, caller: Injected, opened: AsyncExitStack
+) -> RunParts:
+    """The parts of a run. Raises InputError where one is not there any more, or not the same."""
+    decides = made.decides_answers
+    continuing = _who_continues(run, made, given, caller.chat_model)
+    rule = _find_rule(run, made, caller.function, model=continuing.model)
+    caps = Caps(given.max_cost, given.max_calls)
+    if caps.cost is not None:
+        check_prices(continuing.model)
+    prompts = _load_prompts(run, made, continuing.settings.prompts, rule)
+    retriever = caller.retriever or await open_retriever(
+        continuing.settings, continuing.corpus, opened, say=caller.watcher.say
+    )
+    if retriever.identity != decides.retriever:
+        raise InputError(
+            f"{run} was made with the index {decides.retriever}, this one is {retriever.identity}: "
+            "give the run's by --index, or its corpus by --corpus"
+        )
+    agent_of = partial(
+        make_agent, continuing.settings, sampling=continuing.model.sampling, retriever=retriever, prompts=prompts
+    )
+    label_model = decides.student or decides.model or "unknown"
+    return RunParts(label_model, continuing.model, caps, agent_of, rule, bool(decides.recipe.judge_sees_gold))
+
+
+@dataclass(frozen=True)
+class _Continuing:
+    """The model that continues, as the run's settings and the flags say, and the run's corpus."""
+
+    settings: GenerateSettings
+    model: ModelSpec
+    corpus: Path | None
+
+
+def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_model: ChatModel | None) -> _Continuing:
+    """The model that continued in the run, unless another one is given."""
+    saved, corpus = _saved_settings(run, made, given)
+    teacher, student = made.decides_answers.model, made.decides_answers.student
+    wanted = chat_model.name if chat_model else given.model or student or teacher
+    prices = {"price_in": given.price_in, "price_out": given.price_out}
+    if wanted == teacher:
+        own = {"base_url": given.base_url, **prices}
+        settings = saved.model_copy(update={"model": wanted} | _given(own))
+        return _Continuing(settings, teacher_spec(settings, wanted), corpus)
+    own = {"value_base_url": given.base_url, **{f"value_{name}": price for name, price in prices.items()}}
+    settings = saved.model_copy(update={"value_model": wanted} | (_given(own) if wanted == student else own))
+    model = value_spec(settings, wanted if chat_model else value_model_name(settings))
+    if model.price is SELF_HOSTED and (given.base_url or wanted != student):
+        model = replace(model, price=None)  # only at the address it had in the run is it known to be free
+    key_variable = VALUE_KEY_VARIABLE if wanted == student and saved.value_base_url else KEY_VARIABLE
+    return _Continuing(settings, replace(model, flags="--", key_variable=key_variable), corpus)
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """Without those that were left out; a price of 0 is one."""
+    return {name: value for name, value in flags.items() if value is not None and value != []}
+
+
+def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tuple[GenerateSettings, Path | None]:
+    """How the run was made, files that have moved apart; and the corpus."""
+    operational = made.operational or Operational()
+    older = InputError(
+        f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
+        "Run the same generate command again: it adds them and asks nothing"
+    )
+    if made.decides_answers.imported:
+        raise InputError(f"{run} was imported: what its steps were made with is not there to continue them")
+    if not operational.settings:
+        raise older
+    try:
+        saved = GenerateSettings.model_validate(operational.settings | {"run": run})
+    except ValidationError as error:
+        raise older from error
+    corpus = Path(operational.corpus) if operational.corpus else None
+    changed: dict[str, Any] = {"concurrency": given.concurrency}
+    if not saved.base_url and made.decides_answers.model != OFFLINE:
+        changed["base_url"] = operational.base_url  # the one OPENAI_BASE_URL gave
+    if not saved.value_base_url:
+        changed["value_base_url"] = operational.value_base_url
+    if given.prompts:
+        changed["prompts"] = given.prompts
+    if given.corpus or given.index:
+        corpus = given.corpus
+        changed |= {"corpus": given.corpus, "index": given.index}
+        if is_remote(saved):
+            changed["retriever"] = None
+    elif corpus and not (corpus.exists() or is_on_the_hub(corpus) or is_remote(saved)):
+        raise InputError(f"the corpus of the run, {corpus}, is not there any more: give --corpus or --index")
+    return saved.model_copy(update=changed), corpus
+
+
+def _find_rule(run: Path, made: RunConfig, function: OutcomeFunction | None, *, model: ModelSpec) -> OutcomeRule:
+    """How answers are valued: as in the run. Raises InputError where that cannot be done again."""
+    name = made.decides_answers.recipe.outcome
+    rule = OutcomeRule(name, function=function)
+    if rule.judged and model.recorded_as is not None:
+        teacher = made.decides_answers.model
+        raise InputError(
+            f"the answers of {run} were judged by its teacher, {teacher}, and calibrate asks one model only: "
+            f"give --model {teacher}, which then continues and judges"
+        )
+    known = rule.judged or name in OF_GOLDEN_ANSWERS
+    if known != (function is None) or (function and getattr(function, "__name__", "") != name):
+        how = "leave out outcome" if known else f"call reasonrag.calibrate({str(run)!r}, outcome={name}, ..)"
+        raise InputError(f"the outcome of {run} is {'' if known else 'the function '}{name}: {how}")
+    return rule
+
+
+def _load_prompts(run: Path, made: RunConfig, folder: Path | None, rule: OutcomeRule) -> Prompts:
+    """The run's. Raises InputError where they are others now."""
+    prompts = load_prompts(folder)
+    if prompts.hash_with(*rule.prompts) != made.decides_answers.prompts:
+        raise InputError(f"{run} was made with other prompts: give the directory they are in by --prompts")
+    return prompts
