@@ -236,7 +236,7 @@ class DataSetCollection:
         self.teachers = set(summary.teachers) if summary else set[str]()
         if not (path / DROPPED).is_file() and not (path / PAIRS_FILE).is_file():
             raise InputError(
-                f"{path} has candidates, but neither {PAIRS_FILE} nor {DROPPED} says what became of them: a pairs "
+                f"{path} has candidates, but neither {PAIRS_FILE} nor {DROPPED} says which were kept: a pairs "
                 "command was stopped there. The same command again writes both"
             )
         self._candidates, self._questions = _LineFile(path / CANDIDATES), _LineFile(path / QUESTIONS)

@@ -43,14 +43,14 @@ OUTCOMES = {
 }
 
 
-class Reason(BaseModel):
+class Explanation(BaseModel):
     """A few sentences about one side of the matter."""
 
     topic: Topic
     text: str
 
 
-def reasons(
+def explain(
     each: Candidate,
     tree: ExploredTree | None,
     rules: PairingRules,
@@ -58,7 +58,7 @@ def reasons(
     part: SplitName | None = None,
     flipped: bool = False,
     caps_known: bool = True,
-) -> list[Reason]:
+) -> list[Explanation]:
     """Everything that decided this pair, in the order in which it is told.
 
     tree: the pair's, where it is at hand. part: of the data set, where the pair is a row. caps_known: whether rules
@@ -74,7 +74,7 @@ def reasons(
         told.append(("confidence", _confidence(each)))
     told += [("checks", text) for text in _checks(each)]
     told.append(("verdict", _verdict(each, rules, part=part, flipped=flipped, caps_known=caps_known)))
-    return [Reason(topic=topic, text=text) for topic, text in told]
+    return [Explanation(topic=topic, text=text) for topic, text in told]
 
 
 def cautions(each: Candidate) -> list[str]:
@@ -209,7 +209,7 @@ def _continued(
         return f"The mean over {counted(step.rollouts, 'continuation')}, discounted as the recipe says."
     if not node.rollouts:
         return "From what is known of a step that says the same."
-    found = f"{counted(len(node.rollouts), 'continuation')}: {came_to(_results(node.rollouts))}."
+    found = f"{counted(len(node.rollouts), 'continuation')}: {results_in_words(_results(node.rollouts))}."
     lengths = sorted({end.steps for end in node.rollouts})
     if rule == "outcome":
         discount = _discounted(None, lengths, record.recipe.alpha, reward)
@@ -230,7 +230,7 @@ def _results(ends: Iterable[FinalScore]) -> Counter[ContinuationResult]:
     return Counter(end.came_to for end in ends)
 
 
-def came_to(counts: Mapping[ContinuationResult, int]) -> str:
+def results_in_words(counts: Mapping[ContinuationResult, int]) -> str:
     """How many continuations ended right, partly right, wrong or in a failed step."""
     order: tuple[ContinuationResult, ...] = ("right", "partly right", "wrong")
     words = [f"{counts[name]} {name}" for name in order if counts.get(name)]

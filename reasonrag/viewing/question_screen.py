@@ -24,7 +24,7 @@ from preference.records import ContinuationResult
 from reasonrag.curation.review_screen import mark_differences
 from reasonrag.errors import InputError, choices
 from reasonrag.terminal import dollars, on_one_line, shown
-from reasonrag.viewing.explanations import apart, came_to, number
+from reasonrag.viewing.explanations import apart, number, results_in_words
 from reasonrag.viewing.question_view import (
     EndView,
     PairView,
@@ -203,7 +203,7 @@ def _source(tree: TreeView) -> str:
     ends = tree.steps[0].ends if tree.steps else []
     calls = f"; {tree.usage.calls:,} completions" if tree.usage.calls else ""  # unknown for imported trees
     cost = f", {dollars(tree.usage.cost_usd)}" if tree.usage.cost_usd else ""
-    came = f"; {_results(ends).total():,} continuations: {came_to(_results(ends))}" if ends else ""
+    came = f"; {_results(ends).total():,} continuations: {results_in_words(_results(ends))}" if ends else ""
     recipe = on_one_line(tree.recipe.name)
     return f"{on_one_line(tree.source)}: recipe {recipe}, seed {tree.seed}{calls}{cost}{came}"
 
@@ -407,7 +407,7 @@ def _facts(step: StepView) -> Iterator[Text]:
         "rewards by rule": ", ".join(f"{on_one_line(name)} {number(value)}" for name, value in step.rewards.items())
         or None,
         "search": f"{step.visits:,} visits, value {number(step.value)}" if step.value is not None else None,
-        "continuations": f"{_results(step.ends).total():,}: {came_to(_results(step.ends))}"
+        "continuations": f"{_results(step.ends).total():,}: {results_in_words(_results(step.ends))}"
         if step.ends and not step.terminal
         else None,
         "F1, EM": f"{number(step.f1)}, {number(step.em)}" if step.f1 is not None else None,

@@ -32,7 +32,7 @@ from preference.export.formats import SplitName
 from preference.records import ContinuationResult, FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent.prompting import inert
 from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
-from reasonrag.viewing.explanations import Reason, cautions, reasons
+from reasonrag.viewing.explanations import Explanation, cautions, explain
 
 
 class PassageView(BaseModel):
@@ -142,7 +142,7 @@ class PairView(BaseModel):
     flipped: bool
     cautions: list[str]
     """Why the label needs review."""
-    why: list[Reason]
+    why: list[Explanation]
 
 
 class QuestionView(BaseModel):
@@ -228,7 +228,7 @@ def _tree(tree: ExploredTree, texts: _Texts) -> TreeView:
     )
 
 
-def _step(node: RolloutNode, record: RolloutRecord, fate: StepStatus, texts: _Texts) -> StepView:
+def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _Texts) -> StepView:
     user = texts.of(node.prompt, "user")
     return StepView.model_construct(
         id=node.id,
@@ -244,7 +244,7 @@ def _step(node: RolloutNode, record: RolloutRecord, fate: StepStatus, texts: _Te
         sampled_temperature=node.sampled_temperature,
         sampled_by=node.sampled_by,
         passages=_passages(node, record, "" if user is None else texts.found[user]),
-        fate=fate,
+        fate=status,
         terminal=node.terminal,
         parse_error=node.parse_error,
         repaired=node.repaired,
@@ -382,7 +382,7 @@ def _pair(
         part=part,
         flipped=flipped,
         cautions=cautions(each),
-        why=reasons(each, tree, rules, part=part, flipped=flipped, caps_known=caps_known),
+        why=explain(each, tree, rules, part=part, flipped=flipped, caps_known=caps_known),
     )
 
 

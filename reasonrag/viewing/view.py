@@ -45,9 +45,9 @@ def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **fl
 
 async def serve_view(path: Path, settings: ViewSettings, *, say: Callable[[str], None]) -> None:
     """Serve the page until cancelled. say: is told its address. Raises InputError, also if it cannot listen."""
-    from reasonrag.viewing.view_server import viewing
+    from reasonrag.viewing.view_server import serve_page
 
-    async with viewing(open_collection(path, settings.trees), port=settings.port) as address:
+    async with serve_page(open_collection(path, settings.trees), port=settings.port) as address:
         say(address)
         await asyncio.Event().wait()
 

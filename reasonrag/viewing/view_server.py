@@ -90,7 +90,7 @@ class BackgroundScan:
 
 
 @asynccontextmanager
-async def viewing(collection: Collection, *, port: int) -> AsyncIterator[str]:
+async def serve_page(collection: Collection, *, port: int) -> AsyncIterator[str]:
     """The address of the running page. port: 0 takes a free one. Raises InputError if it cannot listen."""
     reading = BackgroundScan(collection)
     async with listening(make_app(reading), host=LOOPBACK, port=port) as address:

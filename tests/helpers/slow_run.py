@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reasonrag.viewing.collection import ExploredQuestion, RunCollection
-from reasonrag.viewing.view_server import viewing
+from reasonrag.viewing.view_server import serve_page
 
 
 class Slow(RunCollection):
@@ -42,7 +42,7 @@ def slowly_served(collection: Slow, questions: int) -> Iterator[str]:
 
     async def serve() -> None:
         try:
-            async with viewing(collection, port=0) as address:
+            async with serve_page(collection, port=0) as address:
                 known.append(address)
                 ready.set()
                 await over.wait()

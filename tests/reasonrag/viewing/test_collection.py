@@ -1,4 +1,4 @@
-"""What is shown of a run or a data set: where it is found, what became of steps, why pairs are what they are."""
+"""What is shown of a run or a data set: where it is found, the status of steps, why pairs were labelled so."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.viewing.collection import Collection, ExploredQuestion, ExploredTree, open_collection
-from reasonrag.viewing.explanations import OUTCOMES, came_to, reasons
+from reasonrag.viewing.explanations import OUTCOMES, explain, results_in_words
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.page import Listing
 from reasonrag.viewing.question_rows import question_row
@@ -257,7 +257,7 @@ def assert_own(view: QuestionView, explored: ExploredQuestion) -> None:
 
 
 def test_a_data_set_whose_rows_were_never_written_is_refused(made: Made, tmp_path: Path) -> None:
-    """Nobody knows what became of its pairs; the command that was stopped there is to be repeated."""
+    """Nothing says which pairs were kept; the command that was stopped there is to be repeated."""
     data = shutil.copytree(made.data, tmp_path / "data")
     for file in ("dropped.jsonl", "RAG_ProGuide.json", "summary.json"):
         (data / file).unlink()
@@ -267,7 +267,7 @@ def test_a_data_set_whose_rows_were_never_written_is_refused(made: Made, tmp_pat
 
 @pytest.mark.parametrize("file", ["dropped.jsonl", "RAG_ProGuide.json"])
 def test_a_file_that_was_cut_off_is_refused_by_its_name(made: Made, tmp_path: Path, file: str) -> None:
-    """Half of what became of the pairs would be shown as all of it."""
+    """Half of the verdicts would be shown as all of them."""
     data = shutil.copytree(made.data, tmp_path / "data")
     whole = (data / file).read_bytes()
     (data / file).write_bytes(whole[: len(whole) // 2])
@@ -334,7 +334,7 @@ def test_any_id_is_found_however_the_line_was_written(
 
 
 @pytest.mark.parametrize(
-    ("step", "fate"),
+    ("step", "status"),
     [
         (answer("Ada", 0.9), "answer"),
         (malformed("nothing"), "failed"),
@@ -346,9 +346,9 @@ def test_any_id_is_found_however_the_line_was_written(
         (query("Ada", 0.9, rollouts=[*rollouts_of(1.0, 3), *rollouts_of(0.0, 3)]), "mixed"),
     ],
 )
-def test_what_became_of_a_step(step: Fields, fate: StepStatus) -> None:
+def test_the_status_of_a_step(step: Fields, status: StepStatus) -> None:
     """One continuation settles nothing; two that agree do, right or wrong."""
-    assert step_statuses(siblings(query("first", 0.1), step))[2] == fate
+    assert step_statuses(siblings(query("first", 0.1), step))[2] == status
 
 
 def test_what_was_continued_below_counts_above() -> None:
@@ -357,7 +357,7 @@ def test_what_was_continued_below_counts_above() -> None:
     assert step_statuses(grown) == ["settled", "settled", "settled", "unexplored"]
 
 
-# -- reasons ---------------------------------------------------------------------------------------------------
+# -- explanations ------------------------------------------------------------------------------------------------
 
 
 def recipe(reward: str | None = None, **fields: Any) -> Fields:
@@ -370,7 +370,7 @@ def first_pair(record: RolloutRecord, rules: PairingRules = RULES) -> Candidate:
 
 def told(each: Candidate, record: RolloutRecord | None = None, rules: PairingRules = RULES, **known: Any) -> str:
     found_trees = None if record is None else ExploredTree("runs/a", record)
-    return "\n".join(f"{why.topic}: {why.text}" for why in reasons(each, found_trees, rules, **known))
+    return "\n".join(f"{why.topic}: {why.text}" for why in explain(each, found_trees, rules, **known))
 
 
 GOOD = query("good", 0.81, rollouts=rollouts_of(1.0, 2, 2), observations=2, expected_outcome=1.0)
@@ -397,7 +397,7 @@ BAD = query("bad", 0.0, rollouts=rollouts_of(0.0, 3), observations=1, expected_o
         ),
     ],
 )
-def test_what_a_step_is_worth_is_told_by_the_rule_that_found_it(fields: Fields, says: str) -> None:
+def test_a_reward_is_told_by_the_rule_that_found_it(fields: Fields, says: str) -> None:
     """With its numbers."""
     record = siblings(GOOD, BAD, **fields)
     text = told(first_pair(record), record)
@@ -406,7 +406,7 @@ def test_what_a_step_is_worth_is_told_by_the_rule_that_found_it(fields: Fields, 
 
 
 @pytest.mark.parametrize("outcome", sorted(OUTCOMES))
-def test_an_answer_is_worth_what_its_outcome_says(outcome: str) -> None:
+def test_the_reward_of_an_answer_is_what_its_outcome_says(outcome: str) -> None:
     """Named in words, discounted by its steps."""
     value = {"name": outcome, "value": 0.5}
     record = siblings(answer("right", 0.45, f1=1.0, outcome=value), answer("wrong", 0.0), **recipe(outcome=outcome))
@@ -481,7 +481,7 @@ def test_every_drop_reason_is_a_sentence_with_the_numbers_that_decided(reason: D
     assert text.endswith(f"({reason}).")
 
 
-def test_two_that_are_worth_the_same_are_said_to_be() -> None:
+def test_two_steps_with_one_reward_are_said_to_have_it() -> None:
     """Where nothing is asked of margins, no margin is still none."""
     rules = PairingRules(min_margin=0.0)
     each = first_pair(siblings(query("one", 0.5), query("other", 0.5)), rules)
@@ -500,7 +500,7 @@ def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
     assert "capped" not in told(tagged)
 
 
-def test_steps_without_a_worth_say_why() -> None:
+def test_steps_without_a_reward_say_why() -> None:
     """Unreadable, never continued, or like another step."""
     unread = told(first_pair(siblings(GOOD, malformed("no tag"))))
     assert "The reply could not be parsed as a step (no_tag)" in unread
@@ -522,7 +522,7 @@ def test_what_continuations_came_to(ends: Sequence[tuple[float, str | None]], sa
     """Counted by kind."""
     final = [{"f1": f1, "em": 0.0, "steps": 2, "end": end} for f1, end in ends]
     found = siblings(query("a", 0.0, rollouts=final)).nodes[1].rollouts
-    assert came_to(Counter(end.came_to for end in found)) == says
+    assert results_in_words(Counter(end.came_to for end in found)) == says
 
 
 @pytest.mark.parametrize(
@@ -784,7 +784,7 @@ def listing_of(page: Path) -> Listing:
 def test_a_page_that_cannot_hold_every_tree_says_how_many_it_holds(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """It keeps to its size, lists every question, and the same seed draws the same sample."""
     noise = Random(0)  # does not pack well
-    replies = [[query(f"{noise.randbytes(60_000).hex()}", worth) for worth in (0.9, 0.0)] for _ in range(8)]
+    replies = [[query(f"{noise.randbytes(60_000).hex()}", reward) for reward in (0.9, 0.0)] for _ in range(8)]
     run = run_of(
         tmp_path / "run",
         *(siblings(*each, question_id=f"q{i}", question=f"Who {i}?") for i, each in enumerate(replies)),

@@ -20,7 +20,7 @@ from preference import Candidate, PairingRules, RolloutRecord, read_rollouts
 from preference.filters import candidates_of, select
 from preference.labelling import labelled_states
 from reasonrag.viewing.collection import ExploredTree, open_collection
-from reasonrag.viewing.explanations import cautions, number, reasons
+from reasonrag.viewing.explanations import cautions, explain, number
 from reasonrag.viewing.question_rows import question_row
 from reasonrag.viewing.question_screen import show_pair, show_question, show_step
 from reasonrag.viewing.question_view import QuestionView, question_view
@@ -74,14 +74,14 @@ def said_of(run: Path) -> Iterator[Said]:
 def said_by(record: RolloutRecord) -> list[Said]:
     """The same of a tree that was grown by hand."""
     found = select(labelled_states(record), RULES)
-    texts = [{why.topic: why.text for why in reasons(each, ExploredTree("runs/a", record), RULES)} for each in found]
+    texts = [{why.topic: why.text for why in explain(each, ExploredTree("runs/a", record), RULES)} for each in found]
     return [Said(each, record, text) for each, text in zip(found, texts, strict=True)]
 
 
-# -- what a step is worth --------------------------------------------------------------------------------------
+# -- the reward of a step --------------------------------------------------------------------------------------
 
 
-def test_a_mean_that_is_told_is_the_mean_by_which_the_step_is_worth_what_it_is(made: Made) -> None:
+def test_a_mean_that_is_told_is_the_one_that_the_reward_is_made_of(made: Made) -> None:
     """Of every continuation alike for rule spre, fork by fork for spre_even; the rule outcome weighs by visits, and
     no plain mean is told of it."""
     seen = 0
@@ -104,14 +104,14 @@ def test_a_mean_that_is_told_is_the_mean_by_which_the_step_is_worth_what_it_is(m
     assert (seen > 0) == (made.recipe != "released")
 
 
-def test_a_worth_that_is_told_is_the_steps(made: Made) -> None:
+def test_a_reward_that_is_told_is_the_steps(made: Made) -> None:
     """And where it is worked out from the answer's score, the sum is right."""
     worked_out = 0
     for each in made.pairs:
         for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
             text = each.texts[topic]
-            for worth in re.findall(rf"Reward {NUMBER}", text):
-                assert float(worth) == pytest.approx(step.reward, abs=CLOSE), text
+            for reward in re.findall(rf"Reward {NUMBER}", text):
+                assert float(reward) == pytest.approx(step.reward, abs=CLOSE), text
             for score, alpha, steps, result in re.findall(rf"{NUMBER} x {NUMBER}\^(\d+) = {NUMBER}", text):
                 assert float(result) == pytest.approx(float(score) * float(alpha) ** int(steps), abs=CLOSER), text
                 assert float(result) == pytest.approx(step.reward, abs=CLOSE), text
@@ -142,7 +142,7 @@ def test_a_margin_that_is_worked_out_is_the_pairs_margin(made: Made) -> None:
 
 @pytest.mark.parametrize("reward", ["judge-score", "judge-rank"])
 def test_a_judges_reward_is_not_told_by_golden_answers(reward: str) -> None:
-    """Neither of an answer, whose F1 stands in the tree and is not what it is worth, nor of a query."""
+    """Neither that of an answer, whose F1 is in the tree and is not its reward, nor that of a query."""
     steps = [
         answer("right", 0.3, f1=1.0, em=1.0, rollouts=rollouts_of(1.0, 1)),
         answer("wrong", 0.8, f1=0.0, em=0.0, rollouts=rollouts_of(0.0, 1)),
@@ -168,7 +168,7 @@ def test_two_parts_of_a_reward_are_told_apart() -> None:
     assert "By a judge's score of the path down to this step, 0.95." in each.texts["chosen"]
 
 
-# -- labels to look at twice -----------------------------------------------------------------------------------
+# -- labels that need review -----------------------------------------------------------------------------------
 
 RIGHT, PARTLY, WRONG = "Ada Lovelace", "Ada Byron", "Charles Babbage"
 
@@ -194,9 +194,7 @@ RIGHT, PARTLY, WRONG = "Ada Lovelace", "Ada Byron", "Charles Babbage"
         (evidence("a", 0.9), evidence("b", 0.1, gold=1), []),
     ],
 )
-def test_a_label_is_to_be_looked_at_twice_where_gold_says_the_opposite(
-    chosen: Fields, rejected: Fields, says: list[str]
-) -> None:
+def test_a_label_needs_review_where_gold_says_the_opposite(chosen: Fields, rejected: Fields, says: list[str]) -> None:
     """And nowhere else: what is as good, what cannot be compared and what is not known contradicts nothing."""
     [state] = labelled_states(siblings(rejected, chosen, golden_answers=[RIGHT], gold_passages=["p1", "p2"]))
     [each] = candidates_of(state)
@@ -206,7 +204,7 @@ def test_a_label_is_to_be_looked_at_twice_where_gold_says_the_opposite(
     assert all(part in text for part, text in zip(says, found, strict=True))
 
 
-def test_pairs_to_look_at_twice_are_counted_as_they_are_marked(made: Made, tmp_path: Path) -> None:
+def test_pairs_that_need_review_are_counted_as_they_are_marked(made: Made, tmp_path: Path) -> None:
     """Over the rows of the list, the views of the questions, and in the overview; those that are kept."""
     lucky = siblings(answer(WRONG, 0.9, observations=9), answer(RIGHT, 0.1, observations=9))
     lines = (made.run / "rollouts.jsonl").read_bytes()
@@ -271,13 +269,13 @@ def equations_in(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Shown:
-    """One run in the three forms in which it can be looked at."""
+    """One run in the three forms in which it can be shown."""
 
     run: Path
     data: Path
     """The data set, without its run."""
     imported: Path
-    """What the data set's rows are to somebody else."""
+    """The data set that an import makes of its rows."""
 
 
 @pytest.fixture(scope="module", params=EXPLORED)
@@ -352,7 +350,7 @@ def test_equations_hold_whatever_the_rewards(grown: RolloutRecord) -> None:
     """A law: rewards of any size, discounts .5, .9 and 1, with the tree and without it."""
     for each in select(labelled_states(grown), RULES):
         for known in (None, ExploredTree("runs/a", grown)):
-            for why in reasons(each, known, RULES):
+            for why in explain(each, known, RULES):
                 found = equations_in(why.text)
                 assert why.text.count(" = ") == len(found) + why.text.count("P(chosen > rejected) = ")
 

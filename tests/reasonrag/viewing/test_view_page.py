@@ -320,7 +320,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     replies = [
         "".join(f"{noise.choice(letters)} " for _ in range(LONG_REPLY // 2)) for letters in ("abcdefg", "tuvwxyz")
     ]
-    steps = [query(reply, worth) for reply, worth in zip(replies, (0.9, 0.0), strict=True)]
+    steps = [query(reply, reward) for reply, reward in zip(replies, (0.9, 0.0), strict=True)]
     records = [siblings(*steps, question_id="q1", question=f"Who was it, {name}?") for name in ("one", "other")]
     for record in records:
         folder = place / record.question.rpartition(" ")[2].rstrip("?")
