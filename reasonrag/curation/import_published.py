@@ -120,7 +120,7 @@ def import_published(
         found = find_sources(given, Path(scratch), say)
         kind = common_kind(found.files)
         _check_place(settings, kind, found)
-        known = _known_questions(settings)
+        known = _known_questions(settings.questions, settings.dataset, settings.split)
         try:
             with _own_place(settings.out):
                 make = _import_trees if kind == "trees" else _import_pairs
@@ -132,17 +132,17 @@ def import_published(
 # -- what is read ----------------------------------------------------------------------------------------------
 
 
-def _known_questions(settings: ImportSettings) -> dict[str, KnownQuestion]:
+def _known_questions(files: Sequence[Path], dataset: str | None, split: str | None) -> dict[str, KnownQuestion]:
     """By key; of a question that several files have the first counts."""
     known: dict[str, KnownQuestion] = {}
-    alone = len(settings.questions) == 1
-    for path in settings.questions:
+    alone = len(files) == 1
+    for path in files:
         in_layout = path.stem in _SPLITS and path.absolute().parent.name
-        dataset = (alone and settings.dataset) or (path.absolute().parent.name if in_layout else path.stem)
-        split = (alone and settings.split) or (path.stem if in_layout else settings.split or UNKNOWN)
-        source = open_questions(path, dataset=dataset, split=split)
+        its_dataset = (alone and dataset) or (path.absolute().parent.name if in_layout else path.stem)
+        its_split = (alone and split) or (path.stem if in_layout else split or UNKNOWN)
+        source = open_questions(path, dataset=its_dataset, split=its_split)
         for each in source.read():
-            about = KnownQuestion(each.id, each.golden_answers, dataset, split, source.sha256)
+            about = KnownQuestion(each.id, each.golden_answers, its_dataset, its_split, source.sha256)
             known.setdefault(question_key(each.question), about)
     return known
 
@@ -472,7 +472,7 @@ def _import_pairs(found: ImportFiles, settings: ImportSettings, known: dict[str,
         states=reader.states_found,
         exported=summary.pairs,
         not_exported={reason: count for reason, count in summary.dropped.items() if count},
-        warnings=_warnings_of_pairs(asked, settings, summary),
+        warnings=_warnings_of_pairs(asked, settings.split, summary),
         next_commands=_next_for_pairs(out),
     )
     write_json(out / IMPORT_REPORT, report.model_dump())
@@ -511,7 +511,7 @@ def _check_flags_of_trees(settings: ImportSettings) -> None:
             raise InputError(f"{flag} is for trees: rows of pairs have no rewards; leave it out")
 
 
-def _warnings_of_pairs(asked: Sequence[QuestionRecord], settings: ImportSettings, summary: PairSummary) -> list[str]:
+def _warnings_of_pairs(asked: Sequence[QuestionRecord], split: str | None, summary: PairSummary) -> list[str]:
     warnings = [each for each in summary.warnings if f"/{UNKNOWN} questions" not in each]
     without = sum(not each.golden_answers for each in asked)
     if without:
@@ -519,6 +519,6 @@ def _warnings_of_pairs(asked: Sequence[QuestionRecord], settings: ImportSettings
             f"golden answers of {without:,} questions are not known: --questions FILE would tell, FlashRAG's "
             "DATASET/SPLIT.jsonl for one"
         )
-    if any(each.origin.split == UNKNOWN for each in asked) and not settings.split:
+    if any(each.origin.split == UNKNOWN for each in asked) and not split:
         warnings.append(_NO_SPLIT)
     return warnings

@@ -25,19 +25,15 @@ from preference.labelling import TOLERANCE, distinct_steps, with_judge_label
 from preference.statistics import Share, share_of
 from reasonrag.agent.model_calls import Asker, Judgement
 from reasonrag.agent.parsing import parse_pick
-from reasonrag.agent.prompting import Prompts, load_prompts, render_pick
-from reasonrag.agent.settings import MAX_REPLY_TOKENS, TIMEOUT_S
-from reasonrag.curation.settings import PairsSettings
-from reasonrag.errors import InputError, ModelError
+from reasonrag.agent.prompting import Prompts, render_pick
+from reasonrag.errors import ModelError
 from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps
-from reasonrag.llm.chat import ChatModel, Sampling, estimate_tokens, sample_seed
+from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import Limits, ModelSpec, check_prices
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
-from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.prices import find_price
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.terminal import dollars
@@ -83,23 +79,6 @@ class StateJudge:
     gold: bool
     seed: int
     caps: Caps
-
-    @classmethod
-    def of(cls, settings: PairsSettings, chat_model: ChatModel | None = None) -> StateJudge:
-        """The judge that the settings name; the likeliest judgement is wanted, not one of many. Raises InputError."""
-        name = chat_model.name if chat_model else settings.model
-        if name is None:
-            raise InputError("--label judge needs --model, the name of the judge; offline rehearses it for nothing")
-        model = ModelSpec(
-            name,
-            Sampling(temperature=0.0, top_p=1.0, max_tokens=MAX_REPLY_TOKENS),
-            Limits(settings.concurrency, TIMEOUT_S),
-            price=find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out),
-            addresses=tuple(settings.base_url),
-            in_process=name == OFFLINE and not settings.base_url,
-        )
-        caps = Caps(settings.max_cost, settings.max_calls)
-        return cls(model, load_prompts(settings.prompts), settings.judge_gold, settings.seed, caps)
 
     def states(self, candidates: Path) -> Iterator[tuple[int, StateRecord, list[StepRecord]]]:
         """Place, state and what is shown of it, of every state in which different things were said."""

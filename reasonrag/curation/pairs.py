@@ -30,6 +30,8 @@ from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFact
 from preference.labelled_runs import label_file, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
 from preference.records import TornLineError, read_rollouts
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.settings import MAX_REPLY_TOKENS, TIMEOUT_S
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
 from reasonrag.curation.decontamination import Decontamination, decontaminate
@@ -47,7 +49,11 @@ from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, only_writer, rollouts_in
-from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.budget import Caps
+from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.model_spec import Limits, ModelSpec
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.prices import find_price
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
@@ -88,9 +94,9 @@ def pairs(
         _replaces_other_runs(settings, sources)  # before the lock: a refusal leaves no file behind
         with only_writer(settings.out, flag="--out"), _gathering(settings, sources) as place:
             gather(sources, place.folder, tokens, processes=processes)
-            gated = _gate(settings, splits, sources, place.folder)
+            gated = _gate(splits, sources, place.folder, allowed=settings.allow_eval)
             if settings.label == "judge":
-                judge = StateJudge.of(settings, chat_model)
+                judge = _state_judge(settings, chat_model)
                 labelling = label_by_judge(place.folder / CANDIDATES, settings.out, judge, chat_model, watcher)
                 judging = run_to_end(labelling).model_dump()
                 untold: list[str] = []
@@ -152,10 +158,10 @@ def _gathering(settings: PairsSettings, sources: Sequence[Path]) -> Iterator[_Pl
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _gate(settings: PairsSettings, splits: EvalSplits, sources: Sequence[Path], gathered: Path) -> Decontamination:
+def _gate(splits: EvalSplits, sources: Sequence[Path], gathered: Path, *, allowed: Sequence[str]) -> Decontamination:
     """Look for the questions in evaluation splits, those given and those that the sources tell of."""
-    add_known(splits, sources, allowed=settings.allow_eval)
-    return decontaminate(gathered, splits, allowed=settings.allow_eval)
+    add_known(splits, sources, allowed=allowed)
+    return decontaminate(gathered, splits, allowed=allowed)
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
@@ -166,7 +172,24 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
         sources = _sources(runs, settings.out)
         _replaces_other_runs(settings, sources)
         gather(sources, Path(scratch), tokens)
-        return StateJudge.of(settings).describe(Path(scratch) / CANDIDATES)
+        return _state_judge(settings).describe(Path(scratch) / CANDIDATES)
+
+
+def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -> StateJudge:
+    """The judge that the settings name; the likeliest judgement is wanted, not one of many."""
+    name = chat_model.name if chat_model else settings.model
+    if name is None:
+        raise InputError("--label judge needs --model, the name of the judge; offline rehearses it for nothing")
+    model = ModelSpec(
+        name,
+        Sampling(temperature=0.0, top_p=1.0, max_tokens=MAX_REPLY_TOKENS),
+        Limits(settings.concurrency, TIMEOUT_S),
+        price=find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out),
+        addresses=tuple(settings.base_url),
+        in_process=name == OFFLINE and not settings.base_url,
+    )
+    caps = Caps(settings.max_cost, settings.max_calls)
+    return StateJudge(model, load_prompts(settings.prompts), settings.judge_gold, settings.seed, caps)
 
 
 _JUDGED = b'"label":"judge"'

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,24 @@ def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[
     """The same, and where it was written."""
     settings = resolve(CompareSettings, "compare", flags)
     conditions = read_conditions([Path(each) for each in runs], settings.group)
-    comparison, out = build_comparison(conditions, settings), settings.out or default_out(conditions)
+    options = ComparisonOptions(settings.confidence, settings.bootstrap, settings.seed, settings.examples)
+    comparison, out = build_comparison(conditions, options), settings.out or default_out(conditions)
     write_comparison(comparison, out)
     return comparison, out
 
 
-def build_comparison(conditions: Sequence[Condition], settings: CompareSettings) -> Comparison:
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """confidence: of the intervals, from `bootstrap` resamples. seed: of the resamples, and of the choice of wins and
+    losses, `examples` of each."""
+
+    confidence: float
+    bootstrap: int
+    seed: int
+    examples: int
+
+
+def build_comparison(conditions: Sequence[Condition], options: ComparisonOptions) -> Comparison:
     """The comparison itself; nothing is written."""
     questions, left_out = common_questions(conditions)
     reference, *others = conditions
@@ -84,11 +96,11 @@ def build_comparison(conditions: Sequence[Condition], settings: CompareSettings)
         split=first.split,
         questions=len(questions),
         left_out=asdict(left_out),
-        confidence=settings.confidence,
-        bootstrap=settings.bootstrap,
-        seed=settings.seed,
+        confidence=options.confidence,
+        bootstrap=options.bootstrap,
+        seed=options.seed,
         conditions=[_condition(each, questions) for each in conditions],
-        pairs=[_PairComparer(reference, each, questions, settings).pair() for each in others],
+        pairs=[_PairComparer(reference, each, questions, options).pair() for each in others],
         warnings=comparability_warnings(conditions, left_out),
         versions=versions(),
     )
@@ -137,9 +149,9 @@ class _PairComparer:
     """One condition against the reference, on these questions."""
 
     def __init__(
-        self, reference: Condition, other: Condition, questions: Sequence[str], settings: CompareSettings
+        self, reference: Condition, other: Condition, questions: Sequence[str], options: ComparisonOptions
     ) -> None:
-        self.reference, self.other, self.questions, self.settings = reference, other, questions, settings
+        self.reference, self.other, self.questions, self.options = reference, other, questions, options
         self.values = {name: (reference.values(name, questions), other.values(name, questions)) for name in METRICS}
         self.em, self.cover = (_change(*self.values[name]) for name in ("em", "cover_em"))
 
@@ -157,7 +169,7 @@ class _PairComparer:
                 tests,
                 reference=self.reference.name,
                 other=self.other.name,
-                confidence=self.settings.confidence,
+                confidence=self.options.confidence,
             ),
             metrics=deltas,
             tests=tests,
@@ -173,9 +185,9 @@ class _PairComparer:
         chosen = {name: tuple(side[:, columns] for side in self.values[name]) for name in names}
         found = paired_differences(
             [(one, other) for one, other in chosen.values()],
-            resamples=self.settings.bootstrap,
-            seed=self.settings.seed,
-            confidence=self.settings.confidence,
+            resamples=self.options.bootstrap,
+            seed=self.options.seed,
+            confidence=self.options.confidence,
         )
         return {
             name: MetricDelta(**asdict(each))
@@ -184,7 +196,7 @@ class _PairComparer:
         }
 
     def _tests(self) -> dict[str, SignificanceTest]:
-        found = {name: paired_test(*self.values[name], seed=self.settings.seed) for name in TESTED}
+        found = {name: paired_test(*self.values[name], seed=self.options.seed) for name in TESTED}
         return {
             name: SignificanceTest(test=each.test, p=float(f"{each.p:.6g}")) for name, each in found.items() if each
         }
@@ -192,7 +204,7 @@ class _PairComparer:
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest]) -> ComparisonVerdict:
         if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):
             return "identical"
-        em, cover = (significant_direction(name, deltas, tests, self.settings.confidence) for name in TESTED)
+        em, cover = (significant_direction(name, deltas, tests, self.options.confidence) for name in TESTED)
         if em == 0:
             return "no_difference"
         if em > 0:
@@ -225,10 +237,10 @@ class _PairComparer:
         """Those that are no matter of style go first; among equals a draw by the seed."""
 
         def rank(position: int) -> tuple[float, str]:
-            lot = hashlib.sha256(f"{self.settings.seed}\0{self.questions[position]}".encode()).hexdigest()
+            lot = hashlib.sha256(f"{self.options.seed}\0{self.questions[position]}".encode()).hexdigest()
             return -abs(float(self.cover[position])), lot
 
-        places = sorted((int(each) for each in np.flatnonzero(chosen)), key=rank)[: self.settings.examples]
+        places = sorted((int(each) for each in np.flatnonzero(chosen)), key=rank)[: self.options.examples]
         return [self._example(self.questions[each], style=self.cover[each] == 0) for each in places]
 
     def _example(self, id_: str, *, style: bool) -> ComparedExample:

@@ -23,14 +23,10 @@ from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question, QuestionSource, has_golden_answers
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.evaluated_model import (
-    EvaluatedModel,
-    evaluated_spec,
-    find_evaluated_model,
-    open_evaluated_model,
-)
+from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
-from reasonrag.evaluation.judge import Judge, judge_spec
+from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model, judge_spec
+from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.methods.from_settings import (
     MethodParts,
     NoRetriever,

@@ -101,7 +101,7 @@ def _publish_data_set(
         pairs=inventory.summary.pairs,
         licence=settings.license or licence_of(inventory.datasets),
         set_aside=[f"{each.flag} {each.name}" for each in aside],
-        warnings=_warnings(settings, inventory),
+        warnings=_warnings(settings.license, inventory),
         **upload_fields(done, dry_run=dry_run),
     )
 
@@ -128,9 +128,9 @@ def _fresh_audit(inventory: DatasetInventory, say: Callable[[str], None]) -> dic
     return found
 
 
-def _warnings(settings: PublishSettings, inventory: DatasetInventory) -> list[str]:
+def _warnings(licence: str | None, inventory: DatasetInventory) -> list[str]:
     """Warnings of the summary, and one for an unknown licence."""
     found = list(inventory.summary.warnings)
-    if settings.license is None and licence_of(inventory.datasets) == UNKNOWN:
+    if licence is None and licence_of(inventory.datasets) == UNKNOWN:
         found.append("the licence of a question set is unknown, so the card says unknown; give --license NAME")
     return found

@@ -137,7 +137,8 @@ SHOWN_BY = {
         """,
     "reasonrag/evaluation/test_evaluate": """
         reasonrag/evaluation/commands reasonrag/evaluation/evaluated_model/evaluated_model
-        reasonrag/evaluation/evaluated_model/provenance_check reasonrag/evaluation/judge reasonrag/evaluation/metrics
+        reasonrag/evaluation/evaluated_model/provenance_check reasonrag/evaluation/from_settings
+        reasonrag/evaluation/judge reasonrag/evaluation/metrics
         reasonrag/evaluation/pages/report_page reasonrag/evaluation/predictions reasonrag/evaluation/report
         reasonrag/evaluation/session reasonrag/evaluation/settings
         """,

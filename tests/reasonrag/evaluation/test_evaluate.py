@@ -16,7 +16,8 @@ import pytest
 
 import reasonrag as package
 from reasonrag.errors import CapReached, InputError, ModelError
-from reasonrag.evaluation.evaluated_model.evaluated_model import find_evaluated_model, fingerprint
+from reasonrag.evaluation.evaluated_model.evaluated_model import fingerprint
+from reasonrag.evaluation.from_settings import find_evaluated_model
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings

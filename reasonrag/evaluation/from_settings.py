@@ -1,0 +1,87 @@
+"""From settings to the models of an evaluation: the one that is evaluated, and the judge beside it.
+
+Decides what `--model` means. Does not know what the models are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from reasonrag.agent.from_settings import model_name, teacher_spec
+from reasonrag.errors import InputError
+from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, fingerprint
+from reasonrag.evaluation.settings import EvaluateSettings, ModelSettings
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.endpoint import JUDGE_KEY_VARIABLE
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.prices import SELF_HOSTED, find_price
+from reasonrag.llm.servers.model_folder import open_model
+from reasonrag.training.provenance import find_provenance
+
+
+def find_evaluated_model(settings: ModelSettings, chat_model: ChatModel | None = None) -> EvaluatedModel:
+    """What --model means. Raises InputError for a path that is no model's folder, and for a --base-model of no
+    adapter."""
+    found = _found(settings, chat_model)
+    if settings.base_model and not (found.served_here and found.folder and open_model(found.folder).is_adapter):
+        raise InputError(
+            f"--base-model {settings.base_model}: that is for an adapter's folder, and --model is none; leave it out"
+        )
+    return found
+
+
+def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedModel:
+    if chat_model is not None:
+        return EvaluatedModel(chat_model.name, known=chat_model.name != OFFLINE)
+    name = model_name(settings)
+    if name == OFFLINE and not settings.base_url:
+        return EvaluatedModel(name, known=False)
+    folder = Path(name).expanduser()
+    if settings.base_url:  # there it is a name, whatever it looks like; servers often name a model by its folder
+        return EvaluatedModel(name, folder if find_provenance(folder) else None)
+    if folder.exists():
+        found = open_model(folder)
+        base = settings.base_model or found.base_model
+        if found.is_adapter and base is None:
+            raise InputError(f"{folder} is an adapter that does not name its base model; give --base-model")
+        return EvaluatedModel(
+            f"{found.name}@{fingerprint(found, base)}", folder, served_here=True, base_model=settings.base_model
+        )
+    if name.startswith((".", "~", os.sep)) or (os.sep in name and not os.environ.get("OPENAI_BASE_URL")):
+        raise InputError(
+            f"--model {name}: there is no such folder here. Check the path; or, if that is the name of a model on a "
+            "server, give its --base-url"
+        )
+    return EvaluatedModel(name)
+
+
+def evaluated_spec(subject: EvaluatedModel, settings: ModelSettings) -> ModelSpec:
+    """How it is asked and sampled, and what its tokens cost; those of a server of our own nothing."""
+    spec = teacher_spec(settings, subject.name)
+    free = subject.served_here and settings.price_in is None and settings.price_out is None
+    limits = replace(spec.limits, patience=settings.patience)
+    return replace(spec, limits=limits, price=SELF_HOSTED if free else spec.price)
+
+
+def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:
+    """The judge beside the model that is judged; None where there is none.
+
+    At an address of its own, or at that model's; each address gets its own key only. The likeliest judgement is wanted,
+    so it is asked at temperature 0.
+    """
+    name = chat_model.name if chat_model else settings.judge
+    if name is None:
+        return None
+    own = bool(settings.judge_base_url)
+    return replace(
+        judged.elsewhere(settings.judge_base_url, key_variable=JUDGE_KEY_VARIABLE),
+        name=name,
+        sampling=judged.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}),
+        price=find_price(name, tokens_in=settings.judge_price_in, tokens_out=settings.judge_price_out),
+        flags="--judge-" if own else "--",
+        recorded_as=f"{name} (judge)",
+        in_process=name == OFFLINE and not own,
+    )
