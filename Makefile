@@ -55,7 +55,7 @@ loop: .venv/core .venv-train/ready
 pictures: .venv/browser
 	$(BIN)/python benchmarks/pictures.py
 
-# LLaMA-Factory in an environment of its own: its pins exclude the newest of everything else.
+# LLaMA-Factory in an environment of its own: its pins conflict with our other packages.
 train-env: .venv-train/ready
 
 # A Qwen2 of random weights, to try the way from pairs to a model on a CPU.

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,15 @@ def test_make_demo_runs_the_commands_that_the_readme_says() -> None:
         assert f"$(BIN)/{command}\n" in makefile
 
 
+def test_a_newcomer_has_the_command_before_it_is_first_used() -> None:
+    """`make demo` installs it into an environment; the README says how to enter it before any command of its own."""
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    ours = [place for place, line in enumerate(lines) if line.startswith("reasonrag ")]
+    place = (ROOT / "Makefile").read_text("utf-8").partition("BIN := ")[2].splitlines()[0]
+    assert lines.index(f"source {place}/activate") < ours[0]
+    assert any(line.startswith("make demo") for line in lines[: lines.index(f"source {place}/activate")])
+
+
 @pytest.fixture
 def qa(shared_data: Path) -> None:
     """The real questions, and real pairs in the published form, where the README has them."""
@@ -162,7 +173,8 @@ def test_every_command_of_the_readme_runs(rehearsal: str, retrieval_server: str)
         *(Path(each).name for each in re.findall(r"^ {4}(runs/h/\S+)", README.read_text("utf-8"), re.MULTILINE)),
     }
     assert {path.name for path in Path("data/h").iterdir()} == {
-        Path(each).name for each in re.findall(r"^ {4}(data/h/\S+)", README.read_text("utf-8"), re.MULTILINE)
+        ".lock",
+        *(Path(each).name for each in re.findall(r"^ {4}(data/h/\S+)", README.read_text("utf-8"), re.MULTILINE)),
     }
 
 
@@ -181,6 +193,18 @@ def test_every_file_the_readme_names_exists() -> None:
         assert (ROOT / each).exists(), each
     for each in re.findall(r"^ {4}(\w+/|[\w/.]+\.md) ", README.read_text("utf-8"), re.MULTILINE):
         assert (ROOT / each).exists(), each
+
+
+NAMED = re.compile(r"\b((?:reasonrag|preference|mcts)(?:\.[a-z_]+)+)(?![\w/])")
+NO_MODULES = {"reasonrag.toml", "reasonrag.json"}
+
+
+@pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
+def test_every_module_and_call_that_the_pages_name_exists(page: Path) -> None:
+    """A module that moved has moved here too."""
+    for name in set(NAMED.findall(page.read_text("utf-8"))) - NO_MODULES:
+        parent, _, last = name.rpartition(".")
+        assert hasattr(import_module(parent), last) or find_spec(name), name
 
 
 def flags_of(command: Any) -> set[str]:
