@@ -1,6 +1,6 @@
-"""The agent that ReasonRAG defines: think, read, conclude; how a state becomes a prompt and a reply becomes a step.
+"""The agent that ReasonRAG defines: think, read, conclude; from a state to a prompt, and from a reply to a step.
 
-Decides the turns, the step budget, the repair turn, what a failed step is and how answers are scored. Talks to one
+Decides the turns, the step budget, the repair turn, what a failed step is and how answers are scored. Uses one
 `ChatModel` and one `Retriever`; knows nothing of trees, files or other questions.
 """
 
@@ -31,14 +31,14 @@ from reasonrag.llm.chat import ChatModel, Completion, Sampling
 from reasonrag.retrieval.retriever import Retriever
 
 HOTTER = 0.3
-"""What each try to get another step adds to the temperature."""
+"""Temperature increase per attempt at a different step."""
 HOTTEST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the agent has seen. `passages`: what this turn reads; `read`: all passages shown so far, these included;
-    `evidence`: what earlier turns reported of them."""
+    """What the agent has seen. `passages`: those this turn reads; `read`: all passages shown so far, including these;
+    `evidence`: what earlier turns reported from them."""
 
     question: Question
     action: AgentAction
@@ -51,13 +51,13 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class AgentStep:
-    """One step taken in a state, parsed or failed, scored if it ends.
+    """One step taken in a state, parsed or failed, scored if it ends the path.
 
-    f1, em: of an end, where the question has golden answers.
-    judged: what an answer is worth to somebody else than its golden answers, where somebody else was asked.
-    sampled_by: the model, where it is not the one that proposes.
-    sampled_with: the messages really sent, if the reply is no plain sample of the state's prompt: it came from the
-        repair turn, or was drawn hotter (then at sampled_temperature), or with its siblings shown.
+    f1, em: of an end, if the question has gold answers.
+    judged: an answer's value by a judge or a function, if one was asked.
+    sampled_by: the model, if it is not the one that proposes steps.
+    sampled_with: the messages really sent, if the reply is not a plain sample of the state's prompt: it came from the
+        repair turn, or was drawn at a higher temperature (sampled_temperature), or with its siblings shown.
     """
 
     state: State
@@ -83,7 +83,7 @@ class AgentStep:
 
     @property
     def calls(self) -> int:
-        """Replies used: one, or two with the repair turn."""
+        """Completions used: one, or two with the repair turn."""
         repair_failed = self.parse_error is not None and self.parse_error.repair is not None
         return 2 if self.repaired or repair_failed else 1
 
@@ -96,9 +96,9 @@ class AgentStep:
 
 @dataclass(frozen=True)
 class Agent:
-    """The policy and what it has spent: model, retriever, prompts and sampling. Knows no step after it was taken.
+    """The policy (model, retriever, prompts, sampling) and what it has spent. Keeps no steps.
 
-    priority: of its requests where they wait for each other; smaller goes first.
+    priority: of its requests among waiting ones; smaller first.
     """
 
     model: ChatModel
@@ -113,7 +113,7 @@ class Agent:
 
     @property
     def asker(self) -> Asker:
-        """The one who asks its model, and spends for it."""
+        """Sends requests to the agent's model and records their usage."""
         return Asker(self.model, self.prompts, self.sampling, self.seed, self.priority, self.spending)
 
     def start(self, question: Question) -> State:
@@ -137,10 +137,10 @@ class Agent:
     async def sample(
         self, state: State, samples: Sequence[int], *, attempt: int = 0, said: Sequence[AgentStep] = ()
     ) -> list[AgentStep]:
-        """One step per sample number, all asked for in one request. Raises ModelError.
+        """One step per sample number, all in one request. Raises ModelError.
 
-        attempt: 0 for plain samples; beyond, plain ones were all like `said`: each further try is drawn hotter, and
-        from the second on the model is shown what was said.
+        attempt: 0 for plain samples. n > 0: plain samples were all equivalent to `said`; each attempt raises the
+            temperature, and from the second on the prompt shows `said`.
         """
         prompt = render_prompt(
             self.prompts,
@@ -169,7 +169,7 @@ class Agent:
         return await together(*(self._finish(first, sample) for first, sample in zip(firsts, samples, strict=True)))
 
     async def score(self, question: Question, prompt: Sequence[Message], sample: int) -> Judgement[float]:
-        """A judge's score of what a prompt shows, in [0, 1]. Raises ModelError."""
+        """A judge's score in [0, 1] for the content of a prompt. Raises ModelError."""
         return await self.asker.judgement(
             question.id,
             prompt,
@@ -182,7 +182,7 @@ class Agent:
     async def rank(
         self, question: Question, prompt: Sequence[Message], sample: int, *, candidates: int
     ) -> Judgement[tuple[int, ...]]:
-        """A judge's order of the candidates that a prompt shows: their numbers, best first. Raises ModelError."""
+        """A judge's ranking of the candidates in a prompt: their numbers, best first. Raises ModelError."""
         return await self.asker.judgement(
             question.id,
             prompt,
@@ -199,12 +199,12 @@ class Agent:
         return path
 
     async def _as_step(self, draw: _Draw, completion: Completion, sample: int) -> AgentStep:
-        """The step a reply takes; a reply that takes none gets one repair turn, then is a failed step."""
+        """The step of a reply; a reply that does not parse gets one repair turn, then is a failed step."""
         state, reply = draw.state, plain_text(completion.text)
         parsed = parse_reply(reply, action=state.action, finish_reason=completion.finish_reason)
         if isinstance(parsed, ParsedReply):
             return _parsed_step(draw, parsed)
-        if parsed.cause == "withheld":  # asking the filter again would not help
+        if parsed.cause == "withheld":  # a content filter would withhold it again
             return _failed_step(draw, reply, parsed, None)
         messages = render_repair(self.prompts, draw.messages, reply=reply, detail=parsed.detail)
         self.spending.repairs += 1
@@ -219,7 +219,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """What was sent for a step: the state's own prompt, or something else (`messages`, `sampling`) in its place."""
+    """What was sent for a step: the state's own prompt, or other `messages` and `sampling` instead."""
 
     state: State
     prompt: tuple[Message, ...]
@@ -227,11 +227,11 @@ class _Draw:
     sampling: Sampling
     plain: bool = True
     temperature: float | None = None
-    """Where it is not the agent's own."""
+    """Set if it is not the agent's own."""
 
     @property
     def sampled_with(self) -> dict[str, Any]:
-        """The fields of a step that say how it was really drawn."""
+        """The fields of a step that record how it was really drawn."""
         return {} if self.plain else {"sampled_with": self.messages, "sampled_temperature": self.temperature}
 
 
@@ -255,7 +255,7 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, *, repaired: bool = False) ->
 
 
 def _failed_step(draw: _Draw, reply: str, error: ParseError, repair: str | None) -> AgentStep:
-    """A reply that is no step: terminal, worth nothing, kept with its text and cause."""
+    """A step for a reply that did not parse: terminal, value 0, kept with its text and cause."""
     nothing = 0.0 if draw.state.question.golden_answers else None
     return AgentStep(
         state=draw.state,

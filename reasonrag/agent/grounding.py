@@ -1,4 +1,4 @@
-"""Whether what a step says is supported by the passages read so far: by string match, no model asked."""
+"""Grounding: whether the passages read so far support a step's content, by string match. Uses no model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
     """Support of a step's content by passages (their titles included), after SQuAD normalisation.
 
     An answer is grounded if it occurs in a passage as whole words; evidence if for each of its sentences some passage
-    holds the sentence, or all of its words apart from little ones. An answer given before anything was read is not
-    grounded, whatever it is. None where the question has no meaning: queries, yes and no after some reading, and
-    evidence that reports nothing.
+    contains the sentence, or all of its words except function words. An answer given before anything was read is never
+    grounded. None where grounding does not apply: queries, yes and no after some reading, and evidence that reports
+    nothing.
     """
     said = normalize_answer(content)
     sources = [_normalized(each.title, each.text) for each in passages]
@@ -37,10 +37,10 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
 
 
 def is_in_evidence(answer: str, evidence: Iterable[str]) -> bool | None:
-    """Whether an answer occurs, as whole words after SQuAD normalisation, in evidence that was reported before it.
+    """Whether an answer occurs, as whole words after SQuAD normalisation, in evidence reported before it.
 
-    That is all an answering turn sees of the passages. None for yes and no once anything was reported: whether they
-    follow, no string tells.
+    Evidence is all an answering turn sees of the passages. None for yes and no once anything was reported: string match
+    cannot tell whether they follow.
     """
     reported = [said for each in evidence if (said := normalize_answer(each)) not in ("", "none")]
     said = normalize_answer(answer)
@@ -50,9 +50,9 @@ def is_in_evidence(answer: str, evidence: Iterable[str]) -> bool | None:
 
 
 def reports(evidence: str, passage: Passage) -> bool:
-    """Whether evidence says something of a passage: the passage holds at least one of its sentences, by the same rule.
+    """Whether evidence reports from a passage: the passage contains at least one of its sentences, by the same rule.
 
-    Evidence that reports nothing (`None`) says nothing of any passage.
+    Evidence that reports nothing (`None`) reports from no passage.
     """
     if normalize_answer(evidence) == "none":
         return False
@@ -62,7 +62,7 @@ def reports(evidence: str, passage: Passage) -> bool:
 
 @lru_cache(maxsize=4096)
 def _normalized(title: str, text: str) -> str:
-    """Between blanks, so that whole words can be found; kept, because siblings read the same passages."""
+    """Normalised and padded with blanks, to match whole words; cached, because siblings read the same passages."""
     return f" {normalize_answer(f'{title} {text}')} "
 
 

@@ -1,6 +1,6 @@
-"""Asking a model, and judges in particular: which draw a reply is, what it has cost, and one more try to be read.
+"""Model calls of an agent and its judges: seeds, usage, and the repair of unreadable judgements.
 
-Decides seeds and the repair of judgements. Knows neither what is asked nor what becomes of it.
+Decides seeds and the repair of judgements. Does not know what is asked or how replies are used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Spending:
-    """What the answers used so far have cost."""
+    """Usage of the completions used so far."""
 
     tokens: Tokens = field(default_factory=Tokens)
     repairs: int = 0
@@ -48,8 +48,8 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Judgement(Generic[T]):
-    """What a judge said; `value` is None where neither its reply nor the repair could be read, `unreadable` then what
-    it said last."""
+    """A judge's verdict. `value` is None if neither its reply nor the repair was readable; `unreadable` is then its
+    last reply."""
 
     value: T | None
     calls: int
@@ -58,9 +58,9 @@ class Judgement(Generic[T]):
 
 @dataclass(frozen=True)
 class Asker:
-    """A model, how it is sampled, and what it has been asked so far.
+    """Sends requests to a model with fixed sampling and seed, and records their usage.
 
-    priority: of its requests where they wait for each other; smaller goes first.
+    priority: of its requests among waiting ones; smaller first.
     """
 
     model: ChatModel
@@ -78,7 +78,7 @@ class Asker:
         stop: tuple[str, ...],
         sampling: Sampling | None = None,
     ) -> Sequence[Completion]:
-        """A completion per sample number, asked for in one request. Raises ModelError."""
+        """A completion per sample number, in one request. Raises ModelError."""
         request = ChatRequest(
             messages=tuple(messages),
             sampling=(sampling or self.sampling).model_copy(update={"stop": stop}),
@@ -101,10 +101,10 @@ class Asker:
         wanted: str,
         read: Callable[[Completion], T | None],
     ) -> Judgement[T]:
-        """What a judge says inside a tag; asked once more where it cannot be read. Raises ModelError."""
+        """A judge's verdict inside a tag; one repair turn if it is unreadable. Raises ModelError."""
         [completion] = await self.complete(question_id, prompt, [sample], (f"</{tag}>",))
         value, calls = read(completion), 1
-        if value is None and completion.finish_reason != "content_filter":  # asking that again would not help
+        if value is None and completion.finish_reason != "content_filter":  # a retry would be withheld again
             detail = f"expected <{tag}>..</{tag}> with {wanted}"
             again = render_repair(self.prompts, prompt, reply=completion.text, detail=detail)
             self.spending.repairs += 1

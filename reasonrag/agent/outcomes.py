@@ -1,8 +1,8 @@
-"""What an answer is worth to search and labels: by golden answers, a judge, a rubric or a function of the user's.
+"""Outcomes: the value of an answer for search and labels, by gold answers, a judge, a rubric or a user's function.
 
-Decides which of them needs what of a question, what a judge of answers sees, and that the same answer after the same
-reasoning is judged once. A judgement that cannot be read is missing: the answer then has no outcome and counts nowhere.
-Does not know trees, nor what labels make of an outcome; that a judge is right is nobody's claim.
+Decides what each of them needs of a question, what a judge of answers sees, and that the same answer after the same
+reasoning is judged once. An unreadable judgement is missing: the answer then has no outcome and counts nowhere. Does
+not know trees, nor how labels use an outcome; no judge is assumed to be right.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from reasonrag.data.questions import Question, has_golden_answers
 from reasonrag.errors import InputError, OutcomeError
 
 OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1"})
-"""Outcomes that golden answers decide."""
+"""Outcomes decided by gold answers."""
 JUDGED_FROM = -(10**6)
-"""Sample number of an answer's judgement: no judgement of a step has one so low."""
+"""Sample number of an answer's judgement, below those of all judgements of steps."""
 
 OutcomeFunction = Callable[[Question, str], float]
-"""What an answer to a question is worth, in [0, 1]."""
+"""(question, answer) -> the answer's value in [0, 1]."""
 
 
 class AnswerValuer(Protocol):
-    """Says what the answers to one question are worth, where golden answers do not."""
+    """Values the answers to one question when gold answers do not."""
 
     rubric: tuple[str, ...]
-    """What answers are held against, where that is a rubric."""
+    """The criteria, if answers are judged by a rubric."""
 
     async def value(self, agent: Agent, step: AgentStep, /) -> Judgement[float]:
-        """Of a step that answers. Raises ModelError or OutcomeError.
+        """Value the answer of a step. Raises ModelError or OutcomeError.
 
-        agent: who is asked, where somebody is.
+        agent: its model is asked, if one is needed.
         """
         ...
 
 
 async def valued(step: AgentStep, valuer: AnswerValuer | None, agent: Agent) -> AgentStep:
-    """The step with what somebody thinks of its answer; as it is where it answers nothing, or nobody is asked."""
+    """The step with its answer's value; unchanged if it is not an answer or there is no valuer."""
     if valuer is None or step.action_type != "answer":
         return step
     return replace(step, judged=await valuer.value(agent, step))
 
 
 def outcome_of(step: AgentStep, name: str) -> float | None:
-    """Quality of the answer a step gives, in [0, 1]; None where its judgement is missing, 0 for any other step."""
+    """Quality of a step's answer, in [0, 1]; None if its judgement is missing, 0 for any other step."""
     if name not in OF_GOLDEN_ANSWERS:
         return step.judged.value if step.judged else 0.0
     if name == "em":
@@ -65,14 +65,14 @@ def outcome_of(step: AgentStep, name: str) -> float | None:
     return step.f1 or 0.0
 
 
-# -- who values --------------------------------------------------------------------------------------------------------
+# -- valuers --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class AnswerJudge:
-    """Has the agent's model score the answers to one question, against a rubric if there is one.
+    """Has the agent's model score the answers to one question, by a rubric if there is one.
 
-    gold: whether it is shown the golden answers. sample: number of its draws.
+    gold: show the judge the gold answers. sample: sample number of its draws.
     """
 
     rubric: tuple[str, ...]
@@ -82,7 +82,7 @@ class AnswerJudge:
     _asking: defaultdict[tuple[Message, ...], asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def value(self, agent: Agent, step: AgentStep, /) -> Judgement[float]:
-        """Asked for once, however many ask for it at a time: the same draw twice would be paid for twice."""
+        """Judges an answer once, even for concurrent callers: the same draw requested twice would be paid twice."""
         prompt = answer_prompt(agent, step, rubric=self.rubric, gold=self.gold)
         async with self._asking[prompt]:
             if prompt not in self._judgements:
@@ -93,7 +93,7 @@ class AnswerJudge:
 
 
 def answer_prompt(agent: Agent, step: AgentStep, *, rubric: tuple[str, ...], gold: bool) -> tuple[Message, ...]:
-    """An answer at the end of its path, with everything that was read on the way, for a judge who scores it."""
+    """The prompt for judging an answer at the end of its path, with everything read on the way."""
     state = step.state
     return render_answer(
         agent.prompts,
@@ -116,7 +116,7 @@ class FunctionValuer:
     _values: dict[str, float] = field(default_factory=dict)
 
     async def value(self, _agent: Agent, step: AgentStep, /) -> Judgement[float]:
-        """What the function returns; it runs in the event loop's thread, so that it need not be thread-safe."""
+        """The function's value; it runs in the event loop's thread, so that it need not be thread-safe."""
         answer = step.content or ""
         if answer not in self._values:
             self._values[answer] = self._call(step.state.question, answer)
@@ -138,14 +138,14 @@ class FunctionValuer:
         return value
 
 
-# -- what a run says ---------------------------------------------------------------------------------------------------
+# -- a run's rule ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class OutcomeRule:
     """How the answers of a run are valued.
 
-    name: in records and configuration. rubric: for questions without one of their own. function: a user's.
+    name: in records and configuration. rubric: for questions without their own. function: the user's.
     """
 
     name: str
@@ -158,18 +158,18 @@ class OutcomeRule:
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """Names of the prompts that only this outcome uses."""
+        """Names of prompts used only by this outcome."""
         return {"judge": ("answer",), "rubric": ("rubric",)}.get(self.name, ())
 
     @property
     def identity(self) -> dict[str, str]:
-        """What decides answers and is in neither recipe, prompts nor questions."""
+        """The settings of this outcome that are in neither recipe, prompts nor questions."""
         if not self.rubric:
             return {}
         return {"rubric_sha256": hashlib.sha256("\n".join(self.rubric).encode()).hexdigest()}
 
     def check(self, question: Question) -> None:
-        """Raises ValueError for a question whose answers could not be valued."""
+        """Raises ValueError for a question whose answers cannot be valued."""
         if self.name in OF_GOLDEN_ANSWERS:
             has_golden_answers(question)
         elif self.name == "rubric" and not self.rubric_of(question):
@@ -178,13 +178,13 @@ class OutcomeRule:
             )
 
     def rubric_of(self, question: Question) -> tuple[str, ...]:
-        """What answers to the question are held against; its own rubric goes before the run's."""
+        """The question's criteria: its own rubric, else the run's."""
         return (question.rubric or self.rubric) if self.name == "rubric" else ()
 
     def valuer(self, question: Question, *, gold: bool, sample: int = JUDGED_FROM) -> AnswerValuer | None:
-        """Who values the answers to a question; None where its golden answers do.
+        """The valuer of a question's answers; None if its gold answers decide.
 
-        gold: whether a judge is shown the golden answers. sample: number of its draws.
+        gold: show a judge the gold answers. sample: sample number of its draws.
         """
         if self.function is not None:
             return FunctionValuer(self.name, self.function)
@@ -192,10 +192,10 @@ class OutcomeRule:
 
 
 def name_of_function(function: OutcomeFunction) -> str:
-    """The name under which a function's outcomes are recorded: it must tell this outcome from others."""
+    """The name under which a function's outcomes are recorded; it must be distinct from other outcomes."""
     name = getattr(function, "__name__", "")
     if not name.isidentifier():
-        raise InputError(f"outcome={function!r} has no name to be recorded under; give a function that was made by def")
+        raise InputError(f"outcome={function!r} has no name to record; use a function defined by def")
     if name in OF_GOLDEN_ANSWERS | JUDGED_OUTCOMES:
-        raise InputError(f"outcome={name} is a function with the name of an outcome of reasonrag; rename it")
+        raise InputError(f"outcome={name}: the function has the name of a built-in outcome; rename it")
     return name

@@ -1,8 +1,8 @@
-"""From a reply to a typed step, or to the reason why it is none.
+"""Parsing: from a reply to a typed step, or to a parse error.
 
-The reply is cut at the first closing tag, whether or not the endpoint honoured the stop string. An endpoint that did
-drops the string: an open tag then gets its closing tag back. Judgements are read here too, in the same way. Knows the
-tags of each turn and nothing of prompts.
+The reply is cut at the first closing tag, whether or not the endpoint honoured the stop string. An endpoint that
+honours it drops it: an open tag then gets its closing tag back. Judgements are parsed in the same way. Knows the tags
+of each turn and nothing of prompts.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
     "read": ("evidence",),
     "conclude": ("answer",),
 }
-"""The tags that each turn may produce; the contract with RAG_ProGuide."""
+"""The tags each turn may produce; the contract with RAG_ProGuide."""
 
 _NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:/\s*100|%)?")
 _POSITION = re.compile(r"[0-9]{1,4}")
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
 ParseCause = Literal["withheld", "cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
-"""withheld: the endpoint's content filter took the reply back. cut_off: the reply hit max_tokens before its tag was
-closed. no_tag: no tag at all. wrong_tag: a tag this turn may not use. not_opened: a closing tag without its opening
-one. mixed_tags: one tag opened inside another. empty: nothing inside."""
+"""withheld: by the endpoint's content filter. cut_off: the reply hit max_tokens before its tag was closed. no_tag: no
+tag at all. wrong_tag: a tag this turn may not use. not_opened: a closing tag without its opening one. mixed_tags: one
+tag opened inside another. empty: nothing inside."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """`response`: the reply up to and with its closing tag, tags in canonical spelling. `content`: inside the tag."""
+    """`response`: the reply up to and including its closing tag, with canonical tags. `content`: the text inside the
+    tag."""
 
     response: str
     action_type: ActionType
@@ -42,7 +43,7 @@ class ParsedReply:
 
 @dataclass(frozen=True, slots=True)
 class TaggedReply:
-    """The same of a reply to another method than the agent. `tag`: the one that it says something in."""
+    """A parsed reply of another method than the agent. `tag`: the tag around the content."""
 
     response: str
     tag: str
@@ -56,12 +57,12 @@ class ParseError:
 
 
 def stop_strings(action: AgentAction) -> tuple[str, ...]:
-    """What an endpoint is asked to stop at in this turn."""
+    """Stop strings of this turn."""
     return tuple(f"</{tag}>" for tag in TURN_TAGS[action])
 
 
 def parse_reply(text: str, *, action: AgentAction, finish_reason: FinishReason) -> ParsedReply | ParseError:
-    """The step that a reply takes in a turn, or why it takes none."""
+    """The step of a reply in a turn, or its parse error."""
     if finish_reason == "content_filter":
         return ParseError("withheld", "the endpoint's content filter took the reply back")
     tags = list(_TAG.finditer(text))
@@ -89,9 +90,9 @@ def parse_reply(text: str, *, action: AgentAction, finish_reason: FinishReason) 
 
 
 def parse_tagged(text: str, *, tags: tuple[str, ...], finish_reason: FinishReason) -> TaggedReply | ParseError:
-    """What a reply of another method says in one of its tags, or why it says nothing.
+    """Parse a reply of another method: the content of one of its tags, or a parse error.
 
-    Read as a step is, up to the first closing tag; but reasoning may name the tags, so the last opening one counts.
+    Parsed like a step, up to the first closing tag; but reasoning may mention the tags, so the last opening one counts.
     """
     if finish_reason == "content_filter":
         return ParseError("withheld", "the endpoint's content filter took the reply back")
@@ -113,20 +114,20 @@ def parse_tagged(text: str, *, tags: tuple[str, ...], finish_reason: FinishReaso
 
 
 def tags_of(text: str) -> tuple[int, int]:
-    """How many tags of steps a text opens, and how many it closes."""
+    """Number of opening and of closing step tags in a text."""
     closing = [bool(tag[1]) for tag in _TAG.finditer(text)]
     return closing.count(False), closing.count(True)
 
 
 def parse_score(text: str, finish_reason: FinishReason) -> float | None:
-    """The score from 0 to 100 of a judgement, as a share of 100; None where it holds none."""
+    """A judgement's score from 0 to 100, divided by 100; None if it has none."""
     found = _NUMBER.fullmatch(_inside("score", text, finish_reason))
     score = float(found[1]) / 100 if found else None
     return score if score is not None and score <= 1 else None
 
 
 def parse_ranking(text: str, finish_reason: FinishReason, *, candidates: int) -> tuple[int, ...] | None:
-    """The numbers of all candidates, from 1 on, in the order of a judgement, best first; None where it gives none."""
+    """A judgement's ranking: the numbers of all candidates, from 1, best first; None if it has none."""
     words = [each for each in re.split(r"[\s,;>]+", _inside("ranking", text, finish_reason)) if each]
     if not all(_POSITION.fullmatch(each) for each in words):
         return None
@@ -135,8 +136,7 @@ def parse_ranking(text: str, finish_reason: FinishReason, *, candidates: int) ->
 
 
 def parse_pick(text: str, finish_reason: FinishReason, *, candidates: int) -> tuple[int, int] | Literal["none"] | None:
-    """The numbers, from 1 on, of the better and the worse candidate of a judgement, or that it sees none; None where it
-    cannot be read."""
+    """A judgement's pick: numbers (from 1) of the better and the worse candidate, or "none"; None if unreadable."""
     said = _inside("pick", text, finish_reason).casefold()
     words = [each for each in re.split(r"[\s,;>]+", said) if each]
     if words == ["none"]:
@@ -148,8 +148,8 @@ def parse_pick(text: str, finish_reason: FinishReason, *, candidates: int) -> tu
 
 
 def _inside(tag: str, text: str, finish_reason: FinishReason) -> str:
-    """What stands in a tag of a judgement, read as a step is: up to the first closing tag, which an endpoint may have
-    dropped, and from the last opening one on. Empty where there is none or the reply was cut off in it."""
+    """The content of a judgement's tag, parsed like a step: up to the first closing tag, which an endpoint may have
+    dropped, from the last opening one. Empty if there is none or the reply was cut off in it."""
     said, *rest = re.split(rf"<\s*/\s*{tag}\s*>", text, maxsplit=1, flags=re.IGNORECASE)
     if not rest and finish_reason != "stop":
         return ""

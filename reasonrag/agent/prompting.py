@@ -1,8 +1,8 @@
-"""The one renderer: what a state looks like to a model, in search, in training data and at evaluation.
+"""The only renderer: the prompt of a state, in search, in training data and at evaluation.
 
-The user turn's layout is the contract with RAG_ProGuide. System prompts are files, `<turn>.txt`, which a directory of
-the user's may override one by one. Text from outside is made harmless here: what a passage or question says can open no
-tag of ours, and no text at all can spell a special token of a chat template, or what a trainer's template fills in.
+The user turn's layout is the contract with RAG_ProGuide. System prompts are files, `<turn>.txt`, which a user's
+directory may override one by one. Untrusted text is made inert here: passages and questions cannot open our tags, and
+no text can contain a chat template's special token or a trainer's placeholder.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, choices
 
 _OF_EVERY_RUN = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
-"""Prompts that every run is held to, whether it uses them or not."""
+"""Prompts that are part of every run's hash, used or not."""
 PROMPT_NAMES = (*_OF_EVERY_RUN, "answer", "rubric", "pick")
 BASELINES = "baselines"
-"""Where, below the prompts, those of other methods are; `evaluation.baseline_prompts` reads them."""
+"""Folder of the other methods' prompts, below the prompts; `evaluation.methods.baseline_prompts` reads it."""
 
 _OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking|pick)\s*>", re.IGNORECASE)
 _NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*>", re.IGNORECASE)
@@ -33,9 +33,8 @@ _NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*
 
 @dataclass(frozen=True)
 class Prompts:
-    """System prompts by turn, the texts of the repair turn and of the turn that asks for another step, and the system
-    prompts of the judges: of steps the one that scores and the one that ranks, of answers the one that has a rubric and
-    the one that has none."""
+    """System prompts by turn, the texts of the repair turn and of the turn that asks for a different step (vary), and
+    the judges' system prompts: for steps judge (scores), rank and pick, for answers rubric and answer (no rubric)."""
 
     think: str
     read: str
@@ -50,17 +49,17 @@ class Prompts:
 
     @property
     def hash(self) -> str:
-        """Names the prompts that every run is held to, in 16 hexadecimal digits."""
+        """Hash of the prompts that are part of every run, in 16 hexadecimal digits."""
         return self.hash_with()
 
     def hash_with(self, *also: str) -> str:
-        """The same, with others that a run uses."""
+        """`hash` with other prompts that the run uses."""
         texts = [getattr(self, name) for name in (*_OF_EVERY_RUN, *also)]
         return hashlib.sha256(orjson.dumps(texts)).hexdigest()[:16]
 
 
 def renderer_hash(prompts: Prompts) -> str:
-    """Names what turns states into prompts, in 16 hexadecimal digits: system prompts, layout, what is made harmless.
+    """Hash of everything that turns states into prompts, in 16 hexadecimal digits: system prompts, layout, sanitizing.
 
     Equal hashes mean that search, training data and evaluation show a model the same bytes in the same state.
     """
@@ -83,9 +82,9 @@ def renderer_hash(prompts: Prompts) -> str:
 
 
 def load_prompts(directory: Path | None = None) -> Prompts:
-    """The package's prompts, each replaced by `directory/<name>.txt` where that file exists.
+    """The package's prompts, each replaced by `directory/<name>.txt` if that file exists.
 
-    Raises InputError for a directory that is missing, holds none of the names or holds text files of other names.
+    Raises InputError for a directory that is missing, has none of these files or has text files of other names.
     """
     texts = {
         name: resources.files("reasonrag").joinpath("prompts", f"{name}.txt").read_text("utf-8")
@@ -102,13 +101,13 @@ def load_prompts(directory: Path | None = None) -> Prompts:
 def _own_prompts(directory: Path) -> dict[str, str]:
     names = ", ".join(f"{name}.txt" for name in PROMPT_NAMES)
     if not directory.is_dir():
-        raise InputError(f"--prompts {directory} is no directory; it must be one that holds any of {names}")
+        raise InputError(f"--prompts {directory} is not a directory; give one with any of {names}")
     files = sorted(directory.glob("*.txt"))
     if not files and not (directory / BASELINES).is_dir():
-        raise InputError(f"--prompts {directory} holds no prompt file; it may hold any of {names}")
+        raise InputError(f"--prompts {directory} has no prompt file; it may have any of {names}")
     for file in files:
         if file.stem not in PROMPT_NAMES:
-            raise InputError(f"{file} is no prompt's name: {choices(file.stem, PROMPT_NAMES)}")
+            raise InputError(f"{file} is not the name of a prompt: {choices(file.stem, PROMPT_NAMES)}")
     try:
         texts = {file.stem: file.read_text("utf-8") for file in files}
     except (OSError, UnicodeDecodeError) as error:
@@ -127,7 +126,7 @@ def render_prompt(
     thoughts: Sequence[str],
     passages: Sequence[Passage] = (),
 ) -> tuple[Message, Message]:
-    """System and user turn of a state. `passages`, best first, are for read turns only."""
+    """System and user turn of a state. `passages`: best first, for read turns only."""
     user = f"Question: {inert(question)}"
     if thoughts:
         user += "\nPrevious Thoughts: " + _join(thoughts)
@@ -141,7 +140,7 @@ def render_prompt(
 
 
 def render_repair(prompts: Prompts, prompt: Sequence[Message], *, reply: str, detail: str) -> tuple[Message, ...]:
-    """The repair turn: the prompt, the reply that did not parse, and what was wrong with it."""
+    """The repair turn: the prompt, the reply that did not parse, and its parse error."""
     request = prompts.repair.replace("{detail}", detail)
     return (
         *prompt,
@@ -151,7 +150,7 @@ def render_repair(prompts: Prompts, prompt: Sequence[Message], *, reply: str, de
 
 
 def render_variation(prompts: Prompts, prompt: Sequence[Message], *, said: Sequence[str]) -> tuple[Message, ...]:
-    """The turn that asks for another step than those that were taken: the prompt, the first of them, and all of them.
+    """The turn that asks for a different step: the prompt, the first sibling's reply, and all of them.
 
     said: replies of the siblings so far, at least one.
     """
@@ -171,7 +170,7 @@ def render_judgement(
     golden_answers: Sequence[str] = (),
     passages: Sequence[Passage] = (),
 ) -> tuple[Message, Message]:
-    """What a judge sees who scores some reasoning. `golden_answers`: none unless the recipe lets judges see them."""
+    """The prompt for scoring some reasoning. `golden_answers`: empty unless the recipe shows them to judges."""
     lines = [*_known(question, golden_answers, passages), f"Reasoning: {_one_line(thoughts)}"]
     return Message(role="system", content=prompts.judge), Message(role="user", content="\n".join(lines))
 
@@ -185,7 +184,7 @@ def render_ranking(
     golden_answers: Sequence[str] = (),
     passages: Sequence[Passage] = (),
 ) -> tuple[Message, Message]:
-    """What a judge sees who orders `candidates`, replies of siblings, numbered from 1 as they come."""
+    """The prompt for ranking `candidates`, replies of siblings, numbered from 1 in the given order."""
     lines = _known(question, golden_answers, passages)
     if thoughts:
         lines.append(f"Reasoning: {_one_line(thoughts)}")
@@ -196,7 +195,7 @@ def render_ranking(
 def render_pick(
     prompts: Prompts, prompt: Sequence[Message], *, candidates: Sequence[str], golden_answers: Sequence[str] = ()
 ) -> tuple[Message, Message]:
-    """What a judge sees who picks a better and a worse one of `candidates`, replies in the state `prompt` shows."""
+    """The prompt for picking a better and a worse one of `candidates`, replies in the state of `prompt`."""
     question, _, seen = prompt[-1].content.partition("\n")
     lines = [folded(question)]
     if golden_answers:
@@ -217,7 +216,7 @@ def render_answer(
     passages: Sequence[Passage] = (),
     rubric: Sequence[str] = (),
 ) -> tuple[Message, Message]:
-    """What a judge sees who scores an answer, the last of the `thoughts`, against a rubric if there is one."""
+    """The prompt for scoring an answer, the last of the `thoughts`, by a rubric if there is one."""
     lines = _known(question, golden_answers, passages)
     lines += [f"Criterion {number}: {inert(folded(each))}" for number, each in enumerate(rubric, start=1)]
     lines += [f"Reasoning: {_one_line(thoughts)}", f"Answer: {inert(folded(answer))}"]
@@ -226,8 +225,8 @@ def render_answer(
 
 
 def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage]) -> list[str]:
-    """What judges are told beside the reasoning. Each text has a line of its own and no line break, so that none can
-    begin a line that looks like one of ours."""
+    """A judge's inputs besides the reasoning, each on its own line without line breaks, so that no text can imitate our
+    line labels."""
     lines = [f"Question: {inert(folded(question))}"]
     if golden_answers:
         lines.append(f"Correct answer: {' or '.join(inert(folded(each)) for each in golden_answers)}")
@@ -242,17 +241,17 @@ def _one_line(thoughts: Sequence[str]) -> str:
 
 
 def inert(text: str) -> str:
-    """Text from outside that can open or close none of our tags."""
+    """Untrusted text that can neither open nor close our tags."""
     return _OUR_TAGS.sub(r"(\1\2)", plain_text(text))
 
 
 def folded(text: str) -> str:
-    """Text on one line, so that none of it can begin a line that looks like one of ours."""
+    """Text on one line, so that it cannot imitate our line labels."""
     return " ".join(text.split())
 
 
 def as_thought(reply: str) -> str:
-    """A reply as later turns see it: with no tag but those that its turn may use."""
+    """A reply as later turns see it: only with tags that its turn may use."""
     return _NO_TAGS_OF_THOUGHTS.sub(r"(\1\2)", plain_text(reply))
 
 

@@ -1,7 +1,7 @@
-"""Judges: what they are shown of a step or of siblings, and what their judgements make of a finished tree.
+"""Judges of steps: what they are shown of a step or of siblings, and the values of their judgements.
 
-Decides which text a judge sees and when that is the golden answers, that steps which say the same are judged once, and
-what a rank is worth. Asks through the agent. Knows neither the search nor how judgements become rewards.
+Decides which text a judge sees and whether that includes gold answers, that equivalent steps are judged once, and the
+value of a rank. Sends requests through the agent. Knows neither the search nor how judgements become rewards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reasonrag.llm.chat import sample_seed
 
 @dataclass(frozen=True, slots=True)
 class DistinctStep:
-    """One thing that was said in a state, by the first step that said it. node_ids: of all steps that did."""
+    """A distinct step of a state, represented by the first of its equivalent nodes. node_ids: of all of them."""
 
     step: AgentStep
     node_ids: tuple[int, ...]
@@ -31,7 +31,7 @@ class DistinctStep:
 
 @dataclass(frozen=True, slots=True)
 class JudgedState:
-    """At least two options of one state. node_id: the step that led to the state, 0 for the question."""
+    """At least two distinct steps of one state. node_id: the step that led to the state, 0 for the question."""
 
     node_id: int
     options: tuple[DistinctStep, ...]
@@ -39,16 +39,16 @@ class JudgedState:
 
 @dataclass(frozen=True, slots=True)
 class StepJudgements:
-    """Of the judged steps by node id: a value in [0, 1], or None where the judgement could not be read."""
+    """Values of the judged steps by node id, in [0, 1]; None if the judgement was unreadable."""
 
     values: dict[int, float | None] = field(default_factory=dict)
     unreadable: list[UnreadableJudgement] = field(default_factory=list)
 
 
 def scoring_prompt(prompts: Prompts, step: AgentStep, *, gold: bool, passages: bool) -> tuple[Message, Message]:
-    """A step at the end of its path, for a judge who scores it.
+    """The prompt for scoring a step at the end of its path.
 
-    gold: whether the judge sees the golden answers. passages: whether it sees those that the step has read.
+    gold: show the gold answers. passages: show the passages the step has read.
     """
     return render_judgement(
         prompts,
@@ -62,8 +62,8 @@ def scoring_prompt(prompts: Prompts, step: AgentStep, *, gold: bool, passages: b
 async def judge_states(
     agent: Agent, question: Question, choices: Sequence[JudgedState], *, kind: JudgeKind, gold: bool
 ) -> StepJudgements:
-    """What a judge thinks of every option: a score each, or its place among those of its state. All are asked for at
-    once. Raises the first ReasonragError; the others are cancelled."""
+    """Judge every distinct step: by a score, or by its rank within its state. All requests run at once. Raises the
+    first ReasonragError; the others are cancelled."""
     judge = _rank if kind == "rank" else _score
     return await judge(agent, question, choices, gold=gold)
 
@@ -112,21 +112,21 @@ def _ranking_prompt(prompts: Prompts, options: Sequence[DistinctStep], *, gold: 
 
 
 def _shuffled(agent: Agent, question: Question, choice: JudgedState) -> list[DistinctStep]:
-    """The options in the order in which a judge is shown them: one that the seed draws. Judges favour places, and the
-    order of creation says how likely a step is."""
+    """The steps in the order shown to a judge, drawn by the seed: judges have position biases, and the order of
+    creation reveals how likely a step is."""
     state = choice.options[0].step.prompt
     places = [sample_seed(agent.seed, question.id, state, number) for number in range(len(choice.options))]
     return [choice.options[number] for number in sorted(range(len(places)), key=places.__getitem__)]
 
 
 def _value_by_rank(candidates: int) -> list[float]:
-    """1 for the best, 0 for the last, even steps between."""
+    """Values by rank: 1 for the best, 0 for the last, evenly spaced."""
     return [1 - place / (candidates - 1) for place in range(candidates)]
 
 
 def _samples(prompts: Sequence[tuple[Message, ...]]) -> list[int]:
-    """Sample numbers from -1 down: no judgement within the search has one, and of equal prompts no two have the same.
-    Paths that differ in white space only have equal prompts."""
+    """Sample numbers from -1 down, which no judgement within the search has; unique among equal prompts. Paths that
+    differ only in white space have equal prompts."""
     seen: Counter[tuple[Message, ...]] = Counter()
     samples = []
     for prompt in prompts:

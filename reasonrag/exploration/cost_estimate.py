@@ -1,8 +1,8 @@
-"""`reasonrag generate --dry-run`: what a run will ask for, cost and take, before it is paid for.
+"""`reasonrag generate --dry-run`: estimates requests, tokens, cost and time of a run before it is paid for.
 
-Without a pilot the offline teacher rehearses some of the questions, with the real recipe, prompts and passages, and
-asks nobody: that is the low end; the high end has the recipe's whole budget and the replies of a talkative teacher.
-With a pilot the first questions are explored for real, in the run itself, so that nothing of it is lost.
+Without a pilot, the offline teacher rehearses some questions with the real recipe, prompts and passages and no
+requests: that is the low end; the high end takes the recipe's whole budget and a verbose teacher's replies. With a
+pilot, the first questions are explored for real, within the run itself, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from reasonrag.settings import resolve
 
 REHEARSED_QUESTIONS = 20
 REPLY_TOKENS = (40, 100)
-"""A short-spoken teacher and a talkative one. 40 is the offline teacher's mean; the 12 replies in the published GPT-4o
-trees of ReasonRAG have 393 characters on average, about 100 tokens."""
+"""Reply length of a terse and of a verbose teacher. 40 is the offline teacher's mean; the 12 replies in ReasonRAG's
+published GPT-4o trees have 393 characters on average, about 100 tokens."""
 SECONDS_PER_REQUEST = (1.0, 4.0)
-"""Of a hosted model with replies of that length, where no pilot has measured it."""
+"""Latency range of a hosted model with replies of that length, unless a pilot measured it."""
 
 
 class Range(BaseModel):
@@ -48,7 +48,7 @@ class Range(BaseModel):
 
 
 class CostEstimate(BaseModel):
-    """What a whole run is expected to take; the output of `generate --dry-run --json`."""
+    """Expected usage, cost and time of a whole run; the output of `generate --dry-run --json`."""
 
     measured_by: Literal["rehearsal", "pilot"]
     measured_questions: int
@@ -60,26 +60,26 @@ class CostEstimate(BaseModel):
     prompt_tokens: Range
     completion_tokens: Range
     dollars: Range | None
-    """Of all models; null where one has no price."""
+    """Of all models; null if one has no price."""
     dollars_by_model: dict[str, Range | None]
     batch_discount: float
-    """Share that a Batch API would take off; reasonrag does not use one."""
+    """Share that a Batch API would save; reasonrag does not use one."""
     cached_price_in: float | None
-    """Dollars per million prompt tokens that the endpoint finds in its cache; not counted on in `dollars`."""
+    """Dollars per million prompt tokens from the endpoint's cache; `dollars` does not assume it."""
     prices_as_of: str
     hours: Range
     limited_by: str
     """What decides the high end of the hours: `concurrency`, `requests per minute` or `tokens per minute`."""
     spent_dollars: float | None
-    """What the pilot has cost."""
+    """Cost of the pilot."""
     failed: int = 0
-    """Questions of the run that are without a tree after the pilot; nothing was measured on them."""
+    """Questions without a tree after the pilot, on which nothing was measured."""
     stopped: StopReason | None = None
     """Why the pilot ended before its questions did; null if it did not."""
 
 
 class NothingMeasured(ReasonragError):
-    """A pilot without a tree. `stopped`: what ended it early; None: its questions failed."""
+    """The pilot gave no tree. `stopped`: what ended it early; None: its questions failed."""
 
     cause = "pilot"
 
@@ -90,7 +90,7 @@ class NothingMeasured(ReasonragError):
 
 @dataclass(frozen=True)
 class _UsagePerQuestion:
-    """What a question is expected to use at least, and at most."""
+    """Lower and upper estimate of a question's usage."""
 
     calls: tuple[float, float]
     requests: tuple[float, float]
@@ -123,11 +123,11 @@ def estimate(
     value_chat_model: ChatModel | None = None,
     **flags: Any,
 ) -> CostEstimate:
-    """What `generate` with these flags would take. Needs no key without a pilot; see `generate` for the flags.
+    """Estimate what `generate` with these flags would use. Needs no key without a pilot; see `generate` for the flags.
 
-    pilot: questions to explore for real first; what stopped it early is in the estimate.
-    Raises InputError as `generate` does, and where no question could be rehearsed; NothingMeasured for a pilot that
-    ended without a tree, whatever it has spent.
+    pilot: number of questions to explore for real first; what stopped it early is in the estimate. Raises InputError as
+        `generate` does, and if no question could be rehearsed; NothingMeasured for a pilot that ended without a tree,
+        whatever it spent.
     """
     function, named = function_or_name(flags)
     settings = resolve(GenerateSettings, "generate", named)
@@ -168,7 +168,7 @@ def _rehearse(
     student: ModelSpec | None,
     function: OutcomeFunction | None,
 ) -> _MeasuredUsage:
-    """The first questions explored by the offline teacher, in a place of their own; it is the value model, too."""
+    """Explore the first questions with the offline teacher, also as value model, in a temporary directory."""
     search = resolve_recipe(settings).search
     quiet = _Quiet(watcher) if watcher else SilentWatcher()
     with tempfile.TemporaryDirectory() as scratch:
@@ -202,7 +202,7 @@ def _rehearse(
 
 
 def _rehearsed(usages: Sequence[Usage], scale: float, thoughts: float) -> _UsagePerQuestion:
-    """What was used, up to so many times as much with long replies. thoughts: earlier replies that a prompt holds."""
+    """Measured usage, and the upper end with replies `scale` times as long. thoughts: earlier replies per prompt."""
     calls, requests, prompt_tokens, _ = (statistics.mean(each) for each in _columns(usages))
     short, talkative = REPLY_TOKENS
     grown = requests * thoughts * (talkative - short)
@@ -221,7 +221,7 @@ def _pilot(
     chat_model: ChatModel | None,
     value_chat_model: ChatModel | None,
 ) -> _MeasuredUsage:
-    """The first questions of the run, explored for real."""
+    """Explore the first questions of the run for real."""
     summary = generate(
         watcher=watcher, chat_model=chat_model, value_chat_model=value_chat_model, **(flags | {"limit": questions})
     )
@@ -259,13 +259,13 @@ def _columns(usages: Sequence[Usage]) -> list[list[float]]:
 
 
 def _thoughts_in_a_prompt(trees: Sequence[RolloutRecord]) -> float:
-    """How many earlier replies a prompt holds on average: half of those on a whole path."""
+    """Mean number of earlier replies in a prompt: half of those on a whole path."""
     steps = [end.steps for tree in trees for node in tree.nodes for end in node.rollouts]
     return (statistics.mean(steps) - 1) / 2 if steps else 0.0
 
 
 def _confidence(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, two standard errors either way; half to double for a single value."""
+    """The mean plus and minus two standard errors; half to double for a single value."""
     mean = statistics.mean(values)
     if len(values) == 1:
         return mean / 2, 2 * mean
@@ -281,7 +281,7 @@ def _dollars_by_model(
 
 
 def _less(whole: dict[str, Range], part: dict[str, Range]) -> dict[str, Range]:
-    """The rest; never less than nothing, since a pilot's bounds are estimated apart."""
+    """The difference, at least 0, since a pilot's bounds are estimated separately."""
     return {
         name: Range(low=max(0.0, each.low - part[name].low), high=max(0.0, each.high - part[name].high))
         if name in part
@@ -333,7 +333,7 @@ def _hours(
 
 
 class _Quiet(SilentWatcher):
-    """A watcher that hears of messages only: a rehearsal has no progress worth showing."""
+    """Passes on messages only: a rehearsal has no progress worth showing."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher

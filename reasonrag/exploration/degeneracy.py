@@ -1,7 +1,7 @@
-"""Trees that teach nothing: the signs by which they are known, what helps, and when a run is not worth going on with.
+"""Degenerate trees, which give no training signal: their signs, remedies, and when to stop a run.
 
-A sign is a pure function of one finished record; *most* is more than half of at least two cases. Decides what is said
-while a run goes on, which signs end it, and from how many questions on. Knows nothing of files, settings or models;
+A sign is a pure function of one finished record; *most* means more than half of at least two cases. Decides what is
+reported during a run, which signs end it, and after how many questions. Knows nothing of files, settings or models;
 `docs/troubleshooting.md` has a section for every sign.
 """
 
@@ -17,32 +17,33 @@ from preference.diversity import drawn_states
 
 PAGE = "docs/troubleshooting.md"
 SAID_FROM, WARNED_FROM = 10, 5
-"""Finished questions before a sign is said while a run goes on, and before its summary warns of one."""
+"""Finished questions before a sign is reported during a run, and before the summary warns of it."""
 STOPS_FROM, OUTCOMES_STOP_FROM = 20, 100
-"""Finished questions before a sign ends a run. Those of outcomes wait longer: a habit of the teacher or its endpoint
-shows in every question alike, but where one question of ten teaches, 20 in a row that do not are common."""
+"""Finished questions before a sign ends a run. Outcome signs wait longer: a habit of the teacher or its endpoint shows
+in every question, but if one question in ten gives a signal, 20 in a row without one are common."""
 TELLING_SHARE, OUTCOMES_TELLING_SHARE = 0.5, 0.75
-"""Share of the questions that must show a sign before anybody hears of it; more for those of outcomes, which half of
-the questions show in runs that are well."""
+"""Share of questions with a sign before it is reported; higher for outcome signs, which half of the questions show in
+healthy runs."""
 SEVERAL = 2
-"""Fewest cases of which *most* can be said, continuations that all can end alike, and steps that are siblings."""
+"""Minimum number of cases for *most*, of continuations that all end alike, and of siblings."""
 NEARLY_ALL = 0.75
-"""Of the continuations of a teacher that does not answer; one that thinks long concludes by force half of the time."""
+"""Share of continuations without an answer that marks a teacher who never answers; a long-thinking one is forced to
+conclude half of the time."""
 STATES_ALIKE = 20
-"""States with siblings that say the same, without any other, after which an endpoint is taken to repeat itself."""
+"""After this many states, all with equivalent siblings only, the endpoint is taken to repeat itself."""
 STEPS_TO_AN_ANSWER = 3
-"""Query, evidence, answer: a conclusion after more steps came although the agent could have answered before."""
+"""Query, evidence, answer: a forced conclusion after more steps means that the agent could have answered before."""
 STEPS_WITHOUT_END = 8
-"""Steps in a tree of which no path ended, after which it is taken never to end: the longest path of any recipe."""
+"""Steps of a tree without any end, after which it is taken never to end: the longest path of any recipe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One way in which a tree teaches nothing.
+    """One kind of degeneracy.
 
-    means: what a question that shows it looks like. remedy: what to try first. stops_from: finished questions from
-    which on it ends a run in which nearly every one shows it; None for a sign that leaves pairs worth having.
-    told_at: share of the questions from which on it is said.
+    means: description of a question that shows it. remedy: what to try first. stops_from: finished questions after
+        which it ends a run if nearly every one shows it; None for a sign that still leaves useful pairs. told_at: share
+        of questions from which it is reported.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Sign:
     told_at: float = TELLING_SHARE
 
     def tell(self, shown: int, questions: int) -> str:
-        """For people: how often, what that means, what helps and where to read on."""
+        """A message: how often, what it means, what helps and where to read more."""
         return f"{self.name} in {shown:,} of {questions:,} questions: {self.means}. {self.advice}"
 
     @property
@@ -65,7 +66,7 @@ class Sign:
 
 
 def identical_siblings(rollout: RolloutRecord) -> bool:
-    """In most states in which at least two steps were drawn, all of them say the same."""
+    """In most states with at least two draws, all steps are equivalent."""
     return _most(state.distinct == 1 for state in drawn_states(rollout))
 
 
@@ -103,12 +104,12 @@ def query_is_question(rollout: RolloutRecord) -> bool:
 
 
 def all_wrong(rollout: RolloutRecord) -> bool:
-    """All continuations, at least two, come to nothing: F1 0, or an answer that no evidence holds."""
+    """All continuations, at least two, have outcome 0: F1 0, or an answer that no evidence holds."""
     return _all_have(rollout, outcome=0.0)
 
 
 def all_right(rollout: RolloutRecord) -> bool:
-    """All continuations, at least two, are wholly right."""
+    """All continuations, at least two, have outcome 1."""
     return _all_have(rollout, outcome=1.0)
 
 
@@ -172,7 +173,7 @@ SIGNS = (
         told_at=OUTCOMES_TELLING_SHARE,
     ),
 )
-"""From causes to their consequences: the first that holds is the one a stopped run names."""
+"""Ordered from causes to consequences: a stopped run names the first that holds."""
 
 
 # -- counting over a run ---------------------------------------------------------------------------------------
@@ -180,7 +181,8 @@ SIGNS = (
 
 @dataclass(frozen=True, slots=True)
 class ObservedSigns:
-    """What one record shows. `states`: those with at least two draws; `states_alike`: where all of them agree."""
+    """Signs of one record. `states`: states with at least two draws; `states_alike`: those where all draws are
+    equivalent."""
 
     signs: frozenset[str]
     states: int
@@ -194,7 +196,7 @@ def observed_signs(rollout: RolloutRecord) -> ObservedSigns:
 
 @dataclass
 class SignCounts:
-    """Signs over the questions that were added."""
+    """Counts of signs over questions."""
 
     questions: int = 0
     shown: Counter[str] = field(default_factory=Counter)
@@ -210,11 +212,11 @@ class SignCounts:
 
     @property
     def by_sign(self) -> dict[str, int]:
-        """Questions that show each sign, without those that none shows."""
+        """Number of questions per sign, without zeros."""
         return {sign.name: self.shown[sign.name] for sign in SIGNS if self.shown[sign.name]}
 
     def news(self) -> list[str]:
-        """What has become worth saying since it was last asked. Each sign is said once."""
+        """Messages that became due since the last call. Each sign is reported once."""
         told = {}
         if self._states_alike == self._states >= STATES_ALIKE:
             told[ALIKE.name] = f"{ALIKE.name} in all {self._states:,} states so far: {ALIKE.means}. {ALIKE.advice}"
@@ -225,25 +227,25 @@ class SignCounts:
         return fresh
 
     def warnings(self) -> list[str]:
-        """What a person should know about the questions as a whole."""
+        """Warnings about the questions as a whole."""
         telling = self._telling(from_questions=WARNED_FROM)
         return [sign.tell(self.shown[sign.name], self.questions) for sign in telling]
 
     def reason_to_stop(self, share: float) -> str | None:
-        """The first sign that ends a run and is shown by such a share of the questions; 0: none does."""
+        """The first sign that ends a run and is shown by at least this share of the questions; 0: never."""
         for sign in self._telling(from_questions=STOPS_FROM, share=share) if share else ():
             if sign.stops_from is not None and self.questions >= sign.stops_from:
                 return sign.tell(self.shown[sign.name], self.questions)
         return None
 
     def _telling(self, *, from_questions: int, share: float | None = None) -> list[Sign]:
-        """Signs that so many questions show, or as many as it takes to be said."""
+        """Signs shown by at least this share of questions, by default their own threshold."""
         if self.questions < from_questions:
             return []
         return [sign for sign in SIGNS if self.shown[sign.name] >= (share or sign.told_at) * self.questions]
 
 
-# -- what is looked at -----------------------------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------------------------------
 
 
 def _most(cases: Iterable[bool], *, share: float = 0.5) -> bool:
@@ -256,7 +258,7 @@ def _steps(rollout: RolloutRecord) -> list[RolloutNode]:
 
 
 def _draws(rollout: RolloutRecord) -> Iterator[RolloutNode]:
-    """Every step as often as it was drawn."""
+    """Every step, repeated by its number of draws."""
     for node in _steps(rollout):
         yield from repeat(node, node.draws)
 

@@ -1,4 +1,4 @@
-"""What a person sees: progress on stderr, tables on stdout. Text of models and passages is never markup here."""
+"""Terminal output of runs and estimates: tables on stdout. Model and passage text is never treated as markup."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from reasonrag.terminal import (
 
 
 def show_run(summary: RunSummary) -> None:
-    """The summary of `generate`, then where things are and what comes next."""
+    """Show the summary of `generate`, where the files are, and the next command."""
     run, attempts = Path(summary.run), f"{summary.session_failed_calls:,}"
     rows = [
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} asked for"),
-        ("failed because of", counts_text(summary.failures_by_cause)),
+        ("failure causes", counts_text(summary.failures_by_cause)),
         ("steps in trees", f"{summary.nodes:,}"),
         ("continuations", f"{summary.continuations:,}"),
         ("mean F1 / EM", f"{share_text(summary.mean_f1)} / {share_text(summary.mean_em)}"),
@@ -55,7 +55,7 @@ def show_run(summary: RunSummary) -> None:
 
 
 def _outcome(summary: RunSummary) -> list[tuple[str, str]]:
-    """A row of its own where golden answers do not say what an answer is worth."""
+    """An extra row if gold answers do not decide the outcome."""
     by_gold = summary.outcome in OF_GOLDEN_ANSWERS
     return [] if by_gold else [(f"mean {summary.outcome} outcome", share_text(summary.mean_outcome))]
 
@@ -66,7 +66,7 @@ def _from_journal(summary: RunSummary) -> str:
 
 
 def show_estimate(estimate: CostEstimate) -> None:
-    """What a run would take, then how that was found out."""
+    """Show an estimate, and how it was measured."""
     rows = [
         ("questions", f"{estimate.questions:,}"),
         ("calls", f"{_range(estimate.calls)} replies in {_range(estimate.requests)} requests"),
@@ -103,7 +103,7 @@ def _range(values: Range) -> str:
 
 
 def _costs_by_model(estimate: CostEstimate) -> list[tuple[str, str]]:
-    """A row for each where there are several with a price."""
+    """One row per model, if several have a price."""
     known = [(name, dollars) for name, dollars in estimate.dollars_by_model.items() if dollars]
     several = len(estimate.dollars_by_model) > 1
     return [

@@ -1,6 +1,6 @@
-"""One question explored: the search's wishes carried out by the agent, and the finished tree as a record.
+"""Exploration of one question: the agent does the search's work, and the finished tree becomes a record.
 
-The only place where `mcts` meets the agent. Knows neither files nor other questions.
+The only module that connects `mcts` and the agent. Knows neither files nor other questions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from reasonrag.llm.prices import Price
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What every record of a run says about the run."""
+    """The fields about the run in every record."""
 
     dataset: str
     split: str
@@ -53,11 +53,11 @@ class RunIdentity:
 
 
 class Explorer:
-    """Searches one question's tree with an agent of its own.
+    """Searches one question's tree with its own agent.
 
-    value_agent: continues what the agent proposes, where that is somebody else's policy. Values are then those of the
-    one who continues: what the agent proposes is valued, but is no plain sample of that policy.
-    valuer: says what answers are worth, where the golden answers do not; it asks the agent's model, whoever answered.
+    value_agent: continues the agent's proposals with another policy, if given. Values are then those of that policy:
+        the agent's proposals are valued, but are not plain samples of it.
+    valuer: values answers when gold answers do not; it asks the agent's model, whichever model answered.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class Explorer:
         self._failed: dict[int, list[FailedContinuation]] = {}
         self._unreadable: dict[int, UnreadableJudgement] = {}
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
-        """Failures that are no nodes, by work, so that their order is that of the work."""
+        """Failures that are not nodes, by work, to keep them in work order."""
         self._verdicts = StepJudgements()
 
     async def run(self) -> None:
-        """Search to the end, then have the steps judged where the recipe says so. Raises the first ReasonragError of
-        any piece of work; the others are cancelled."""
+        """Search to the end, then have the steps judged if the recipe says so. Raises the first ReasonragError of any
+        piece of work; the others are cancelled."""
         while work := self.search.ask():
             await together(*(self._carry_out(item) for item in work))
         if self.recipe.judge:
@@ -123,11 +123,11 @@ class Explorer:
         self.search.tell(work.id, result)
 
     async def _valued(self, steps: Sequence[AgentStep]) -> list[AgentStep]:
-        """Answers with what somebody thinks of them, where somebody is to be asked."""
+        """The steps, with their answers valued if there is a valuer."""
         return await together(*(valued(step, self.valuer, self.agent) for step in steps))
 
     def _choice_below(self, node: Node[AgentStep]) -> JudgedState | None:
-        """What was said in the state below a node, failed steps left out; None where that is one thing or nothing."""
+        """The distinct steps of the state below a node, without failed ones; None if there are fewer than two."""
         said: list[list[Node[AgentStep]]] = []
         for child in self.search.tree.children(node):
             alike = next((each for each in said if equivalent_steps(each[0].payload, child.payload)), None)
@@ -144,7 +144,7 @@ class Explorer:
         return self._states[node.id]
 
     async def _continue(self, state: State, samples: range) -> list[list[AgentStep]]:
-        """Continuations by the policy whose values are wanted."""
+        """Continuations by the policy that is being valued."""
         if self.value_agent is None:
             return await self.agent.continue_from(state, samples)
         paths = await self.value_agent.continue_from(state, samples)
@@ -188,7 +188,7 @@ class Explorer:
         )
 
     def _gold(self, node: Node[AgentStep]) -> int | None:
-        """Gold passages that a query found for the first time on its path, or that evidence reports."""
+        """Number of gold passages that a query found first on its path, or that evidence reports."""
         gold = self.question.gold
         if gold is None or node.step is None:
             return None
@@ -201,12 +201,12 @@ class Explorer:
         return len(gold.among(found.passages) - gold.among(step.state.read))
 
     def _seen_after(self, node: Node[AgentStep]) -> State | None:
-        """The state a step led to, where somebody went on from it."""
+        """The state after a step, if the search continued from it."""
         children = self.search.tree.children(node)
         return children[0].payload.state if children else self._states.get(node.id)
 
     def error_record(self, run: RunIdentity, error: QuestionError) -> RolloutRecord:
-        """The line of a question that has no tree, with the reason."""
+        """The record of a question without a tree, with the reason."""
         return self._record(run, error=error)
 
     def _record(
@@ -315,7 +315,7 @@ def _final_score(rollout: Rollout[AgentStep], outcome: str) -> FinalScore:
 
 
 def _reward(rewards: dict[str, float | None], recipe: Recipe) -> float | None:
-    """The one of a step's rewards that labels use, or the mean of two; None where one of them is missing."""
+    """The reward that labels use, or the mean of two; None if one of them is missing."""
     drawn = rewards[recipe.reward]
     if recipe.judge is None:
         return drawn
@@ -340,7 +340,7 @@ def _failures(node_id: int, paths: Sequence[Sequence[AgentStep]]) -> list[Failed
 
 
 def _unreadable(node_id: int, end: AgentStep) -> list[UnreadableJudgement]:
-    """The judgement of an answer, if it could not be read."""
+    """The judgement of an answer, if it was unreadable."""
     if end.judged is None or end.judged.unreadable is None:
         return []
     return [UnreadableJudgement(kind="answer", node_id=node_id, response=end.judged.unreadable)]

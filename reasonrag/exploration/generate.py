@@ -1,7 +1,7 @@
-"""`reasonrag generate`: many questions explored, written to a run directory as they finish.
+"""`reasonrag generate`: explores many questions and writes them to a run directory as they finish.
 
-Resolves settings into parts (questions, retriever, prompts, model, journal, caps) and says what the run's configuration
-is. What a tree is, how a session goes, how files look and how an endpoint is asked are decided elsewhere.
+Resolves settings into parts (questions, retriever, prompts, model, journal, caps) and decides the run's configuration.
+Trees, sessions, file formats and endpoints are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def generate(
 ) -> RunSummary:
     """Explore questions and write rollouts; the keyword arguments are the command's flags (`data_dir`: `--data-dir`).
 
-    outcome: besides the names that --outcome takes a function of a `Question` and the text of an answer to it, which
-    returns the answer's quality from 0 to 1 and is recorded under its `__name__`. It is called in the event loop's
-    thread, once for each different answer to a question; golden answers are then not needed.
-    chat_model, value_chat_model, retriever: used instead of what the settings would build; a retriever may also be
-    named as --retriever does.
-    replay: nothing is asked; answers come from the run's journal, or from the journal that is named.
-    Works inside a running event loop too. Raises InputError before anything is started and StorageError where nothing
-    can be written any more; failed questions and what stopped a run early are in the summary. After a Ctrl-C it saves
-    the state, then raises KeyboardInterrupt.
+    outcome: a name as for --outcome, or a function of a `Question` and the text of an answer that returns the answer's
+        quality from 0 to 1 and is recorded under its `__name__`. It is called in the event loop's thread, once per
+        distinct answer to a question; gold answers are then not needed.
+    chat_model, value_chat_model, retriever: used instead of those the settings would build; a retriever may also be
+        named as in --retriever.
+    replay: send no requests; answers come from the run's journal, or from the named journal. Works inside a running
+        event loop too. Raises InputError before anything is started, and StorageError if writing fails; failed
+        questions and what stopped a run early are in the summary. After Ctrl-C it saves the state, then raises
+        KeyboardInterrupt.
     """
     retriever, named = object_or_name(retriever)
     function, flags = function_or_name(flags)
@@ -92,11 +92,10 @@ async def explore(
     shared_journal: Path | None = None,
     function: OutcomeFunction | None = None,
 ) -> RunSummary:
-    """`generate` for settings that are resolved already, inside an event loop.
+    """`generate` for resolved settings, inside an event loop.
 
-    function: of the user's, that values answers.
-    shared_journal: of several runs, instead of the run's own. Caps then hold over all of them, and the usage in the
-    run's records is what it would have cost by itself.
+    function: the user's outcome function. shared_journal: of several runs, instead of the run's own. Caps then apply to
+        all of them together, and the usage in the run's records is what it would have cost alone.
     """
     rule = find_rule(settings, function)
     source, corpus = find_data(settings, rule.check)
@@ -153,7 +152,7 @@ async def explore(
 
 
 def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
-    """Raises InputError for trials of tune, and for a replay that has no answers to play; nothing was written then."""
+    """Raises InputError for trials of tune, and for a replay without recorded answers, before anything is written."""
     if not shared and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
         raise InputError(f"{run} holds trials of tune; choose another --run")
     journal = run / JOURNAL if replay is True else Path(replay or run)
@@ -174,7 +173,7 @@ def _identify(
     teacher: ModelSpec,
     student: ModelSpec | None,
 ) -> tuple[RunIdentity, RunConfig]:
-    """What every record says about the run, and its configuration."""
+    """The run's fields in every record, and its configuration."""
     recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
     decides_answers = {
         "dataset": source.dataset,

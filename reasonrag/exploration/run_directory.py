@@ -1,12 +1,11 @@
-"""A run directory: what is in it, who may write to it, and how a run goes on where it ended.
+"""A run directory: its files, its lock, and how a run resumes.
 
     config.json     resolved settings and their hash; no secrets
     rollouts.jsonl  one line per question, appended as trees finish, put in question order at a clean end
     failures.jsonl  every failed question and call, with its cause
-    journal.jsonl   every answer that was paid for (see `reasonrag.llm.journal`)
-    summary.json    what the last run did
+    journal.jsonl   every paid answer (see `reasonrag.llm.journal`) summary.json    what the last run did
 
-Decides what a changed configuration is and how a torn line is mended. Does not know how a rollout is made.
+Decides when a configuration has changed and how a torn line is repaired. Does not know how a rollout is made.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from reasonrag.run_config import RunConfig, has_answers, keep_config, read_confi
 class RunDirectory:
     """One run's files, locked against a second writer while open. Use as a context manager.
 
-    Raises InputError where the directory cannot be written, is in use, or holds another configuration.
+    Raises InputError if the directory cannot be written, is in use, or holds another configuration.
     """
 
     def __init__(self, path: Path, config: RunConfig, *, say: Callable[[str], None]) -> None:
@@ -63,11 +62,11 @@ class RunDirectory:
         return self.path / ROLLOUTS
 
     def is_done(self, question_id: str) -> bool:
-        """Whether the question has a tree; one that only has an error is owed again."""
+        """Whether the question has a tree; one with only an error is tried again."""
         return question_id in self._lines and question_id not in self._failed
 
     def append(self, rollout: RolloutRecord) -> None:
-        """Write a finished tree, or why there is none, to disk. Raises StorageError; the file then ends as before."""
+        """Write a finished tree, or its error, to disk. Raises StorageError; the file is then unchanged."""
         line, start = rollout.to_line(), self._end_of(self._rollouts)
         try:
             append_durably(self._rollouts.fileno(), line, end=start)
@@ -76,7 +75,7 @@ class RunDirectory:
         self._index(rollout, start, len(line))
 
     def record_failure(self, failure: dict[str, Any]) -> dict[str, Any]:
-        """Write down a failure, secrets left out; what was written. Raises StorageError."""
+        """Append a failure, with secrets redacted; returns what was written. Raises StorageError."""
         shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
         line = orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE)
         try:
@@ -86,9 +85,9 @@ class RunDirectory:
         return shown
 
     def put_in_order(self, question_ids: Iterable[str]) -> None:
-        """Rewrite rollouts.jsonl in question order, superseded error lines left out; atomic.
+        """Rewrite rollouts.jsonl atomically in question order, without superseded error lines.
 
-        Trees of questions that are not among these (a smaller --limit) are kept behind them.
+        Trees of other questions (after a smaller --limit) are kept at the end.
         """
         order = dict.fromkeys(question_ids)
         behind = (each for each in self._lines if each not in order)
@@ -107,18 +106,18 @@ class RunDirectory:
     # -- opening -------------------------------------------------------------------------------
 
     def _check_config(self) -> None:
-        """Refuse to mix configurations; a directory without any tree or answer takes every one."""
+        """Raises InputError for another configuration, unless the directory has no tree and no answer yet."""
         paid = has_answers(self.path)
         only_failures = self._lines and not paid and len(self._lines) == len(self._failed)
         if only_failures and read_config(self.path / CONFIG).changed_to(self._config):
-            self._say(f"{self.path} holds no tree, only failures of another configuration; starting anew")
+            self._say(f"{self.path} has no tree, only failures of another configuration; starting over")
             self._rollouts.truncate(0)
             self._lines.clear()
             self._failed.clear()
         keep_config(self.path, self._config, held=bool(self._lines) or paid)
 
     def _read_back(self) -> None:
-        """Index the lines that are there; cut off a last one that a crash left half-written."""
+        """Index the existing lines; cut off a last one that a crash left incomplete."""
         start = 0
         with self.rollouts_path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):

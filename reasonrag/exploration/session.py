@@ -1,7 +1,7 @@
-"""One session of a run: explores the questions that are owed, counts, and ends well whatever ends it.
+"""One session of a run: explores the remaining questions, counts, and ends cleanly.
 
-A question that fails costs itself; a cap, an interrupt, a lost endpoint or a full disk ends the session, with every
-answer that was asked for awaited and kept. Knows the run directory and the agents; not where they come from.
+A failed question affects only itself; a cap, an interrupt, a lost endpoint or a full disk ends the session once every
+requested answer is in the journal. Knows the run directory and the agents, not how they were made.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ExplorationSession:
     """See the module's docstring.
 
     agent: proposes steps, and continues them unless value_agent does; see `Explorer`. rule: how answers are valued.
-    abort_degenerate: share of this session's questions from which on a sign of degeneracy ends it; 0 never.
+    abort_degenerate: share of this session's questions with a sign of degeneracy that ends it; 0: never.
     """
 
     run: RunDirectory
@@ -49,9 +49,9 @@ class ExplorationSession:
     _cost_of_finished: float = 0.0
     _signs: SignCounts = field(default_factory=SignCounts)
     _looks: dict[int, ObservedSigns | None] = field(default_factory=dict)
-    """Of questions that ended before an older one; None for a failed one."""
+    """Signs of questions that ended before an earlier one; None for a failed one."""
     _judged: int = 0
-    """Questions whose trees were counted, or failed; all of them older than the others."""
+    """Number of leading questions whose signs were counted, or that failed."""
 
     def __post_init__(self) -> None:
         self.session = Session(self.models, self.watcher, self._call_failed)
@@ -62,10 +62,10 @@ class ExplorationSession:
         return self.session.stopped
 
     async def explore_all(self, questions: Questions, *, at_once: int) -> None:
-        """Explore every owed question, oldest first, with so many trees open at once.
+        """Explore every remaining question in order, with `at_once` trees open at a time.
 
-        A tree has a request in flight almost always, so as many trees as requests may be in flight fill the endpoint;
-        older trees' requests go first.
+        A tree almost always has a request in flight, so as many trees as allowed requests fill the endpoint; older
+        trees' requests go first.
         """
         self._total = total = len(questions)
         self._done_before = sum(self.run.is_done(question.id) for question in questions)
@@ -83,7 +83,7 @@ class ExplorationSession:
     # -- one question --------------------------------------------------------------------------
 
     async def _explore(self, queued: tuple[int, Question]) -> None:
-        """One question to its line, whatever happens to it. Raises RunStopped."""
+        """Explore one question and write its line, even if it fails. Raises RunStopped."""
         position, question = queued
         explorer = self._explorer(position, question)
         try:
@@ -93,7 +93,7 @@ class ExplorationSession:
             raise
         except ReasonragError as error:
             rollout = self._failed(explorer, error.cause, str(error), details=None)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
+        except Exception as error:  # noqa: BLE001 - a bug must cost one question, not the run
             message = f"{type(error).__name__}: {error}"
             rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
         self.run.append(rollout)
@@ -118,10 +118,10 @@ class ExplorationSession:
         self.session.advance()
 
     def _judge_in_order(self) -> None:
-        """Say what is wrong with the trees so far. Raises DegenerateRun where going on would be money thrown away.
+        """Report signs of degeneracy so far. Raises DegenerateRun if continuing would waste money.
 
-        In the order of questions, for those that end first are not like the others. Trees of earlier sessions are not
-        counted: what was changed since then may have helped.
+        In question order, because questions that end first are not typical. Trees of earlier sessions are not counted:
+        changes since then may have helped.
         """
         while self._judged in self._looks:
             look = self._looks.pop(self._judged)
@@ -148,7 +148,7 @@ class ExplorationSession:
         return explorer.error_record(self.identity, QuestionError(cause=cause, message=written["message"]))
 
     def _call_failed(self, failure: CallFailure) -> None:
-        """Write down an attempt that got no answer."""
+        """Record a failed attempt of a request."""
         self.run.record_failure(
             {
                 "kind": "call",
@@ -162,7 +162,8 @@ class ExplorationSession:
 
 @contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Trees are long-lived and without cycles; walking them again and again took a fifth of the time."""
+    """Make garbage collection rare: trees are long-lived and without cycles, and scanning them took a fifth of the
+    time."""
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()

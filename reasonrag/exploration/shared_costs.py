@@ -1,8 +1,8 @@
-"""What a run would have cost by itself, where it shares a journal with others.
+"""What a run that shares a journal with others would have cost alone.
 
-An answer that another run bought came in that run's request, together with draws that this one may never ask for, or
-apart from draws that it asks for at once. Here every request is billed for its own draws. Decides what part of a
-request's tokens one reply has. Knows no price, no file and no tree.
+An answer paid by another run came in that run's request, together with draws this run may never need, or separate from
+draws it requests together. Here every request is billed for its own draws. Decides which part of a request's tokens
+belongs to one reply. Knows no price, no file and no tree.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
 
 
 class Bill:
-    """Tokens of answers apart, and of draws that are asked for together."""
+    """Splits usage into single answers, and combines it for draws requested together."""
 
     def __init__(self) -> None:
         self.replies_share_requests = False
-        """Whether the endpoint was seen to give several replies to one request."""
+        """Whether the endpoint returned several choices to one request."""
 
     def apart(self, completions: Iterable[Completion]) -> list[Completion]:
-        """Each answer as if it had been asked for alone: the whole prompt, and the part of the request's completion
-        tokens that its text has of all the text. Answers that are apart stay as they are."""
+        """Each answer billed alone: the whole prompt, and its share of the request's completion tokens by text length.
+        Answers already alone are unchanged."""
         found: list[Completion] = []
         for request in _requests(completions):
             self.replies_share_requests |= len(request) > 1
@@ -35,7 +35,8 @@ class Bill:
         return found
 
     def together(self, apart: Sequence[Completion]) -> list[Completion]:
-        """The bill of one request for all these draws; of one for each where the endpoint gives one reply a time."""
+        """The bill of one request for all these draws; of one request each if the endpoint returns one choice at a
+        time."""
         if not self.replies_share_requests:
             return list(apart)
         unpaid = {"requests": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0}
@@ -44,7 +45,7 @@ class Bill:
 
 
 class BilledModel:
-    """A `ChatModel` whose every request is billed as if nobody had asked for any of its draws before."""
+    """A `ChatModel` that bills every request as if none of its draws had been requested before."""
 
     def __init__(self, model: ChatModel, bill: Bill) -> None:
         self.name = model.name
@@ -62,7 +63,7 @@ class BilledModel:
 
 
 def _requests(completions: Iterable[Completion]) -> list[list[Completion]]:
-    """Answers by the request that brought them: its tokens ride on the first one."""
+    """Answers grouped by the request that returned them; its tokens are on the first one."""
     found: list[list[Completion]] = []
     for each in completions:
         if each.requests or not found:
@@ -72,7 +73,7 @@ def _requests(completions: Iterable[Completion]) -> list[list[Completion]]:
 
 
 def _parts(total: int, weights: Sequence[int]) -> list[int]:
-    """A whole number in parts by weight, which add up to it."""
+    """Split a whole number by weight into parts that add up to it."""
     reached = [0]
     for weight in weights:
         reached.append(reached[-1] + weight)

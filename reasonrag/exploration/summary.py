@@ -1,4 +1,4 @@
-"""What a run directory holds, in numbers: the content of `summary.json`."""
+"""The summary of a run: the content of `summary.json`, counted from its records."""
 
 from __future__ import annotations
 
@@ -15,72 +15,72 @@ from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.run_config import versions
 
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
-"""Causes under which judgements that could not be read are counted, by kind."""
+"""Kind of an unreadable judgement -> the cause it is counted under."""
 
 
 class StopReason(BaseModel):
-    """Why the last session ended before its questions did."""
+    """Why the last session ended before all questions were done."""
 
     cause: str
     message: str
     raise_cap: dict[str, str] = {}
-    """The flag and a value with which the run would go on, where a cap or degenerate trees stopped it."""
+    """The flag and a value that lets the run continue, if a cap or degenerate trees stopped it."""
 
 
 class SessionNumbers(BaseModel):
-    """What only the session knows."""
+    """Numbers that only the session knows."""
 
     run: str
     config_hash: str
     recipe: str
     outcome: str
-    """Which quality of an answer search and labels take."""
+    """The answer quality that search and labels use."""
     reward: str
-    """What labels are made of."""
+    """The rule behind the labels."""
     model: str
     value_model: str | None
-    """Who continued what the teacher proposed, where that is not the teacher."""
+    """The model that continued the teacher's proposals, if not the teacher."""
     dataset: str
     split: str
     seed: int
     questions: int
-    """Asked for: the data set's, or --limit."""
+    """Requested number: the data set's, or --limit."""
     cost_usd: float | None
-    """Everything that was delivered to the run, in all sessions; null without a price."""
+    """Cost of everything delivered to the run, in all sessions; null without a price."""
     session_questions: int
     """Explored in the last session."""
     session_seconds: float
     session_failed_calls: int
-    """Attempts without an answer, most of them repeated with success; see failures.jsonl."""
+    """Failed attempts, most of which succeeded on a retry; see failures.jsonl."""
     session_cached_calls: int
-    """Replies that the journal gave, which earlier sessions had paid for."""
+    """Completions from the journal, paid by earlier sessions."""
     session_seconds_per_request: float | None
-    """From sending to answer, the mean; null where nothing was sent over HTTP."""
+    """Mean time from sending to answer; null if nothing was sent over HTTP."""
     stopped: StopReason | None
-    """Null if the session came to its end."""
+    """Null if the session finished."""
 
 
 class RunSummary(SessionNumbers):
-    """What a run directory now holds, and what the last session did to it; the content of `summary.json`."""
+    """The content of a run directory and of its last session; the content of `summary.json`."""
 
     done: int
     failed: int
     failures_by_cause: dict[str, int]
     nodes: int
     continuations: int
-    """Real continuations from the root to an answer, or to a failed step, which counts as 0; in a run with a value
-    model its own, from wherever it took over."""
+    """Real continuations from the root to an answer, or to a failed step, which counts as 0; with a value model, its
+    own continuations from where it took over."""
     mean_f1: float | None
     mean_em: float | None
-    """Means over the continuations of questions with golden answers; null without any."""
+    """Means over the continuations of questions with gold answers; null without any."""
     mean_outcome: float | None
-    """The same of what search and labels took for an answer's quality, of all questions."""
+    """Mean of the answer quality that search and labels use, over all questions."""
     questions_mixed: int
-    """Questions with both better and worse ends, the ones that can teach."""
+    """Questions with different outcomes, the only ones that give a training signal."""
     diversity_by_layer: dict[str, float]
-    """Distinct steps per draw, of states with at least two draws; near-equal wordings are one step."""
+    """Distinct steps per draw over states with at least two draws; equivalent steps are one."""
     degenerate: dict[str, int]
-    """Questions that show a sign of teaching nothing, by sign (`reasonrag.exploration.degeneracy`)."""
+    """Questions that show a sign of degeneracy, by sign (`reasonrag.exploration.degeneracy`)."""
     parse_failures_by_cause: dict[str, int]
     repair_turns: int
     calls: int
@@ -93,7 +93,7 @@ class RunSummary(SessionNumbers):
 
 
 def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
-    """The summary of a run: its records counted, and what the session knows."""
+    """The summary of a run: counts of its records, and the session's numbers."""
     counts = RunCounts()
     for rollout in read_rollouts(rollouts):
         counts.add(rollout)
@@ -129,7 +129,7 @@ class RunCounts:
     nodes: int = 0
     continuations: int = 0
     with_gold: int = 0
-    """Continuations of questions with golden answers."""
+    """Continuations of questions with gold answers."""
     outcome: float = 0.0
     f1: float = 0.0
     em: float = 0.0
@@ -143,7 +143,7 @@ class RunCounts:
     completion_tokens: int = 0
     diversity: DiversityCount = field(default_factory=DiversityCount)
     failed: dict[str, str] = field(default_factory=dict)
-    """Cause by question; a later line of the same question may be its tree."""
+    """Cause by question; a later line of the question may hold its tree."""
     parse_failures: Counter[str] = field(default_factory=Counter)
 
     def add(self, rollout: RolloutRecord) -> None:
@@ -193,8 +193,8 @@ def mean(total: float, count: int) -> float | None:
 
 
 def _finals(rollout: RolloutRecord) -> list[FinalScore]:
-    """The ends of the continuations, each once. What the value model did after a step of the teacher's counts up to
-    that step only."""
+    """The ends of the continuations, each once. A value model's continuation of a teacher's step counts up to that step
+    only."""
     root, *steps = rollout.nodes
     hidden = [] if rollout.value_usage is None else [step for step in steps if not step.plain_draws]
     return [end for node in (root, *hidden) for end in node.rollouts]

@@ -366,7 +366,7 @@ def test_a_run_of_failures_only_takes_another_configuration(reasonrag: Reasonrag
     assert package.generate(**SMALL, run="runs/a", chat_model=broken).failed == 6
     done = reasonrag(*small_flags())
     assert done.status == 0
-    assert "holds no tree, only failures of another configuration" in done.err
+    assert "has no tree, only failures of another configuration" in done.err
     assert len({rollout.config_hash for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))}) == 1
 
 
@@ -487,7 +487,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--model", "gpt-4o"], {}, "no API key: set OPENAI_API_KEY"),
         (["--model", "m", "--base-url", "localhost:8000"], {}, "is not an endpoint's address"),
         (["--model", "m", "--base-url", "http://127.0.0.1:9/v1"], {}, "cannot reach http://127.0.0.1:9/v1"),
-        (["--prompts", "d"], {}, "holds no prompt file"),
+        (["--prompts", "d"], {}, "has no prompt file"),
         (["--data-dir", "d"], {}, "--data-dir d needs --dataset; choose from hotpotqa"),
         (["--model", "m", "--base-url", "http://localhost:abc/v1"], {}, "is not an endpoint's address"),
         (["--model", "m", "--base-url", "http://localhost:99999/v1"], {}, "is not an endpoint's address"),

@@ -517,7 +517,7 @@ def f1(_question: Question, _answer: str) -> float:
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [(lambda _question, _answer: 1.0, "has no name to be recorded under"), (f1, "the name of an outcome")],
+    [(lambda _question, _answer: 1.0, "has no name to record"), (f1, "the name of a built-in outcome")],
 )
 def test_a_function_needs_a_name_of_its_own(function: Callable[[Question, str], float], message: str) -> None:
     """Records and configuration could not tell it from others."""

@@ -356,9 +356,9 @@ def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, r"holds no prompt file; it may hold any of think\.txt, .*repair\.txt, vary\.txt, judge\.txt, rank\.txt"),
-        ({"thnik.txt": b"x"}, r"thnik\.txt is no prompt's name: did you mean 'think'\? choose from answer, conclude,"),
-        ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is no prompt's name: choose from"),
+        ({}, r"has no prompt file; it may have any of think\.txt, .*repair\.txt, vary\.txt, judge\.txt, rank\.txt"),
+        ({"thnik.txt": b"x"}, r"thnik\.txt is not the name of a prompt: did you mean 'think'\? choose from answer, conclude,"),
+        ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is not the name of a prompt: choose from"),
         ({"repair.txt": b"Again, please."}, r"repair\.txt must contain \{detail\}"),
         ({"vary.txt": b"Something else, please."}, r"vary\.txt must contain \{siblings\}, the place for steps"),
         ({"think.txt": b"\xff\xfe"}, r"cannot read the prompts in .*utf-8"),
@@ -375,7 +375,7 @@ def test_a_prompt_directory_that_cannot_be_used_says_why(files: dict[str, bytes]
 
 def test_a_prompt_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     """A misspelt directory must not mean the package's prompts."""
-    with pytest.raises(InputError, match=r"nowhere is no directory; it must be one that holds any of think\.txt"):
+    with pytest.raises(InputError, match=r"nowhere is not a directory; give one with any of think\.txt"):
         load_prompts(tmp_path / "nowhere")
 
 

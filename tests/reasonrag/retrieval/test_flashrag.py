@@ -423,8 +423,8 @@ def the_last_third_moved_up(passages: list[bytes]) -> list[bytes]:
     ("change", "message"),
     [
         (one_fewer, r"minilm_Flat\.index has 44 rows and .*other\.jsonl 43 passages; row i must be line i"),
-        (others, r"does not hold what minilm makes of these passages \(median cosine 0\.\d\d over \d+ of them\)"),
-        (reversed, r"does not hold what minilm makes of these passages"),
+        (others, r"does not hold the vectors of minilm for these passages \(cosine 0\.\d\d over \d+ of them\)"),
+        (reversed, r"does not hold the vectors of minilm for these passages"),
         (the_last_third_moved_up, r"is not of .*other\.jsonl: \d+ of \d+ vectors .* row i must be line i"),
     ],
     ids=["one fewer", "others", "reversed", "partly moved"],
@@ -447,7 +447,7 @@ def test_an_index_of_another_corpus_is_not_adopted(
     [
         ({"encoder": "minilm", "pooling": "cls"}, r"another corpus, or another --encoder, --pooling or --passage-inst"),
         ({"encoder": "minilm", "passage_instruction": "passage: "}, "another --encoder, --pooling or --passage-instr"),
-        ({"encoder": "hashing-384"}, "does not hold what hashing-384 makes of these passages"),
+        ({"encoder": "hashing-384"}, "does not hold the vectors of hashing-384 for these passages"),
         (
             {"encoder": "hashing"},
             "has 384 dimensions and the encoder hashing 256; give the --encoder it was built with",
