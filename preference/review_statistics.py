@@ -226,7 +226,7 @@ class JudgementRecord(Record):
     """UTC, ISO 8601."""
     seed: int
     version: str
-    """Of reasonrag."""
+    """reasonrag's version."""
 
     def to_line(self) -> bytes:
         return self.model_dump_json().encode() + b"\n"
@@ -301,7 +301,7 @@ class ReviewerReport(BaseModel):
     kappa: Kappa
     """Between reviewer and label, by the preferred side as shown; ties excluded."""
     by_action_type: dict[str, SignAgreement]
-    """Of the chosen step."""
+    """By the chosen step's type."""
     by_layer: dict[str, SignAgreement]
     by_confidence: list[Bin]
     """Pairs whose label has a confidence."""
@@ -331,7 +331,7 @@ class ReviewReport(BaseModel):
     schema_version: Literal["reasonrag.review_report/1"] = REPORT_SCHEMA
     directory: str
     level: float = LABEL_LEVEL
-    """Of all intervals."""
+    """Level of all intervals."""
     pairs: int
     """Distinct pairs in the data set."""
     reviewers: list[ReviewerReport]

@@ -108,7 +108,7 @@ class SignAgreement(BaseModel):
     """How many pairs fresh continuations, or a person, order as the label does; ties counted separately."""
 
     confirmed: Share
-    """Of the pairs that are not ties."""
+    """Over the pairs that are not ties."""
     ties: int
 
 

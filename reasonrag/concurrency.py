@@ -31,7 +31,7 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
 
 
 async def work_off(queue: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], *, at_once: int) -> None:
-    """Work on every item, so many at once; each begins in its turn. Fails as `together` does."""
+    """Work on all items in order, `at_once` at a time. Fails as `together` does."""
     waiting = iter(queue)
 
     async def worker() -> None:

@@ -82,7 +82,7 @@ class PairSummary(BaseModel):
     splits: list[str] = []
     teachers: list[str] = []
     renderers: list[str] = []
-    """Of the pairs; `unknown` if the rollouts do not have it."""
+    """Prompt renderers of the pairs; `unknown` if the rollouts do not have it."""
     token_counter: str | None = None
     usage: Usage | None = None
     """Usage of all trees; null if unknown."""

@@ -352,7 +352,7 @@ class _PublishedStep:
     reward: float | None
     """The file's."""
     passages: list[PassageText] | None
-    """Of a read turn; None if the file does not have them, and for other turns."""
+    """Passages of a read turn; None if the file does not have them, and for other turns."""
 
 
 def _steps(places: list[_PlacedNode], note: Notes) -> list[_PublishedStep]:

@@ -60,7 +60,7 @@ class CostEstimate(BaseModel):
     prompt_tokens: Range
     completion_tokens: Range
     dollars: Range | None
-    """Of all models; null if one has no price."""
+    """Cost of all models; null if one has no price."""
     dollars_by_model: dict[str, Range | None]
     batch_discount: float
     """Share that a Batch API would save; reasonrag does not use one."""

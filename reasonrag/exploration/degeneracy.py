@@ -92,7 +92,7 @@ def none_loop(rollout: RolloutRecord) -> bool:
 
 
 def repeated_query(rollout: RolloutRecord) -> bool:
-    """Of the queries with an earlier one on their path, most repeat one."""
+    """Most queries with an earlier one on their path repeat one."""
     earlier = ((node, _queries_above(rollout, node)) for node in _steps(rollout) if node.action_type == "query")
     return _most(_said(node) in above for node, above in earlier if above)
 

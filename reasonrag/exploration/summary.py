@@ -87,7 +87,7 @@ class RunSummary(SessionNumbers):
     requests: int
     prompt_tokens: int
     completion_tokens: int
-    """Of the answers in rollouts.jsonl."""
+    """Usage of the answers in rollouts.jsonl."""
     warnings: list[str]
     versions: dict[str, str]
 

@@ -141,7 +141,7 @@ class IndexRetriever:
         """Result or error of each query: one failure does not fail the others."""
         try:
             return dict(self._search(queries, top_k))
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - handed to the waiting callers
             if len(queries) == 1:
                 return {queries[0]: error}
         return {query: outcome for each in queries for query, outcome in self._outcomes([each], top_k).items()}

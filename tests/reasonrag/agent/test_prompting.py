@@ -357,7 +357,7 @@ def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
     ("files", "message"),
     [
         ({}, r"has no prompt file; it may have any of think\.txt, .*repair\.txt, vary\.txt, judge\.txt, rank\.txt"),
-        ({"thnik.txt": b"x"}, r"thnik\.txt is not the name of a prompt: did you mean 'think'\? choose from answer, conclude,"),
+        ({"thnik.txt": b"x"}, r"thnik\.txt is not the name of a prompt: did you mean 'think'\? choose from answer,"),
         ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is not the name of a prompt: choose from"),
         ({"repair.txt": b"Again, please."}, r"repair\.txt must contain \{detail\}"),
         ({"vary.txt": b"Something else, please."}, r"vary\.txt must contain \{siblings\}, the place for steps"),
