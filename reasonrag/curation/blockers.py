@@ -1,7 +1,7 @@
-"""What speaks against publishing a data set, or training on it, and the flag that sets each objection aside.
+"""What blocks publishing a data set or training on it, and the flag that sets each blocker aside.
 
-Questions of evaluation sets, errors of the audit, labels flipped on purpose, something like a key.
-Decides nothing about files or the Hub; facts come from the inventory and the audit.
+Blockers are questions from evaluation sets, errors of the audit, labels flipped on purpose and possible secrets.
+Decides nothing about files or the Hub; facts come from `dataset_directory` and the audit.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from preference.candidates import is_training_split
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.data.eval_splits import ALL
 from reasonrag.errors import InputError
+from reasonrag.rendering import counted
 
 Flag = Literal["--allow", "--allow-eval"]
 
 
 @dataclass(frozen=True)
 class Blocker:
-    """Why a data set should not be published; `flag name` sets it aside."""
+    """A reason not to publish or train; `flag name` sets it aside."""
 
     flag: Flag
     name: str
@@ -29,7 +30,7 @@ class Blocker:
 
 
 def find_blockers(inventory: DatasetInventory, audit: dict[str, Any]) -> list[Blocker]:
-    """All of them, at once, so that nobody meets them one after the other. audit: the content of `audit.json`."""
+    """All blockers at once, so that users need not fix them one by one. audit: the content of `audit.json`."""
     return [
         *_evaluation_blockers(inventory),
         *_audit_blockers(audit),
@@ -44,9 +45,9 @@ def refuse_unless_allowed(
     allow_eval: Collection[str],
     therefore: str = "not published",
 ) -> list[Blocker]:
-    """Those that were set aside. Raises InputError for the others, with the flags that would.
+    """The blockers that flags set aside. Raises InputError for any others, with the flags that would.
 
-    therefore: what does not happen because of them.
+    therefore: what is refused, for the message.
     """
     aside = [
         each
@@ -57,26 +58,26 @@ def refuse_unless_allowed(
     if standing:
         reasons = " ".join(f"({number}) {each.what}." for number, each in enumerate(standing, start=1))
         flags = shlex.join(word for each in standing for word in (each.flag, each.name))
-        raise InputError(f"{therefore}: {reasons} If that is meant, say so: {flags}")
+        raise InputError(f"{therefore}: {reasons} If intended, add: {flags}")
     return aside
 
 
 def readable_checks(audit: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The checks of an audit, as far as they can be read."""
+    """The checks of an audit that can be read."""
     checks = (audit or {}).get("checks")
     return [each for each in checks if isinstance(each, dict) and "name" in each] if isinstance(checks, list) else []
 
 
 def evaluation_blockers(by_split: Mapping[str, int], in_evaluation: Mapping[str, int]) -> list[Blocker]:
-    """Questions that a model must not be trained on. by_split: how many were drawn from each dataset/split.
-    in_evaluation: how many of all stand in a split that is kept for evaluation, by its name."""
+    """Blockers for questions that a model must not be trained on. by_split: questions drawn from each dataset/split.
+    in_evaluation: questions found in an evaluation split, by its name."""
     found = {
-        name: f"questions of {name} are in it ({count:,}), which is no training split and cannot be evaluated on then"
+        name: f"it contains {counted(count, 'question')} of {name}, not a training split: never evaluate on it then"
         for name, count in by_split.items()
         if not is_training_split(name)
     }
     for name, count in in_evaluation.items():
-        found.setdefault(name, f"questions of {name}, which is kept for evaluation, are in it ({count:,})")
+        found.setdefault(name, f"it contains {counted(count, 'question')} of {name}, which is kept for evaluation")
     return [Blocker("--allow-eval", name, what) for name, what in found.items()]
 
 
@@ -84,7 +85,7 @@ def _evaluation_blockers(inventory: DatasetInventory) -> list[Blocker]:
     unchecked = (
         []
         if inventory.summary.contamination.get("checked")
-        else [Blocker("--allow", "no_contamination_check", "nobody looked for its questions in evaluation sets")]
+        else [Blocker("--allow", "no_contamination_check", "its questions were not checked against evaluation sets")]
     )
     return evaluation_blockers(inventory.candidate_questions, inventory.in_evaluation) + unchecked
 
@@ -105,5 +106,5 @@ def _row_blockers(inventory: DatasetInventory) -> list[Blocker]:
         )
     if inventory.secrets:
         more = f" and {len(inventory.secrets) - 1:,} more lines" if len(inventory.secrets) > 1 else ""
-        found.append(Blocker("--allow", "secrets", f"{inventory.secrets[0]}{more} hold something like a key"))
+        found.append(Blocker("--allow", "secrets", f"{inventory.secrets[0]}{more} hold a possible key"))
     return found

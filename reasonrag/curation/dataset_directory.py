@@ -1,8 +1,7 @@
-"""What a data set directory holds, read whole before anything of it is published.
+"""The content of a data set directory, read whole before it is published.
 
-Decides whether rows, candidates and summary are of one export, and collects what the data set card says of the runs:
-which question sets, teachers and settings, and what they cost. Looks for secrets in every line. Knows neither what
-speaks against publishing nor the Hub.
+Decides whether rows, candidates and summary belong to one export, and collects the facts about runs for the data set
+card: question sets, teachers, settings and cost. Scans every line for secrets. Knows neither blockers nor the Hub.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _BLOCK = 1 << 20
 
 @dataclass
 class RunContribution:
-    """What one run gave to the data set."""
+    """What one run contributed to the data set."""
 
     origin: Origin
     questions: int = 0
     failed: int = 0
     usage: Usage | None = field(default_factory=lambda: Usage(cost_usd=0.0))
-    """Null where a question does not tell."""
+    """Null if a question does not record it."""
 
     def add(self, question: dict[str, Any]) -> None:
         self.questions += 1
@@ -49,17 +48,17 @@ class RunContribution:
 
 @dataclass
 class DatasetInventory:
-    """A data set that was read whole."""
+    """The content of a data set directory."""
 
     directory: Path
     summary: PairSummary
     runs: list[RunContribution]
     candidate_questions: dict[str, int]
-    """Questions of candidates and paths, by `dataset/split`."""
+    """Questions without errors, by `dataset/split`."""
     in_evaluation: dict[str, int]
-    """Questions that stand in an evaluation split and were kept, by its name."""
+    """Kept questions that stand in an evaluation split, by its name."""
     secrets: list[str]
-    """Places (file, line) that hold something like a key."""
+    """Places (file, line) with a possible key."""
 
     @property
     def datasets(self) -> list[str]:
@@ -73,10 +72,10 @@ class DatasetInventory:
 
 
 def read_dataset_directory(directory: Path) -> DatasetInventory:
-    """Read a data set. Raises InputError where it is none, is empty, or is not what its summary says."""
+    """Read a data set. Raises InputError if it is not one, is empty, or contradicts its summary."""
     if (directory / ROLLOUTS).is_file() and not (directory / CANDIDATES).is_file():
         raise InputError(
-            f"{directory} is a run, no data set. First: reasonrag pairs {directory} --out data/{directory.name}"
+            f"{directory} is a run, not a data set. First: reasonrag pairs {directory} --out data/{directory.name}"
         )
     summary = read_summary(directory)
     if not summary.pairs:
@@ -110,14 +109,14 @@ def sha256_of(path: Path) -> str:
 
 
 def secrets_in(path: Path) -> Iterator[str]:
-    """Places of lines with something like a key in them."""
+    """Places of lines with a possible key."""
     known = secrets()
     for number, line in _objects(path):
         if line_holds_key(line.text, line.value, known):
             yield f"{path}, line {number}"
 
 
-# -- whether it is one export ----------------------------------------------------------------------------------
+# -- checks that it is one export ------------------------------------------------------------------------------
 
 
 def read_summary(directory: Path) -> PairSummary:
@@ -126,19 +125,19 @@ def read_summary(directory: Path) -> PairSummary:
     try:
         return PairSummary.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
-        what = "has no summary.json, so it is no data set" if directory.is_dir() else "does not exist"
+        what = "has no summary.json, so it is not a data set" if directory.is_dir() else "does not exist"
         raise InputError(f"{directory} {what}. Make one: reasonrag pairs RUN --out {directory}") from error
     except (OSError, ValidationError) as error:
         raise InputError(f"{path} is not the summary of a data set. {_AGAIN.format(directory)}") from error
 
 
 def _check_rows(directory: Path, summary: PairSummary) -> set[str]:
-    """That the files of rows are those the summary counted; the ids of the pairs."""
+    """Check that the row files are those the summary counted; returns the ids of the pairs."""
     for name, digest in summary.sha256.items():
         if name in summary.files and sha256_of(directory / name) != digest:
             raise InputError(
-                f"{directory / name} has changed since {SUMMARY} was written, so what the card would say of it is not "
-                f"true. {_AGAIN.format(directory)}"
+                f"{directory / name} has changed since {SUMMARY} was written, so the card would be wrong. "
+                f"{_AGAIN.format(directory)}"
             )
     pair_ids = set()
     for split in SPLITS:
@@ -161,7 +160,7 @@ def _check_rows(directory: Path, summary: PairSummary) -> set[str]:
 
 
 def _check_candidates(directory: Path, summary: PairSummary, pair_ids: set[str], found: list[str]) -> None:
-    """That the candidates are those of the rows: an export that failed may have replaced them."""
+    """Check that the candidates belong to the rows: a failed export may have replaced them."""
     path, known, count = directory / CANDIDATES, secrets(), 0
     left = set(pair_ids)
     for number, state in _objects(path):
@@ -172,8 +171,8 @@ def _check_candidates(directory: Path, summary: PairSummary, pair_ids: set[str],
             left.discard(pair["pair_id"])
     if left or count != summary.candidates:
         raise InputError(
-            f"{path} is not what the rows were made of ({count:,} candidates, {SUMMARY} says {summary.candidates:,}; "
-            f"{len(left):,} rows without one). {_AGAIN.format(directory)}"
+            f"{path} does not belong to the rows ({count:,} candidates, {SUMMARY} says {summary.candidates:,}; "
+            f"{len(left):,} rows without a candidate). {_AGAIN.format(directory)}"
         )
 
 
@@ -187,7 +186,7 @@ def _runs(directory: Path, found: list[str]) -> dict[str, RunContribution]:
             origin = Origin.model_validate(question.value["origin"])
             runs.setdefault(origin.model_dump_json(), RunContribution(origin)).add(question.value)
         except (ValidationError, KeyError) as error:
-            raise InputError(f"{path}, line {number} is no line of questions. {_AGAIN.format(directory)}") from error
+            raise InputError(f"{path}, line {number} is not a question record. {_AGAIN.format(directory)}") from error
     return runs
 
 
@@ -200,7 +199,7 @@ def _by_split(runs: Collection[RunContribution]) -> dict[str, int]:
 
 
 def kept_evaluation_questions(directory: Path, summary: PairSummary) -> dict[str, int]:
-    """Questions of a data set that stand in an evaluation split and were not left out, by its name."""
+    """Questions of a data set that stand in an evaluation split and were kept, by its name."""
     path, counts, dropped = directory / CONTAMINATION, dict[str, int](), set[str]()
     for _, line in _objects(path) if path.is_file() else ():
         if line.value.get("dropped"):
@@ -211,7 +210,7 @@ def kept_evaluation_questions(directory: Path, summary: PairSummary) -> dict[str
     left_out = summary.contamination.get("dropped", 0)
     if len(dropped) != left_out:
         raise InputError(
-            f"{path} is not that of the rows (questions left out: {len(dropped):,}, {SUMMARY} says {left_out:,}). "
+            f"{path} does not belong to the rows (questions left out: {len(dropped):,}, {SUMMARY} says {left_out:,}). "
             f"{_AGAIN.format(directory)}"
         )
     return dict(sorted(counts.items()))
@@ -231,5 +230,5 @@ def _objects(path: Path) -> Iterator[tuple[int, _JsonLine]]:
             except orjson.JSONDecodeError:
                 value = None
             if not isinstance(value, dict):
-                raise InputError(f"{path}, line {number} is no JSON object. {_AGAIN.format(path.parent)}")
+                raise InputError(f"{path}, line {number} is not a JSON object. {_AGAIN.format(path.parent)}")
             yield number, _JsonLine(line.decode(), value)

@@ -28,27 +28,27 @@ CONTAMINATION = "contamination.jsonl"
 
 
 class EvalMatch(BaseModel):
-    """The evaluation question of one split that is most like a question of the data set."""
+    """The question of one evaluation split that is most similar to a question of the data set."""
 
     rule: Rule
     eval: str
-    """Of the split: dataset/split."""
+    """The evaluation split, as dataset/split."""
     eval_id: str
     similarity: float
-    """1 by `question`; else the Jaccard index of the words' stems, in [0, 1]."""
+    """1 for rule `question`; else the Jaccard index of word stems, in [0, 1]."""
     own_split: bool = False
-    """Whether the question was drawn from this very split."""
+    """Whether the question was drawn from this split."""
 
 
 class ContaminatedQuestion(BaseModel):
-    """A question of the data set with its matches, one for each split at most: a line of contamination.jsonl."""
+    """A question of the data set with its matches, at most one per split: a line of contamination.jsonl."""
 
     question_id: str
     dataset: str
     split: str
     question_key: str
     dropped: bool = False
-    """Whether its candidates are left out: a split that is not its own has it and was not allowed."""
+    """Whether its candidates are left out: it stands in a split that is not its own and not allowed."""
     matches: list[EvalMatch]
 
 
@@ -57,24 +57,24 @@ class ContaminatedQuestion(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _HeldQuestion:
-    """A question of the data set, as far as its line in contamination.jsonl goes."""
+    """The fields of a question that go into its line of contamination.jsonl."""
 
     question_id: str
     key: str
     origin: Origin
 
     def drawn_from(self, split: EvalSplit) -> bool:
-        """Whether it comes from that split: by the name of its own, or because it is the very file."""
+        """Whether it comes from that split: by name, or because the files are the same."""
         own = self.origin.dataset, self.origin.split
         named = split.name == "/".join(own) and not is_training_split(self.origin.split)
         return named or self.origin.revision == split.sha256
 
 
 def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[ContaminatedQuestion]:
-    """The questions of a data set that stand in evaluation splits, in its order; none of them is dropped by this.
+    """The questions of a data set that stand in evaluation splits, in order; none is dropped here.
 
-    data_set: a folder with questions.jsonl. The splits are read one after the other, each once. Raises InputError for a
-    split that cannot be read, MalformedCandidatesError for a bad line of the data set, OSError if it is not there.
+    data_set: a folder with questions.jsonl. Each split is read once. Raises InputError for a split that cannot be read,
+    MalformedCandidatesError for a bad line of the data set, OSError if the data set is missing.
     """
     held, asked = _hold(data_set / QUESTIONS)
     found: dict[int, dict[str, EvalMatch]] = {}
@@ -107,7 +107,7 @@ def _closest_first(match: EvalMatch) -> tuple[bool, int, float, str]:
 
 
 def _hold(questions: Path) -> tuple[QuestionIndex, list[_HeldQuestion]]:
-    """All questions, those that several runs asked once."""
+    """All questions, without repeats from several runs."""
     held, asked, origins = QuestionIndex(), [], dict[Origin, Origin]()
     seen: set[tuple[str, str, str, str]] = set()
     for record in read_lines(questions, QuestionRecord):
@@ -121,34 +121,34 @@ def _hold(questions: Path) -> tuple[QuestionIndex, list[_HeldQuestion]]:
     return held, asked
 
 
-# -- the gate --------------------------------------------------------------------------------------------------
+# -- what is left out ------------------------------------------------------------------------------------------
 
 
 class ContaminationSummary(BaseModel):
-    """What was compared and what came of it: `contamination` of the summary of `pairs`. Counts are of questions."""
+    """What was compared, and the result: `contamination` in the summary of `pairs`. All counts are questions."""
 
     checked: list[EvalSplit] = []
     unchecked: list[Unchecked] = []
-    """Splits that are known, and that nothing was compared with."""
+    """Known splits that were not compared."""
     questions: int = 0
-    """That stand in a split which is not their own."""
+    """Questions that stand in a split other than their own."""
     matched: dict[Rule, int] = {}
-    """Those, by the first rule that says so."""
+    """These questions by the first rule that matches."""
     matched_by_split: dict[str, int] = {}
-    """Those; one that stands in two splits counts in both."""
+    """These questions by split; one that stands in two splits counts in both."""
     own_split: dict[str, int] = {}
-    """Drawn from an evaluation split themselves, and found in it. Not dropped for that."""
+    """Questions drawn from an evaluation split and found in it; not dropped for that."""
     allowed: list[str] = []
-    """What --allow-eval named."""
+    """Splits named by --allow-eval."""
     kept: int = 0
-    """Of the questions, those that stand in allowed splits only."""
+    """Questions that stand only in allowed splits."""
     dropped: int = 0
-    """Of the questions, those whose candidates are left out as `contaminated`."""
+    """Questions whose candidates are left out as `contaminated`."""
 
 
 @dataclass(frozen=True)
 class Decontamination:
-    """Who may pass. contaminated: keys of the questions that may not."""
+    """The result of decontamination. contaminated: keys of the questions to drop."""
 
     summary: ContaminationSummary
     flagged: list[ContaminatedQuestion] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Decontamination:
         return frozenset(each.question_key for each in self.flagged if each.dropped)
 
     def write(self, out: Path) -> None:
-        """`contamination.jsonl` below `out`; empty where nothing was found. Raises OSError."""
+        """Write `contamination.jsonl` below `out`; empty if nothing was found. Raises OSError."""
         with atomic_replacement(out / CONTAMINATION) as file:
             for each in self.flagged:
                 file.write(orjson.dumps(each.model_dump(), option=orjson.OPT_APPEND_NEWLINE))
@@ -168,8 +168,8 @@ class Decontamination:
 def decontaminate(data_set: Path, splits: EvalSplits, *, allowed: Sequence[str] = ()) -> Decontamination:
     """Compare a data set with evaluation splits and decide which questions are left out.
 
-    allowed: names of splits whose questions are kept, or ALL. Raises InputError for a name that nobody knows, and as
-    `find_contaminated`.
+    allowed: names of splits whose questions are kept, or ALL. Raises InputError for an unknown name, and what
+    `find_contaminated` raises.
     """
     splits.found.sort(key=lambda each: (each.name, each.sha256))
     splits.missing.sort(key=lambda each: (each.name, each.path))
@@ -195,7 +195,7 @@ def _check_names(allowed: Sequence[str], splits: EvalSplits, data_set: Path) -> 
     known = {each.name for each in compared} | own | {ALL}
     for name in allowed:
         if name not in known:
-            raise InputError(f"--allow-eval {name}: no split so called was looked at; {choices(name, known)}")
+            raise InputError(f"--allow-eval {name}: no such split was checked; {choices(name, known)}")
 
 
 def _summary(
@@ -226,32 +226,34 @@ def _summary(
 
 
 def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuestion]) -> list[str]:
-    """What one would regret, and what to do."""
+    """Warnings with advice."""
     found = []
     if not summary.checked:
         found.append(
-            "no evaluation split was at hand, so nobody knows whether these questions stand in one: give --eval FILE, "
-            "a folder with <dataset>/<split>.jsonl, or hub"
+            "no evaluation split was available, so overlap with evaluation sets is unknown: give --eval FILE, a folder "
+            "with <dataset>/<split>.jsonl, or hub"
         )
     for each in summary.unchecked:
         place = f" ({each.path})" if each.path else ""
-        found.append(f"not compared with {each.name}{place}: {each.reason}. Give --eval FILE if you have it elsewhere")
+        found.append(
+            f"not checked against {each.name}{place}: {each.reason}. Give --eval FILE if you have it elsewhere"
+        )
     by_name = {f"{each.dataset}/{each.split}" for each in flagged}
     found += [
-        f"drawn from {name} itself: {counted(count, 'question')}; keep their pairs out of training, or "
-        "never evaluate on it"
+        f"{counted(count, 'question')} drawn from {name} itself: keep their pairs out of training, or never "
+        "evaluate on it"
         for name, count in summary.own_split.items()
-        if name not in by_name  # of those the summary warns already
+        if name not in by_name  # the summary already warns about these
     ]
     if summary.dropped:
         where = ", ".join(f"{name} {count}" for name, count in summary.matched_by_split.items())
         found.append(
-            f"left out, for standing in an evaluation split: {counted(summary.dropped, 'question')} ({where}); see "
+            f"left out {counted(summary.dropped, 'question')} found in evaluation splits ({where}); see "
             f"{CONTAMINATION}. --allow-eval NAME keeps those of a split that you will never evaluate on"
         )
     if summary.kept:
         found.append(
-            f"kept, though standing in an evaluation split: {counted(summary.kept, 'question')}, because of "
-            f"--allow-eval {', '.join(summary.allowed)}; never evaluate on it"
+            f"kept {counted(summary.kept, 'question')} found in evaluation splits, because of --allow-eval "
+            f"{', '.join(summary.allowed)}; never evaluate on these"
         )
     return found

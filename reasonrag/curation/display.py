@@ -1,4 +1,4 @@
-"""What a person sees of an import: what was read, every kind of repair and refusal, and what to do next."""
+"""Terminal output of `pairs` and `import`: what was read, kept, dropped and repaired, and the next commands."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def _rows(report: ImportReport) -> list[tuple[str, str]]:
     rows = [
         ("read", ", ".join(f"{each.name} ({each.items:,})" for each in report.sources)),
         (what, f"{report.kept:,} of {report.items:,}"),
-        ("questions", f"{report.questions:,}, {report.without_golden_answers:,} of them without golden answers"),
+        ("questions", f"{report.questions:,}, {report.without_golden_answers:,} of them without gold answers"),
     ]
     if report.passed_over:
-        rows.append(("passed over", f"{', '.join(report.passed_over)}: the same trees"))
+        rows.append(("skipped", f"{', '.join(report.passed_over)}: the same trees"))
     if report.kind == "trees":
         rows.append(("steps", f"{report.steps:,}"))
         rows.append(("recipe", f"{report.recipe}, rewards {report.reward}, alpha {report.alpha:g}"))
     else:
         dropped = ", ".join(f"{name} {count:,}" for name, count in report.not_exported.items()) or "-"
         rows.append(("states", f"{report.states:,}"))
-        rows.append(("written", f"{report.exported:,} pairs; candidates that are none: {dropped}"))
+        rows.append(("written", f"{report.exported:,} pairs; dropped candidates: {dropped}"))
     return [*rows, ("teacher", report.teacher or "unknown")]
 
 
@@ -75,70 +75,68 @@ def show_pairs(summary: PairSummary) -> None:
     validation = counted(summary.validation_questions, "question")
     rows = [
         ("questions with a pair", f"{summary.questions_with_a_pair:,} of {summary.questions:,}"),
-        ("without one because", counts_text(summary.without_a_pair)),
+        ("without a pair", counts_text(summary.without_a_pair)),
         ("pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"),
-        ("of them for validation", f"{summary.validation_pairs:,} of {validation}"),
+        ("validation pairs", f"{summary.validation_pairs:,} from {validation}"),
         *([("sides exchanged", f"{summary.flipped:,}")] if summary.flipped else []),
         *_judging_rows(summary.judging),
-        ("worth at least", _effective(effective)),
+        ("effective sample size", _effective(effective)),
         ("mean confidence", share_text(summary.mean_confidence)),
         ("by chosen action", counts_text(summary.pairs_by_action_type)),
-        ("by layer", counts_text(summary.pairs_by_layer)),
+        ("by depth", counts_text(summary.pairs_by_layer)),
         ("same type on both sides", f"{summary.same_type_pairs:,}"),
         ("tagged", counts_text(summary.pairs_by_tag)),
         *_gold_row(summary.gold_agreement),
         ("dropped", counts_text(summary.dropped)),
-        ("looked for in", _looked_for_in(summary.contamination)),
+        ("decontamination", _decontamination(summary.contamination)),
     ]
     print_table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
     warn(summary.warnings)
     out = Path(summary.out)
     for name, count in summary.files.items():
         print(f"wrote {out / name} ({count:,} rows)")
-    print(f"every candidate: {out / CANDIDATES}; why one was dropped: {out / DROPPED}")
+    print(f"all candidates: {out / CANDIDATES}; reasons for dropping: {out / DROPPED}")
 
 
 def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a judge said; nothing where none was asked."""
+    """What a judge said; no rows without a judge."""
     if not judging:
         return []
     found = Judging.model_validate(judging)
-    said = f"{found.picked:,} picks, {found.none:,} times none, {found.unreadable:,} unreadable"
+    said = f"{found.picked:,} picks, {found.none:,} without preference, {found.unreadable:,} unreadable"
     lost = f", {found.given_up:,} given up (the same command asks again)" if found.given_up else ""
     return [
         (f"judged by {found.model}", f"{found.states:,} states: {said}{lost}"),
-        ("agrees with the values", share_with_interval(found.agrees_with_values)),
+        ("agreement with values", share_with_interval(found.agrees_with_values)),
         (
             "cost of judging",
-            f"{dollars_or_unknown(found.cost_usd)}, {found.calls:,} replies, {found.session_calls:,} now",
+            f"{dollars_or_unknown(found.cost_usd)}, {found.calls:,} completions, {found.session_calls:,} of them new",
         ),
     ]
 
 
-def _looked_for_in(contamination: dict[str, Any]) -> str:
-    """The evaluation splits that the questions were compared with, and how many stand in one."""
+def _decontamination(contamination: dict[str, Any]) -> str:
+    """The evaluation splits that the questions were checked against, and how many were found."""
     checked = contamination.get("checked") or []
     if not checked:
-        return "no evaluation split"
+        return "not checked: no evaluation split"
     asked, found = sum(each["questions"] for each in checked), contamination["questions"]
     splits = "1 evaluation split" if len(checked) == 1 else f"{len(checked):,} evaluation splits"
-    return f"{splits} with {counted(asked, 'question')}: {found:,} found, {contamination['dropped']:,} left out"
+    dropped = contamination["dropped"]
+    return f"checked against {splits} ({counted(asked, 'question')}): {found:,} found, {dropped:,} left out"
 
 
 def _effective(effective: EffectiveSize) -> str:
-    """Pairs that would be independent if all of a state, or of a question, said the same."""
+    """Kish's effective sample size if all pairs of a state, or of a question, said the same."""
     if effective.by_state is None or effective.by_question is None:
         return "-"
-    return (
-        f"{effective.by_state:,.0f} if pairs of a state say the same ({effective.states:,} states), "
-        f"{effective.by_question:,.0f} if those of a question do"
-    )
+    return f"{effective.by_state:,.0f} (clustered by state), {effective.by_question:,.0f} (by question)"
 
 
 def _gold_row(agreement: dict[str, GoldAgreement]) -> list[tuple[str, str]]:
-    """How often gold passages agree with the chosen side, ties left out; no row where none are known."""
+    """How often gold passages favour the chosen side, without ties; no row if no gold passages are known."""
     shown = [f"{name} {_agreement(each)}" for name, each in agreement.items()]
-    return [("agree with gold passages", ", ".join(shown))] if shown else []
+    return [("gold passage agreement", ", ".join(shown))] if shown else []
 
 
 def _agreement(each: GoldAgreement) -> str:

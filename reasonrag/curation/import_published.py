@@ -1,8 +1,8 @@
-"""`reasonrag import`: what ReasonRAG has published, as a run directory (trees) or as a data set (pairs).
+"""`reasonrag import`: data published by ReasonRAG, as a run directory (trees) or as a data set (pairs).
 
-Finds the files, asks `preference.published.trees` and `published_rows` what they mean, and writes what came of it, with
-a report of every repair and everything that was given up. Knows no repair itself. Everything stays null that the files
-do not say and no flag tells: teacher, data set, golden answers of pairs.
+Finds the files, has `preference.published.trees` and `preference.published.rows` interpret them, and writes the result
+with a report of every repair and refusal. Knows no repair itself. What neither the files nor a flag tells stays null:
+teacher, data set, golden answers of pairs.
 """
 
 from __future__ import annotations
@@ -56,32 +56,32 @@ _WRITTEN = (
     IMPORT_REPORT,
     REJECTED,
 )
-"""Files that would be replaced, by an import or by what comes after it."""
+"""Files that an import, or the commands after it, would replace."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
 
 
 class RepairCount(BaseModel):
-    """How often something was repaired or given up."""
+    """How often one kind of repair or refusal occurred."""
 
     count: int
     meaning: str
     examples: list[str]
-    """The first places."""
+    """Where it occurred first."""
 
 
 class ImportReport(BaseModel):
-    """What an import read, repaired, gave up and made; the content of its `import.json`."""
+    """What an import read, repaired, refused and wrote; the content of `import.json`."""
 
     kind: ImportKind
     out: str
     sources: list[ImportSource] = []
     passed_over: list[str] = []
-    """Files that hold the same trees as one that was read."""
+    """Skipped files with the same trees as one that was read."""
     dataset: str | None = None
     split: str | None = None
     teacher: str | None = None
     recipe: str | None = None
-    """Of trees; so are the next three."""
+    """This and the next three: of trees only."""
     reward: str | None = None
     alpha: float | None = None
     config_hash: str | None = None
@@ -90,15 +90,15 @@ class ImportReport(BaseModel):
     kept: int = 0
     questions: int = 0
     questions_known: int = 0
-    """Those that --questions has."""
+    """Questions found in --questions."""
     without_golden_answers: int = 0
     steps: int = 0
     """Of trees."""
     states: int = 0
-    """Of pairs; so are the next two."""
+    """This and the next two: of pairs only."""
     exported: int = 0
     not_exported: dict[str, int] = {}
-    """Pairs that are candidates but no rows, by reason as in `summary.json`."""
+    """Pairs kept as candidates but not as rows, by reason as in `summary.json`."""
     repairs: dict[str, RepairCount] = {}
     refusals: dict[str, RepairCount] = {}
     warnings: list[str] = []
@@ -111,8 +111,8 @@ def import_published(
 ) -> ImportReport:
     """Read published trees or pairs; the keyword arguments are the command's flags (`out` for `--out`).
 
-    sources: files, folders of the published pipeline, or `hf://datasets/ORG/NAME/FILE`. Raises InputError where one
-    cannot be read, holds neither, or nothing in it can be used, and where `out` is taken; nothing is written then.
+    sources: files, folders of the published pipeline, or `hf://datasets/ORG/NAME/FILE`. Raises InputError if one
+    cannot be read, holds neither trees nor pairs, or nothing usable, and if `out` is taken; nothing is written then.
     """
     settings = resolve(ImportSettings, "import", flags)
     given = [sources] if isinstance(sources, str | Path) else list(sources)
@@ -129,11 +129,11 @@ def import_published(
             raise InputError(f"cannot write {settings.out}: {error.strerror or error}") from error
 
 
-# -- what is read ----------------------------------------------------------------------------------------------
+# -- known questions -------------------------------------------------------------------------------------------
 
 
 def _known_questions(files: Sequence[Path], dataset: str | None, split: str | None) -> dict[str, KnownQuestion]:
-    """By key; of a question that several files have the first counts."""
+    """The questions of --questions by key; the first file with a question wins."""
     known: dict[str, KnownQuestion] = {}
     alone = len(files) == 1
     for path in files:
@@ -147,19 +147,19 @@ def _known_questions(files: Sequence[Path], dataset: str | None, split: str | No
     return known
 
 
-# -- where it goes ---------------------------------------------------------------------------------------------
+# -- the output directory --------------------------------------------------------------------------------------
 
 
 def _check_place(settings: ImportSettings, kind: ImportKind, found: ImportFiles) -> None:
-    """Raises InputError where something else is there; an earlier import of the same files, by name or content, is
-    replaced, one of other files of the kind with --replace, but never a file that is being read."""
+    """Raises InputError if `out` holds something else. An earlier import of the same files, by name or content, is
+    replaced, one of other files of the same kind with --replace; a file that is being read never."""
     out = settings.out
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; give a directory")
     read = [(file.source.name, file.path) for file in found.files] + [(str(path), path) for path in settings.questions]
     for name, path in read:
         if path.resolve().parent == out.resolve():
-            raise InputError(f"--out {out} is where {name} lies, which could be overwritten; give another")
+            raise InputError(f"--out {out} contains the source {name}, which could be overwritten; give another")
     taken = [name for name in _WRITTEN if (out / name).exists()]
     if not taken:
         return
@@ -221,7 +221,7 @@ def _report(
 
 
 def _repair_counts(found: dict[str, Occurrences], meanings: dict[str, str]) -> dict[str, RepairCount]:
-    """Most frequent first."""
+    """Counts with meaning and examples, most frequent first."""
     ordered = sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
     return {
         name: RepairCount(
@@ -233,14 +233,14 @@ def _repair_counts(found: dict[str, Occurrences], meanings: dict[str, str]) -> d
 
 def _nothing_usable(what: str, found: ImportFiles, repair_log: RepairLog) -> InputError:
     reasons = "; ".join(f"{each.count:,}: {REFUSALS[name]}" for name, each in repair_log.refusals.items())
-    return InputError(f"no {what} in {', '.join(file.source.name for file in found.files)} can be used. {reasons}")
+    return InputError(f"no usable {what} in {', '.join(file.source.name for file in found.files)}. {reasons}")
 
 
 # -- trees -----------------------------------------------------------------------------------------------------
 
 
 class _StringMatchSupport:
-    """Support as `generate` finds it."""
+    """Grounding by string match, as in `generate`."""
 
     def grounded(self, action_type: ActionType, content: str, passages: Sequence[PassageText]) -> bool | None:
         return is_grounded(action_type, content, (Passage(each.id, each.title, each.text) for each in passages))
@@ -250,13 +250,13 @@ class _StringMatchSupport:
 
 
 class _TreeImporter:
-    """Takes trees one by one and keeps their lines in a file, so that those of a question can stand together."""
+    """Converts trees one by one and spools their lines to a file, so that trees of a question end up together."""
 
     def __init__(self, rules: TreeRules, lines: BinaryIO, failures: BinaryIO) -> None:
         self.repair_log = RepairLog()
         self.kept = self.steps = self.known = self.without_golden_answers = self.without_rewards = 0
         self.places: dict[str, list[tuple[int, int]]] = {}
-        """Of the lines, by question."""
+        """Offset and length of each line, by question."""
         self._rules = rules
         self._lines = lines
         self._failures = failures
@@ -264,7 +264,7 @@ class _TreeImporter:
         self._seen: set[bytes] = set()
 
     def take(self, item: JsonItem, *, where: str, revision: str) -> None:
-        """Keep the tree of an item, or say why there is none."""
+        """Keep the tree of an item, or record why it is refused."""
         try:
             record = self._read(item, where=where, revision=revision)
         except Unusable as error:
@@ -290,7 +290,7 @@ class _TreeImporter:
         return record
 
     def _keep(self, record: RolloutRecord) -> None:
-        """Write a line, under an id that no other has."""
+        """Write a line under a unique id."""
         name, number = record.question_id, 1
         while name in self._ids:
             number += 1
@@ -312,7 +312,7 @@ class _TreeImporter:
             self._keep(record)
 
     def write(self, target: BinaryIO) -> None:
-        """All lines, those of a question together."""
+        """Write all lines, grouped by question."""
         for places in self.places.values():
             for start, length in places:
                 self._lines.seek(start)
@@ -335,7 +335,7 @@ def _import_trees(found: ImportFiles, settings: ImportSettings, known: dict[str,
     with ExitStack() as opened:
         opened.enter_context(only_writer(out, flag="--out"))
         lines = opened.enter_context(tempfile.TemporaryFile(dir=out))
-        # the last one opened takes its place first, the report last
+        # the file opened last is put in place first, so the report comes last
         about, rollouts, failures = (
             opened.enter_context(atomic_replacement(out / name)) for name in (IMPORT_REPORT, ROLLOUTS, FAILURES)
         )
@@ -393,10 +393,10 @@ def _warnings_of_trees(trees: _TreeImporter, rules: TreeRules) -> list[str]:
     warnings = []
     if trees.without_rewards:
         why = "the file has none" if rules.keep_rewards else "no answer was reached, or no golden answer is known"
-        warnings.append(f"{trees.without_rewards:,} trees have no reward anywhere, and will make no pair: {why}")
+        warnings.append(f"{trees.without_rewards:,} trees have no rewards and will yield no pair: {why}")
     if trees.without_golden_answers and not rules.keep_rewards:
         warnings.append(
-            f"{trees.without_golden_answers:,} trees have no golden answers, so that no reward can be made anew: "
+            f"{trees.without_golden_answers:,} trees have no golden answers, so rewards cannot be recomputed: "
             "give --questions FILE, or --keep-rewards if the file has rewards"
         )
     if rules.split == UNKNOWN:
@@ -405,8 +405,8 @@ def _warnings_of_trees(trees: _TreeImporter, rules: TreeRules) -> list[str]:
 
 
 _NO_SPLIT = (
-    "nobody knows which split these questions are of: tell it by --dataset and --split, or by --questions, and never "
-    "evaluate on what may be among them"
+    "the split of these questions is unknown: give --dataset and --split, or --questions, and never evaluate on "
+    "questions that may be among them"
 )
 
 
@@ -414,11 +414,11 @@ _AS_PUBLISHED = (
     "--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-per-combination 0 --allow-malformed "
     "--allow-ungrounded --max-efficiency-only 1 --max-style-only 1"
 )
-"""The published builder's rule: the margin, and that both sides do not say the same."""
+"""The filters of the published builder: a margin, and two sides that differ."""
 
 
 def _next_for_trees(out: Path) -> list[str]:
-    """How pairs are made: by our rules, and by the published one."""
+    """The next commands: pairs by our rules, and by the published ones."""
     ours, published = (
         shlex.join(["reasonrag", "pairs", str(out), "--out", f"data/{out.name}{end}"]) for end in ("", "-as-published")
     )
@@ -494,14 +494,14 @@ def _take_row(
 
 
 def _export(out: Path) -> PairSummary:
-    """Rows of every candidate but those that did not parse: what to filter is the user's choice, and made later."""
+    """Export every candidate that parsed; filtering is left to the user, later."""
     no_filters: dict[str, Any] = {name: 0 if value is None else value for name, value in asdict(NO_FILTERS).items()}
-    # what is wrong with published rows is what `reasonrag audit`, the next command, is there to say
+    # problems of published rows are reported by `reasonrag audit`, the next command
     return pairs(out, out=out, allow=list(ERRORS), **no_filters)
 
 
 def _check_flags_of_trees(settings: ImportSettings) -> None:
-    """Raises InputError for flags that pairs have no use for."""
+    """Raises InputError for flags that only apply to trees."""
     for flag, given in (
         ("--recipe", settings.recipe != ImportSettings.model_fields["recipe"].default),
         ("--keep-rewards", settings.keep_rewards),
@@ -516,8 +516,8 @@ def _warnings_of_pairs(asked: Sequence[QuestionRecord], split: str | None, summa
     without = sum(not each.golden_answers for each in asked)
     if without:
         warnings.append(
-            f"golden answers of {without:,} questions are not known: --questions FILE would tell, FlashRAG's "
-            "DATASET/SPLIT.jsonl for one"
+            f"golden answers of {without:,} questions are unknown: give --questions FILE, such as FlashRAG's "
+            "DATASET/SPLIT.jsonl"
         )
     if any(each.origin.split == UNKNOWN for each in asked) and not split:
         warnings.append(_NO_SPLIT)

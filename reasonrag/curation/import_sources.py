@@ -1,4 +1,4 @@
-"""Which published files were given: trees or pairs, in which order, and what each is."""
+"""Finds the published files to import: their order, and whether they hold trees or pairs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ImportKind = Literal["trees", "pairs"]
 Say = Callable[[str], None]
 _OF_THE_PIPELINE = re.compile(r"(reward|final|intermediate)_([0-9]+)\.json")
 MOST_COMPLETE_FIRST = ("reward", "final", "intermediate")
-"""Of files of one number in one folder: they hold the same trees, the first with most in them."""
+"""Kinds of files with the same trees, the most complete first; of a folder's files with one number only one is read."""
 PROGRESS_INTERVAL_S = 10.0
 
 
 class ImportSource(BaseModel):
-    """A file that was read. name: as it was given, or found below a folder that was given."""
+    """A file that was read. name: as given, or as found below a given folder."""
 
     name: str
     sha256: str
@@ -40,13 +40,13 @@ class ImportSource(BaseModel):
 
 @dataclass(frozen=True)
 class ImportFile:
-    """path: where it is, unpacked or fetched."""
+    """A file to import. path: the local file, unpacked or downloaded."""
 
     source: ImportSource
     path: Path
 
     def items(self, say: Say) -> Iterator[tuple[JsonItem, str]]:
-        """Each with a name for it. say: told now and then how far this is."""
+        """The items, each with a name for its place. say: receives progress every `PROGRESS_INTERVAL_S`."""
         told = time.monotonic()
         for item in read_items(self.path):
             self.source.items += 1
@@ -63,7 +63,7 @@ class ImportFiles:
     say: Say
 
     def items(self) -> Iterator[tuple[JsonItem, str, str]]:
-        """All items: each with a name for it, and the SHA-256 of its file."""
+        """All items, each with a name for its place and the SHA-256 of its file."""
         for file in self.files:
             for item, where in file.items(self.say):
                 yield item, where, file.source.sha256
@@ -104,17 +104,17 @@ def _file(name: str, path: Path) -> ImportFile:
 
 
 def _pipeline_files(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The files of trees below a folder, those to read and those that hold the same."""
+    """The files of trees below a folder: those to read, and those with the same trees."""
     found: dict[tuple[str, int], dict[str, Path]] = {}
     for path in folder.rglob("*.json"):
         if match := _OF_THE_PIPELINE.fullmatch(path.name):
             found.setdefault((str(path.parent), int(match[2])), {})[match[1]] = path
     if not found:
         if (folder / ROLLOUTS).exists() or (folder / CANDIDATES).exists():
-            raise InputError(f"{folder} is of reasonrag itself and needs no import: reasonrag pairs {folder} --out DIR")
+            raise InputError(f"{folder} was made by reasonrag and needs no import: reasonrag pairs {folder} --out DIR")
         raise InputError(
             f"{folder} holds no trees of the published pipeline (chunk_*/final_*.json, intermediate_*.json or "
-            "reward_*.json); to import another file name it"
+            "reward_*.json); name other files explicitly"
         )
     chosen: list[Path] = []
     others: list[Path] = []
@@ -126,7 +126,7 @@ def _pipeline_files(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def natural_order(name: str) -> list[tuple[bool, int, str]]:
-    """Order in which chunk_10 comes after chunk_9."""
+    """Sort key under which chunk_10 comes after chunk_9."""
     return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in re.split(r"([0-9]+)", name)]
 
 
@@ -140,7 +140,7 @@ def common_kind(files: Sequence[ImportFile]) -> ImportKind:
 
 
 def _kind_of(file: ImportFile) -> ImportKind:
-    """What the first object that is recognised shows."""
+    """The kind of the first item that is recognised."""
     keys: list[str] = []
     item: JsonItem | None = None
     for item in read_items(file.path):

@@ -1,12 +1,12 @@
-"""When two questions are the same, word for word or in other words.
+"""Near-duplicate detection: when two questions are the same, word for word or paraphrased.
 
-Decides by three rules, tried in order, on words alone (`Rule`). Questions are held as numbers, some hundreds of bytes
-each, and others stream past them. Knows no embedding: a question that was written anew or translated is found only by
-its answer and the names in it. Words are what white space and punctuation part; of scripts that write without spaces
-only equal questions are found.
+Decides by three rules, tried in order, on words alone (`Rule`). Questions are indexed as numbers, some hundreds of
+bytes each, and others stream past them. Uses no embeddings: a rewritten or translated question is found only by its
+answer and its names. Words are separated by white space and punctuation; in scripts without spaces only equal questions
+are found.
 
-Two questions that ask for the same of another name or year are two questions ("Who directed X?", "Who directed Y?"), so
-names, numbers and negations must agree.
+Questions that differ in a name or year are different ("Who directed X?", "Who directed Y?"), so names, numbers and
+negations must agree.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ RULES: tuple[Rule, ...] = ("question", "near_duplicate", "answer_and_entities")
 SAME_ANSWER_JACCARD = 0.75
 ALL_WORDS_JACCARD = 0.9
 SINGLE_NAME_JACCARD = 0.25
-"""Thresholds, chosen by looking at what they flag in real data sets (benchmarks/RESULTS.md)."""
+"""Thresholds, chosen by inspecting what they flag in real data sets (benchmarks/RESULTS.md)."""
 
-# -- what of a question is compared ----------------------------------------------------------------------------
+# -- features of a question ------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile(r"['\u2019\u2018`]s\b", re.IGNORECASE)
 _APOSTROPHES = re.compile(r"['\u2019\u2018`]")
 _ENDS_A_SENTENCE = re.compile(r"[.?!:]\s*$")
 _LOOK_BACK = 8
-"""Characters before a word that tell whether it begins a sentence."""
+"""Characters before a word that are searched for the end of a sentence."""
 _ARTICLES = frozenset({"a", "an", "the"})
 _PARTICLES = _ARTICLES | frozenset("and as at by for from in of on or to with".split())
-"""Words that titles spell with and without a capital, so that it tells nothing."""
+"""Words that titles spell with and without a capital, so their case is uninformative."""
 _ASKING = {"who": "who", "whom": "who", "whose": "whose", "where": "where", "when": "when", "why": "why", "how": "how"}
-"""Question words that tell what is asked for; `what` and `which` tell nothing."""
+"""Question words that determine the kind of answer; `what` and `which` do not."""
 _COMMON = _PARTICLES | frozenset(
     "am are be been being did do does had has have he how i is it its s she that there these they this those was we "
     "were what when where which who whom whose why you".split()
 )
-"""Words that any question may have."""
+"""Words that any question may contain; not content words."""
 _OPENING = _COMMON | frozenset(
     "about according after against all although among another around because before besides between both but can could "
     "despite during each either excluding find following give given if including into list many may might more most "
@@ -69,19 +69,18 @@ _OPENING = _COMMON | frozenset(
     "through throughout till toward two under unless until up upon via what whats when whether which while whos will "
     "within without would yet".split()
 )
-"""Words that owe their capital to where they stand when a sentence begins with them."""
+"""Words that are capitalised only because they start a sentence."""
 _NEGATIONS = frozenset("no not nor never none neither without".split())
 _SAYS_NOTHING = frozenset({"", "yes", "no", "noanswer", "true", "false"})
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionFeatures:
-    """What of a question is compared.
+    """The features of a question that are compared.
 
-    in_order: all words but articles, joined. stems, all_stems: of the words that not every question has, and of all but
-    articles. names: words with a
-    capital that is not due to their place, as they are spelled but for case; none where case tells nothing. figures:
-    words with a digit, and negations. answers: golden ones, normalised, that could tell something. answer_words: of all
+    in_order: all words but articles, joined. stems, all_stems: of content words, and of all words but articles. names:
+    words capitalised for another reason than their position, lower-cased; empty if case is uninformative. figures:
+    words with a digit, and negations. answers: informative golden answers, normalised. answer_words: words of all
     golden answers.
     """
 
@@ -97,7 +96,7 @@ class QuestionFeatures:
 
 
 class FeatureExtractor:
-    """Takes questions apart. Each word is stemmed once."""
+    """Extracts the features of questions; stems are cached."""
 
     def __init__(self) -> None:
         self._stemmer = Stemmer.Stemmer("english")
@@ -124,7 +123,7 @@ class FeatureExtractor:
 
 
 def _without_accents(text: str) -> str:
-    """One form of each character; Latin, Greek and Cyrillic letters without their accents."""
+    """Text in NFC with the accents of Latin, Greek and Cyrillic letters removed."""
     if text.isascii():
         return text
     parts = unicodedata.normalize("NFKD", text)
@@ -132,7 +131,7 @@ def _without_accents(text: str) -> str:
 
 
 def _names(text: str, spelled: Sequence[tuple[str, int]]) -> Iterator[str]:
-    """Words with a capital, but for particles and for common words where a sentence begins."""
+    """Capitalised words, without particles and without common words at the start of a sentence."""
     for number, (word, start) in enumerate(spelled):
         lower = word.casefold()
         if not any(map(str.isupper, word)) or lower in _PARTICLES:
@@ -142,11 +141,11 @@ def _names(text: str, spelled: Sequence[tuple[str, int]]) -> Iterator[str]:
             yield lower
 
 
-# -- the questions of a data set -------------------------------------------------------------------------------
+# -- the index -------------------------------------------------------------------------------------------------
 
 
 class QuestionIndex:
-    """Questions as numbers, to be asked which of them another question is. Texts are not kept."""
+    """An index of questions, as numbers without texts, that finds duplicates of other questions."""
 
     def __init__(self) -> None:
         self._reader = FeatureExtractor()
@@ -163,7 +162,7 @@ class QuestionIndex:
         return len(self._names)
 
     def add(self, question: str, answers: Iterable[str]) -> None:
-        """One more; its number is how many were there before."""
+        """Add a question; its number is the length of the index before."""
         number, reading = len(self), self._reader.read(question, answers)
         self._by_rare_stem = None
         self._stems.append(self._vocabulary.setdefault(each, len(self._vocabulary)) for each in sorted(reading.stems))
@@ -182,7 +181,8 @@ class QuestionIndex:
             self._by_answer.setdefault(each, []).append(number)
 
     def same_as(self, question: str, answers: Iterable[str]) -> dict[int, tuple[Rule, float]]:
-        """The numbers of all that are the same question, by the first rule that says so, and how alike they are."""
+        """The numbers of all indexed questions that are the same, with the first rule that matches and the
+        similarity."""
         if not question.strip():
             return {}
         reading = self._reader.read(question, answers)
@@ -202,7 +202,7 @@ class QuestionIndex:
         return found
 
     def _contradict(self, number: int, reading: QuestionFeatures) -> bool:
-        """Whether both have golden answers, and those have no word in common."""
+        """Whether both have golden answers without a common word."""
         theirs = self._answer_words[number]
         return bool(theirs and reading.answer_words) and theirs.isdisjoint(map(hash, reading.answer_words))
 
@@ -219,14 +219,14 @@ class QuestionIndex:
         return _jaccard(self._all_stems[number], frozenset(map(hash, reading.all_stems))) >= ALL_WORDS_JACCARD
 
     def _alike(self, stems: frozenset[int]) -> Iterator[tuple[int, float]]:
-        """All whose stems share SAME_ANSWER_JACCARD or more.
+        """Questions whose stems have a Jaccard index of SAME_ANSWER_JACCARD or more.
 
-        Exact, without comparing all with all: ordered from rare to frequent, two sets that share so much share one of
-        the first few of each (prefix filtering: Chaudhuri, Ganti, Kaushik, ICDE 2006).
+        Exact, without comparing all pairs: with stems ordered from rare to frequent, two sets that share this much
+        share one of the first few of each (prefix filtering: Chaudhuri, Ganti, Kaushik, ICDE 2006).
         """
         starting = self._rare_stems()
         known = sorted((self._frequency[stem], stem) for stem in stems if stem >= 0)
-        unknown = len(stems) - len(known)  # rarer than all others
+        unknown = len(stems) - len(known)  # rarer than all known ones
         few = max(0, _first_few(len(stems)) - unknown)
         for number in {each for _, stem in known[:few] for each in starting.get(stem, ())}:
             if SAME_ANSWER_JACCARD * len(stems) <= self._stems.length(number) <= len(stems) / SAME_ANSWER_JACCARD:
@@ -235,7 +235,7 @@ class QuestionIndex:
                     yield number, similarity
 
     def _numbered(self, stems: Iterable[str]) -> frozenset[int]:
-        """Stems by their numbers; one that no question held has is like no other, and gets a number below 0."""
+        """Stems as numbers; stems that are not in the index get distinct negative numbers."""
         return frozenset(self._vocabulary.get(each, -1 - place) for place, each in enumerate(stems))
 
     def _rare_stems(self) -> dict[int, array[int]]:
@@ -263,14 +263,14 @@ def _first_few(size: int) -> int:
 
 
 def _entities_with_answers(reading: QuestionFeatures) -> Iterator[int]:
-    """What rule answer_and_entities looks up: names and numbers with each answer."""
+    """Lookup keys of rule answer_and_entities: names and numbers with each answer."""
     if reading.names:
         for each in reading.answers:
             yield hash((reading.names, reading.figures, each))
 
 
 class _RaggedArray:
-    """Many short lists of numbers in one array."""
+    """Many short lists of numbers in one flat array."""
 
     def __init__(self) -> None:
         self.flat = array("q")

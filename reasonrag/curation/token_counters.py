@@ -1,8 +1,8 @@
-"""How many tokens prompts and replies have, as a trainer counts: LLaMA-Factory's template `qwen`, which is ChatML.
+"""Token counts of prompts and replies as a trainer counts them: in LLaMA-Factory's template `qwen`, which is ChatML.
 
-Three counters: Qwen2.5's own vocabulary from a package, any `tokenizer.json`, and a rule of thumb that says so. What is
-special to a template is counted as a trainer reads it, also where it stands inside a text. Counts; decides nothing.
-Source: LLaMA-Factory 0.9.5, data/template.py (`qwen`) and data/processor/pairwise.py, which encode each turn by itself.
+Three counters: Qwen2.5's own vocabulary from a package, any `tokenizer.json`, and an estimate labelled as such. Special
+tokens are counted as the trainer reads them, also inside a text. Only counts; decides nothing. Source: LLaMA-Factory
+0.9.5, data/template.py (`qwen`) and data/processor/pairwise.py, which encode each turn separately.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from reasonrag.errors import InputError
 from reasonrag.llm.chat import estimate_tokens
 
 QWEN, ESTIMATE = "qwen2.5", "estimate"
-"""What `--tokenizer` takes beside folders and names on the Hub."""
+"""Values of `--tokenizer` other than folders and names on the Hub."""
 DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-"""What template `qwen` puts where a row has no system turn."""
+"""The system turn that template `qwen` uses for rows without one."""
 QWEN_VOCABULARY_SIZE = 151_643
-"""Entries of the vocabulary of Qwen2 and Qwen2.5, special tokens apart."""
+"""Vocabulary entries of Qwen2 and Qwen2.5, without special tokens."""
 _REMEMBERED = 512
-"""Texts whose length is remembered: rows of a state stand together, and few system turns are ever used."""
+"""Cached text lengths: rows of a state are adjacent, and there are few distinct system turns."""
 
 
 class SpecialTokens(Protocol):
-    """What a counter knows of the tokens that steer a template."""
+    """The special tokens of a template that a counter knows."""
 
     @property
     def specials(self) -> frozenset[str]:
-        """Texts that are read as one token each, wherever they stand, and that no text of ours should hold."""
+        """Texts that are read as one token wherever they occur, and that none of our texts should contain."""
         ...
 
 
@@ -47,7 +47,7 @@ class TemplateTokenCounter(TokenCounter, SpecialTokens, Protocol):
 
 
 class EstimatingCounter:
-    """Four characters a token, and a few tokens for the turns: good for English, never exact."""
+    """Four characters per token, plus a few tokens per turn: an estimate that suits English."""
 
     name = "four characters a token (an estimate)"
     exact = False
@@ -61,7 +61,7 @@ class EstimatingCounter:
 
 
 class QwenTokenCounter:
-    """Exact for Qwen2 and Qwen2.5 of any size, without the Hub: their vocabulary lies in a package."""
+    """Exact for Qwen2 and Qwen2.5 of any size, without the Hub: their vocabulary comes with a package."""
 
     name = "Qwen2.5's vocabulary, template qwen"
     exact = True
@@ -78,7 +78,7 @@ class QwenTokenCounter:
 
 
 class TokenizerFileCounter:
-    """Exact for the model whose `tokenizer.json` it is, as far as that speaks ChatML. Raises InputError otherwise."""
+    """Exact for the model of a `tokenizer.json`. Raises InputError if the model does not use ChatML."""
 
     exact = True
 
@@ -91,7 +91,7 @@ class TokenizerFileCounter:
         )
         if not {"<|im_start|>", "<|im_end|>"} <= self.specials:
             raise InputError(
-                f"{path} has no special tokens <|im_start|> and <|im_end|>, so its model does not speak the template "
+                f"{path} has no special tokens <|im_start|> and <|im_end|>, so its model does not use the template "
                 f"qwen, in which lengths are counted; give a Qwen2.5, {QWEN} or {ESTIMATE}"
             )
 
@@ -105,13 +105,13 @@ class TokenizerFileCounter:
 def token_counter(name: str | None) -> tuple[TemplateTokenCounter, list[str]]:
     """The counter that `--tokenizer` names, and warnings about it.
 
-    None: Qwen2.5's vocabulary where the extra is installed, else the rule of thumb and a warning. Raises InputError
-    where what is named cannot be had.
+    None: Qwen2.5's vocabulary if the extra is installed, else the estimate and a warning. Raises InputError if what is
+    named is not available.
     """
     if name is None:
         if missing := _missing_for_qwen():
             estimated = f"token lengths are estimates, four characters a token, because {missing}"
-            return EstimatingCounter(), [f"{estimated}. For true ones: pip install 'reasonrag[tokens]'"]
+            return EstimatingCounter(), [f"{estimated}. For exact counts: pip install 'reasonrag[tokens]'"]
         return QwenTokenCounter(), []
     if name == ESTIMATE:
         return EstimatingCounter(), []
@@ -123,7 +123,7 @@ def token_counter(name: str | None) -> tuple[TemplateTokenCounter, list[str]]:
 
 
 def _missing_for_qwen() -> str | None:
-    """Why the vocabulary cannot be read; None where it can."""
+    """Why the vocabulary is not available; None if it is."""
     if importlib.util.find_spec("tiktoken") is None:
         return "the package tiktoken is not installed"
     path = _vocabulary()
@@ -135,7 +135,7 @@ def _missing_for_qwen() -> str | None:
 
 
 def _vocabulary() -> Path | None:
-    """The vocabulary's place. The package is not imported: it would start much that nobody needs here."""
+    """Path of the vocabulary. The package is not imported, because that is slow."""
     found = importlib.util.find_spec("dashscope")
     places = found.submodule_search_locations if found else None
     return Path(next(iter(places))) / "resources" / "qwen.tiktoken" if places else None
@@ -161,7 +161,7 @@ def _of_a_file(name: str) -> TokenizerFileCounter:
 
 
 def _fetched(name: str) -> Path:
-    """The `tokenizer.json` of a model on the Hub. Raises InputError where it cannot be had."""
+    """The `tokenizer.json` of a model on the Hub. Raises InputError if it cannot be downloaded."""
     try:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
@@ -180,9 +180,9 @@ def _fetched(name: str) -> Path:
 
 
 def _in_template(prompt: Sequence[Message], length: Any) -> int:
-    """Tokens of turns as the template renders them, and of the header that the reply follows.
+    """Tokens of the turns as the template renders them, and of the header before the reply.
 
-    A turn ends in `<|im_end|>`, and what is special is a border that no token crosses, so turns are counted apart.
+    Turns end in `<|im_end|>`, and no token crosses a special one, so turns are counted separately.
     """
     system = next((turn.content for turn in prompt if turn.role == "system"), "") or DEFAULT_SYSTEM
     others = [(turn.role, turn.content) for turn in prompt if turn.role != "system"]
@@ -199,21 +199,21 @@ _QWEN_TOKENS = (
     *("<|vision_pad|>", "<|image_pad|>", "<|video_pad|>", "<tool_call>", "</tool_call>", "<|fim_prefix|>"),
     *("<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
 )
-"""What Qwen2.5 adds to its vocabulary, in the order of their ids; each is one token wherever it stands."""
+"""Added tokens of Qwen2.5, in the order of their ids; each is one token wherever it occurs."""
 _QWEN_SPECIALS = frozenset(each for each in _QWEN_TOKENS if each.startswith("<|"))
 _QWEN_BORDERS = re.compile("|".join(map(re.escape, _QWEN_TOKENS)))
 _QWEN_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""How Qwen2 cuts text before it looks at pairs of bytes; from its `tokenizer.json`."""
+"""Qwen2's pre-tokenization, from its `tokenizer.json`."""
 _BLANK_AT_A_TIME = 16_384
 _LONG_BLANK = re.compile(rf"\s{{{_BLANK_AT_A_TIME}}}")
-"""The library cannot take blanks of hundreds of thousands of characters; such are cut, a token beside the truth."""
+"""The library fails on hundreds of thousands of blanks in a row; those are split, off by at most a token per split."""
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _qwen_length(text: str) -> int:
-    """Tokens of a text with its special ones. Text between them is normalised (NFC), as Qwen2's tokenizer does."""
+    """Tokens of a text with special tokens. Text between them is NFC-normalised, as in Qwen2's tokenizer."""
     specials = sum(1 for _ in _QWEN_BORDERS.finditer(text))
     return specials + sum(_plain_length(each) for each in _QWEN_BORDERS.split(text) if each)
 

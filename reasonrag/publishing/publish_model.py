@@ -161,18 +161,18 @@ def _objections(model: ModelFolder, provenance: Provenance | None, files: Mappin
         what = f"{model.path / PROVENANCE} is missing, so readers cannot see what the model was trained on"
         found = [Blocker("--allow", "no_provenance", what)]
     else:
-        what = "it was trained on questions of {}, which is not a training split and can no longer be evaluated on"
+        what = "it was trained on questions of {}, not a training split: never evaluate on it then"
         found = [Blocker("--allow-eval", each, what.format(each)) for each in provenance.evaluation_splits]
     read = [source for path, source in files.items() if not _is_binary(path) and path not in _VOCABULARY]
     keys = [place for each in read for place in _keys_in(each)]
     if keys:
         more = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
-        found.append(Blocker("--allow", "secrets", f"{keys[0]}{more} holds something like a key"))
+        found.append(Blocker("--allow", "secrets", f"{keys[0]}{more} holds a possible key"))
     return found
 
 
 def _keys_in(path: Path) -> Iterator[str]:
-    """Places of lines with something like a key in them."""
+    """Places of lines with a possible key."""
     known = secrets()
     try:
         lines = path.read_text("utf-8").splitlines()

@@ -114,7 +114,7 @@ def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag) -> None:
     """Atlas knows its gold passages: `pairs` prints how often they agree, which is what its rows say."""
     assert reasonrag("generate", "--dataset", "atlas", "--limit", 40, "--run", "runs/a").status == 0
     made = reasonrag("pairs", "runs/a", "--out", "data/a")
-    assert "agree with gold passages" in made.out
+    assert "gold passage agreement" in made.out
     expected: dict[str, Counter[str]] = {}
     for row in pairs_of(Path("data/a")):
         same_type = row["chosen_action_type"] == row["rejected_action_type"]
@@ -136,7 +136,7 @@ def test_real_pairs_are_held_against_gold_passages_where_those_exist(
     """HotpotQA names its gold passages in every record, Bamboogle has none and no row in the table."""
     run = real_run(dataset, shared, shared_data)
     made = reasonrag("pairs", run, "--out", "data/a")
-    assert ("agree with gold passages" in made.out) == bool(agreement(made.out)) == shown
+    assert ("gold passage agreement" in made.out) == bool(agreement(made.out)) == shown
     rollouts = list(read_rollouts(run / "rollouts.jsonl"))
     assert all((rollout.gold_passages is not None) == shown for rollout in rollouts)
     assert any(node.gold for rollout in rollouts for node in rollout.nodes) == shown

@@ -41,7 +41,7 @@ def row_files(place: Path) -> list[AuditedFile]:
     found = [path for path in sorted(place.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
     if not found and (place / ROLLOUTS).is_file():
         raise InputError(
-            f"{place} is a run, no data set. First: reasonrag pairs {place} --out data/{place.resolve().name}"
+            f"{place} is a run, not a data set. First: reasonrag pairs {place} --out data/{place.resolve().name}"
         )
     if not found:
         raise InputError(

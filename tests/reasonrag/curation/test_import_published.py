@@ -301,7 +301,7 @@ def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag
         ("q7", ["x"], "popqa", "test"),
         ("q-", [], "unknown", "unknown"),
     ]
-    assert "golden answers of 1 questions are not known" in done.err
+    assert "golden answers of 1 questions are unknown" in done.err
     assert "made of popqa/test questions" in done.err
 
 
@@ -332,8 +332,8 @@ BAD: list[tuple[str, Callable[[Path], object], str]] = [
     ("cut off", lambda path: path.write_text(json.dumps([tree()] * 2)[:-9]), "ends after 1 whole items"),
     ("a list of lists", lambda path: path.write_text("[[1]]"), "neither trees"),
     ("something else", lambda path: path.write_text('[{"messages": []}]'), "neither trees"),
-    ("nothing usable", lambda path: saved(path, [tree(output=None)]), "no tree in bad can be used"),
-    ("no usable row", lambda path: saved(path, [row(chosen="")]), "no pair in bad can be used"),
+    ("nothing usable", lambda path: saved(path, [tree(output=None)]), "no usable tree in bad"),
+    ("no usable row", lambda path: saved(path, [row(chosen="")]), "no usable pair in bad"),
     ("a folder with nothing", lambda path: path.mkdir(), "holds no trees of the published pipeline"),
     ("a run of ours", lambda path: saved(path / "rollouts.jsonl", {}), "needs no import"),
     ("a damaged package", lambda path: path.write_bytes(gzip.compress(b"[]" * 99)[:-9]), "damaged or cut off"),

@@ -324,16 +324,16 @@ def leave_another_question_out(data: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda data: (data / "summary.json").unlink(), "has no summary.json, so it is no data set"),
+        (lambda data: (data / "summary.json").unlink(), "has no summary.json, so it is not a data set"),
         (lambda data: (data / "summary.json").write_text("{"), "is not the summary of a data set"),
         (shutil.rmtree, "does not exist"),
         (lambda data: tell(data, pairs=0), "has no pairs, so there is nothing to publish"),
         (lambda data: (data / "dropped.jsonl").unlink(), "there is no"),
         (spoil_a_row, "has changed since summary.json was written"),
         (drop_a_row_of_an_old_export, "summary.json says"),
-        (replace_the_candidates, "is not what the rows were made of"),
-        (tear_the_questions, "is no JSON object"),
-        (leave_another_question_out, "contamination.jsonl is not that of the rows (questions left out: 1"),
+        (replace_the_candidates, "does not belong to the rows"),
+        (tear_the_questions, "is not a JSON object"),
+        (leave_another_question_out, "contamination.jsonl does not belong to the rows (questions left out: 1"),
         (lambda data: (data / "audit.json").write_text("[]"), "is not an audit"),
     ],
 )
@@ -352,7 +352,7 @@ def test_a_run_is_told_from_a_data_set(made: Path, reasonrag: Reasonrag) -> None
     """With the command that makes one of it."""
     done = reasonrag("publish", made / "run", "--repo", REPO, "--dry-run")
     assert done.status == 2
-    assert f"is a run, no data set. First: reasonrag pairs {made / 'run'} --out data/run" in done.err
+    assert f"is a run, not a data set. First: reasonrag pairs {made / 'run'} --out data/run" in done.err
 
 
 def of_another_split(data: Path) -> None:
@@ -387,7 +387,7 @@ def test_keys_of_any_service_are_found_in_every_file(key: str, name: str, data: 
     (data / name).write_bytes(orjson.dumps({**orjson.loads(first), "note": [{"of": key}]}) + b"\n" + b"".join(others))
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
     assert done.status == 2
-    assert f"{name}, line 1 hold something like a key" in done.err
+    assert f"{name}, line 1 hold a possible key" in done.err
     assert key not in done.err
 
 
@@ -402,15 +402,20 @@ def with_an_old_audit(data: Path) -> None:
             of_another_split,
             "--allow-eval",
             "atlas/dev",
-            "questions of atlas/dev are in it (12), which is no training split",
+            "it contains 12 questions of atlas/dev, not a training split",
         ),
         (
             in_an_evaluation_set,
             "--allow-eval",
             "musique/dev",
-            "questions of musique/dev, which is kept for evaluation, are in it (1)",
+            "it contains 1 question of musique/dev, which is kept for evaluation",
         ),
-        (lambda data: tell(data, contamination={}), "--allow", "no_contamination_check", "nobody looked for"),
+        (
+            lambda data: tell(data, contamination={}),
+            "--allow",
+            "no_contamination_check",
+            "not checked against",
+        ),
         (
             lambda data: audited(data, {"name": "empty_sides", "severity": "error", "count": 3}),
             "--allow",
@@ -418,7 +423,7 @@ def with_an_old_audit(data: Path) -> None:
             "the audit has an error, empty_sides (3)",
         ),
         (lambda data: tell(data, flipped=4), "--allow", "flipped", "the sides of 4 pairs are exchanged on purpose"),
-        (with_a_key, "--allow", "secrets", "questions.jsonl, line 1 hold something like a key"),
+        (with_a_key, "--allow", "secrets", "questions.jsonl, line 1 hold a possible key"),
     ],
 )
 def test_an_objection_stands_until_it_is_set_aside_by_name(
@@ -463,7 +468,7 @@ def test_all_objections_are_told_at_once(data: Path, reasonrag: Reasonrag) -> No
     of_another_split(data)
     tell(data, flipped=4)
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
-    assert done.err.endswith("say so: --allow-eval atlas/dev --allow flipped")
+    assert done.err.endswith("If intended, add: --allow-eval atlas/dev --allow flipped")
     allowed = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--allow-eval", "all", "--allow", "flipped")
     assert allowed.status == 0
 
@@ -495,14 +500,14 @@ def test_everything_that_was_dropped_goes_up(data: Path, reasonrag: Reasonrag) -
     tell(
         data,
         contamination={"checked": checked, "unchecked": [unchecked]},
-        warnings=["not compared with nq/test (/home/me/test.jsonl): it is not there"],
+        warnings=["not checked against nq/test (/home/me/test.jsonl): it is not there"],
     )
     assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
     for name in ("candidates.jsonl", "questions.jsonl", "dropped.jsonl"):
         assert gzip.decompress((data / "publish" / f"{name}.gz").read_bytes()) == (data / name).read_bytes()
     told = json.loads((data / "publish" / "summary.json").read_text())
     here = json.loads((data / "summary.json").read_text())
-    assert told["warnings"] == ["not compared with nq/test: it is not there"]
+    assert told["warnings"] == ["not checked against nq/test: it is not there"]
     assert told["dropped"] == here["dropped"]
     assert (told["out"], told["sources"]) == ("", ["run"])
     assert "/home/me" not in (data / "publish" / "README.md").read_text() + json.dumps(told)

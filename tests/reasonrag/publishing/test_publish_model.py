@@ -248,7 +248,7 @@ def spoiled(folder: Path, name: str, content: str | None) -> Path:
     [
         ("reasonrag.json", None, "reasonrag.json is missing.*--allow no_provenance"),
         ("reasonrag.json", "{", "is damaged"),
-        ("metrics.json", '{\n"key": "sk-abcdefghijklmnop12345"}', "metrics.json, line 2 holds something like a key"),
+        ("metrics.json", '{\n"key": "sk-abcdefghijklmnop12345"}', "metrics.json, line 2 holds a possible key"),
         ("adapter_model.safetensors", None, "has no weights"),
         ("adapter_config.json", '{"base_model_name_or_path": "/home/me/qwen"}', "names /home/me/qwen.*--base-model"),
         ("adapter_config.json", "{}", None),

@@ -203,7 +203,7 @@ DATA: dict[Callable[[Path], None], str] = {
     _glued: "--allow description",
     _empty: "--allow changed_rows --allow empty_reply",
     _changed: "--allow changed_rows",
-    _of_dev: "questions of atlas/dev are in it (16), which is no training split",
+    _of_dev: "it contains 16 questions of atlas/dev, not a training split",
     _mixed: "mixes prompts of 2 renderers",
     _other_prompts: "has prompts of renderer 0123456789abcdef, but the model would be prompted by",
     _base_of_other_prompts: "was trained (sft) on prompts of renderer 0123456789abcdef",

@@ -548,7 +548,7 @@ def test_nobody_is_left_without_the_next_command(run_directory: Path, tmp_path: 
     assert f"next: reasonrag review '{out}', then reasonrag publish '{out}' --repo ORG/NAME" in done.out
     refused = reasonrag("audit", run_directory)
     assert refused.status == 2
-    assert f"is a run, no data set. First: reasonrag pairs {run_directory} --out data/" in refused.err
+    assert f"is a run, not a data set. First: reasonrag pairs {run_directory} --out data/" in refused.err
 
 
 def test_numbers_that_no_reward_could_be_are_none() -> None:
