@@ -77,7 +77,7 @@ function drawTree(view, tree, { pair = null, open }) {
     node.x = node.children ? node.children[0].x : 1.4 * ROW + ROW * leaves++;
   });
   const height = ROW * (leaves + 1.2);
-  const width = (root.height + 1) * COLUMN + 24;
+  const width = (root.height + 1) * COLUMN + (pair ? 84 : 24); // what is folded behind a step is counted in its words
   const place = (node) => [node.y, node.x];
 
   const svg = d3.create("svg")
