@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,12 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
 def rollouts_in(run: Path) -> Path:
     """The rollouts of a run directory; a file stands for itself."""
     return run if run.is_file() else run / ROLLOUTS
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = True) -> None:

@@ -6,7 +6,6 @@ card: question sets, teachers, settings and cost. Scans every line for secrets. 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +21,10 @@ from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, P
 from preference.records import Usage
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
-from reasonrag.files import ROLLOUTS
+from reasonrag.files import ROLLOUTS, file_digest
 from reasonrag.redaction import line_holds_key, secrets
 
 _AGAIN = "Make it again: reasonrag pairs {0} --out {0}"
-_BLOCK = 1 << 20
 
 
 @dataclass
@@ -100,14 +98,6 @@ def read_dataset_directory(directory: Path) -> DatasetInventory:
     )
 
 
-def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def secrets_in(path: Path) -> Iterator[str]:
     """Places of lines with a possible key."""
     known = secrets()
@@ -134,7 +124,7 @@ def read_summary(directory: Path) -> PairSummary:
 def _check_rows(directory: Path, summary: PairSummary) -> set[str]:
     """Check that the row files are those the summary counted; returns the ids of the pairs."""
     for name, digest in summary.sha256.items():
-        if name in summary.files and sha256_of(directory / name) != digest:
+        if name in summary.files and file_digest(directory / name) != digest:
             raise InputError(
                 f"{directory / name} has changed since {SUMMARY} was written, so the card would be wrong. "
                 f"{_AGAIN.format(directory)}"

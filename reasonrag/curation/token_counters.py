@@ -8,7 +8,6 @@ tokens are counted as the trainer reads them, also inside a text. Only counts; d
 from __future__ import annotations
 
 import base64
-import hashlib
 import importlib.util
 import re
 import unicodedata
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 from preference import Message
 from preference.labelling import TokenCounter
 from reasonrag.errors import InputError
+from reasonrag.files import file_digest
 from reasonrag.llm.chat import estimate_tokens
 
 QWEN, ESTIMATE = "qwen2.5", "estimate"
@@ -84,7 +84,7 @@ class TokenizerFileCounter:
 
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        digest = file_digest(path)[:12]
         self.name = f"{label} ({digest}), template qwen"
         self.specials = frozenset(
             token.content for token in _tokenizer(path).get_added_tokens_decoder().values() if token.special

@@ -61,8 +61,6 @@ def find_questions(
     Raises InputError for unknown names, listing the known ones.
     """
     if data_dir is None:
-        from reasonrag.data.datasets import download_questions
-
         return download_questions(dataset, split, check=check)
     folder = data_dir / dataset
     if not folder.is_dir():

@@ -6,7 +6,6 @@ anything is compared. Holds no questions: files are read anew for each use. Does
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from preference.export.summary import SUMMARY
 from reasonrag.data.datasets import ATLAS, HUB_SPLITS, download_questions
 from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG
+from reasonrag.files import CONFIG, file_digest
 from reasonrag.run_config import find_config
 
 HUB: Final = "hub"
@@ -127,18 +126,15 @@ def open_split(path: Path, *, dataset: str | None = None) -> EvalSplit:
     line.
     """
     path = _absolute(path)
-    digest = hashlib.sha256()
     try:
         count = sum(1 for _ in _questions(path))
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        digest = file_digest(path)
     except OSError as error:
         raise InputError(f"cannot read the evaluation split {path}: {error.strerror}") from error
     if not count:
         raise InputError(f"the evaluation split {path} is empty; it needs one question per line")
     name = f"{dataset or path.parent.name}/{path.stem}"
-    return EvalSplit(name=name, path=str(path), sha256=digest.hexdigest(), questions=count)
+    return EvalSplit(name=name, path=str(path), sha256=digest, questions=count)
 
 
 def _add_folder(splits: EvalSplits, folder: Path) -> None:

@@ -21,10 +21,10 @@ from pydantic import BaseModel
 
 from preference.export.formats import FORMATS, SPLITS
 from reasonrag.errors import InputError, ReasonragError, UploadStopped
+from reasonrag.files import file_digest
 from reasonrag.publishing.staging import TREES
 from reasonrag.redaction import redact
 
-_BLOCK = 1 << 20
 _OF_THE_HUB = ".gitattributes"
 _SHARD = re.compile(r"[a-z]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
 _NAMES = {form.file_name(split) for form in FORMATS.values() for split in SPLITS}
@@ -204,16 +204,10 @@ def _is_there(file: Path, entry: Any) -> bool:
     if entry is None or entry.size != file.stat().st_size:
         return False
     if entry.lfs is not None:
-        return bool(entry.lfs.sha256 == _digest(file, hashlib.sha256()))
+        return bool(entry.lfs.sha256 == file_digest(file))
     blob = hashlib.sha1(f"blob {entry.size}\0".encode(), usedforsecurity=False)
-    return bool(entry.blob_id == _digest(file, blob))
-
-
-def _digest(file: Path, digest: Any) -> str:
     with file.open("rb") as content:
-        while block := content.read(_BLOCK):
-            digest.update(block)
-    return str(digest.hexdigest())
+        return bool(entry.blob_id == hashlib.file_digest(content, lambda: blob).hexdigest())
 
 
 # -- messages and results --------------------------------------------------------------------------------------

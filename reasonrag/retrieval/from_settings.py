@@ -30,6 +30,7 @@ from reasonrag.retrieval.dense.manifest import (
     IndexManifest,
     current_manifest,
     default_index_directory,
+    incomplete_index,
     read_manifest,
 )
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
@@ -231,10 +232,7 @@ def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
             )
         return Corpus(Path(manifest.corpus), offsets)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(
-            f"the index {directory} has a manifest, but not all of its files ({error}). "
-            f"Run: reasonrag index build --kind {manifest.kind} --corpus {manifest.corpus} --out {directory}"
-        ) from error
+        raise incomplete_index(directory, manifest, error) from error
 
 
 def _open(directory: Path, manifest: IndexManifest, options: IndexOptions) -> Ranking:

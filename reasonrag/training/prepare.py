@@ -14,12 +14,12 @@ from typing import Any
 from reasonrag.agent.prompting import Prompts, load_prompts
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.run_config import config_hash
 from reasonrag.training import preflight_checks
 from reasonrag.training.hardware import TrainingEnvironment
 from reasonrag.training.llamafactory.config_files import find_config, parse_changes
 from reasonrag.training.llamafactory.config_resolution import (
     ResolvedConfig,
-    identity_hash,
     model_folders,
     resolve_config,
     training_identity,
@@ -134,7 +134,7 @@ def prepare_training(config: str, settings: TrainSettings, *, strict: bool) -> P
         stock=stock,
         launch=launch,
         provenance=_provenance(
-            resolution, data, base, asked, conditions=conditions, stock=stock, config_hash=identity_hash(decided)
+            resolution, data, base, asked, conditions=conditions, stock=stock, config_hash=config_hash(decided)
         ),
         lengths=lengths,
         decides=decided,
@@ -196,7 +196,7 @@ def requested_hash(resolution: ResolvedConfig, data: TrainingData) -> str:
     rows."""
     base = [found.config_hash for folder in model_folders(resolution.config) if (found := read_provenance(folder))]
     cutoff = {} if resolution.chosen_cutoff else {"cutoff_len": "of the rows"}
-    return identity_hash(
+    return config_hash(
         training_identity(resolution.config | cutoff, row_file_hashes(resolution, data)) | {"base": base}
     )
 

@@ -21,11 +21,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from preference.export.files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
-from reasonrag.files import building, unwritable
+from reasonrag.files import building, file_digest, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, load_encoder, resolved, short_name
-from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, file_digest, plan_index
+from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, plan_index
 from reasonrag.retrieval.dense.index import (
     AGREES,
     cosines,

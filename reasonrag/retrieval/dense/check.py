@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reasonrag.errors import InputError
+from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
-from reasonrag.retrieval.dense.faiss_index import file_digest, open_faiss_index
+from reasonrag.retrieval.dense.faiss_index import open_faiss_index
 from reasonrag.retrieval.dense.index import SPARE, stored_vectors
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.dense.vector_store import VectorRows, digest_of

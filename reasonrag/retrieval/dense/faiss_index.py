@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError
+from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.build_progress import row_ranges
 from reasonrag.retrieval.dense.vector_store import VectorRows
 from reasonrag.retrieval.settings import IndexType
@@ -163,11 +164,6 @@ def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: A
             file.write(codes)
             advanced(stop)
     return digest.hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # -- searching -------------------------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from preference.export.files import write_file
 from reasonrag.errors import InputError
+from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.encoders import EncoderSpec
-from reasonrag.retrieval.dense.faiss_index import IndexPlan, file_digest
+from reasonrag.retrieval.dense.faiss_index import IndexPlan
 from reasonrag.retrieval.settings import IndexType, Precision
 
 MANIFEST = "manifest.json"
@@ -129,6 +130,13 @@ def read_manifest(directory: Path) -> IndexManifest:
         ) from error
     except (OSError, orjson.JSONDecodeError, ValidationError) as error:
         raise InputError(f"{path} cannot be read as an index manifest: {error}") from error
+
+
+def incomplete_index(directory: Path, manifest: IndexManifest, error: Exception) -> InputError:
+    return InputError(
+        f"the index {directory} has a manifest, but not all of its files ({error}). "
+        f"Run: reasonrag index build --kind {manifest.kind} --corpus {manifest.corpus} --out {directory}"
+    )
 
 
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:

@@ -19,7 +19,14 @@ from reasonrag.errors import InputError
 from reasonrag.files import building, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
-from reasonrag.retrieval.dense.manifest import OFFSETS, BM25Manifest, check_replaceable, put_in_place, write_manifest
+from reasonrag.retrieval.dense.manifest import (
+    OFFSETS,
+    BM25Manifest,
+    check_replaceable,
+    incomplete_index,
+    put_in_place,
+    write_manifest,
+)
 from reasonrag.retrieval.lexical.bm25_writer import Postings
 from reasonrag.retrieval.ranking import LOADING, Ranked
 
@@ -45,10 +52,7 @@ class BM25Index:
             with LOADING:
                 self._index = bm25s.BM25.load(directory, mmap=True, load_corpus=False)
         except (OSError, ValueError, EOFError) as error:
-            raise InputError(
-                f"the index {directory} has a manifest, but not all of its files ({error}). "
-                f"Run: reasonrag index build --kind bm25 --corpus {manifest.corpus} --out {directory}"
-            ) from error
+            raise incomplete_index(directory, manifest, error) from error
         self._tokens = _Tokenizer()
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:

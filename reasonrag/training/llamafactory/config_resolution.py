@@ -6,16 +6,14 @@ in `preflight_checks`.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from reasonrag.errors import InputError
+from reasonrag.files import file_digest
 from reasonrag.redaction import redact
 from reasonrag.training.llamafactory.config_files import ConfigFile
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, entry_for, validation_entry
@@ -228,10 +226,5 @@ def training_identity(config: Mapping[str, Any], sha256: Mapping[str, str]) -> d
     found = {key: value for key, value in config.items() if key not in OPERATIONAL}
     deepspeed = config.get("deepspeed")
     if isinstance(deepspeed, str) and Path(deepspeed).is_file():
-        found["deepspeed"] = hashlib.sha256(Path(deepspeed).read_bytes()).hexdigest()
+        found["deepspeed"] = file_digest(Path(deepspeed))
     return found | {"data": dict(sorted(sha256.items()))}
-
-
-def identity_hash(decided: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits."""
-    return hashlib.sha256(orjson.dumps(decided, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]

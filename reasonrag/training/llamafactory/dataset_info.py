@@ -17,9 +17,9 @@ import orjson
 from preference.candidates import MalformedCandidatesError, QuestionRecord, question_key, read_lines
 from preference.export.formats import FORMATS, FormatName, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
-from reasonrag.curation.dataset_directory import kept_evaluation_questions, read_summary, sha256_of
+from reasonrag.curation.dataset_directory import kept_evaluation_questions, read_summary
 from reasonrag.errors import InputError, choices
-from reasonrag.files import ROLLOUTS
+from reasonrag.files import ROLLOUTS, file_digest
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
 FORMAT_OF_STAGE: Final[dict[str, FormatName]] = {"dpo": "proguide", "kto": "kto", "sft": "sft", "rm": "reward"}
@@ -78,7 +78,7 @@ class TrainingData:
         if entry.file is None:
             return {}
         if entry.file.name not in self.sha256:
-            self.sha256[entry.file.name] = sha256_of(entry.file)
+            self.sha256[entry.file.name] = file_digest(entry.file)
         return {entry.file.name: self.sha256[entry.file.name]}
 
     def changed(self, entry: DatasetEntry) -> bool:

@@ -25,8 +25,9 @@ from hypothesis import strategies as st
 
 from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
+from reasonrag.run_config import config_hash
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config, parse_changes, shipped_names
-from reasonrag.training.llamafactory.config_resolution import identity_hash, resolve_config, training_identity
+from reasonrag.training.llamafactory.config_resolution import resolve_config, training_identity
 from reasonrag.training.llamafactory.dataset_info import read_questions, read_training_data
 from reasonrag.training.llamafactory.launcher import (
     Launch,
@@ -309,10 +310,10 @@ def test_data_that_name_no_questions_are_told_of(data: Path) -> None:
 def test_operational_settings_make_no_other_training(data: Path) -> None:
     """Where it goes, how it is shown and who reports: the same hash; what is learned from: another."""
     same = resolved(data, output_dir="elsewhere", logging_steps=50, plot_loss=True, overwrite_output_dir=True)
-    hashes = {identity_hash(training_identity(each.config, {})) for each in (resolved(data), same)}
+    hashes = {config_hash(training_identity(each.config, {})) for each in (resolved(data), same)}
     assert len(hashes) == 1
-    assert identity_hash(training_identity(resolved(data, learning_rate=2e-6).config, {})) not in hashes
-    assert identity_hash(training_identity(resolved(data).config, {"RAG_ProGuide.json": "other"})) not in hashes
+    assert config_hash(training_identity(resolved(data, learning_rate=2e-6).config, {})) not in hashes
+    assert config_hash(training_identity(resolved(data).config, {"RAG_ProGuide.json": "other"})) not in hashes
 
 
 def test_steps_that_are_asked_for_are_the_warm_up(data: Path) -> None:

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pytest
 
 from reasonrag.errors import InputError
+from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.faiss_index import (
     STREAMED,
     FaissVectors,
     IndexPlan,
     build_index,
-    file_digest,
     open_faiss_index,
     plan_index,
 )
