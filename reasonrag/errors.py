@@ -5,11 +5,13 @@
     ├── ModelError            an endpoint gave no answer; recorded as the question's error
     ├── RetrievalError        passages could not be searched; recorded as the question's error
     ├── OutcomeError          a user's function could not value an answer; recorded as the question's error
-    └── RunStopped            the run ends here, paid answers are kept, the same command continues ├── CapReached
-        more would cross a cap; exit status 3 ├── Interrupted       Ctrl-C; exit status 130 ├── DegenerateRun     the
-        trees yield no training signal; exit status 1 ├── EndpointLost      no endpoint answers, or the account is
-        refused; exit status 1 ├── StorageError      answers cannot be stored; exit status 1 └── UploadStopped not
-        everything is on the Hub; exit status 1
+    └── RunStopped            the run ends here, paid answers are kept, the same command continues
+        ├── CapReached        more would cross a cap; exit status 3
+        ├── Interrupted       Ctrl-C; exit status 130
+        ├── DegenerateRun     the trees yield no training signal; exit status 1
+        ├── EndpointLost      no endpoint answers, or the account is refused; exit status 1
+        ├── StorageError      answers cannot be stored; exit status 1
+        └── UploadStopped     not everything is on the Hub; exit status 1
 
 Every message says what is wrong, where, and what to do next.
 """
