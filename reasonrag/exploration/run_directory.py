@@ -3,7 +3,8 @@
     config.json     resolved settings and their hash; no secrets
     rollouts.jsonl  one line per question, appended as trees finish, put in question order at a clean end
     failures.jsonl  every failed question and call, with its cause
-    journal.jsonl   every paid answer (see `reasonrag.llm.journal`) summary.json    what the last run did
+    journal.jsonl   every paid answer (see `reasonrag.llm.journal`)
+    summary.json    what the last run did
 
 Decides when a configuration has changed and how a torn line is repaired. Does not know how a rollout is made.
 """
