@@ -21,8 +21,10 @@ TUNING, TRIALS = "tuning.json", "trials"
 
 @contextmanager
 def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
-    """The right to write below a directory, which is made. Raises InputError where that cannot be, or another process
-    has it. flag: names the directory on the command line."""
+    """Lock a directory for writing, creating it if needed. Raises InputError if that fails or another process holds the
+    lock.
+
+    flag: the flag that names the directory."""
     with _lock_file(directory / ".lock", directory) as lock:
         if not _locked(lock, directory):
             raise InputError(f"{directory} is being written by another reasonrag; wait for it or choose another {flag}")
@@ -30,7 +32,7 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
 
 
 def rollouts_in(run: Path) -> Path:
-    """The rollouts of a run directory; a file stands for itself."""
+    """The rollouts file of a run directory; a file is returned unchanged."""
     return run if run.is_file() else run / ROLLOUTS
 
 

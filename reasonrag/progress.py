@@ -1,4 +1,4 @@
-"""What a job tells those who watch it: messages and progress, and the counts of a session. Knows no terminal."""
+"""Progress of a job: the protocol of its watchers, and the counters of a session. Knows no terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SessionTally:
 
 
 class JobWatcher(Protocol):
-    """Follows a job while it goes on: what runs, index builds and trainings have in common."""
+    """Receives the progress of a job: common to runs, index builds and trainings."""
 
     def say(self, message: str) -> None:
         """Show a message."""
@@ -43,7 +43,7 @@ class JobWatcher(Protocol):
 
 
 class Watcher(JobWatcher, Protocol):
-    """Follows a run."""
+    """Receives the progress of a run."""
 
     def warn(self, message: str) -> None:
         """Show a warning that needs attention now, such as degenerate trees."""

@@ -114,7 +114,7 @@ class TerminalWatcher(TerminalMessages):
         elif time.monotonic() - self._last_line >= PLAIN_LINE_EVERY_S:
             self._last_line = time.monotonic()
             owed = self._total - completed
-            self.say(f"{completed - tally.failed_questions:,} done, {owed:,} owed, {standing(tally)}")
+            self.say(f"{completed - tally.failed_questions:,} done, {owed:,} left, {standing(tally)}")
 
     def ended(self) -> None:
         if self._bar is not None:

@@ -209,7 +209,7 @@ class _ItemReader:
 
     def _unexpected(self) -> MalformedFileError:
         begins = self._next(_SHOWN).decode("utf-8", "replace")
-        cause = f"no list of JSON objects, nor JSON lines: after {self._found:,} items it goes on with {begins!r}"
+        cause = f"neither a list of JSON objects nor JSON lines: after {self._found:,} items comes {begins!r}"
         return self._malformed(self._base + self._here, cause)
 
     def _malformed(self, place: int, cause: str) -> MalformedFileError:

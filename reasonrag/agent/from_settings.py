@@ -78,8 +78,8 @@ def find_data(settings: AgentSettings, check: Check, *, searched: bool = True) -
 
 
 def find_corpus(settings: AgentSettings) -> Path | None:
-    """The corpus to search for questions of one's own, atlas' where nothing is named (None: that of --index, or of the
-    server). Raises InputError as `find_data` does."""
+    """The corpus for the user's own questions, by default atlas' (None: that of --index, or of the server). Raises
+    InputError like `find_data`."""
     if settings.corpus or settings.index or is_remote(settings):
         return settings.corpus
     dataset = settings.dataset or ATLAS

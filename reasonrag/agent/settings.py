@@ -12,7 +12,7 @@ from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K, SearchSettings
 from reasonrag.settings import CompletionPrice, Concurrency, MaxCalls, MaxCost, Panel, PromptPrice, Seed, Words
 
 MAX_REPLY_TOKENS, TIMEOUT_S = 512, 300.0
-"""Longest reply, and seconds after which a request without an answer is given up, where nothing else is said."""
+"""Default length limit of a reply, and default timeout of a request in seconds."""
 
 
 class AgentSettings(SearchSettings):

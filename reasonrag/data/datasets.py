@@ -69,7 +69,7 @@ def find_questions(
     if not path.is_file():
         splits = [each.stem for each in folder.glob("*.jsonl") if each.stem != "corpus"]
         if not splits:
-            raise InputError(f"{folder} holds no questions; put them at {path}")
+            raise InputError(f"{folder} has no questions; put them at {path}")
         raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
     return open_questions(path, dataset=dataset, split=split, check=check)
 
@@ -80,5 +80,5 @@ def data_sets(data_dir: Path) -> list[str]:
         raise InputError(f"there is no data directory {data_dir}")
     present = sorted(each.name for each in data_dir.iterdir() if (each / "corpus.jsonl").exists())
     if not present:
-        raise InputError(f"{data_dir} holds no data set; put them at <dataset>/<split>.jsonl and corpus.jsonl")
+        raise InputError(f"{data_dir} has no data sets; put them at <dataset>/<split>.jsonl and corpus.jsonl")
     return present

@@ -142,7 +142,7 @@ def _add_folder(splits: EvalSplits, folder: Path) -> None:
     chosen = [each for each in named if _words(each.stem) & _KEPT_FOR_EVALUATION or _starts_with_a_question(each)]
     if not chosen:
         raise InputError(
-            f"{folder} holds no evaluation split; put them at <dataset>/<split>.jsonl, split being dev, test or any "
+            f"{folder} has no evaluation split; put them at <dataset>/<split>.jsonl, split being dev, test or any "
             "other name but train, or give --eval FILE"
         )
     for path in chosen:

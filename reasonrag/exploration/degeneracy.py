@@ -116,8 +116,8 @@ def all_right(rollout: RolloutRecord) -> bool:
 ALIKE = Sign(
     "identical_siblings",
     "steps sampled in the same state say the same, so there is nothing to compare",
-    "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and see that the server "
-    "obeys temperature, top_p and seed",
+    "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and check that the server "
+    "honours temperature, top_p and seed",
     identical_siblings,
 )
 
@@ -126,19 +126,19 @@ SIGNS = (
     Sign(
         "never_answers",
         "nearly all continuations end in the forced conclusion or in failed steps",
-        "Read some replies: the model may not follow the prompt (--prompts), lose its tags, or find nothing",
+        "Read some replies: the model may not follow the prompt (--prompts), omit its tags, or find nothing",
         never_answers,
     ),
     Sign(
         "instant_answer",
-        "most first steps are answers, so no searching is learned",
+        "most first steps are answers, so searching is not learned",
         "Ask questions the teacher does not know by heart, or tell it to search first (--prompts)",
         instant_answer,
     ),
     Sign(
         "none_loop",
         "most read turns report None",
-        "See that the corpus belongs to the questions, and raise --top-k",
+        "Check that the corpus belongs to the questions, and raise --top-k",
         none_loop,
     ),
     Sign(
@@ -157,8 +157,8 @@ SIGNS = (
     ),
     Sign(
         "all_wrong",
-        "no continuation comes to an answer that is right and stands in the evidence, so all steps are worth the same",
-        "Compare answers with golden_answers: the teacher may be too weak, the corpus another, or the answers too "
+        "no continuation reaches a right answer that is found in the evidence, so all steps have the same reward",
+        "Compare answers with golden_answers: the teacher may be too weak, the corpus wrong, or the answers too "
         "long; if it knows them by heart, --outcome f1 lets them count",
         all_wrong,
         stops_from=OUTCOMES_STOP_FROM,
@@ -166,7 +166,7 @@ SIGNS = (
     ),
     Sign(
         "all_right",
-        "every continuation is right, so steps differ by the length of their paths alone",
+        "every continuation is right, so steps differ only by the length of their paths",
         "Ask harder questions, or explore with a weaker teacher",
         all_right,
         stops_from=OUTCOMES_STOP_FROM,

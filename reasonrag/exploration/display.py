@@ -23,7 +23,7 @@ def show_run(summary: RunSummary) -> None:
     """Show the summary of `generate`, where the files are, and the next command."""
     run, attempts = Path(summary.run), f"{summary.session_failed_calls:,}"
     rows = [
-        ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} asked for"),
+        ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} requested"),
         ("failure causes", counts_text(summary.failures_by_cause)),
         ("steps in trees", f"{summary.nodes:,}"),
         ("continuations", f"{summary.continuations:,}"),
@@ -33,7 +33,7 @@ def show_run(summary: RunSummary) -> None:
         ("distinct siblings", shares_text(summary.diversity_by_layer, "layer")),
         ("degenerate", counts_text(summary.degenerate)),
         ("unreadable replies", counts_text(summary.parse_failures_by_cause)),
-        ("calls", f"{summary.calls:,} replies in {summary.requests:,} requests{_from_journal(summary)}"),
+        ("completions", f"{summary.calls:,} in {summary.requests:,} requests{_from_journal(summary)}"),
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out"),
         ("cost of the run", dollars_or_unknown(summary.cost_usd)),
         (
@@ -69,7 +69,7 @@ def show_estimate(estimate: CostEstimate) -> None:
     """Show an estimate, and how it was measured."""
     rows = [
         ("questions", f"{estimate.questions:,}"),
-        ("calls", f"{_range(estimate.calls)} replies in {_range(estimate.requests)} requests"),
+        ("completions", f"{_range(estimate.calls)} in {_range(estimate.requests)} requests"),
         ("prompt tokens", _range(estimate.prompt_tokens)),
         ("completion tokens", _range(estimate.completion_tokens)),
         ("cost", _price_range(estimate)),
@@ -81,7 +81,7 @@ def show_estimate(estimate: CostEstimate) -> None:
         print(
             f"measured on {counted(estimate.measured_questions, 'question')} of this run, mean and two standard errors"
         )
-        print(f"the pilot has cost {dollars_or_unknown(estimate.spent_dollars)}; the run goes on from there")
+        print(f"the pilot cost {dollars_or_unknown(estimate.spent_dollars)}; the run continues from there")
         if estimate.failed:
             print(f"{counted(estimate.failed, 'question')} failed and do not count here; the same command retries them")
         if estimate.stopped:

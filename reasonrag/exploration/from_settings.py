@@ -1,4 +1,4 @@
-"""The agent, the policies and the recipe that settings ask for."""
+"""From settings to the agent, the models and the recipe of a run. Does not know how they are used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from reasonrag.retrieval.retriever import Retriever
 def make_agent(
     settings: GenerateSettings, model: ChatModel, sampling: Sampling, retriever: Retriever, prompts: Prompts
 ) -> Agent:
-    """The agent that the settings describe, with some model."""
+    """The agent that the settings describe, with this model."""
     return Agent(
         model=model,
         retriever=retriever,
@@ -47,13 +47,13 @@ def max_steps(settings: GenerateSettings) -> int:
 def find_models(
     settings: GenerateSettings, chat_model: ChatModel | None = None, value_chat_model: ChatModel | None = None
 ) -> tuple[ModelSpec, ModelSpec | None]:
-    """The teacher, which proposes, and the value model where another one continues. Raises InputError where that makes
-    no sense."""
+    """The teacher, and the value model if another model continues its steps. Raises InputError for inconsistent
+    settings."""
     name = chat_model.name if chat_model else model_name(settings)
     teacher = teacher_spec(settings, name)
     if settings.value_model is None and value_chat_model is None:
         for flag in value_flags(settings):
-            raise InputError(f"{flag} is of a value model, and there is none: give --value-model, or leave it out")
+            raise InputError(f"{flag} needs a value model: give --value-model, or leave it out")
         return teacher, None
     if RECIPES[settings.recipe].search.valuation == "score":
         raise InputError(
@@ -66,14 +66,14 @@ def find_models(
 
 
 def value_flags(settings: GenerateSettings) -> list[str]:
-    """What was set of a value model, whether as a flag or elsewhere, as flags."""
+    """The flags of all value model settings that were set, on the command line or elsewhere."""
     names = (name for name in GenerateSettings.model_fields if name.startswith("value_"))
     return [f"--{name.replace('_', '-')}" for name in names if getattr(settings, name) not in (None, [])]
 
 
 def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
-    """The value model: sampled as the teacher, its own temperature apart, and at the teacher's address unless it has
-    one of its own. There it costs nothing if it is in no table."""
+    """The value model: sampled like the teacher except for its own temperature, and at the teacher's address unless it
+    has its own. There, an unlisted model costs nothing."""
     teacher = teacher_spec(settings, name)
     sampling, own = teacher.sampling, bool(settings.value_base_url)
     if settings.value_temperature is not None:
@@ -91,14 +91,14 @@ def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
 
 
 def value_model_name(settings: GenerateSettings) -> str:
-    """The name its answers go by: the offline teacher is not called the same in both roles."""
+    """The name recorded with its answers; the offline teacher has different names in both roles."""
     in_process = settings.value_model in (OFFLINE, STUDENT) and not settings.value_base_url
     return STUDENT if in_process else settings.value_model or ""
 
 
 def resolve_recipe(settings: GenerateSettings) -> Recipe:
-    """The named recipe with the rewards, widths and budgets that were set explicitly. Raises InputError for rewards
-    that it cannot have."""
+    """The named recipe with explicitly set rewards, widths and budgets. Raises InputError for rewards it does not
+    support."""
     named = RECIPES[settings.recipe]
     recipe = _with_rewards(named.model_copy(update={"outcome": settings.outcome or named.outcome}), settings)
     if settings.exploration is not None and recipe.search.selection == "mixed":
@@ -125,8 +125,8 @@ _JUDGES: dict[RewardName, JudgeKind] = {
 
 
 def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
-    """The recipe with the rewards that were chosen. A judge's do not fall with the length of the path, so that margins
-    between them are not scaled."""
+    """The recipe with the chosen rewards. A judge's rewards are not discounted by path length, so their margins are not
+    scaled."""
     name = settings.reward
     judge = _JUDGES.get(name) if name else None
     from_continuations = name is not None and name.startswith("spre")
@@ -154,12 +154,12 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
 
 
 def most_calls(search: SearchConfig) -> int:
-    """Replies that one question's whole budget pays for; without a budget a reply and a judgement per simulation."""
+    """Completions in one question's whole budget; without a budget one reply and one judgement per simulation."""
     return search.max_calls or 2 * search.simulations
 
 
 def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = None) -> OutcomeRule:
-    """How the settings have answers valued. Raises InputError for what does not go together or cannot be read."""
+    """The outcome rule of the settings. Raises InputError for inconsistent settings and unreadable files."""
     name = settings.outcome or RECIPES[settings.recipe].outcome
     if settings.rubric is not None and (function or name != "rubric"):
         raise InputError(f"--rubric {settings.rubric} goes with --outcome rubric; add that, or leave it out")
@@ -181,7 +181,7 @@ def _read_rubric(path: Path) -> tuple[str, ...]:
 
 
 def function_or_name(flags: dict[str, Any]) -> tuple[OutcomeFunction | None, dict[str, Any]]:
-    """A function given as `outcome`, and the other flags; None where it is a name, or not given."""
+    """A function given as `outcome`, and the other flags; None if it is a name or missing."""
     given = flags.get("outcome")
     if not callable(given):
         return None, flags

@@ -126,7 +126,7 @@ class RunDirectory:
                     self._rollouts.truncate(start)
                     self._say(
                         f"{self.rollouts_path}: line {number} was cut off by an earlier stop; "
-                        f"removed its {len(line):,} bytes, its question is owed again"
+                        f"removed its {len(line):,} bytes, its question will be explored again"
                     )
                     break
                 try:

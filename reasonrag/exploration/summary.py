@@ -177,13 +177,13 @@ class RunCounts:
         found = []
         if not is_training_split(split):
             found.append(
-                f"the questions are from the {split} split: keep what is made of them out of training, "
+                f"the questions are from the {split} split: keep data made from them out of training, "
                 "or never evaluate on that split"
             )
         if self.bounded_requests:
             found.append(
-                f"the endpoint told no tokens for {self.bounded_requests:,} of {self.requests:,} requests; they are "
-                "counted as one token a byte, some four times too many for English"
+                f"the endpoint reported no token counts for {self.bounded_requests:,} of {self.requests:,} requests; "
+                "bytes are counted instead, about four times as many in English"
             )
         return found + self.signs.warnings()
 

@@ -120,7 +120,7 @@ class IndexPlace:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """How indexes are opened, and built where they are missing. encoder, index_type: None: the index's own, see
+    """How indexes are opened, and built if missing. encoder, index_type: None: the index's own, see
     `SearchSettings`."""
 
     encoder: str | None = None
@@ -143,12 +143,12 @@ def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str
             f"--index was given {len(settings.index)} times, but only one {' and one '.join(kinds)} is needed"
         )
     if len(unbuilt) == 1 and len(missing) > 1:
-        raise InputError(f"{unbuilt[0]} holds no finished index, and hybrid needs two; give --index twice or never")
+        raise InputError(f"{unbuilt[0]} has no finished index, and hybrid needs two; give --index twice or not at all")
     places = [_given(directory, manifest, settings, say=say) for directory, manifest in there.items()]
     source = corpus or next((each.corpus for each in places), None)
     if missing and source is None:
         named = unbuilt[0] if unbuilt else "--index"
-        raise InputError(f"{named} holds no finished index; give --corpus FILE to have it built there")
+        raise InputError(f"{named} has no finished index; give --corpus FILE to build it there")
     plain = plain_corpus(source, settings.index_home, say=say) if missing and source else Path()
     for kind in missing:
         name = f"dense-{short_name(settings.encoder or MINILM)}" if kind == "dense" else kind

@@ -66,7 +66,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
 
 
 def base_model_of(adapter: Path) -> str | None:
-    """The base model that an adapter's configuration names. Raises InputError where it cannot be read."""
+    """The base model that an adapter's configuration names. Raises InputError if it cannot be read."""
     base = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
     return base if isinstance(base, str) and base else None
 

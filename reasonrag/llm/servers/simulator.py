@@ -47,7 +47,7 @@ PASSING_FAULTS = {
     "reset": "the connection is reset without an answer",
     "half-body": "the connection is closed in the middle of the answer",
     "hang": "no answer for hang_s seconds, then the connection is closed",
-    "invalid-json": "status 200 and a body that is no JSON",
+    "invalid-json": "status 200 and a body that is not JSON",
     "empty-choices": "status 200 and no choices",
     "slow-first-byte": "the answer, but after slow_s seconds",
 }

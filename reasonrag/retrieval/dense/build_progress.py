@@ -14,7 +14,7 @@ SAID_EVERY_S = 15.0
 
 
 class BuildWatcher(JobWatcher, Protocol):
-    """Follows a build."""
+    """Receives the progress of an index build."""
 
     def stage(self, name: str, *, total: int, done: int = 0) -> None:
         """Begin a stage; `total` and `done` in the stage's own units."""
@@ -24,9 +24,9 @@ class BuildWatcher(JobWatcher, Protocol):
 
 
 class PlainBuildWatcher:
-    """Progress in plain lines, now and then.
+    """Progress in plain lines, every SAID_EVERY_S seconds.
 
-    stopped: set to end the build: the next progress that is told raises Interrupted.
+    stopped: set it to stop the build; the next progress call raises Interrupted.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:

@@ -79,7 +79,9 @@ def check_dense(
         stored_vectors(directory, manifest)
         if _vectors_digest(directory, manifest) != manifest.vectors_sha256:
             was = "encoded" if manifest.vectors else "adopted"
-            faults.append(f"{manifest.vectors or manifest.read_back_from} is not what was {was}; build the index again")
+            faults.append(
+                f"{manifest.vectors or manifest.read_back_from} has changed since it was {was}; build the index again"
+            )
     except InputError as error:
         return [str(error)], []
     for index_type, file in manifest.indexes.items():
@@ -87,9 +89,9 @@ def check_dense(
         watcher.say(f"reading {file.file}")
         try:
             if not path.exists() or file_digest(path) != file.sha256:
-                what = "not what was built" if path.exists() else "missing"
+                what = "has changed since it was built" if path.exists() else "is missing"
                 remedy = "" if file.file == manifest.read_back_from else "; delete it, and build the type again: "
-                faults.append(f"{file.file} is {what}{remedy}{remedy and manifest.rebuild(directory, index_type)}")
+                faults.append(f"{file.file} {what}{remedy}{remedy and manifest.rebuild(directory, index_type)}")
                 continue
             opened = open_faiss_index(path, file.plan)
             if (opened.rows, opened.dimension) != (manifest.passages, manifest.encoder.dimension):

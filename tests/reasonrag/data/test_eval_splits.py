@@ -105,7 +105,7 @@ def test_what_is_not_there_is_refused_with_what_to_give(tmp_path: Path) -> None:
     """A file, a folder, or the Hub."""
     with pytest.raises(InputError, match=r"there is no evaluation split nowhere; give --eval a file"):
         names("nowhere")
-    with pytest.raises(InputError, match=r"holds no evaluation split; put them at <dataset>/<split>.jsonl"):
+    with pytest.raises(InputError, match=r"has no evaluation split; put them at <dataset>/<split>.jsonl"):
         names(put(tmp_path / "nq" / "train.jsonl").parent)
 
 

@@ -230,11 +230,11 @@ def test_a_missing_data_set_or_split_says_which_exist(dataset: str, split: str, 
 
 def test_a_directory_without_data_sets_or_questions_says_where_to_put_them(tmp_path: Path) -> None:
     """There is nothing to choose from, so the message says what is expected."""
-    with pytest.raises(InputError, match=r"holds no data set; put them at <dataset>/<split>\.jsonl and corpus\.jsonl"):
+    with pytest.raises(InputError, match=r"has no data sets; put them at <dataset>/<split>\.jsonl and corpus\.jsonl"):
         find_questions("own", "dev", tmp_path)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "corpus.jsonl").touch()
-    with pytest.raises(InputError, match=r"own holds no questions; put them at .*dev\.jsonl"):
+    with pytest.raises(InputError, match=r"own has no questions; put them at .*dev\.jsonl"):
         find_questions("own", "dev", tmp_path)
 
 

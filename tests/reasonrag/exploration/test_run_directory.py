@@ -170,7 +170,7 @@ def test_a_torn_last_line_is_cut_off_and_the_user_is_told(home: Path) -> None:
         assert question_ids(home) == ["a"]
     [message] = messages
     assert message.startswith(f"{home / ROLLOUTS}: line 2 was cut off by an earlier stop; removed its {torn:,} bytes")
-    assert message.endswith("its question is owed again")
+    assert message.endswith("its question will be explored again")
 
 
 BROKEN = [b"", b"torn", b"{}", b'{"question_id": "b"}', b"[]"]

@@ -338,7 +338,7 @@ def test_what_is_said_of_a_value_model_needs_one(
     monkeypatch.setenv(f"REASONRAG_{setting.upper()}", str(value))
     set_elsewhere = reasonrag("generate", "--limit", 1, "--run", "runs/a", *dry_run)
     for done in (given, set_elsewhere):
-        assert (done.status, f"{flag} is of a value model" in done.err) == (2, True)
+        assert (done.status, f"{flag} needs a value model" in done.err) == (2, True)
         assert "give --value-model" in done.err
     assert not Path("runs/a").exists()
 

@@ -359,7 +359,7 @@ def test_rows_are_read_however_a_list_is_laid_out(layout: str, count: int, tmp_p
         (_lines([row(1), row(2)])[:-40], "is cut off: it ends after 1 whole items"),
         (_lines([row(1), row(2)]).replace(b":", b" ", 1), "line 2 (byte 2): item 1 is not JSON"),
         (b'{"rows": 1,\n "a": 2}', "holds no rows"),
-        (b"hello", "goes on with 'hello'"),
+        (b"hello", "comes 'hello'"),
     ],
 )
 def test_a_file_that_is_none_is_refused(content: bytes, complaint: str, tmp_path: Path, reasonrag: Reasonrag) -> None:

@@ -489,7 +489,7 @@ def test_a_check_finds_a_single_wrong_byte(name: str, tmp_path: Path) -> None:
     content[-3] ^= 4
     (index / name).write_bytes(content)
     faults, _ = check_dense(index, manifest, queries=5, at=3, watcher=Listening())
-    assert [each.startswith(f"{name} is not what was") for each in faults] == [True]
+    assert [each.startswith(f"{name} has changed since") for each in faults] == [True]
 
 
 def test_a_type_that_was_not_built_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:
