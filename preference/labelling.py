@@ -26,7 +26,7 @@ from preference.candidates import (
     state_key,
 )
 from preference.confidence import confidence
-from preference.records import ActionType, Message, RolloutNode, RolloutRecord
+from preference.records import ActionType, Message, RolloutNode, RolloutRecord, shared_fields
 from preference.similarity import folded, jaccard, words_of
 
 TOLERANCE = 1e-9
@@ -65,16 +65,8 @@ def labelled_states(
 
 def origin_of(rollout: RolloutRecord, run_origin: Origin | None = None) -> Origin:
     """Origin of a record: its own fields, the rest from the run's configuration."""
-    own = Origin(
-        dataset=rollout.dataset,
-        split=rollout.split,
-        revision=rollout.revision,
-        config_hash=rollout.config_hash,
-        seed=rollout.seed,
-        recipe=rollout.recipe.name,
-        reward=rollout.recipe.reward,
-        renderer=rollout.renderer,
-    )
+    rules = {"recipe": rollout.recipe.name, "reward": rollout.recipe.reward}
+    own = Origin(**shared_fields(rollout, Origin) | rules)
     if run_origin is None or run_origin.config_hash not in (None, own.config_hash):
         return own
     return run_origin.model_copy(update=own.model_dump(exclude_none=True))
@@ -124,22 +116,13 @@ def _labelled(
 
 
 def _record(node: RolloutNode, tokens: TokenCounter | None) -> StepRecord:
-    return StepRecord.model_construct(
-        id=node.id,
-        action_type=node.action_type,
-        content=node.content,
-        response=node.response or "",
-        reward=node.reward,
-        grounded=node.grounded,
-        gold=node.gold,
-        visits=node.visits,
-        rollouts=len(node.rollouts),
-        observations=node.observations,
-        parse_error=node.parse_error.cause if node.parse_error else None,
-        repaired=node.repaired,
-        same_as=node.same_as,
-        tokens=tokens.reply(node.response or "") if tokens else None,
-    )
+    differing = {
+        "response": node.response or "",
+        "rollouts": len(node.rollouts),
+        "parse_error": node.parse_error.cause if node.parse_error else None,
+        "tokens": tokens.reply(node.response or "") if tokens else None,
+    }
+    return StepRecord.model_construct(**shared_fields(node, StepRecord) | differing)
 
 
 def distinct_steps(state: StateRecord) -> list[StepRecord]:

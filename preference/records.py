@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -348,6 +348,16 @@ def read_rollouts(path: Path) -> Iterator[RolloutRecord]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             yield parse_rollout(line, where=f"{path}, line {number}")
+
+
+def shared_fields(record: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
+    """The record's values of the fields that `kind` has, too, under the same name."""
+    return {name: getattr(record, name) for name in _shared_names(type(record), kind)}
+
+
+@cache
+def _shared_names(one: type[BaseModel], other: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(name for name in one.model_fields if name in other.model_fields)
 
 
 def first_error(error: ValidationError) -> str:

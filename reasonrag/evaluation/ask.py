@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from preference.records import ParseFailure, PassageRef
-from reasonrag.agent.agent import AgentStep
+from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.from_settings import caps_of, find_corpus
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
@@ -21,7 +21,7 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model
-from reasonrag.evaluation.methods.from_settings import LinearAgent, MethodParts
+from reasonrag.evaluation.methods.from_settings import LinearAgent
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import AskSettings
 from reasonrag.llm.budget import Ledger
@@ -146,7 +146,7 @@ async def _ask(
         for warning in warnings:
             watcher.warn(warning)
         ledger = Ledger(spec.price, caps_of(settings))
-        parts = MethodParts(
+        agent = Agent(
             model=_CappedModel(chat_model, ledger),
             retriever=retriever,
             prompts=prompts,
@@ -160,7 +160,7 @@ async def _ask(
             steps.append(step)
             told(_taken(step))
 
-        attempt = await LinearAgent(parts.agent).attempt(question, hear)
+        attempt = await LinearAgent(agent).attempt(question, hear)
     return AgentAnswer(
         question=question.question,
         answer=attempt.answer,

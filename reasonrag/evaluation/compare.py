@@ -34,16 +34,20 @@ from reasonrag.evaluation.comparison_report import (
     ConditionSummary,
     ExampleAnswer,
     ExampleStep,
-    MetricDelta,
     PairedComparison,
-    SignificanceTest,
     WinLossCounts,
 )
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, draw_comparison, render_comparison
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
-from reasonrag.evaluation.significance import Values, paired_differences, paired_test
+from reasonrag.evaluation.significance import (
+    MetricDelta,
+    SignificanceTest,
+    Values,
+    paired_differences,
+    paired_test,
+)
 from reasonrag.redaction import hidden_in, secrets
 from reasonrag.rendering import interval_text
 from reasonrag.run_config import versions
@@ -189,17 +193,11 @@ class _PairComparer:
             seed=self.options.seed,
             confidence=self.options.confidence,
         )
-        return {
-            name: MetricDelta(**asdict(each))
-            for name, each in zip(chosen, found, strict=True)
-            if each.n or name in OF_PARTS
-        }
+        return {name: each for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS}
 
     def _tests(self) -> dict[str, SignificanceTest]:
         found = {name: paired_test(*self.values[name], seed=self.options.seed) for name in TESTED}
-        return {
-            name: SignificanceTest(test=each.test, p=float(f"{each.p:.6g}")) for name, each in found.items() if each
-        }
+        return {name: each for name, each in found.items() if each}
 
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest]) -> ComparisonVerdict:
         if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from preference.records import Record
+from reasonrag.evaluation.significance import MetricDelta, SignificanceTest
 
 COMPARISON: Final = "compare.json"
 COMPARISON_SCHEMA: Final = "reasonrag.comparison/1"
@@ -21,32 +22,6 @@ does not: it may be how answers are worded. no_difference: EM does not. identica
 
 Surely: the interval leaves out 0, and the test agrees (p at most 1 - confidence). Few questions that all went one way
 have an interval without 0, for no resampling of them holds a loss; the test knows how few they are."""
-
-
-class MetricDelta(Record):
-    """A metric's means over the questions that have a value in both, and other minus reference with its interval; null
-    where none has."""
-
-    n: int
-    reference: float | None = None
-    other: float | None = None
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def side(self) -> int:
-        """1 or -1 where the whole interval is above or below 0; else 0. No verdict by itself."""
-        if self.low is None or self.high is None:
-            return 0
-        return int(self.low > 0) - int(self.high < 0)
-
-
-class SignificanceTest(Record):
-    """A permutation test of a difference, two-sided. exact: McNemar's; monte carlo: signs flipped at random."""
-
-    test: Literal["exact", "monte carlo"]
-    p: float
 
 
 class WinLossCounts(Record):

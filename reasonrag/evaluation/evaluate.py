@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from preference.candidates import is_training_split
+from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import caps_of, find_data, shown_sampling, shown_urls
 from reasonrag.agent.model_calls import Asker
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
@@ -28,7 +29,6 @@ from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceChec
 from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model, judge_spec
 from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.methods.from_settings import (
-    MethodParts,
     NoRetriever,
     conditions_of_method,
     method_for,
@@ -189,7 +189,7 @@ class _Setup:
         return settings.model_dump(mode="json") | shown
 
     def method_of(self, model: ChatModel) -> Method:
-        parts = MethodParts(
+        agent = Agent(
             model=model,
             retriever=self.retriever,
             prompts=self.prompts,
@@ -198,7 +198,7 @@ class _Setup:
             max_steps=self.settings.steps,
             seed=self.settings.seed,
         )
-        return method_for(self.settings, parts)
+        return method_for(self.settings, agent)
 
     def judge_of(self, model: ChatModel) -> Judge:
         if self.judge is None:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from preference import cover_em, exact_match, f1_score
-from preference.records import PassageRef, QuestionError
+from preference.records import QuestionError
 from reasonrag.data.questions import Question
-from reasonrag.evaluation.methods.method import Attempt, AttemptStep
-from reasonrag.evaluation.predictions import PredictedStep, Prediction
+from reasonrag.evaluation.methods.method import Attempt
+from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import Latency, MetricMean, QuestionGroup
 from reasonrag.evaluation.significance import mean_interval
 from reasonrag.llm.budget import Tokens
@@ -70,7 +70,7 @@ def score_attempt(question: Question, attempt: Attempt, spent: Tokens, *, judged
             "prompt_tokens": spent.prompt,
             "completion_tokens": spent.completion,
             "malformed": attempt.malformed,
-            "steps": [_step(each) for each in attempt.steps],
+            "steps": list(attempt.steps),
         }
     )
 
@@ -93,17 +93,6 @@ def _of(question: Question) -> Prediction:
 def _gold_recall(question: Question, attempt: Attempt) -> float | None:
     gold = question.gold
     return None if gold is None else len(gold.among(attempt.read)) / len(gold.keys)
-
-
-def _step(step: AttemptStep) -> PredictedStep:
-    return PredictedStep(
-        action=step.action,
-        response=step.response,
-        content=step.content,
-        passages=[PassageRef(id=each.id, title=each.title, score=each.score) for each in step.passages],
-        parse_error=step.parse_error,
-        repaired=step.repaired,
-    )
 
 
 # -- many questions ----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ PREDICTIONS_SCHEMA: Final = "reasonrag.predictions/1"
 
 
 class PredictedStep(Record):
-    """One reply on the way to the answer; fields as in `attempts.AttemptStep`."""
+    """One reply on the way to the answer."""
 
     action: str
     """think, read or conclude of the agent; a baseline's own word."""

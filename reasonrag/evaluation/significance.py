@@ -9,11 +9,12 @@ many are looked at. Knows numbers only: no question, no file, no metric's name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from preference.records import Record
 
 Values: TypeAlias = NDArray[np.float64]
 """Of one metric: a row per seed, a column per question; nan where a question has no value."""
@@ -26,10 +27,9 @@ _ROUNDED = 12
 """Digits: floating point differs in the last ones with the order of a sum."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Means of both over the questions that have a value under all seeds of both; other minus reference, and the ends
-    of its interval. All but n are None where no question has."""
+class MetricDelta(Record):
+    """A metric's means over the questions that have a value under all seeds of both, and other minus reference with its
+    interval. All but n are null where no question has."""
 
     n: int
     reference: float | None = None
@@ -38,9 +38,15 @@ class Difference:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def side(self) -> int:
+        """1 or -1 where the whole interval is above or below 0; else 0. No verdict by itself."""
+        if self.low is None or self.high is None:
+            return 0
+        return int(self.low > 0) - int(self.high < 0)
 
-@dataclass(frozen=True, slots=True)
-class Significance:
+
+class SignificanceTest(Record):
     """Of the null hypothesis that the two conditions are exchangeable on every question; two-sided.
 
     exact: McNemar's test, which is the permutation test of single runs in which a question is right or wrong. monte
@@ -49,15 +55,16 @@ class Significance:
 
     test: Literal["exact", "monte carlo"]
     p: float
+    """To six significant digits."""
 
 
 def paired_differences(
     pairs: Sequence[tuple[Values, Values]], *, resamples: int, seed: int, confidence: float
-) -> list[Difference]:
+) -> list[MetricDelta]:
     """Of each metric's (reference, other). All have the same questions as columns and are resampled together; a
     reference has the same seeds in every pair, and so has the other one."""
     if not pairs or not pairs[0][0].shape[1]:
-        return [Difference(n=0) for _ in pairs]
+        return [MetricDelta(n=0) for _ in pairs]
     usable = [~(np.isnan(one).any(axis=0) | np.isnan(other).any(axis=0)) for one, other in pairs]
     columns = [
         np.stack([*(np.where(used, side, 0.0) for side in one), *(np.where(used, side, 0.0) for side in other), used])
@@ -101,16 +108,18 @@ def _seed_weights(dice: np.random.Generator, seeds: int, some: int) -> Values:
     return drawn
 
 
-def _difference(one: Values, other: Values, drawn: Values, *, confidence: float) -> Difference:
+def _difference(one: Values, other: Values, drawn: Values, *, confidence: float) -> MetricDelta:
     if not one.shape[1]:
-        return Difference(n=0)
+        return MetricDelta(n=0)
     low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     means = float(one.mean()), float(other.mean())
     ends = (*means, float((other.mean(axis=0) - one.mean(axis=0)).mean()), float(low), float(high))
-    return Difference(one.shape[1], *(round(each, _ROUNDED) + 0.0 for each in ends))
+    names = ("reference", "other", "value", "low", "high")
+    rounded = {name: round(each, _ROUNDED) + 0.0 for name, each in zip(names, ends, strict=True)}
+    return MetricDelta(n=one.shape[1], **rounded)
 
 
-def paired_test(one: Values, other: Values, *, seed: int) -> Significance | None:
+def paired_test(one: Values, other: Values, *, seed: int) -> SignificanceTest | None:
     """Whether the difference in a metric could be chance. None without a question.
 
     Exact where both are single runs of 0 and 1; else by Monte Carlo over the questions' mean differences, in which
@@ -121,16 +130,20 @@ def paired_test(one: Values, other: Values, *, seed: int) -> Significance | None
     if not change.size:
         return None
     if len(one) == len(other) == 1 and set(np.unique(np.concatenate([one[:, used], other[:, used]]))) <= {0.0, 1.0}:
-        return Significance("exact", _mcnemar(int((change > 0).sum()), int((change < 0).sum())))
+        return _significance("exact", _mcnemar(int((change > 0).sum()), int((change < 0).sum())))
     decided = change[change != 0]
     if not decided.size:
-        return Significance("monte carlo", 1.0)
+        return _significance("monte carlo", 1.0)
     dice, observed, as_large = np.random.default_rng([seed, 2]), abs(decided.sum()), 0
     at_once = max(1, _CELLS // decided.size)
     for start in range(0, FLIPS, at_once):
         signs = dice.integers(0, 2, size=(min(at_once, FLIPS - start), decided.size), dtype=np.int8) * 2 - 1
         as_large += int((np.abs(signs @ decided) >= observed - 1e-9).sum())
-    return Significance("monte carlo", (as_large + 1) / (FLIPS + 1))
+    return _significance("monte carlo", (as_large + 1) / (FLIPS + 1))
+
+
+def _significance(test: Literal["exact", "monte carlo"], p: float) -> SignificanceTest:
+    return SignificanceTest(test=test, p=float(f"{p:.6g}"))
 
 
 def _mcnemar(wins: int, losses: int) -> float:

@@ -27,9 +27,16 @@ from preference import (
     StateRecord,
     Usage,
 )
-from preference.candidates import Ends, Tag
+from preference.candidates import Ends, StepRecord, Tag
 from preference.export.formats import SplitName
-from preference.records import ContinuationResult, FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
+from preference.records import (
+    ContinuationResult,
+    FailedContinuation,
+    Outcome,
+    RecipeRef,
+    UnreadableJudgement,
+    shared_fields,
+)
 from reasonrag.agent.prompting import inert
 from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
 from reasonrag.viewing.explanations import Explanation, cautions, explain
@@ -216,52 +223,23 @@ def _tree(tree: ExploredTree, texts: _Texts) -> TreeView:
     record = tree.record
     found = step_statuses(record)
     return TreeView.model_construct(
+        **shared_fields(record, TreeView),
         source=tree.source,
-        recipe=record.recipe,
-        config_hash=record.config_hash,
-        seed=record.seed,
-        usage=record.usage,
-        error=record.error,
         steps=[_step(node, record, found[node.id], texts) for node in record.nodes],
-        failed_continuations=record.failed_continuations,
-        unreadable_judgements=record.unreadable_judgements,
     )
 
 
 def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _Texts) -> StepView:
     user = texts.of(node.prompt, "user")
+    sent = None if node.sampled_with is None else [texts.number(each.content) for each in node.sampled_with]
+    passages = _passages(node, record, "" if user is None else texts.found[user])
     return StepView.model_construct(
-        id=node.id,
+        **shared_fields(node, StepView) | {"sampled_with": sent, "passages": passages},
         parent=node.parent_id,
-        layer=node.layer,
-        action=node.action,
         type=node.action_type,
-        content=node.content,
-        response=node.response,
         system=texts.of(node.prompt, "system"),
         user=user,
-        sampled_with=None if node.sampled_with is None else [texts.number(each.content) for each in node.sampled_with],
-        sampled_temperature=node.sampled_temperature,
-        sampled_by=node.sampled_by,
-        passages=_passages(node, record, "" if user is None else texts.found[user]),
         fate=status,
-        terminal=node.terminal,
-        parse_error=node.parse_error,
-        repaired=node.repaired,
-        f1=node.f1,
-        em=node.em,
-        outcome=node.outcome,
-        grounded=node.grounded,
-        in_evidence=node.in_evidence,
-        gold=node.gold,
-        draws=node.draws,
-        same_as=node.same_as,
-        visits=node.visits,
-        value=node.value,
-        reward=node.reward,
-        rewards=node.rewards,
-        observations=node.observations,
-        expected_outcome=node.expected_outcome,
         ends=_ends(node.rollouts),
     )
 
@@ -321,26 +299,12 @@ def _states(explored: ExploredQuestion, texts: _Texts) -> tuple[list[StateView],
 
 def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
     system, user = texts.of(state.prompt, "system"), texts.of(state.prompt, "user")
+    of_state = {"parent": None, "layer": state.layer, "action": state.action, "system": system, "user": user}
     steps = [
         StepView.model_construct(
-            id=step.id,
-            parent=None,
-            layer=state.layer,
-            action=state.action,
+            **shared_fields(step, StepView) | of_state | {"parse_error": _parse_failure(step)},
             type=step.action_type,
-            content=step.content,
-            response=step.response,
-            system=system,
-            user=user,
             terminal=step.action_type == "answer",
-            parse_error=None if step.parse_error is None else ParseFailure(cause=step.parse_error, detail=""),
-            repaired=step.repaired,
-            grounded=step.grounded,
-            gold=step.gold,
-            same_as=step.same_as,
-            visits=step.visits,
-            reward=step.reward,
-            observations=step.observations,
         )
         for step in state.steps
     ]
@@ -355,6 +319,10 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
     )
 
 
+def _parse_failure(step: StepRecord) -> ParseFailure | None:
+    return None if step.parse_error is None else ParseFailure(cause=step.parse_error, detail="")
+
+
 def _pair(
     each: Candidate,
     explored: ExploredQuestion,
@@ -367,17 +335,9 @@ def _pair(
     pair = each.pair
     part, flipped = explored.parts.get(pair.pair_id), pair.pair_id in explored.flipped
     return PairView.model_construct(
+        **shared_fields(pair, PairView),
         id=pair.pair_id,
         state=state,
-        chosen=pair.chosen,
-        rejected=pair.rejected,
-        label=pair.label,
-        margin=pair.margin,
-        confidence=pair.confidence,
-        similarity=pair.similarity,
-        same_type=pair.same_type,
-        tags=pair.tags,
-        gold=pair.gold,
         dropped=each.dropped,
         part=part,
         flipped=flipped,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from preference import Message
 from preference.export.sanitize import plain_text
+from preference.records import PassageRef
 from reasonrag.agent.model_calls import Asker
 from reasonrag.agent.parsing import ParseError, TaggedReply, parse_tagged
 from reasonrag.data.corpus import Passage
@@ -31,7 +32,8 @@ from reasonrag.evaluation.methods.baseline_prompts import (
     search_r1_rethink,
     search_r1_start,
 )
-from reasonrag.evaluation.methods.method import Attempt, AttemptStep
+from reasonrag.evaluation.methods.method import Attempt
+from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.settings import BaselineName
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
 
@@ -68,7 +70,7 @@ class IterRetGen:
     iterations: int
 
     async def answer(self, question: Question) -> Attempt:
-        steps: list[AttemptStep] = []
+        steps: list[PredictedStep] = []
         read: dict[str, Passage] = {}
         answer = None
         for iteration in range(self.iterations):
@@ -99,7 +101,7 @@ class SearchR1:
 
     async def answer(self, question: Question) -> Attempt:
         messages = search_r1_start(self.prompts, question.question)
-        steps: list[AttemptStep] = []
+        steps: list[PredictedStep] = []
         read: dict[str, Passage] = {}
         searches, shown = 0, tuple[Passage, ...]()
         for left in range(self.max_searches, -1, -1):
@@ -109,7 +111,7 @@ class SearchR1:
                 return Attempt(parsed.content, tuple(steps), searches, tuple(read.values()))
             if left == 0:
                 if isinstance(parsed, TaggedReply):
-                    steps[-1] = AttemptStep("think", parsed.response, None, shown, "wrong_tag")
+                    steps[-1] = _step("think", parsed.response, ParseError("wrong_tag", ""), shown)
                 break
             if isinstance(parsed, TaggedReply):
                 shown = tuple(await self.retriever.retrieve(parsed.content, self.top_k))
@@ -156,7 +158,7 @@ async def _answered(
     passages: list[Passage] | None = None,
     *,
     sample: int = 0,
-) -> tuple[AttemptStep, str | None]:
+) -> tuple[PredictedStep, str | None]:
     """A reply that must answer, and the answer."""
     reply, parsed = await _asked(asker, question, prompt, ("answer",), sample=sample)
     answer = parsed.content if isinstance(parsed, TaggedReply) else None
@@ -172,10 +174,11 @@ async def _asked(
     return reply, parse_tagged(reply, tags=tags, finish_reason=completion.finish_reason)
 
 
-def _step(action: str, reply: str, parsed: TaggedReply | ParseError, passages: tuple[Passage, ...]) -> AttemptStep:
+def _step(action: str, reply: str, parsed: TaggedReply | ParseError, passages: tuple[Passage, ...]) -> PredictedStep:
+    shown = [PassageRef(id=each.id, title=each.title, score=each.score) for each in passages]
     if isinstance(parsed, ParseError):
-        return AttemptStep(action, reply, None, passages, parsed.cause)
-    return AttemptStep(action, parsed.response, parsed.content, passages)
+        return PredictedStep(action=action, response=reply, passages=shown, parse_error=parsed.cause)
+    return PredictedStep(action=action, response=parsed.response, content=parsed.content, passages=shown)
 
 
 def _query(question: str, generated: str) -> str:

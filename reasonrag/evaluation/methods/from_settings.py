@@ -16,36 +16,10 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import baseline_hash, load_baseline_prompts
 from reasonrag.evaluation.methods.baselines import baseline
-from reasonrag.evaluation.methods.method import Attempt, AttemptStep, Method
+from reasonrag.evaluation.methods.method import Attempt, Method
+from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings, MethodName
-from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.retrieval.retriever import Retriever
-
-
-@dataclass(frozen=True)
-class MethodParts:
-    """What every method is made of. model: tells the question of each request from its `question_id`."""
-
-    model: ChatModel
-    retriever: Retriever
-    prompts: Prompts
-    sampling: Sampling
-    top_k: int
-    max_steps: int
-    seed: int
-
-    @property
-    def agent(self) -> Agent:
-        return Agent(
-            model=self.model,
-            retriever=self.retriever,
-            prompts=self.prompts,
-            sampling=self.sampling,
-            top_k=self.top_k,
-            max_steps=self.max_steps,
-            seed=self.seed,
-        )
 
 
 class NoRetriever:
@@ -57,16 +31,17 @@ class NoRetriever:
         return []
 
 
-def method_for(settings: EvaluateSettings, parts: MethodParts) -> Method:
-    """The method that the settings name."""
+def method_for(settings: EvaluateSettings, agent: Agent) -> Method:
+    """The method that the settings name. agent: the one that is evaluated; a baseline asks its model and searches its
+    retriever."""
     if settings.method == "agent":
-        return LinearAgent(parts.agent)
+        return LinearAgent(agent)
     return baseline(
         settings.method,
-        asker=parts.agent.asker,
+        asker=agent.asker,
         prompts=load_baseline_prompts(settings.prompts),
-        retriever=parts.retriever,
-        top_k=parts.top_k,
+        retriever=agent.retriever,
+        top_k=agent.top_k,
         iterations=settings.iterations,
         max_searches=settings.max_searches,
     )
@@ -127,12 +102,12 @@ class LinearAgent:
         )
 
 
-def _recorded(step: AgentStep) -> AttemptStep:
-    return AttemptStep(
+def _recorded(step: AgentStep) -> PredictedStep:
+    return PredictedStep(
         action=step.state.action,
         response=step.response,
         content=step.content,
-        passages=step.state.passages if step.state.action == "read" else (),
+        passages=step.passage_refs or [],
         parse_error=step.parse_error.cause if step.parse_error else None,
         repaired=step.repaired,
     )

@@ -11,22 +11,7 @@ from typing import Protocol
 
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptStep:
-    """One reply of the model. action: the turn it was asked in (think, read, conclude, or a baseline's own word).
-
-    content: what its tag holds; None where it could not be read, for the cause in `parse_error`. passages: what this
-    turn showed. repaired: whether it took the repair turn to be read.
-    """
-
-    action: str
-    response: str
-    content: str | None = None
-    passages: tuple[Passage, ...] = ()
-    parse_error: str | None = None
-    repaired: bool = False
+from reasonrag.evaluation.predictions import PredictedStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +22,7 @@ class Attempt:
     """
 
     answer: str | None
-    steps: tuple[AttemptStep, ...]
+    steps: tuple[PredictedStep, ...]
     searches: int = 0
     read: tuple[Passage, ...] = field(default=())
 

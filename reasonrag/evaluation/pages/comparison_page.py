@@ -17,11 +17,11 @@ from reasonrag.evaluation.comparison_report import (
     Comparison,
     ComparisonPart,
     ExampleAnswer,
-    MetricDelta,
     PairedComparison,
 )
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.pages.report_page import METRIC_NAMES
+from reasonrag.evaluation.significance import MetricDelta
 from reasonrag.redaction import hidden, secrets
 from reasonrag.rendering import code, drawing_style, escaped, percent
 from reasonrag.terminal import on_one_line

@@ -21,12 +21,12 @@ from preference.records import QuestionError
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import read_conditions
 from reasonrag.evaluation.compare import compare, default_out
-from reasonrag.evaluation.comparison_report import Comparison, MetricDelta
+from reasonrag.evaluation.comparison_report import Comparison
 from reasonrag.evaluation.methods.from_settings import conditions_of_method
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
 from reasonrag.evaluation.report import EvaluationConditions, Report
 from reasonrag.evaluation.settings import CompareSettings
-from reasonrag.evaluation.significance import Difference, Values, paired_differences, paired_test
+from reasonrag.evaluation.significance import MetricDelta, Values, paired_differences, paired_test
 from tests.helpers.command_line import Reasonrag
 
 HOSTILE = "[b]x[/b] <script>alert(1)</script> |\x1b[31m ![i](http://e.vil)\n# no heading `"
@@ -104,7 +104,7 @@ RIGHT, STYLE, WRONG = "Ann", "it is Ann", "Bob"
 # -- how sure a difference is ----------------------------------------------------------------------------------
 
 
-def found(one: Values, other: Values, seed: int = 0) -> Difference:
+def found(one: Values, other: Values, seed: int = 0) -> MetricDelta:
     [difference] = paired_differences([(one, other)], resamples=200, seed=seed, confidence=0.9)
     return difference
 
@@ -158,7 +158,7 @@ def test_questions_without_a_value_are_left_out_of_that_metric_alone() -> None:
     some, all_ = paired_differences([(one, other), (whole, whole)], resamples=50, seed=0, confidence=0.9)
     assert (some.n, some.reference, some.other, some.value) == (2, 0.5, 1.0, 0.5)
     assert all_.n == 4
-    assert found(np.full((1, 3), np.nan), whole[:, :3]) == Difference(n=0)
+    assert found(np.full((1, 3), np.nan), whole[:, :3]) == MetricDelta(n=0)
     assert paired_test(np.full((1, 3), np.nan), whole[:, :3], seed=0) is None
 
 
