@@ -12,8 +12,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from preference.records import ParseFailure, PassageRef
-from reasonrag.agent.agent import Agent, AgentStep
-from reasonrag.agent.from_settings import caps_of, find_corpus
+from reasonrag.agent.agent import AgentStep
+from reasonrag.agent.from_settings import caps_of, find_corpus, make_agent
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question
@@ -146,15 +146,8 @@ async def _ask(
         for warning in warnings:
             watcher.warn(warning)
         ledger = Ledger(spec.price, caps_of(settings))
-        agent = Agent(
-            model=_CappedModel(chat_model, ledger),
-            retriever=retriever,
-            prompts=prompts,
-            sampling=spec.sampling,
-            top_k=settings.top_k,
-            max_steps=settings.steps,
-            seed=settings.seed,
-        )
+        model = _CappedModel(chat_model, ledger)
+        agent = make_agent(settings, model, spec.sampling, retriever, prompts, max_steps=settings.steps)
 
         def hear(step: AgentStep) -> None:
             steps.append(step)

@@ -17,8 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from preference.candidates import is_training_split
-from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import caps_of, find_data, shown_sampling, shown_urls
+from reasonrag.agent.from_settings import caps_of, find_data, make_agent, shown_sampling, shown_urls
 from reasonrag.agent.model_calls import Asker
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
@@ -189,16 +188,9 @@ class _Setup:
         return settings.model_dump(mode="json") | shown
 
     def method_of(self, model: ChatModel) -> Method:
-        agent = Agent(
-            model=model,
-            retriever=self.retriever,
-            prompts=self.prompts,
-            sampling=self.spec.sampling,
-            top_k=self.settings.top_k,
-            max_steps=self.settings.steps,
-            seed=self.settings.seed,
-        )
-        return method_for(self.settings, agent)
+        settings, sampling = self.settings, self.spec.sampling
+        agent = make_agent(settings, model, sampling, self.retriever, self.prompts, max_steps=settings.steps)
+        return method_for(settings, agent)
 
     def judge_of(self, model: ChatModel) -> Judge:
         if self.judge is None:

@@ -8,36 +8,18 @@ from typing import Any
 
 from mcts import RECIPES, Recipe, SearchConfig
 from mcts.recipes import JudgeKind
-from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import model_name, teacher_spec
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
-from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.settings import MAX_STEPS
 from reasonrag.data.questions import criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
-from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED, find_price
-from reasonrag.retrieval.retriever import Retriever
-
-
-def make_agent(
-    settings: GenerateSettings, model: ChatModel, sampling: Sampling, retriever: Retriever, prompts: Prompts
-) -> Agent:
-    """The agent that the settings describe, with this model."""
-    return Agent(
-        model=model,
-        retriever=retriever,
-        prompts=prompts,
-        sampling=sampling,
-        top_k=settings.top_k,
-        max_steps=max_steps(settings),
-        seed=settings.seed,
-    )
 
 
 def max_steps(settings: GenerateSettings) -> int:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.from_settings import caps_of, find_data, shown_sampling, shown_urls
+from reasonrag.agent.from_settings import caps_of, find_data, make_agent, shown_sampling, shown_urls
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
@@ -22,7 +23,6 @@ from reasonrag.exploration.from_settings import (
     find_models,
     find_rule,
     function_or_name,
-    make_agent,
     max_steps,
     resolve_recipe,
 )
@@ -133,8 +133,8 @@ async def explore(
             value = (student, value_chat_model) if student else None
             models = Models.behind(journal, caps_of(settings), (teacher, chat_model), value)
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
-            agent = make_agent(settings, billed[0], teacher.sampling, retriever, prompts)
-            value_agent = make_agent(settings, billed[1], student.sampling, retriever, prompts) if student else None
+            agent = make_agent(settings, billed[0], teacher.sampling, retriever, prompts, max_steps=max_steps(settings))
+            value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
             session = ExplorationSession(
                 run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate
             )

@@ -17,15 +17,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-import orjson
-
 from preference import MalformedRolloutsError, RolloutRecord
 from preference.export.files import atomic_replacement, write_json
 from preference.export.summary import SUMMARY
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError, StorageError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer
-from reasonrag.redaction import redact
+from reasonrag.llm.failure_log import FailureLog
 from reasonrag.run_config import RunConfig, has_answers, keep_config, read_config
 
 
@@ -49,7 +47,8 @@ class RunDirectory:
                 self._rollouts = files.enter_context(self.rollouts_path.open("a+b", buffering=0))
                 self._read_back()
                 self._check_config()
-                self._failures = files.enter_context((self.path / FAILURES).open("ab", buffering=0))
+                (self.path / FAILURES).touch()
+                self.failures = files.enter_context(FailureLog(self.path / FAILURES))
             except OSError as error:
                 raise InputError(f"cannot write the run directory {self.path}: {error.strerror}") from error
             self._files = files.pop_all()
@@ -74,16 +73,6 @@ class RunDirectory:
         except OSError as error:
             raise _full(self.rollouts_path, error) from error
         self._index(rollout, start, len(line))
-
-    def record_failure(self, failure: dict[str, Any]) -> dict[str, Any]:
-        """Append a failure, with secrets redacted; returns what was written. Raises StorageError."""
-        shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
-        line = orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE)
-        try:
-            append_durably(self._failures.fileno(), line, end=self._end_of(self._failures), sync=False)
-        except OSError as error:
-            raise _full(self.path / FAILURES, error) from error
-        return shown
 
     def put_in_order(self, question_ids: Iterable[str]) -> None:
         """Rewrite rollouts.jsonl atomically in question order, without superseded error lines.

@@ -22,7 +22,6 @@ from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
 from reasonrag.exploration.degeneracy import ObservedSigns, SignCounts, observed_signs
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.run_directory import RunDirectory
-from reasonrag.llm.endpoint import CallFailure
 from reasonrag.llm.models import Models
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
@@ -54,7 +53,7 @@ class ExplorationSession:
     """Number of leading questions whose signs were counted, or that failed."""
 
     def __post_init__(self) -> None:
-        self.session = Session(self.models, self.watcher, self._call_failed)
+        self.session = Session(self.models, self.watcher, self.run.failures.attempt)
 
     @property
     def stopped(self) -> RunStopped | None:
@@ -136,28 +135,10 @@ class ExplorationSession:
                 raise DegenerateRun(reason)
 
     def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> RolloutRecord:
-        written = self.run.record_failure(
-            {
-                "kind": "question",
-                "question_id": explorer.question.id,
-                "cause": cause,
-                "message": message,
-                "details": details,
-            }
+        written = self.run.failures.note(
+            "question", question_id=explorer.question.id, cause=cause, message=message, details=details
         )
         return explorer.error_record(self.identity, QuestionError(cause=cause, message=written["message"]))
-
-    def _call_failed(self, failure: CallFailure) -> None:
-        """Record a failed attempt of a request."""
-        self.run.record_failure(
-            {
-                "kind": "call",
-                "cause": failure.cause,
-                "message": failure.message,
-                "attempt": failure.attempt,
-                "final": failure.final,
-            }
-        )
 
 
 @contextmanager

@@ -45,7 +45,8 @@ class FailureLog:
         self.given_up[error.cause] += 1
         self.note(kind, **where, cause=error.cause, message=str(error))
 
-    def note(self, kind: str, **failure: Any) -> None:
+    def note(self, kind: str, **failure: Any) -> dict[str, Any]:
+        """Write a failure down; what was written of it."""
         shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
         try:
             if self._file is None:
@@ -56,3 +57,4 @@ class FailureLog:
             raise StorageError(
                 f"cannot write {self._path}: {error.strerror}. Make room and run the same command again"
             ) from error
+        return shown

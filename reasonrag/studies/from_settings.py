@@ -16,12 +16,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import teacher_spec
+from reasonrag.agent.from_settings import make_agent, teacher_spec
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import Prompts, load_prompts
 from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.errors import InputError
-from reasonrag.exploration.from_settings import make_agent, value_model_name, value_spec
+from reasonrag.exploration.from_settings import max_steps, value_model_name, value_spec
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import CONFIG
 from reasonrag.llm.budget import Caps
@@ -99,7 +99,12 @@ async def find_parts(
             "give the run's by --index, or its corpus by --corpus"
         )
     agent_of = partial(
-        make_agent, continuing.settings, sampling=continuing.model.sampling, retriever=retriever, prompts=prompts
+        make_agent,
+        continuing.settings,
+        sampling=continuing.model.sampling,
+        retriever=retriever,
+        prompts=prompts,
+        max_steps=max_steps(continuing.settings),
     )
     label_model = decides.student or decides.model or "unknown"
     return RunParts(label_model, continuing.model, caps, agent_of, rule, bool(decides.recipe.judge_sees_gold))

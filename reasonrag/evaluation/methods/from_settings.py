@@ -23,7 +23,7 @@ from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings, MethodNa
 
 
 class NoRetriever:
-    """The retriever of who does not search: no index is opened for it."""
+    """The retriever of methods that do not search: no index is opened for it."""
 
     identity = "none"
 
@@ -49,7 +49,7 @@ def method_for(settings: EvaluateSettings, agent: Agent) -> Method:
 
 def conditions_of_method(method: MethodName, asked: EvaluationConditions) -> EvaluationConditions:
     """Those of an agent's conditions that a method has, too: only the agent has its prompts and its step budget, and
-    who does not search has no retriever."""
+    a method that does not search has no retriever."""
     if method == "agent":
         return asked
     none = ["renderer", "max_steps", *(["top_k", "retriever"] if method in SEARCHLESS else [])]

@@ -25,7 +25,7 @@ from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
 from reasonrag.files import FAILURES
 from reasonrag.rendering import percent
-from reasonrag.terminal import dollars, on_one_line, print_table
+from reasonrag.terminal import counts_text, dollars, on_one_line, print_table
 
 
 def show_evaluation(report: Report) -> None:
@@ -73,14 +73,13 @@ def _show_groups(title: str, groups: Mapping[str, QuestionGroup]) -> None:
 
 
 def _causes(report: Report) -> str:
-    shown = ", ".join(f"{cause} {count:,}" for cause, count in report.failures_by_cause.items())
-    return f" ({shown})" if shown else ""
+    return f" ({counts_text(report.failures_by_cause)})" if report.failures_by_cause else ""
 
 
 def _replies(report: Report) -> list[tuple[str, str]]:
     """Why replies could not be read; no row where all could."""
-    shown = ", ".join(f"{cause} {count:,}" for cause, count in report.parse_failures_by_cause.items())
-    return [("unreadable replies", shown)] if shown else []
+    found = report.parse_failures_by_cause
+    return [("unreadable replies", counts_text(found))] if found else []
 
 
 def _safe(text: str) -> str:

@@ -107,7 +107,7 @@ def test_failures_and_summary_are_files_of_their_own(home: Path) -> None:
     """Failures of all sessions are kept; the summary is the last one's."""
     for session in range(2):
         with open_run(home) as run:
-            run.record_failure({"cause": "timeout", "session": session})
+            run.failures.note("call", cause="timeout", session=session)
             assert (home / FAILURES).read_bytes().count(b"\n") == session + 1
             run.write_summary({"done": session})
     assert [orjson.loads(line)["session"] for line in (home / FAILURES).read_bytes().splitlines()] == [0, 1]
