@@ -47,9 +47,14 @@ class MadeFrom:
         return cls({_key(each): _described(each) for each in origins})
 
     def __str__(self) -> str:
-        named = sorted(self.runs.values())
-        more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
-        return f"{', '.join(named[:_SHOWN])}{more}" if named else "no question"
+        return _shortened(sorted(self.runs.values())) or "no question"
+
+
+def _shortened(names: Iterable[str]) -> str:
+    """The first few of them."""
+    every = list(names)
+    more = f" and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
+    return f"{', '.join(every[:_SHOWN])}{more}"
 
 
 def _key(origin: Origin) -> str:
@@ -112,12 +117,25 @@ def replaces_other_runs(out: Path, sources: Sequence[Path], given: MadeFrom, *, 
         return False
     if replace:
         return True
-    what = "whose lines do not say from which runs it was made" if there is None else f"made from other runs: {there}"
+    names = _shortened([each for each in _earlier_sources(out) if each != str(out)])
+    what = (
+        "whose lines do not say from which runs it was made"
+        if there is None
+        else f"made from other runs{f' ({names})' if names else ''}: {there}"
+    )
     kept = f". The judgements in {out / REVIEW} would stay" if _reviewers(out) else ""
     raise InputError(
-        f"--out {out} holds a data set {what}. Given: {given}. Nothing was changed. Choose another --out, or put the "
-        f"new data set in its place with --replace{kept}"
+        f"--out {out} holds a data set {what}. Given ({_shortened(map(str, sources))}): {given}. Nothing was changed. "
+        f"Choose another --out, or put the new data set in its place with --replace{kept}"
     )
+
+
+def _earlier_sources(out: Path) -> list[str]:
+    """The places of the runs when the data set was made; empty where no summary tells."""
+    try:
+        return [str(each) for each in orjson.loads((out / SUMMARY).read_bytes())["sources"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _foreign(name: str) -> str:

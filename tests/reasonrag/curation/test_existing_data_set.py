@@ -62,8 +62,8 @@ def test_other_runs_do_not_replace_a_data_set(runs: Path, tmp_path: Path, reason
         done = reasonrag("pairs", runs / "b", "--out", out, *flags)
         assert (done.status, done.out) == (2, "")
         hashes = [read_json(runs / name / "config.json")["config_hash"] for name in "ab"]
-        assert f"made from other runs: atlas/train (configuration {hashes[0]})" in done.err
-        assert f"Given: atlas/train (configuration {hashes[1]})" in done.err
+        assert f"made from other runs ({runs / 'a'}): atlas/train (configuration {hashes[0]})" in done.err
+        assert f"Given ({runs / 'b'}): atlas/train (configuration {hashes[1]})" in done.err
         assert "Choose another --out" in done.err
         assert "--replace" in done.err
         assert "review would stay" in done.err
