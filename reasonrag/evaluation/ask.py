@@ -1,6 +1,6 @@
-"""`reasonrag ask`: one question, answered once by the agent, for somebody who watches.
+"""`reasonrag ask`: one question, answered once by the agent, with its steps shown as they are taken.
 
-Writes nothing. Takes its parts from where `evaluate` does; what is known of the model's training is a warning here.
+Writes nothing. Built from the same parts as `evaluate`; mismatches with the model's training are only warnings here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ QUESTION_ID = "asked"
 
 
 class _CappedModel:
-    """A `ChatModel` whose spending is counted, and held to caps, without a journal."""
+    """A `ChatModel` whose spending is counted and capped, without a journal."""
 
     def __init__(self, inner: ChatModel, ledger: Ledger) -> None:
         self.name = inner.name
@@ -57,7 +57,7 @@ class _CappedModel:
 
 
 class TakenStep(BaseModel):
-    """A step of the answer to one question."""
+    """A step on the way to the answer."""
 
     action: Literal["think", "read", "conclude"]
     response: str
@@ -69,19 +69,19 @@ class TakenStep(BaseModel):
 
 
 class AgentAnswer(BaseModel):
-    """What the agent makes of one question."""
+    """The agent's answer to one question."""
 
     question: str
     answer: str | None
-    """Null where a reply could not be read."""
+    """Null if a reply could not be parsed."""
     model: str
     steps: list[TakenStep]
     evidence: list[str]
-    """What was reported of the passages, in order."""
+    """Evidence reported from the passages, in order."""
     sources: list[PassageRef]
-    """Passages that were shown, each once."""
+    """The passages shown, each once."""
     grounded: bool | None
-    """Whether some passage that was shown holds the answer; null where that has no meaning."""
+    """Whether a shown passage contains the answer; null if not applicable."""
     searches: int
     calls: int
     prompt_tokens: int
@@ -101,8 +101,8 @@ def ask(
 ) -> AgentAnswer:
     """Answer one question; the keyword arguments are the command's flags.
 
-    told: hears of every step when it is taken. Raises InputError before anything is asked, ModelError and
-    RetrievalError where no answer can be had, CapReached where the next reply could cross a cap.
+    told: called with every step as it is taken. Raises InputError before any request, ModelError and RetrievalError if
+    no answer can be obtained, CapReached if the next request could exceed a cap.
     """
     retriever, named = object_or_name(retriever)
     settings = resolve(AskSettings, "ask", flags | named)

@@ -1,7 +1,7 @@
-"""What is compared: conditions, each one evaluation or several seeds of one, and the questions that all have answered.
+"""Which evaluations may be compared: conditions (one evaluation, or several seeds), and their common questions.
 
-Decides which evaluations may stand side by side, which questions are left out, and what about the conditions is not the
-same. Reads `predictions.jsonl`, `report.json` and `config.json` of each and nothing else; knows no statistics.
+Decides whether evaluations are comparable, which questions are left out, and how the conditions differ. Reads
+`predictions.jsonl`, `report.json` and `config.json` of each and nothing else; knows no statistics.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from reasonrag.run_config import RunConfig, read_config
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """One run of `evaluate`: what its directory holds."""
+    """The content of one evaluation's run directory."""
 
     path: Path
     report: Report
     config: RunConfig
     predictions: dict[str, Prediction]
-    """By question, those that failed included."""
+    """By question, failed ones included."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What is compared: one evaluation, or several of the same thing that differ in their seeds."""
+    """One evaluation, or several that differ only in their seeds."""
 
     name: str
     seeds: tuple[EvaluationRun, ...]
@@ -45,7 +45,7 @@ class Condition:
         return self.seeds[0]
 
     def values(self, metric: str, questions: Sequence[str]) -> Values:
-        """A row per seed, a column per question; nan where there is no value."""
+        """Shape (seeds, questions); nan without a value."""
         of = METRICS[metric]
         rows = [[of(seed.predictions[each]) for each in questions] for seed in self.seeds]
         return np.array(rows, dtype=np.float64).reshape(len(self.seeds), len(questions))
@@ -53,29 +53,29 @@ class Condition:
 
 @dataclass(frozen=True)
 class LeftOutQuestions:
-    """Questions that are not compared: some evaluation was not asked them, or has an error in place of replies."""
+    """Questions that are not compared: missing in an evaluation, or failed in one."""
 
     missing: int
     failed: int
 
 
 def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Condition]:
-    """The single evaluations, then the groups, `NAME=DIR,DIR`. Raises InputError for fewer than two, for names that are
-    not told apart and for what is no evaluation."""
+    """The single evaluations, then the groups, `NAME=DIR,DIR`. Raises InputError for fewer than two conditions, for
+    equal names and for folders that are not evaluations."""
     named = [(_names(runs)[place], [run]) for place, run in enumerate(runs)] + [_parsed(group) for group in groups]
     if len(named) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise InputError(
-            "a comparison needs two evaluations at least: reasonrag compare RUN RUN, the first of which the others are "
-            "held against, or --group NAME=RUN,RUN for several seeds of one"
+            "a comparison needs at least two evaluations: reasonrag compare RUN RUN, where the first is the reference, "
+            "or --group NAME=RUN,RUN for several seeds of one"
         )
     again = [name for name, count in Counter(name for name, _ in named).items() if count > 1]
     if again and len(named) > len(runs):
-        raise InputError(f"two conditions are called {again[0]!r}; give the --group another name")
+        raise InputError(f"two conditions are named {again[0]!r}; give the --group another name")
     return [Condition(name, tuple(map(_evaluation, paths))) for name, paths in named]
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """Of directories: their last parts, as many as it takes to tell them apart; a number where nothing does."""
+    """Names of directories: as many of their last parts as make them unique; numbered if nothing does."""
     parts = [run.absolute().parts for run in runs]
     for length in range(1, max(map(len, parts), default=0) + 1):
         names = ["/".join(each[-length:]) for each in parts]
@@ -93,10 +93,10 @@ def _parsed(group: str) -> tuple[str, list[Path]]:
     name, given, listed = group.partition("=")
     paths = [Path(each.strip()) for each in listed.split(",") if each.strip()]
     if not (name.strip() and given and paths):
-        raise InputError(f"--group {group} is no group; write NAME=RUN,RUN")
+        raise InputError(f"--group {group} is not a group; write NAME=RUN,RUN")
     again = [path for path, count in Counter(map(Path.absolute, paths)).items() if count > 1]
     if again:
-        raise InputError(f"--group {name}: {again[0]} is in it twice; each seed has an evaluation of its own")
+        raise InputError(f"--group {name}: {again[0]} is in it twice; each seed needs its own evaluation")
     return name.strip(), paths
 
 
@@ -110,13 +110,13 @@ def _evaluation(path: Path) -> EvaluationRun:
     return EvaluationRun(path, report, read_config(path / CONFIG), by_id)
 
 
-# -- what all of them answered ---------------------------------------------------------------------------------
+# -- common questions ------------------------------------------------------------------------------------------
 
 
 def common_questions(conditions: Sequence[Condition]) -> tuple[list[str], LeftOutQuestions]:
-    """Ids that every evaluation has replies to, sorted, and how many others there are.
+    """Sorted ids of the questions that every evaluation has replies to, and how many are left out.
 
-    Raises InputError where the evaluations are of different data, and where there is no common question.
+    Raises InputError if the evaluations are on different data, or share no question.
     """
     evaluations = [seed for each in conditions for seed in each.seeds]
     first = evaluations[0]
@@ -135,7 +135,7 @@ def common_questions(conditions: Sequence[Condition]) -> tuple[list[str], LeftOu
 def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
     ours, theirs = (f"{each.report.dataset}/{each.report.split}" for each in (one, other))
     if ours != theirs:
-        raise InputError(f"{one.path} is an evaluation on {ours}, {other.path} on {theirs}: they do not compare")
+        raise InputError(f"{one.path} is an evaluation on {ours}, {other.path} on {theirs}: not comparable")
     for id_, mine in one.predictions.items():
         its = other.predictions.get(id_)
         if its is None:
@@ -151,7 +151,7 @@ def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
                 )
 
 
-# -- what is not the same --------------------------------------------------------------------------------------
+# -- differences between conditions ----------------------------------------------------------------------------
 
 
 def changed_settings(one: Condition, other: Condition) -> list[str]:
@@ -160,14 +160,13 @@ def changed_settings(one: Condition, other: Condition) -> list[str]:
 
 
 def comparability_warnings(conditions: Sequence[Condition], left_out: LeftOutQuestions) -> list[str]:
-    """What keeps a comparison from being one of what its conditions are named for."""
+    """Warnings about anything but the intended difference that may explain the result."""
     found = []
     if left_out.missing:
-        found.append(f"{left_out.missing:,} questions are left out: not every evaluation was asked them")
+        found.append(f"{left_out.missing:,} questions are left out: missing in an evaluation")
     if left_out.failed:
         found.append(
-            f"{left_out.failed:,} questions are left out: an evaluation got no reply, or no passages, for them; run it "
-            "again to try them once more"
+            f"{left_out.failed:,} questions are left out: they failed in an evaluation; run it again to retry them"
         )
     for condition in conditions:
         found += _warnings_within(condition)
@@ -178,7 +177,7 @@ def comparability_warnings(conditions: Sequence[Condition], left_out: LeftOutQue
 
 
 def _warnings_within(condition: Condition) -> list[str]:
-    """A group is of one thing: only its seeds, and models trained with different ones, should differ."""
+    """Warnings if the evaluations of a group differ in more than seeds and models trained with different seeds."""
     first, *rest = condition.seeds
     keys = {line.partition(" was ")[0] for each in rest for line in first.config.changed_to(each.config)}
     others = sorted(key for key in keys if key not in ("seed", "model") and not key.startswith("model."))
@@ -189,19 +188,16 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
     ours, theirs = one.first.report, other.first.report
     asked = [(name, getattr(ours.asked, name), getattr(theirs.asked, name)) for name in _SAID]
     found = [
-        f"{other.name} was asked with {_SAID[name]} {its}, {one.name} with {mine}: a difference may be due to "
-        "that alone"
+        f"{other.name} used {_SAID[name]} {its}, {one.name} {mine}: that alone may explain a difference"
         for name, mine, its in asked
         if mine != its and None not in (mine, its)
     ]
     shown = [each.first.config.decides_answers.baseline_prompts for each in (one, other)]
     if ours.method == theirs.method and shown[0] != shown[1]:
-        found.append(
-            f"{other.name} was asked with other prompts than {one.name}: a difference may be due to that alone"
-        )
+        found.append(f"{other.name} used other prompts than {one.name}: that alone may explain a difference")
     if ours.judge and theirs.judge and ours.judge != theirs.judge:
         found.append(
-            f"{other.name} was judged by {theirs.judge}, {one.name} by {ours.judge}: their scores do not compare"
+            f"{other.name} was judged by {theirs.judge}, {one.name} by {ours.judge}: their scores are not comparable"
         )
     if one.first.path.absolute() == other.first.path.absolute():
         found.append(f"{other.name} is the same evaluation as {one.name}")

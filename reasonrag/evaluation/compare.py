@@ -1,8 +1,8 @@
-"""`reasonrag compare`: evaluations of the same questions held against each other, pair by pair.
+"""`reasonrag compare`: paired comparison of evaluations on the same questions.
 
-Decides what is compared with what (every condition with the first), which questions stand as examples, and what a
-difference is called in a sentence. What may be compared is decided in `conditions`, how sure a difference is in
-`paired`, what the files look like in `comparison` and `comparison_page`.
+Decides what is compared with what (every condition with the first), which questions are shown as examples, and how a
+difference is put into a sentence. What may be compared is decided in `comparability`, intervals and tests in
+`significance`, the files in `comparison_report` and `pages.comparison_page`.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ from reasonrag.run_config import versions
 from reasonrag.settings import resolve
 
 OF_PARTS = ("em", "f1", "cover_em")
-"""Metrics of the questions of a type, or of as many hops."""
+"""Metrics reported by question type and by hops."""
 TESTED = ("em", "cover_em")
 LONGEST_STEP = 240
 """Characters of a reply in an example."""
 
 
 def compare(runs: Sequence[str | Path] = (), *, out: str | Path | None = None, **flags: Any) -> Comparison:
-    """Hold evaluations against the first of them, and write `compare.json`, `compare.md` and `compare.svg`.
+    """Compare evaluations with the first of them, and write `compare.json`, `compare.md` and `compare.svg`.
 
     runs: directories of `evaluate`. out: where to write [default: `compare-A-B` beside the first]. Other settings as
-    `CompareSettings`, group among them: `["NAME=DIR,DIR"]`. Raises InputError for what does not compare.
+    `CompareSettings`, group among them: `["NAME=DIR,DIR"]`. Raises InputError for evaluations that are not comparable.
     """
     return compare_into(runs, flags | {"out": out})[0]
 
 
 def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[Comparison, Path]:
-    """The same, and where it was written."""
+    """Like `compare`; also returns where it was written."""
     settings = resolve(CompareSettings, "compare", flags)
     conditions = read_conditions([Path(each) for each in runs], settings.group)
     options = ComparisonOptions(settings.confidence, settings.bootstrap, settings.seed, settings.examples)
@@ -91,7 +91,7 @@ class ComparisonOptions:
 
 
 def build_comparison(conditions: Sequence[Condition], options: ComparisonOptions) -> Comparison:
-    """The comparison itself; nothing is written."""
+    """The comparison, without writing it."""
     questions, left_out = common_questions(conditions)
     reference, *others = conditions
     first = reference.first.report
@@ -111,7 +111,7 @@ def build_comparison(conditions: Sequence[Condition], options: ComparisonOptions
 
 
 def write_comparison(comparison: Comparison, out: Path) -> None:
-    """The three files; each takes its place when it is whole."""
+    """Write the three files, each atomically."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, content in (
@@ -125,7 +125,7 @@ def write_comparison(comparison: Comparison, out: Path) -> None:
 
 
 def default_out(conditions: Sequence[Condition]) -> Path:
-    """`compare-A-B` beside the first evaluation; of many conditions the first and how many more."""
+    """`compare-A-B` beside the first evaluation; with many conditions, the first and the number of others."""
     names = ["".join(c if c.isalnum() or c in "._-" else "-" for c in each.name)[:60] for each in conditions]
     shown = names if len(names) <= 3 else [names[0], f"and-{len(names) - 1}-more"]  # noqa: PLR2004 - a name to read
     return conditions[0].first.path.parent / "-".join(["compare", *shown])
@@ -150,7 +150,7 @@ def _mean(values: Values) -> float | None:
 
 
 class _PairComparer:
-    """One condition against the reference, on these questions."""
+    """Compares one condition with the reference on these questions."""
 
     def __init__(
         self, reference: Condition, other: Condition, questions: Sequence[str], options: ComparisonOptions
@@ -220,7 +220,7 @@ class _PairComparer:
         )
 
     def _parts(self, key: Callable[[Prediction], str | int | None]) -> dict[str, ComparisonPart]:
-        """By what the reference's first seed says of a question; those of which it says nothing are in no part."""
+        """Groups by a key of the reference's first seed; questions with key None are in no group."""
         said = [key(self.reference.first.predictions[each]) for each in self.questions]
         present = sorted({each for each in said if each is not None}, key=lambda each: (isinstance(each, str), each))
         parts = {}
@@ -232,7 +232,7 @@ class _PairComparer:
         return parts
 
     def _examples(self, chosen: np.ndarray[Any, Any]) -> list[ComparedExample]:
-        """Those that are no matter of style go first; among equals a draw by the seed."""
+        """Examples, those that are not a matter of style first; ties are broken by a seeded draw."""
 
         def rank(position: int) -> tuple[float, str]:
             lot = hashlib.sha256(f"{self.options.seed}\0{self.questions[position]}".encode()).hexdigest()
@@ -254,7 +254,7 @@ class _PairComparer:
 
 
 def _change(one: Values, other: Values) -> Values:
-    """Per question, of the means over seeds."""
+    """Difference per question, of the means over seeds."""
     change: Values = np.round(other.mean(axis=0) - one.mean(axis=0), 12)
     return change
 
@@ -272,13 +272,13 @@ def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST_STEP else f"{text[: LONGEST_STEP - 1]}…"
 
 
-# -- in words --------------------------------------------------------------------------------------------------
+# -- the sentence ----------------------------------------------------------------------------------------------
 
 
 def significant_direction(
     metric: str, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest], confidence: float
 ) -> int:
-    """1 or -1 where a metric is higher or lower by its interval and by its test; else 0."""
+    """1 or -1 if a metric is significantly higher or lower, by its interval and by its test; else 0."""
     return deltas[metric].side if metric in tests and tests[metric].p <= 1 - confidence else 0
 
 
@@ -291,28 +291,26 @@ def sentence(
     other: str,
     confidence: float,
 ) -> str:
-    """What the difference comes to, no more than intervals and tests carry."""
+    """The result in a sentence that claims no more than intervals and tests support."""
     em, cover = in_points(deltas["em"], confidence), in_points(deltas["cover_em"], confidence)
     its_side = significant_direction("cover_em", deltas, tests, confidence)
     said: dict[ComparisonVerdict, str] = {
         "identical": f"{other} and {reference} have the same numbers on every question.",
         "gain": (
-            f"{other} is better than {reference}: EM {em}, and cover-EM gains, too: {cover} "
-            f"(both intervals leave out 0)."
+            f"{other} is better than {reference}: EM {em}, and cover-EM gains too: {cover} (both intervals exclude 0)."
         ),
         "style_gain": (
             f"{other} has a higher EM than {reference}: {em}; but cover-EM {_cover_em_verb(its_side, 'gain')}: "
-            f"{cover}. That may be the style of the answers and does not count as a gain."
+            f"{cover}. That may be answer style and does not count as a gain."
         ),
         "loss": (
-            f"{other} is worse than {reference}: EM {em}, and cover-EM loses, too: {cover} "
-            f"(both intervals leave out 0)."
+            f"{other} is worse than {reference}: EM {em}, and cover-EM loses too: {cover} (both intervals exclude 0)."
         ),
         "style_loss": (
             f"{other} has a lower EM than {reference}: {em}; but cover-EM {_cover_em_verb(its_side, 'lose')}: "
-            f"{cover}. That may be the style of the answers."
+            f"{cover}. That may be answer style."
         ),
-        "no_difference": f"No difference in EM is shown between {other} and {reference}: {em}, "
+        "no_difference": f"EM: {other} - {reference} = {em}{_p_value(tests.get('em'))}: not significant. "
         + _why_not_significant(deltas["em"], tests.get("em")),
     }
     beside = f" Cover-EM {_cover_em_verb(its_side)}: {cover}." if verdict == "no_difference" and its_side else ""
@@ -320,25 +318,29 @@ def sentence(
 
 
 def _cover_em_verb(side: int, verb: str = "change") -> str:
-    """What cover-EM does where EM does something else."""
-    return {0: f"is not shown to {verb}", 1: "gains", -1: "loses"}[side]
+    """What cover-EM does, for a sentence about EM."""
+    return {0: f"does not {verb} significantly", 1: "gains", -1: "loses"}[side]
 
 
 def _why_not_significant(em: MetricDelta, test: SignificanceTest | None) -> str:
-    """Why nothing is shown, and what could have been."""
+    """Why a difference is not significant, and which one would have been detectable."""
     if em.low is None or em.high is None or test is None:
-        return "without a question to tell."
+        return "There is no question to compare."
     if em.value == em.low == em.high == 0:
-        return "it is the same on every question."
+        return "It is the same on every question."
     if em.side:
-        return f"but too few questions differ: a test gives p = {test.p:.2g}."
-    return (
-        f"the interval holds 0. {em.n:,} questions show differences from about {50 * (em.high - em.low):.1f} points on."
-    )
+        return "Too few questions differ."
+    return f"With n = {em.n:,} the smallest detectable difference is about {50 * (em.high - em.low):.1f} points."
+
+
+def _p_value(test: SignificanceTest | None) -> str:
+    if test is None:
+        return ""
+    return f", {'McNemar' if test.test == 'exact' else 'permutation test'} p = {test.p:.2g}"
 
 
 def in_points(delta: MetricDelta, confidence: float) -> str:
-    """In points of a hundred, with the interval and its level."""
+    """A difference in percentage points, with its interval and level."""
     if delta.value is None or delta.low is None or delta.high is None:
         return "nothing to compare"
     ends = interval_text(f"{100 * delta.low:+.1f}", f"{100 * delta.high:+.1f}", confidence)

@@ -1,7 +1,7 @@
-"""The record of `compare.json`: how conditions differ on the questions that all of them answered, and what it comes to.
+"""The record of `compare.json`: how conditions differ on their common questions, and the verdict.
 
-Decides the file's fields and what a difference may be called: a gain counts only where cover-EM gains, too, for exact
-match alone also rises when a model only words its answers as the golden ones are worded. Computes nothing.
+Decides the file's fields and the verdicts: a gain counts only if cover-EM gains too, because exact match alone also
+rises when a model merely words its answers like the golden ones. Computes nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ COMPARISON: Final = "compare.json"
 COMPARISON_SCHEMA: Final = "reasonrag.comparison/1"
 
 ComparisonVerdict = Literal["identical", "gain", "style_gain", "loss", "style_loss", "no_difference"]
-"""gain, loss: EM differs surely, and so does cover-EM to the same side. style_gain, style_loss: EM does and cover-EM
-does not: it may be how answers are worded. no_difference: EM does not. identical: no metric differs on any question.
+"""gain, loss: EM differs significantly, and cover-EM in the same direction. style_gain, style_loss: EM does and
+cover-EM does not, which may be the wording of answers. no_difference: EM does not. identical: no metric differs on any
+question.
 
-Surely: the interval leaves out 0, and the test agrees (p at most 1 - confidence). Few questions that all went one way
-have an interval without 0, for no resampling of them holds a loss; the test knows how few they are."""
+Significantly: the interval excludes 0, and the test agrees (p at most 1 - confidence). A few questions that all went
+one way have an interval without 0, because no resample contains a loss; the test accounts for how few they are."""
 
 
 class WinLossCounts(Record):
-    """Questions on which the other condition has a higher, lower or equal EM (over several seeds: their mean).
+    """Counts of questions with a higher, lower or equal EM in the other condition (mean over several seeds).
 
-    style_wins, style_losses: those among them on which cover-EM is equal.
+    style_wins, style_losses: those with equal cover-EM.
     """
 
     wins: int
@@ -38,7 +39,7 @@ class WinLossCounts(Record):
 
 
 class ExampleStep(Record):
-    """A reply on the way, shortened."""
+    """One reply, shortened."""
 
     action: str
     said: str
@@ -65,7 +66,7 @@ class ComparedExample(Record):
 
 
 class ComparisonPart(Record):
-    """Questions of one type, or of as many hops. metrics: EM, F1 and cover-EM."""
+    """The questions of one type or number of hops. metrics: EM, F1 and cover-EM."""
 
     questions: int
     metrics: dict[str, MetricDelta]
@@ -73,7 +74,7 @@ class ComparisonPart(Record):
 
 
 class ConditionSummary(Record):
-    """What was compared. runs: as they were given. metrics: means over questions and seeds; null without a value."""
+    """A condition. runs: as given. metrics: means over questions and seeds; null without values."""
 
     name: str
     runs: list[str]
@@ -97,7 +98,7 @@ class PairedComparison(Record):
     by_type: dict[str, ComparisonPart] = Field(default_factory=dict)
     by_hops: dict[str, ComparisonPart] = Field(default_factory=dict)
     changed: list[str] = Field(default_factory=list)
-    """What decides answers and differs: `key was x, is y`."""
+    """Differing settings that affect answers: `key was x, is y`."""
     wins: list[ComparedExample] = Field(default_factory=list)
     losses: list[ComparedExample] = Field(default_factory=list)
 
@@ -109,9 +110,9 @@ class Comparison(Record):
     dataset: str
     split: str
     questions: int
-    """Compared: every evaluation has replies to them."""
+    """Compared questions, to which every evaluation has replies."""
     left_out: dict[str, int]
-    """missing: not asked in every evaluation; failed: without replies in one."""
+    """missing: absent from an evaluation; failed: without replies in one."""
     confidence: float
     bootstrap: int
     seed: int

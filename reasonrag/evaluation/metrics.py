@@ -1,7 +1,7 @@
-"""From attempts to predictions, and from predictions to means: what is measured of a question, and over which ones.
+"""The answer metrics: scores of one attempt (`score_attempt`), and their means over questions (`METRICS`).
 
-A question without an answer scores 0; one that model or retriever gave nothing for is in no mean. A metric that not
-every question has (gold passages, a judgement) is a mean over those that have it. Knows no model and no file.
+A question without an answer scores 0; one that failed at the model or retriever is in no mean. A metric that not every
+question has (gold passages, a judgement) is averaged over those that have it. Knows no model and no file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reasonrag.evaluation.significance import mean_interval
 from reasonrag.llm.budget import Tokens
 
 RIGHT_FROM = 0.5
-"""Score of a judge from which an answer counts as right; 100 is right, 0 wrong, 50 half of it (prompts/answer.txt)."""
+"""Judge score from which an answer counts as right; on the judge's scale 50 of 100, half right (prompts/answer.txt)."""
 
 METRICS: dict[str, Callable[[Prediction], float | None]] = {
     "em": lambda each: each.em,
@@ -37,21 +37,20 @@ METRICS: dict[str, Callable[[Prediction], float | None]] = {
     "prompt_tokens": lambda each: float(each.prompt_tokens),
     "completion_tokens": lambda each: float(each.completion_tokens),
 }
-"""Value of a prediction by the metric's name; None where it has none. Shares of questions are no_answer (there is
-nothing to score), malformed (some reply could not be read, also after its repair turn) and repaired (some reply took
-it)."""
+"""Every metric by name: its value for a prediction, or None. no_answer (nothing to score), malformed (a reply could not
+be parsed, even after its repair turn) and repaired (a reply needed the repair turn) average to shares of questions."""
 
 PER_QUESTION = frozenset({"searches", "calls", "prompt_tokens", "completion_tokens"})
-"""Numbers per question; all others are in [0, 1]."""
+"""Metrics that are numbers per question; all others are in [0, 1]."""
 
 
 # -- one question ------------------------------------------------------------------------------------------------------
 
 
 def score_attempt(question: Question, attempt: Attempt, spent: Tokens, *, judged: float | None = None) -> Prediction:
-    """The line of a question that was answered, or tried.
+    """The prediction of a question that was answered or attempted.
 
-    spent: by the evaluated model for it. judged: what a judge says of the answer, where one was asked.
+    spent: tokens of the evaluated model. judged: the judge's score of the answer, if one was asked.
     """
     answer, golden_answers = attempt.answer, question.golden_answers
     em, f1, covers = 0.0, 0.0, 0.0
@@ -76,7 +75,7 @@ def score_attempt(question: Question, attempt: Attempt, spent: Tokens, *, judged
 
 
 def failed_prediction(question: Question, cause: str, message: str) -> Prediction:
-    """The line of a question for which there was no reply to be had, or no search. It is asked again."""
+    """The prediction of a question that failed at the model or retriever; it is asked again."""
     return _of(question).model_copy(update={"error": QuestionError(cause=cause, message=message)})
 
 
@@ -100,20 +99,20 @@ def _gold_recall(question: Question, attempt: Attempt) -> float | None:
 
 @dataclass(frozen=True)
 class MetricAggregator:
-    """How means and their intervals are computed; see `bootstrap.mean_interval`."""
+    """Computes means with their intervals; see `significance.mean_interval`."""
 
     samples: int
     confidence: float
     seed: int
 
     def of(self, predictions: Iterable[Prediction]) -> dict[str, MetricMean]:
-        """Every metric that some of the answered questions have."""
+        """Every metric that any answered question has."""
         answered = [each for each in predictions if each.error is None]
         found = {name: self.metric([value(each) for each in answered]) for name, value in METRICS.items()}
         return {name: metric for name, metric in found.items() if metric.n}
 
     def metric(self, values: Iterable[float | None]) -> MetricMean:
-        """Of those that are not None."""
+        """The mean of the values that are not None."""
         known = [each for each in values if each is not None]
         ends = mean_interval(known, samples=self.samples, confidence=self.confidence, seed=self.seed)
         mean, low, high = (None, None, None) if ends is None else (_rounded(each) for each in ends)
@@ -122,7 +121,7 @@ class MetricAggregator:
     def groups(
         self, predictions: Sequence[Prediction], key: Callable[[Prediction], object]
     ) -> dict[str, QuestionGroup]:
-        """The same by what `key` says, in its order; questions of which it says None are in no group."""
+        """The metrics of groups by `key`, sorted; questions with key None are in no group."""
         answered = [each for each in predictions if each.error is None]
         keys = sorted({found for each in answered if (found := key(each)) is not None}, key=_order)
         members = {each: [one for one in answered if key(one) == each] for each in keys}
@@ -134,12 +133,12 @@ def _order(key: object) -> tuple[bool, object]:
 
 
 def _rounded(value: float) -> float:
-    """To ten significant digits: sums in another order differ behind them."""
+    """Rounded to ten significant digits, so that the order of summation does not matter."""
     return float(f"{value:.10g}")
 
 
 def latency_summary(seconds: Sequence[float], *, session: float, tokens: int, concurrency: int) -> Latency:
-    """Of the questions that took so long each, in a session that gave so many tokens in its seconds."""
+    """Summary of seconds per question. session: seconds of the session; tokens: completion tokens it produced."""
     if not seconds:
         return Latency()
     ordered = sorted(seconds)
@@ -155,5 +154,5 @@ def latency_summary(seconds: Sequence[float], *, session: float, tokens: int, co
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The nearest rank: the smallest value that so large a share does not exceed."""
+    """A quantile by nearest rank."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

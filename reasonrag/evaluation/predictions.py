@@ -1,7 +1,7 @@
-"""The record of a line of `predictions.jsonl`: what one question was answered, and how that scores.
+"""The record of a line of `predictions.jsonl`: the answer to one question, and its scores.
 
 Decides the file's fields, and that it holds nothing in which two equal runs differ: no time, no price, no address.
-Knows no method and no metric over many questions.
+Knows no method and no means over questions.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class PredictedStep(Record):
     """One reply on the way to the answer."""
 
     action: str
-    """think, read or conclude of the agent; a baseline's own word."""
+    """think, read or conclude for the agent; a baseline's own word."""
     response: str
     content: str | None = None
-    """Inside the tag; null where the reply could not be read, for the cause in `parse_error`."""
+    """The text inside the tag; null if the reply could not be parsed, see `parse_error`."""
     passages: list[PassageRef] = Field(default_factory=list)
-    """What the turn showed, best first."""
+    """The passages shown in this turn, best first."""
     parse_error: str | None = None
     """Cause."""
     repaired: bool = False
-    """Whether it took the repair turn to be read."""
+    """Whether it needed the repair turn."""
 
 
 class Prediction(Record):
     """A line of `predictions.jsonl`.
 
-    Scores are null where `error` says that no reply was to be had; 0 where there are replies and no answer.
+    Scores are null if the question failed (`error`); 0 if there are replies but no answer.
     """
 
     schema_version: Literal["reasonrag.predictions/1"] = PREDICTIONS_SCHEMA
@@ -48,29 +48,29 @@ class Prediction(Record):
     question: str
     golden_answers: list[str]
     type: str | None = None
-    """Of the question, as its data set names it."""
+    """Question type, as named by its data set."""
     hops: int | None = None
-    """Passages that its answer rests on; null where the data set does not say."""
+    """Number of passages needed for the answer; null if unknown."""
     answer: str | None = None
-    """Null without one: a reply could not be read, or the question failed."""
+    """Null if a reply could not be parsed or the question failed."""
     em: float | None = None
     f1: float | None = None
     cover_em: float | None = None
     judged: float | None = None
-    """Score of --judge in [0, 1], 0 without an answer; null where nobody was asked, or what was said is no score."""
+    """Score of --judge in [0, 1], 0 without an answer; null without a judge or without a readable score."""
     gold_recall: float | None = None
-    """Share of the gold passages among all that were shown; null where the question names none."""
+    """Share of the gold passages that were shown; null if the question has none."""
     searches: int = 0
     """Queries sent to the retriever."""
     calls: int = 0
-    """Replies of the evaluated model, repair turns included; a judge's are not among them."""
+    """Completions of the evaluated model, repair turns included, without the judge's."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     malformed: bool = False
-    """Whether some reply could not be read, also after its repair turn."""
+    """Whether a reply could not be parsed, even after its repair turn."""
     steps: list[PredictedStep] = Field(default_factory=list)
     error: QuestionError | None = None
-    """Why model or retriever gave nothing; the same command tries the question again."""
+    """Why the question failed; the same command retries it."""
 
     def to_line(self) -> bytes:
         return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
@@ -79,7 +79,7 @@ class Prediction(Record):
 def read_predictions(path: Path) -> list[Prediction]:
     """All records of a file, or of the run directory that holds it, in question order.
 
-    Raises InputError for a file that is missing, or names the first line that is no record.
+    Raises InputError for a missing file, or naming the first malformed line.
     """
     file = path / PREDICTIONS if path.is_dir() else path
     try:

@@ -1,6 +1,6 @@
-"""The record of `report.json`: how well a model answered a split, under which conditions, and what that took.
+"""The record of `report.json`: how well a model answered a split, under which conditions, and at what cost.
 
-Decides the file's fields. Knows neither how a metric is computed (`measuring`) nor what a page shows (`pages`).
+Decides the file's fields. Knows neither how a metric is computed (`metrics`) nor what a page shows (`pages`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from reasonrag.errors import InputError
 REPORT: Final = "report.json"
 REPORT_SCHEMA: Final = "reasonrag.evaluation/1"
 UNREADABLE: Final = "unreadable"
-"""Cause of an answer without a score, where the judge's reply holds none, also after its repair turn."""
+"""Cause for a missing score: the judge's reply has none, even after its repair turn."""
 
 
 class MetricMean(Record):
-    """A mean over questions and the ends of its interval; all null where no question has a value.
+    """A mean over questions with its interval; null if no question has a value.
 
     Shares and scores are in [0, 1]; searches, calls and tokens are numbers per question.
     """
@@ -34,7 +34,7 @@ class MetricMean(Record):
 
 
 class QuestionGroup(Record):
-    """Questions of one type, or of as many hops."""
+    """The questions of one type or number of hops."""
 
     questions: int
     """Answered ones."""
@@ -55,10 +55,8 @@ class EvaluationConditions(Record):
 
 
 class EvaluationUsage(Record):
-    """Tokens and replies of the evaluated model in `predictions.jsonl`: the same however often the run was continued.
-
-    judge: the same of the judge. Both are what these answers cost once; retries are in `failures.jsonl`.
-    """
+    """Completions and tokens of the evaluated model in `predictions.jsonl`, independent of how often the run was
+    resumed; judge_*: those of the judge. Retries are not included; they are in `failures.jsonl`."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -69,8 +67,7 @@ class EvaluationUsage(Record):
 
 
 class Latency(Record):
-    """Seconds per question, of those that the last session that asked any asked without an answer from the journal;
-    null without one.
+    """Seconds per question, over questions without journaled answers in the last session that had any; else null.
 
     They depend on --concurrency and on the server's load: a throughput, not a property of the model.
     """
@@ -88,7 +85,7 @@ class Latency(Record):
 
 
 class ConditionCheck(Record):
-    """One thing that must be as in training. outcome: allowed where it differs and --allow names it."""
+    """A condition that must match training. outcome: allowed if it differs and --allow names it."""
 
     name: str
     outcome: Literal["same", "unknown", "allowed"]
@@ -96,7 +93,7 @@ class ConditionCheck(Record):
 
 
 class TrainedModel(Record):
-    """What `reasonrag.json`, or a data set, says of the evaluated model. source: the folder that said it."""
+    """The provenance of the evaluated model. source: the folder it was read from."""
 
     source: str
     base_model: str | None = None
@@ -116,27 +113,27 @@ class Report(Record):
     dataset: str
     split: str
     questions_sha256: str
-    """Of the whole question file: equal ones and equal `questions` mean the same questions."""
+    """Hash of the whole question file: with equal hash and `questions` the questions are the same."""
     questions: int
-    """Asked for: the split's, or --limit."""
+    """Requested questions: the whole split, or --limit."""
     answered: int
-    """With replies, an answer or not; metrics are over these."""
+    """Questions with replies, whether or not with an answer; metrics are over these."""
     failed: int
-    """Without: model or retriever gave nothing."""
+    """Questions that failed at the model or retriever."""
     failures_by_cause: dict[str, int] = Field(default_factory=dict)
     unjudged_by_cause: dict[str, int] = Field(default_factory=dict)
-    """Answers without a score although a judge was asked; those that are not `unreadable` are asked for again."""
+    """Answers that the judge did not score, by cause; all but `unreadable` are retried."""
     method: str
     model: str
     judge: str | None = None
     asked: EvaluationConditions
     config_hash: str
-    """Of what decides answers, as in `config.json`."""
+    """Hash of what decides answers, as in `config.json`."""
     seed: int
     confidence: float
-    """Of the intervals."""
+    """Confidence level of the intervals."""
     bootstrap: int
-    """Resamples behind an interval."""
+    """Bootstrap resamples per interval."""
     bootstrap_seed: int
     metrics: dict[str, MetricMean]
     by_type: dict[str, QuestionGroup] = Field(default_factory=dict)
@@ -144,27 +141,27 @@ class Report(Record):
     parse_failures_by_cause: dict[str, int] = Field(default_factory=dict)
     usage: EvaluationUsage = EvaluationUsage()
     cost_usd: float | None = None
-    """Everything delivered to the run, in all sessions, a judge's answers included; null without a price."""
+    """Total cost of the run over all sessions, judge included; null without a price."""
     latency: Latency = Latency()
     checks: list[ConditionCheck] = Field(default_factory=list)
     provenance: TrainedModel | None = None
-    """Null where nothing is known of the model's training."""
+    """Null if the model's training is unknown."""
     warnings: list[str] = Field(default_factory=list)
     settings: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
 
     @property
     def owed(self) -> int:
-        """What the same command tries again: failed questions, and judgements that were not to be had."""
+        """What the same command retries: failed questions and failed judgements."""
         return self.failed + sum(count for cause, count in self.unjudged_by_cause.items() if cause != UNREADABLE)
 
     def write(self, folder: Path) -> None:
-        """Write `report.json`; it takes its place when it is whole."""
+        """Write `report.json` atomically."""
         write_json(folder / REPORT, self.model_dump(mode="json"))
 
 
 def read_report(path: Path) -> Report:
-    """The report of a run directory, or the file itself. Raises InputError for one that is missing or damaged."""
+    """The report of a run directory, or of the file itself. Raises InputError if it is missing or damaged."""
     file = path / REPORT if path.is_dir() else path
     try:
         return Report.model_validate_json(file.read_bytes())

@@ -1,4 +1,4 @@
-"""How two conditions differ on the same questions, and how sure that is.
+"""The significance of differences: paired bootstrap intervals and permutation tests on the same questions.
 
 Decides the bootstrap and the test. The bootstrap is paired: every resampling draws the same questions for both, so that
 what makes a question hard cancels out; where a condition was run with several seeds, each resampling draws its seeds,

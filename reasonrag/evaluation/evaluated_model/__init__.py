@@ -1,1 +1,1 @@
-"""Whose answers are measured: a model behind an endpoint, or a trained folder served for the time being."""
+"""The model under evaluation: behind an endpoint, or a trained folder that is served locally."""

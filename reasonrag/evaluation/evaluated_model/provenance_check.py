@@ -1,8 +1,8 @@
-"""What is known of a model's training, held against what it is to be evaluated on, before anything is asked.
+"""Checks a model's provenance against its evaluation: no training questions, and the conditions of training.
 
-Decides what is an error, what --allow lets pass and what can only be warned of. A model that has seen the questions is
-not measured; one that is asked in other words, with other passages or with other budgets than in training is not the
-model that was trained. Knows no files but through `provenance` and `prompt_parity`.
+Decides what is an error, what --allow lets pass and what is only a warning. A model that has seen the questions cannot
+be measured on them; one that is prompted in other words, with other passages or budgets than in training is not the
+model that was trained. Reads files only through `provenance` and `prompt_parity`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _REMEDIES = {
     "max_steps": "give --max-steps {trained}",
 }
 UNKNOWN = (
-    "nothing is known of how {name} was trained, so it was not checked whether it has seen this, or was asked "
-    "otherwise then; --trained-on DIR, its folder or its data set, would say so"
+    "the training of {name} is unknown, so it was not checked whether it has seen these questions or was prompted "
+    "differently; give --trained-on DIR, its folder or its data set"
 )
 UNKNOWN_QUESTIONS = (
-    "{sources} does not say which questions {name} was trained on, so it was not checked whether it has seen these; "
-    "--trained-on DIR, its data set, would say so"
+    "{sources} does not record which questions {name} was trained on, so it was not checked whether it has seen these; "
+    "give --trained-on DIR, its data set"
 )
 
 _Source: TypeAlias = tuple[Path, Provenance]
@@ -43,14 +43,14 @@ _Source: TypeAlias = tuple[Path, Provenance]
 
 @dataclass(frozen=True)
 class ProvenanceCheck:
-    """What is known of a model's training, by the folder that says it; empty where nothing is."""
+    """The known provenance of a model, by the folder it was read from; empty if none is known."""
 
     subject: EvaluatedModel
     sources: Sequence[_Source] = field(default=())
 
     @classmethod
     def of(cls, subject: EvaluatedModel, trained_on: Path | None) -> ProvenanceCheck:
-        """Raises InputError for a --trained-on that says nothing, for files that are damaged and for a reward model."""
+        """Raises InputError for a --trained-on without provenance, for damaged files and for a reward model."""
         sources: list[_Source] = []
         if subject.folder is not None and (own := read_provenance(subject.folder)) is not None:
             if own.stage == "rm":
@@ -62,7 +62,7 @@ class ProvenanceCheck:
 
     @property
     def unknown(self) -> str | None:
-        """A sentence where nothing is known that should be."""
+        """A warning if the provenance is missing or incomplete."""
         if not self.sources:
             return UNKNOWN.format(name=self.subject.name) if self.subject.known else None
         if any(each.questions for _, each in self.sources):
@@ -70,7 +70,7 @@ class ProvenanceCheck:
         return UNKNOWN_QUESTIONS.format(sources=" ".join(str(each) for each, _ in self.sources), name=self.subject.name)
 
     def warnings(self, questions: Sequence[Question], asked: EvaluationConditions) -> list[str]:
-        """All that would be said of these questions and conditions, where nothing of it is an error."""
+        """All mismatches with these questions and conditions as warnings, none as an error."""
         if not self.sources:
             return [self.unknown] if self.unknown else []
         checks = [self.seen(questions, None, ALLOWABLE), *self.held_against(asked, _REMEDIES, ALLOWABLE)]
@@ -78,7 +78,7 @@ class ProvenanceCheck:
 
     @property
     def trained(self) -> TrainedModel | None:
-        """For the report."""
+        """The provenance for the report."""
         if not self.sources:
             return None
         folder, first = self.sources[0]
@@ -97,7 +97,7 @@ class ProvenanceCheck:
     def held_against(
         self, asked: EvaluationConditions, names: Iterable[str], allowed: Iterable[str]
     ) -> list[ConditionCheck]:
-        """What became of the conditions of these names. Raises InputError for those that differ and are not allowed."""
+        """Checks of the named conditions. Raises InputError for those that differ and are not allowed."""
         names, allowed = list(names), set(allowed)
         found = {
             name: (sentence, trained) for _, each in self.sources for name, sentence, trained in _differ(each, asked)
@@ -108,8 +108,8 @@ class ProvenanceCheck:
             remedies = "; ".join(_REMEDIES[name].format(trained=trained) for name, (_, trained) in wrong.items())
             spared = " ".join(f"--allow {name.replace('_', '-')}" for name in wrong)
             raise InputError(
-                f"{self.subject.name} would be asked otherwise than it was trained: {complaints}. To ask it alike, "
-                f"{remedies}; or, to measure just that, {spared}"
+                f"{self.subject.name} would be prompted differently than in training: {complaints}. To match training, "
+                f"{remedies}; or, if intended, {spared}"
             )
         known = {name for _, each in self.sources for name in _known(each.asked)}
         return [
@@ -120,9 +120,9 @@ class ProvenanceCheck:
         ]
 
     def seen(self, questions: Sequence[Question], split: str | None, allowed: Iterable[str]) -> ConditionCheck:
-        """Whether the model was trained on some of these questions. Raises InputError for that, unless it is allowed.
+        """Whether the model was trained on any of these questions. Raises InputError if so, unless it is allowed.
 
-        split: the questions' own, as dataset/split; None of a question that somebody has asked.
+        split: the questions' own, as dataset/split; None for a single question.
         """
         name = "trained_questions"
         keys = [each for _, each in self.sources if each.questions]
@@ -139,14 +139,14 @@ class ProvenanceCheck:
         message = f"{self.subject.name} was trained on {which} ({trained})"
         if name not in allowed:
             raise InputError(
-                f"{message}: it would be examined in what it was taught. Choose another --split or other questions; "
-                f"or, to measure just that, --allow {name.replace('_', '-')}"
+                f"{message}: it would be evaluated on its training questions. Choose another --split or other "
+                f"questions; or, if intended, --allow {name.replace('_', '-')}"
             )
         return ConditionCheck(name=name, outcome="allowed", message=message)
 
 
 def _read(folder: Path) -> Provenance:
-    """Of a model's folder, or of a data set."""
+    """The provenance of a model's folder, or made from a data set."""
     if not folder.is_dir():
         raise InputError(f"--trained-on {folder}: there is no such folder; give a model's, or that of its data set")
     if (own := read_provenance(folder)) is not None:
@@ -173,7 +173,7 @@ def _read(folder: Path) -> Provenance:
 
 
 def _differ(provenance: Provenance, asked: EvaluationConditions) -> list[tuple[str, str, str]]:
-    """Name, sentence, and how it was in training."""
+    """The differing conditions: name, sentence, and the value in training."""
     found = provenance.asked.objections(**asked.model_dump())
     trained = {name: getattr(provenance.asked, name) for name, _ in found}
     shown = {name: values if isinstance(values, str) else _first(values) for name, values in trained.items()}
@@ -185,7 +185,7 @@ def _first(values: Sequence[object]) -> str:
 
 
 def _known(asked: TrainingConditions) -> list[str]:
-    """Names of the conditions that are known."""
+    """Names of the known conditions."""
     found = [] if asked.renderer is None else ["renderer"]
     return found + [
         name for name in ("top_k", "retriever", "max_steps") if any(each is not None for each in getattr(asked, name))

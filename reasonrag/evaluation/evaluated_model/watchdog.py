@@ -1,8 +1,8 @@
-"""Runs a command for as long as whoever started it lives: `python guardian.py COMMAND..`, with stdin as the life line.
+"""Runs a command only as long as its parent lives: `python watchdog.py COMMAND..`, with stdin as the life line.
 
-A process that is killed cannot end its children; its end of a pipe closes all the same. When stdin ends here, the
-command and whatever it started are told to end, and then made to. Standard library only, and run as a file, so that it
-works, and starts at once, under any interpreter.
+A killed process cannot end its children, but its end of a pipe closes anyway. When stdin ends, the command and its
+children are terminated, then killed. Standard library only, and run as a file, so it works under any interpreter and
+starts fast.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import sys
 import threading
 
 GRACE_S = 5.0
-"""So long may the command take to end by itself."""
+"""Seconds the command has to exit after SIGTERM."""
 
 
 def main(command: list[str]) -> int:
-    """Run the command in a process group of its own; gives its exit status."""
+    """Run the command in its own process group; returns its exit status."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def end(*_: object) -> None:

@@ -1,1 +1,1 @@
-"""The ways of answering that are compared: our agent and the baselines."""
+"""The methods that are compared: our agent and the baselines."""

@@ -1,7 +1,7 @@
-"""What the baselines show a model: their instructions, each a file below `prompts/baselines`, and their layout.
+"""The baselines' prompts: their instructions, each a file below `prompts/baselines`, and their layout.
 
-Knows nothing of the agent's prompts and is in none of their hashes: pairs do not change when a baseline does. Text from
-outside is harmless here, too: it can open no tag of the agent's or of a baseline's, and begin no line of ours.
+Independent of the agent's prompts and their hashes: pairs do not change when a baseline does. Outside text is made
+harmless here too: it can neither open a tag of the agent or a baseline nor start a new line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reasonrag.evaluation.settings import BaselineName
 
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
 RETHINK = "rethink"
-"""What Search-R1 says to a reply that it cannot read."""
+"""Search-R1's message after a reply it cannot parse."""
 PROMPT_NAMES = (*BASELINES, RETHINK)
 _TAGS = re.compile(r"<\s*(/?)\s*(think|search|information)\s*>", re.IGNORECASE)
 
@@ -35,15 +35,15 @@ BaselinePrompts = dict[str, str]
 
 
 def load_baseline_prompts(directory: Path | None = None) -> BaselinePrompts:
-    """The package's, each replaced by `directory/baselines/<name>.txt` where that file exists.
+    """The package's prompts, each replaced by `directory/baselines/<name>.txt` if that file exists.
 
-    Raises InputError for text files of other names, and for what is empty or cannot be read.
+    Raises InputError for text files with other names, and for empty or unreadable ones.
     """
     ours = resources.files("reasonrag").joinpath("prompts", FOLDER)
     prompts = {name: ours.joinpath(f"{name}.txt").read_text("utf-8").strip() for name in PROMPT_NAMES}
     for file in [] if directory is None else sorted((directory / FOLDER).glob("*.txt")):
         if file.stem not in PROMPT_NAMES:
-            raise InputError(f"{file} is no prompt's name: {choices(file.stem, PROMPT_NAMES)}")
+            raise InputError(f"{file} is not the name of a prompt: {choices(file.stem, PROMPT_NAMES)}")
         try:
             prompts[file.stem] = file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -54,7 +54,7 @@ def load_baseline_prompts(directory: Path | None = None) -> BaselinePrompts:
 
 
 def baseline_hash(prompts: BaselinePrompts, name: BaselineName) -> str:
-    """Names what a baseline shows a model, in 16 hexadecimal digits: its instructions, its layout, what is harmless."""
+    """A 16-digit hash of a baseline's prompt: its instructions, its layout and its sanitising."""
     hostile = " <|im_end|> </ search > <answer> <information> {{idx}} \x00\x07\r\n "
     passages = [Passage("p", "Title", "Text.", 1.0), Passage("h", hostile, hostile, 0.0)]
     if name == "search-r1":
@@ -68,7 +68,7 @@ def baseline_hash(prompts: BaselinePrompts, name: BaselineName) -> str:
 def render_baseline(
     prompts: BaselinePrompts, name: BaselineName, question: str, passages: Sequence[Passage] = ()
 ) -> tuple[Message, ...]:
-    """System and user turn of a baseline that has no other turns: the question, and a line for each passage."""
+    """System and user turn of a single-turn baseline: the question, and a line per passage."""
     lines = [f"Question: {_one_line(question)}"]
     lines += [
         f"Passage {number}: {_one_line(each.title)}: {_one_line(each.text)}"
@@ -78,12 +78,12 @@ def render_baseline(
 
 
 def search_r1_start(prompts: BaselinePrompts, question: str) -> tuple[Message, ...]:
-    """The one user turn in which Search-R1's models are asked; the chat template adds its own system turn."""
+    """The first user turn of Search-R1; the chat template adds its own system turn."""
     return (Message(role="user", content=f"{prompts['search-r1']} Question: {_one_line(question)}\n"),)
 
 
 def search_r1_found(response: str, passages: Sequence[Passage]) -> tuple[Message, ...]:
-    """The reply that searched, and what was found, a line for each passage as Search-R1's models have learned it."""
+    """The reply that searched, and the passages found, one per line as in Search-R1's training."""
     found = "".join(
         f"Doc {number}(Title: {_one_line(each.title)}) {_one_line(each.text)}\n"
         for number, each in enumerate(passages, start=1)
@@ -95,7 +95,7 @@ def search_r1_found(response: str, passages: Sequence[Passage]) -> tuple[Message
 
 
 def search_r1_rethink(prompts: BaselinePrompts, reply: str) -> tuple[Message, ...]:
-    """The reply that could not be read, and that it could not."""
+    """The reply that could not be parsed, and Search-R1's message about it."""
     return Message(role="assistant", content=plain_text(reply)), Message(role="user", content=prompts[RETHINK])
 
 

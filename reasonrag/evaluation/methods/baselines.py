@@ -1,16 +1,14 @@
-"""Methods to compare the agent with: no retrieval, standard RAG, Iter-RetGen, and Search-R1's loop.
+"""The baselines: no retrieval, standard RAG, Iter-RetGen, and Search-R1's loop.
 
-They ask the same model with the same sampling and search the same retriever. A reply that cannot be read is no answer,
-for a cause; the repair turn is the agent's, and no baseline has it. Decides what each method asks and when it stops;
-knows no golden answer and no score. The instructions are our own wording (`baseline_prompts`). Departures from what was
-published:
+They use the same model, sampling and retriever as the agent. A reply that cannot be parsed gives no answer, with a
+cause; only the agent has a repair turn. Decides what each method asks and when it stops; knows no golden answer and no
+score. The instructions are our own wording (`baseline_prompts`). Departures from the publications:
 
 1. Iter-RetGen (arXiv 2305.15294) shows demonstrations; here the instruction alone says what is wanted.
-2. Search-R1 (arXiv 2503.09516) continues one assistant turn, with what was found inside it. Chat endpoints begin a new
-   turn with every request, so each reply is an assistant turn of its own and what was found is the user turn after it:
-   the model's words stand where they stood in training, and so does the first user turn; what a trained model sees
-   beside that are the marks between turns. For its instruction to the letter, put it into
-   `--prompts DIR/baselines/search-r1.txt`.
+2. Search-R1 (arXiv 2503.09516) continues one assistant turn that includes the passages found. Chat endpoints start a
+   new turn with every request, so each reply is its own assistant turn, and the passages are the user turn after it:
+   the model's words and the first user turn are where they were in training; what differs are the turn markers. To use
+   its original instruction, put it into `--prompts DIR/baselines/search-r1.txt`.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ class ClosedBook:
 
 @dataclass(frozen=True)
 class IterRetGen:
-    """Search with the question and what was generated last, generate from what is found, and again; the last generation
+    """Iterates: search with the question and the last generation, generate from the passages; the last generation
     answers (arXiv 2305.15294, section 3). With one iteration: standard RAG.
 
     name: `iter-retgen`, or `rag`, whose instruction asks for the answer without reasoning.
@@ -88,8 +86,8 @@ class IterRetGen:
 class SearchR1:
     """Think, search, read, until there is an answer or the budget is spent (arXiv 2503.09516, algorithm 1).
 
-    max_searches: its action budget. A reply that is neither a search nor an answer takes one of them, too, and the
-    model is told so: that is the method's own. The reply after them must answer.
+    max_searches: the action budget. As in the paper, a reply that is neither a search nor an answer costs one action
+    too, and the model is told so. The reply after the last action must answer.
     """
 
     asker: Asker
@@ -182,6 +180,6 @@ def _step(action: str, reply: str, parsed: TaggedReply | ParseError, passages: t
 
 
 def _query(question: str, generated: str) -> str:
-    """The question and what was generated last, no longer than a query may be."""
+    """The question and the last generation, cut to the maximum query length."""
     said = _ANSWER_TAG.sub(" ", generated)
     return f"{question} {said}".strip().encode()[:QUERY_BYTES].decode("utf-8", "ignore")

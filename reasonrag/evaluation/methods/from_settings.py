@@ -1,4 +1,4 @@
-"""How a question is answered once: the linear agent as a method, and which method the settings name.
+"""Which method the settings name, and the linear agent as a method: one attempt at one question.
 
 Knows neither files nor scores.
 """
@@ -72,9 +72,9 @@ def method_identity(settings: EvaluateSettings, prompts: Prompts) -> dict[str, A
 
 @dataclass(frozen=True)
 class LinearAgent:
-    """The agent that ReasonRAG defines, one step per state, as a trained model is used: no search over steps.
+    """The agent as a trained model is used: one step per state, without a search over steps.
 
-    A reply that takes no step, after its repair turn too, ends the attempt without an answer.
+    A reply that takes no step, even after its repair turn, ends the attempt without an answer.
     """
 
     agent: Agent
@@ -84,7 +84,7 @@ class LinearAgent:
         return await self.attempt(question)
 
     async def attempt(self, question: Question, told: Callable[[AgentStep], None] = lambda _: None) -> Attempt:
-        """One attempt. told: hears of every step when it is taken. Raises ModelError and RetrievalError."""
+        """One attempt. told: called with every step as it is taken. Raises ModelError and RetrievalError."""
         agent = replace(self.agent, spending=Spending())
         state, steps = agent.start(question), list[AgentStep]()
         while True:

@@ -1,7 +1,6 @@
-"""What every way to answer a question gives: an answer or none, the steps to it, and what was read on the way.
+"""The interface of a method, and its result: an answer or none, the steps to it, and the passages read.
 
-The seam between methods (the agent, and the baselines beside it) and what measures them. Knows neither prompts nor
-scores.
+Separates methods (the agent and the baselines) from the metrics. Knows neither prompts nor scores.
 """
 
 from __future__ import annotations

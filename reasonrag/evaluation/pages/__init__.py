@@ -1,1 +1,1 @@
-"""What `evaluate` and `compare` show: terminal tables, Markdown and HTML."""
+"""Output of `evaluate`, `ask` and `compare` for people: terminal tables, Markdown and SVG."""

@@ -1,4 +1,4 @@
-"""What a person sees of a comparison in the terminal. Names and answers of others are never markup here."""
+"""Terminal output of a comparison. Outside text is never read as markup."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from reasonrag.evaluation.pages.comparison_page import (
     DRAWING,
     PAGE,
     RULE,
+    arrow,
     difference_text,
     metric_name,
     metric_value,
@@ -24,17 +25,17 @@ from reasonrag.rendering import percent
 from reasonrag.terminal import on_one_line
 
 EXAMPLES_SHOWN = 2
-"""Of wins, and of losses; all are in the page."""
+"""Wins and losses shown each; all are in the page."""
 
 
 def show_warnings(comparison: Comparison) -> None:
-    """On stderr: what keeps the comparison from being what it is called."""
+    """Print warnings about comparability to stderr."""
     for each in comparison.warnings:
         print(f"warning: {on_one_line(each)}", file=sys.stderr)
 
 
 def show_comparison(comparison: Comparison, out: Path) -> None:
-    """A table per pair, what it comes to, some examples, and where the files are."""
+    """A table per pair, the verdict, some examples, and the paths of the files."""
     console = Console(highlight=False)
     for pair in comparison.pairs:
         _show_pair(console, pair, comparison)
@@ -45,8 +46,10 @@ def show_comparison(comparison: Comparison, out: Path) -> None:
 def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison) -> None:
     title = f"{on_one_line(pair.other)} against {on_one_line(pair.reference)}, {comparison.questions:,} questions"
     table = Table(title=escape(title), title_justify="left")
-    for heading in ("metric", "reference", "other", f"difference [{percent(comparison.confidence)} CI]"):
-        table.add_column(escape(heading), justify="left" if heading == "metric" else "right")
+    table.add_column("metric")
+    for name in (pair.reference, pair.other):
+        table.add_column(escape(on_one_line(name)), justify="right")
+    table.add_column(escape(f"difference [{percent(comparison.confidence)} CI]"), justify="right")
     for name, each in shown_metrics(pair):
         cells = (
             metric_name(name),
@@ -60,10 +63,10 @@ def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison)
     console.print(escape(outcome_sentence(pair)))
     console.print(escape(on_one_line(pair.sentence)), style="bold")
     for line in pair.changed:
-        console.print(escape(f"  {on_one_line(line)}"), style="dim")
+        console.print(escape(f"  {on_one_line(arrow(line))}"), style="dim")
     for title, examples in (("win", pair.wins), ("loss", pair.losses)):
         for example in examples[:EXAMPLES_SHOWN]:
-            console.print(escape(_in_words(title, example)))
+            console.print(escape(_in_words(title, example, pair)))
     console.print()
 
 
@@ -81,7 +84,9 @@ def _show_parts(console: Console, pair: PairedComparison, level: str) -> None:
     console.print(table)
 
 
-def _in_words(title: str, example: ComparedExample) -> str:
+def _in_words(title: str, example: ComparedExample, pair: PairedComparison) -> str:
     golden = " or ".join(example.golden_answers)
     said = [each.answer or "(no answer)" for each in (example.reference, example.other)]
-    return on_one_line(f"{title}: {example.question} golden: {golden}; reference: {said[0]}; other: {said[1]}")
+    return on_one_line(
+        f"{title}: {example.question} gold: {golden}; {pair.reference}: {said[0]}; {pair.other}: {said[1]}"
+    )

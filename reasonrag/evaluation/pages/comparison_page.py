@@ -1,7 +1,7 @@
-"""`compare.md` and `compare.svg`: a comparison for people, from its record alone.
+"""`compare.md` and `compare.svg`: a comparison for people, made from its record alone.
 
-Decides what is shown and how it is drawn. Text of models, data sets and people is escaped for Markdown, and in the
-drawing by the library that draws; nothing of it is markup.
+Decides what is shown and plotted. Outside text is escaped for Markdown, and in the plot by the plotting library; none
+of it is read as markup.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 PAGE: Final = "compare.md"
 DRAWING: Final = "compare.svg"
 RULE = (
-    "A gain counts only if cover-EM gains, too: a model that words its answers as the golden ones are worded has a "
-    "higher EM without knowing more."
+    "A gain counts only if cover-EM gains too: a model that merely words its answers like the gold ones has a higher "
+    "EM without knowing more."
 )
 _ALWAYS = ("em", "f1", "cover_em")
 _DRAWN = ("em", "f1", "cover_em", "judged_right", "gold_recall", "no_answer")
 _TYPES_DRAWN = 12
-"""Types with the most questions; the others are in the table."""
+"""At most this many types are plotted, those with most questions; the table has all."""
 _SMALLEST_P = 1e-4
 _COLORS = ("#0b6e99", "#c4651b", "#5c7f2b", "#8a4fa0", "#b03a48", "#4d4d4d")
 _INK, _LINE = "#222222", "#d5d5d5"
@@ -50,7 +50,7 @@ def metric_name(metric: str) -> str:
 
 
 def metric_value(metric: str, value: float | None) -> str:
-    """A mean: shares in points of a hundred."""
+    """A mean; shares in percent."""
     if value is None:
         return "-"
     return f"{value:,.{_digits(metric)}f}" if metric in PER_QUESTION else f"{100 * value:.1f}"
@@ -108,7 +108,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def _present(comparison: Comparison) -> list[str]:
-    """Metrics of which some condition has anything; those of answers always."""
+    """Metrics with a nonzero value in some condition, and always the answer metrics."""
     conditions = comparison.conditions
     return [each for each in conditions[0].metrics if each in _ALWAYS or any(one.metrics[each] for one in conditions)]
 
@@ -116,7 +116,7 @@ def _present(comparison: Comparison) -> list[str]:
 def _pair(pair: PairedComparison, level: str) -> list[str]:
     lines = ["", f"## {escaped(pair.other)} against {escaped(pair.reference)}", "", escaped(pair.sentence), ""]
     lines += _table(
-        ("metric", "questions", "reference", "other", f"difference {level}"),
+        ("metric", "questions", escaped(pair.reference), escaped(pair.other), f"difference {level}"),
         [
             (
                 metric_name(name),
@@ -134,7 +134,7 @@ def _pair(pair: PairedComparison, level: str) -> list[str]:
             scores = [f"{name} {level}" for name in ("EM", "F1", "cover-EM")]
             lines += [*_table((title, "questions", *scores, "wins", "losses", "ties"), _rows(parts)), ""]
     if pair.changed:
-        lines += ["What decides answers and is not the same:", "", *(f"- {code(each)}" for each in pair.changed), ""]
+        lines += ["Settings that differ:", "", *(f"- {code(arrow(each))}" for each in pair.changed), ""]
     for title, examples in (("Wins", pair.wins), ("Losses", pair.losses)):
         if examples:
             lines += [f"### {title}, some of them", ""]
@@ -143,12 +143,19 @@ def _pair(pair: PairedComparison, level: str) -> list[str]:
 
 
 def shown_metrics(pair: PairedComparison) -> list[tuple[str, MetricDelta]]:
-    """Metrics by name, without those of which both have nothing at all: `malformed` of none, say."""
+    """Metrics by name, without those that are 0 in both conditions."""
     return [(name, each) for name, each in pair.metrics.items() if each.reference or each.other or name in _ALWAYS]
 
 
+def arrow(changed: str) -> str:
+    """`method was 'rag', is 'agent'` as `method: 'rag' -> 'agent'`."""
+    name, was, values = changed.partition(" was ")
+    before, now, after = values.partition(", is ")
+    return f"{name}: {before} -> {after}" if was and now else changed
+
+
 def outcome_sentence(pair: PairedComparison) -> str:
-    """Wins, losses and ties in a sentence, with the test."""
+    """Wins, losses and ties with the test, in a sentence."""
     outcomes, test = pair.outcomes, pair.tests.get("em")
     text = f"EM: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties"
     if outcomes.style_wins or outcomes.style_losses:
@@ -175,7 +182,7 @@ def _example(example: ComparedExample, pair: PairedComparison) -> list[str]:
     golden = " or ".join(escaped(each) for each in example.golden_answers) or "(none)"
     style = " *(cover-EM is equal: style)*" if example.style else ""
     return [
-        f"- **{escaped(example.question)}** {code(example.question_id)}, golden: {golden}{style}",
+        f"- **{escaped(example.question)}** {code(example.question_id)}, gold: {golden}{style}",
         *_answer(pair.reference, example.reference),
         *_answer(pair.other, example.other),
         "",
@@ -192,7 +199,7 @@ def _answer(name: str, said: ExampleAnswer) -> list[str]:
 
 
 def draw_comparison(comparison: Comparison) -> str:
-    """Differences with their intervals, and wins and losses by type, as one picture that stands by itself."""
+    """Differences with their intervals, and wins and losses by type, as a standalone SVG."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -204,7 +211,7 @@ def draw_comparison(comparison: Comparison) -> str:
     rows = max(len(metrics), len(parts)) * max(1.0, 0.45 * len(pairs))
     content = io.StringIO()
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # letters are drawn by whoever shows the file, whose fonts are not those that are missing here
+        # text is rendered by the viewer, so fonts missing here do not matter
         warnings.filterwarnings("ignore", r"Glyph .* missing")
         figure = Figure(figsize=(9.6, 1.9 + 0.42 * rows), layout="constrained")
         FigureCanvasSVG(figure)
@@ -222,14 +229,14 @@ def draw_comparison(comparison: Comparison) -> str:
 
 
 def _drawn_parts(comparison: Comparison) -> list[str | None]:
-    """Names of types, those with most questions; None for all questions where there are no types."""
+    """The types with most questions; [None] for all questions if there are no types."""
     found = comparison.pairs[0].by_type
     names: list[str | None] = [*sorted(found, key=lambda name: (-found[name].questions, name))[:_TYPES_DRAWN]]
     return names or [None]
 
 
 def _places(rows: int, pairs: int, position: int) -> list[float]:
-    """Where the marks of one pair are: rows from the top, pairs beside each other in each."""
+    """Vertical positions of one pair's marks: rows from the top, pairs side by side in each."""
     return [-row - (position - (pairs - 1) / 2) * 0.7 / pairs for row in range(rows)]
 
 
@@ -252,7 +259,7 @@ def _draw_metrics(axes: Axes, pairs: Sequence[PairedComparison], metrics: Sequen
 
 
 def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequence[str | None]) -> None:
-    """Losses to the left of 0, wins to the right; what is a matter of style is hatched."""
+    """Losses to the left of 0, wins to the right; differences of style only are hatched."""
     from matplotlib.ticker import MaxNLocator
 
     height = 0.7 / len(pairs)

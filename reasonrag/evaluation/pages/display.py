@@ -1,4 +1,4 @@
-"""What a person sees of an evaluation: tables on stdout. Text of models and passages is never markup here."""
+"""Terminal output of an evaluation and of `ask`. Text of models and passages is never read as markup."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reasonrag.terminal import counts_text, dollars, on_one_line, print_table
 
 
 def show_evaluation(report: Report) -> None:
-    """The means with their intervals, types and hops, what it took, then where things are and what comes next."""
+    """Means with intervals, by type and hops, the cost, the paths of the files and the next command."""
     title = f"{report.dataset}/{report.split}  method {report.method}  model {report.model}"
     table = Table(title=_safe(title), title_justify="left")
     for heading in ("metric", "mean", f"{percent(report.confidence)} interval", "questions"):
@@ -41,9 +41,9 @@ def show_evaluation(report: Report) -> None:
     _show_groups("type", report.by_type)
     _show_groups("hops", report.by_hops)
     print_table(
-        "what it took",
+        "cost",
         [
-            ("questions", f"{report.answered:,} answered or tried, {report.failed:,} failed{_causes(report)}"),
+            ("questions", f"{report.answered:,} attempted, {report.failed:,} failed{_causes(report)}"),
             *(_replies(report)),
             *cost_rows(report),
             ("training", training_sentence(report)),
@@ -53,7 +53,7 @@ def show_evaluation(report: Report) -> None:
     for file in (PREDICTIONS, REPORT, PAGE):
         print(f"wrote {run / file}")
     if report.owed:
-        print(f"why questions failed: {run / FAILURES}; the same command tries them again")
+        print(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
     print(f"next: reasonrag compare {shlex.quote(str(run))} OTHER_RUN")
 
 
@@ -77,7 +77,7 @@ def _causes(report: Report) -> str:
 
 
 def _replies(report: Report) -> list[tuple[str, str]]:
-    """Why replies could not be read; no row where all could."""
+    """Why replies could not be parsed; no row if all could."""
     found = report.parse_failures_by_cause
     return [("unreadable replies", counts_text(found))] if found else []
 
@@ -90,28 +90,28 @@ def _safe(text: str) -> str:
 
 
 def show_step(step: TakenStep) -> None:
-    """A step as soon as it is taken: what was found before it, then what was said, tags and all."""
+    """A step as it is taken: the passages before it, then the whole reply."""
     console = Console(highlight=False)
     for place, each in enumerate(step.passages, start=1):
         console.print(
             Text(f"  {place}. {on_one_line(each.title)} [{on_one_line(each.id)}]", style="dim"), soft_wrap=True
         )
-    what = f"{step.action} (could not be read: {step.parse_error.cause})" if step.parse_error else step.action
+    what = f"{step.action} (unreadable: {step.parse_error.cause})" if step.parse_error else step.action
     repaired = " (repaired)" if step.repaired else ""
     console.print(Text.assemble((f"{what}{repaired}: ", "bold"), on_one_line(step.response)), soft_wrap=True)
 
 
 def show_answer(found: AgentAnswer) -> None:
-    """Evidence, sources, answer, and what it took."""
+    """Evidence, sources, answer and cost."""
     console = Console(highlight=False)
     print()
     for each in found.evidence:
         console.print(Text(f"evidence: {on_one_line(each)}"), soft_wrap=True)
     for source in found.sources:
         console.print(Text(f"source: {on_one_line(source.title)} [{on_one_line(source.id)}]"), soft_wrap=True)
-    grounded = {True: "", False: " (no passage that was read holds it)", None: ""}[found.grounded]
-    answer = "none: the last reply could not be read" if found.answer is None else on_one_line(found.answer) + grounded
+    grounded = {True: "", False: " (not found in the passages read)", None: ""}[found.grounded]
+    answer = "none: the last reply was unreadable" if found.answer is None else on_one_line(found.answer) + grounded
     console.print(Text(f"answer: {answer}", style="bold"), soft_wrap=True)
-    cost = "cost not known" if found.cost_usd is None else dollars(found.cost_usd)
+    cost = "cost unknown" if found.cost_usd is None else dollars(found.cost_usd)
     tokens = f"{found.prompt_tokens:,} tokens in, {found.completion_tokens:,} out"
-    print(f"{found.searches:,} searches, {found.calls:,} replies, {tokens}, {cost}")
+    print(f"{found.searches:,} searches, {found.calls:,} completions, {tokens}, {cost}")

@@ -1,6 +1,6 @@
-"""`report.md`: an evaluation for people, with examples. All text of questions and models is hostile and escaped.
+"""`report.md`: an evaluation for people, with examples. Text of questions and models is untrusted and escaped.
 
-Decides what is shown and how numbers read; computes nothing.
+Decides what is shown and how numbers are formatted; computes nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from reasonrag.terminal import dollars
 
 PAGE = "report.md"
 EXAMPLES = 3
-"""Shown of each kind."""
+"""Examples of each kind."""
 LONGEST = 300
-"""Characters of a text that is shown."""
+"""Characters shown of a text."""
 METRIC_NAMES = {
     "em": "EM",
     "f1": "F1",
@@ -33,11 +33,11 @@ METRIC_NAMES = {
     "malformed": "unreadable reply",
     "repaired": "repaired reply",
     "searches": "searches",
-    "calls": "replies",
+    "calls": "completions",
     "prompt_tokens": "prompt tokens",
     "completion_tokens": "completion tokens",
 }
-"""Metrics as people call them, in the order in which they are shown."""
+"""Display names of the metrics, in display order."""
 COLUMN_METRICS = {
     "em": "EM",
     "f1": "F1",
@@ -47,11 +47,11 @@ COLUMN_METRICS = {
     "searches": "searches",
     "no_answer": "none",
 }
-"""Metrics that are shown of types and hops, as columns."""
+"""Metrics shown by type and hops, as columns."""
 
 
 def write_page(folder: Path, report: Report, predictions: Sequence[Prediction]) -> None:
-    """Write `report.md`; it takes its place when it is whole."""
+    """Write `report.md` atomically."""
     write_file(folder / PAGE, render_report(report, predictions).encode())
 
 
@@ -78,7 +78,7 @@ def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
 
 
 def number(name: str, value: float | None) -> str:
-    """A metric's value as people read it: shares and scores with three digits, numbers per question with one."""
+    """A formatted metric: shares and scores with three decimals, numbers per question with one."""
     if value is None:
         return "-"
     return f"{value:,.1f}" if name in PER_QUESTION else f"{value:.3f}"
@@ -98,7 +98,7 @@ def _row(name: str, metric: MetricMean) -> dict[str, Any]:
 
 
 def _groups(title: str, groups: Mapping[str, QuestionGroup], level: str) -> Iterator[dict[str, Any]]:
-    """level: of the intervals. The table of what questions are told apart by; none where there are not at least two."""
+    """The table by type or hops, none with fewer than two groups. level: of the intervals."""
     if len(groups) > 1:
         columns = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
         rows = [
@@ -127,14 +127,14 @@ def _cell(name: str, metric: MetricMean | None) -> str:
 
 
 def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
-    """What the answers took, as rows."""
+    """The cost of the answers, as rows."""
     usage, latency = report.usage, report.latency
-    yield "replies", f"{usage.calls:,}"
+    yield "completions", f"{usage.calls:,}"
     yield "tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out"
     if report.judge:
         tokens = f"{usage.judge_prompt_tokens:,} tokens in, {usage.judge_completion_tokens:,} out"
-        yield f"judged by {report.judge}", f"{usage.judge_calls:,} replies, {tokens}{_unjudged(report)}"
-    yield "cost", "not known" if report.cost_usd is None else dollars(report.cost_usd)
+        yield f"judged by {report.judge}", f"{usage.judge_calls:,} completions, {tokens}{_unjudged(report)}"
+    yield "cost", "unknown" if report.cost_usd is None else dollars(report.cost_usd)
     if latency.p50 is not None and latency.p95 is not None:
         speed = "" if latency.tokens_per_second is None else f", {latency.tokens_per_second:,.0f} tokens/s"
         share = f"{latency.questions:,} questions, {latency.concurrency} at a time"
@@ -147,10 +147,10 @@ def _unjudged(report: Report) -> str:
 
 
 def training_sentence(report: Report) -> str:
-    """What is known of how the model was trained, in a sentence."""
+    """The model's training provenance in a sentence."""
     known = report.provenance
     if known is None:
-        return "Nothing is known of a training of this model here."
+        return "No training provenance found for this model."
     how = " ".join(filter(None, [known.stage, known.finetuning_type]))
     began = f" of {known.base_model}" if known.base_model else ""
     data = f" on {', '.join(known.data)}" if known.data else ""
@@ -161,7 +161,7 @@ def training_sentence(report: Report) -> str:
 
 
 def _examples(predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
-    """The first few that are right, wrong, without an answer, and failed."""
+    """The first few right, wrong, unanswered and failed questions."""
     kinds = {
         "Right": [each for each in predictions if each.em],
         "Wrong": [each for each in predictions if each.error is None and each.answer is not None and not each.em],

@@ -60,7 +60,7 @@ def test_the_terminal_shows_steps_evidence_sources_and_cost(reasonrag: Reasonrag
     assert any(line.startswith("evidence: ") for line in shown)
     assert any(line == "source: Paris [paris]" for line in shown)
     assert shown[-2].startswith("answer: ")
-    assert re.fullmatch(r"\d+ searches, \d+ replies, [\d,]+ tokens in, \d+ out, \$0\.00", shown[-1])
+    assert re.fullmatch(r"\d+ searches, \d+ completions, [\d,]+ tokens in, \d+ out, \$0\.00", shown[-1])
     told = reasonrag("ask", QUESTION, "--corpus", corpus, "--model", "offline", "--base-url", endpoint, "--json")
     assert shown[-2].startswith(f"answer: {AgentAnswer.model_validate(json.loads(told.out)).answer}")
 
@@ -77,8 +77,8 @@ def test_no_answer_is_exit_status_1(reasonrag: Reasonrag, corpus: Path, endpoint
     Path("prompts/think.txt").write_text("Report evidence: <evidence>..</evidence>\n")
     failed = reasonrag(*command, "--prompts", "prompts")
     assert failed.status == 1
-    assert "think (could not be read: wrong_tag)" in failed.out
-    assert "answer: none: the last reply could not be read" in failed.out
+    assert "think (unreadable: wrong_tag)" in failed.out
+    assert "answer: none: the last reply was unreadable" in failed.out
     capped = reasonrag(*command, "--max-calls", 1)
     assert capped.status == 3
     assert "continue with: reasonrag ask" in capped.err

@@ -198,13 +198,13 @@ def test_the_test_of_several_seeds_agrees_with_the_exact_one() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "verdict", "says"),
     [
-        ([WRONG] * 40, [RIGHT] * 20 + [WRONG] * 20, "gain", "cover-EM gains, too"),
+        ([WRONG] * 40, [RIGHT] * 20 + [WRONG] * 20, "gain", "cover-EM gains too"),
         ([STYLE] * 40, [RIGHT] * 20 + [STYLE] * 20, "style_gain", "does not count as a gain"),
         ([STYLE] * 40, [RIGHT] * 20 + [WRONG] * 20, "style_gain", "but cover-EM loses"),
-        ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "cover-EM loses, too"),
-        ([RIGHT] * 40, [STYLE] * 20 + [RIGHT] * 20, "style_loss", "may be the style"),
-        ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", "the interval holds 0"),
-        ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "it is the same on every question"),
+        ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "cover-EM loses too"),
+        ([RIGHT] * 40, [STYLE] * 20 + [RIGHT] * 20, "style_loss", "may be answer style"),
+        ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", ": not significant"),
+        ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "It is the same on every question"),
         ([RIGHT] * 40, [RIGHT] * 40, "identical", "the same numbers on every question"),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_gain_counts_only_if_cover_em_gains_too(
 def test_what_is_shown_where_nothing_is_sure(make_run: MakeRun) -> None:
     """Without a difference the sentence says how large one had to be to be seen."""
     pair = pair_of(make_run("a", [RIGHT, WRONG] * 20), make_run("b", [WRONG, RIGHT] * 20))
-    assert "40 questions show differences from about" in pair.sentence
+    assert "With n = 40 the smallest detectable difference is about" in pair.sentence
 
 
 def test_an_interval_without_0_is_no_gain_where_few_questions_differ(make_run: MakeRun) -> None:
@@ -229,7 +229,7 @@ def test_an_interval_without_0_is_no_gain_where_few_questions_differ(make_run: M
     assert pair.metrics["em"].low > 0
     assert pair.tests["em"].p == 0.125
     assert pair.verdict == "no_difference"
-    assert "too few questions differ: a test gives p = 0.12" in pair.sentence
+    assert "McNemar p = 0.12: not significant. Too few questions differ" in pair.sentence
 
 
 def test_wins_losses_and_ties_are_counted_and_shown(make_run: MakeRun) -> None:
@@ -325,7 +325,7 @@ def test_other_prompts_of_a_baseline_are_warned_of(make_run: MakeRun) -> None:
         for name, hash_ in (("a", "1"), ("b", "1"), ("c", "2"))
     ]
     [warning] = compare(runs).warnings
-    assert warning.startswith("c was asked with other prompts than a")
+    assert warning.startswith("c used other prompts than a")
 
 
 def test_another_judge_is_warned_of(make_run: MakeRun) -> None:
@@ -350,7 +350,7 @@ def test_seeds_of_one_condition_are_grouped(make_run: MakeRun) -> None:
     assert comparison.conditions[1].runs == [str(each) for each in runs]
     assert comparison.pairs[0].metrics["em"].value == 0.75
     assert comparison.pairs[0].tests["em"].test == "monte carlo"
-    assert comparison.warnings == ["2 questions are left out: not every evaluation was asked them"]
+    assert comparison.warnings == ["2 questions are left out: missing in an evaluation"]
 
 
 def test_a_group_of_different_things_is_warned_of(make_run: MakeRun) -> None:
@@ -364,12 +364,12 @@ def test_a_group_of_different_things_is_warned_of(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(
     ("runs", "group", "says"),
     [
-        (["a"], [], "needs two evaluations"),
-        ([], [], "needs two evaluations"),
+        (["a"], [], "needs at least two evaluations"),
+        ([], [], "needs at least two evaluations"),
         (["a", "nowhere"], [], "there is no evaluation"),
         (["a"], ["g"], "write NAME=RUN,RUN"),
         (["a"], ["g=a,a"], "is in it twice"),
-        (["a"], ["a=b"], "two conditions are called 'a'"),
+        (["a"], ["a=b"], "two conditions are named 'a'"),
         (["a", "empty"], [], "run it again to go on"),
         (["a", "torn"], [], "line 1 is no line of"),
         (["a", "bare"], [], "has no config.json"),

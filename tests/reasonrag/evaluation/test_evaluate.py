@@ -540,7 +540,7 @@ def test_a_model_is_asked_as_it_was_trained(
     Path("prompts/think.txt").write_text("Think otherwise. <query>..</query> or <answer>..</answer>\n")
     given = changed if "retriever" not in changed else {"retriever": retriever}
     asked = {"split": "test", "limit": 2, "trained_on": trained[1]} | given
-    with pytest.raises(InputError, match=f"would be asked otherwise than it was trained.*{remedy}.*--allow "):
+    with pytest.raises(InputError, match=f"would be prompted differently than in training.*{remedy}.*--allow "):
         evaluated(**asked)
     report = evaluated(**asked, allow=[name])
     outcomes = {each.name: each.outcome for each in report.checks}
@@ -550,7 +550,7 @@ def test_a_model_is_asked_as_it_was_trained(
 def test_where_nothing_is_known_of_a_training_that_is_said(evaluated: Callable[..., Report], endpoint: str) -> None:
     """A warning in the report; of the offline teacher, which nobody trained, there is nothing to say."""
     report = evaluated(model="gpt-4o", base_url=[endpoint], limit=1)
-    assert any("nothing is known of how gpt-4o was trained" in each for each in report.warnings)
+    assert any("the training of gpt-4o is unknown" in each for each in report.warnings)
     assert {each.outcome for each in report.checks} == {"unknown"}
     assert evaluated(run="evals/b", limit=1).warnings == []
 
@@ -567,7 +567,7 @@ def test_a_model_of_which_the_questions_are_not_known_was_not_checked_for_them(
     report = evaluated(limit=1, trained_on="silent")
     assert {each.outcome for each in report.checks} == {"same", "unknown"}
     [warning] = report.warnings
-    assert warning.startswith("silent does not say which questions offline was trained on")
+    assert warning.startswith("silent does not record which questions offline was trained on")
     with pytest.raises(InputError, match="m/reward is a reward model"):
         evaluated(model="m/reward", base_url=["http://127.0.0.1:9/v1"])
 
