@@ -172,7 +172,8 @@ _TURN_OF_LLAMA = re.compile(r"<\|start_header_id\|>([a-z]+)<\|end_header_id\|>\n
 _TURN_OF_CHATML = re.compile(r"<\|im_start\|>([a-z]+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
 _TEMPLATES = (("<|begin_of_text|>", _TURN_OF_LLAMA), ("", _TURN_OF_CHATML))
 _PREAMBLE = re.compile(r"(?:Cutting Knowledge Date: [^\n]{1,40}\n)?(?:Today Date: [^\n]{1,40}\n)\n")
-_QWEN_DEFAULT = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+QWEN_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+"""The system turn that template `qwen` uses for rows without one."""
 _QUESTION_LINE = re.compile(r"(?:\A|\n)(?=Question: )")
 _THOUGHTS = "\nPrevious Thoughts: "
 _REFERENCE = ". Reference: <reference>"
@@ -258,7 +259,7 @@ def unglued(system: str, user: str, note: Notes) -> Turns | None:
     if start and user[: start.start()].strip():
         head, tail = user[: start.start()], user[start.end() :]
         head = head.removeprefix("System: ")
-        if not system.strip() or system.strip() in (head.strip(), _QWEN_DEFAULT):
+        if not system.strip() or system.strip() in (head.strip(), QWEN_DEFAULT_SYSTEM):
             note("system_unglued")
             system, user = head, tail
     return Turns(system, user) if system.strip() and user.strip() else None

@@ -19,8 +19,6 @@ import orjson
 from pydantic import ValidationError
 
 from preference import (
-    MalformedCandidatesError,
-    MalformedRolloutsError,
     Origin,
     PairSummary,
     RolloutRecord,
@@ -29,7 +27,7 @@ from preference import (
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
 from preference.labelled_runs import label_file, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
-from preference.records import TornLineError, read_rollouts
+from preference.records import read_rollouts
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import MAX_REPLY_TOKENS, TIMEOUT_S
 from reasonrag.concurrency import run_to_end
@@ -47,6 +45,7 @@ from reasonrag.curation.judge_labels import Judging, StateJudge, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
+from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, only_writer, rollouts_in
 from reasonrag.llm.budget import Caps
@@ -220,13 +219,8 @@ def _judging_of(source: Path) -> dict[str, Any]:
 def _understood(out: Path) -> Iterator[None]:
     """What reading and writing raises, as a user can act on it."""
     try:
-        yield
-    except TornLineError as error:
-        raise InputError(f"{error}. A run was stopped there; the same generate command again mends the file") from error
-    except MalformedRolloutsError as error:
-        raise InputError(str(error)) from error
-    except MalformedCandidatesError as error:
-        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
+        with explained_records():
+            yield
     except OSError as error:
         raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
 

@@ -19,14 +19,13 @@ from typing import Any, Protocol
 
 from preference import Message
 from preference.labelling import TokenCounter
+from preference.published.repairs import QWEN_DEFAULT_SYSTEM
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
 from reasonrag.llm.chat import estimate_tokens
 
 QWEN, ESTIMATE = "qwen2.5", "estimate"
 """Values of `--tokenizer` other than folders and names on the Hub."""
-DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-"""The system turn that template `qwen` uses for rows without one."""
 QWEN_VOCABULARY_SIZE = 151_643
 """Vocabulary entries of Qwen2 and Qwen2.5, without special tokens."""
 _REMEMBERED = 512
@@ -184,7 +183,7 @@ def _in_template(prompt: Sequence[Message], length: Any) -> int:
 
     Turns end in `<|im_end|>`, and no token crosses a special one, so turns are counted separately.
     """
-    system = next((turn.content for turn in prompt if turn.role == "system"), "") or DEFAULT_SYSTEM
+    system = next((turn.content for turn in prompt if turn.role == "system"), "") or QWEN_DEFAULT_SYSTEM
     others = [(turn.role, turn.content) for turn in prompt if turn.role != "system"]
     turns = [("system", system), *others]
     count: int = sum(length(f"<|im_start|>{role}\n{content}<|im_end|>\n") for role, content in turns)

@@ -6,15 +6,31 @@ Decides which of the two a file is, and turns reading errors into messages for u
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from preference.candidates import MalformedCandidatesError
 from preference.export.json_stream import JsonItem, MalformedFileError
 from preference.export.json_stream import read_items as read_json
+from preference.records import MalformedRolloutsError, TornLineError
 from reasonrag.errors import InputError
 
 _ROWS = 1000
 """Rows of a Parquet file held in memory at a time."""
 _PARQUET = b"PAR1"
+
+
+@contextmanager
+def explained_records() -> Iterator[None]:
+    """Malformed rollouts and candidates as InputError, with the command that makes them again."""
+    try:
+        yield
+    except TornLineError as error:
+        raise InputError(f"{error}. A run was stopped there; the same generate command again mends the file") from error
+    except MalformedRolloutsError as error:
+        raise InputError(str(error)) from error
+    except MalformedCandidatesError as error:
+        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
 
 
 def read_items(path: Path) -> Iterator[JsonItem]:

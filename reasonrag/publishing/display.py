@@ -7,9 +7,9 @@ from pathlib import Path
 
 from reasonrag.publishing.publish import Publication
 from reasonrag.publishing.publish_model import ModelPublication
-from reasonrag.publishing.staging import CARD
 from reasonrag.redaction import redact
 from reasonrag.terminal import print_table
+from reasonrag.training.model_card import CARD
 
 
 def say(message: str) -> None:

@@ -18,6 +18,7 @@ from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.report import AUDIT
 from reasonrag.curation.blockers import find_blockers, refuse_unless_allowed
 from reasonrag.curation.dataset_directory import DatasetInventory, read_dataset_directory, secrets_in
+from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
@@ -33,8 +34,9 @@ from reasonrag.publishing.hub import (
 from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import ModelPublication, publish_model
 from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.staging import CARD, STAGED, StagedFile, runs_with_trees, stage_files, staging_directory
+from reasonrag.publishing.staging import StagedFile, runs_with_trees, stage_files, staging_directory
 from reasonrag.settings import resolve
+from reasonrag.training.model_card import CARD
 
 _MEGABYTE = 1 << 20
 

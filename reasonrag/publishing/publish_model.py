@@ -18,6 +18,7 @@ import orjson
 
 from preference.export.files import INDENTED
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
+from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model, read_json
 from reasonrag.publishing.hub import (
@@ -32,9 +33,10 @@ from reasonrag.publishing.hub import (
 )
 from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.staging import CARD, STAGED, staging_directory
+from reasonrag.publishing.staging import staging_directory
 from reasonrag.redaction import keys_in, secrets
 from reasonrag.rendering import code
+from reasonrag.training.model_card import CARD
 from reasonrag.training.provenance import PROVENANCE, Provenance, find_provenance, read_provenance
 
 _WEIGHTS = re.compile(

@@ -30,14 +30,12 @@ from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QU
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.decontamination import CONTAMINATION
+from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS
 from reasonrag.redaction import hidden, hidden_in, secrets
 from reasonrag.run_config import RunConfig, read_config
 
-CARD = "README.md"
-STAGED = "publish"
-"""Folder below the data set or model."""
 TREES = "trees"
 _ADDRESS = re.compile(r"\w+://|^~?/")
 _REMOVED = "[removed]"

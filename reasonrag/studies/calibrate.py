@@ -15,14 +15,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from preference import (
-    MalformedRolloutsError,
     PairingRules,
     RolloutRecord,
     candidates,
     read_rollouts,
 )
 from preference.export.files import write_json
-from preference.records import TornLineError
 from preference.statistics import (
     RuleAgreement,
     RuleTally,
@@ -30,6 +28,7 @@ from preference.statistics import (
 from reasonrag.agent.from_settings import shown_urls
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
+from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS, only_writer
 from reasonrag.llm.chat import ChatModel
@@ -149,9 +148,5 @@ def _earlier_revaluation(report: Path, config_hash: str, watcher: Watcher) -> Re
 
 
 def _trees(rollouts: Path) -> Iterator[RolloutRecord]:
-    try:
+    with explained_records():
         yield from (rollout for rollout in read_rollouts(rollouts) if rollout.error is None)
-    except TornLineError as error:
-        raise InputError(f"{error}. A run was stopped there; the same generate command again mends the file") from error
-    except MalformedRolloutsError as error:
-        raise InputError(str(error)) from error

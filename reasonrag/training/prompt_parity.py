@@ -13,10 +13,11 @@ from typing import Any
 
 import orjson
 
-from preference.candidates import MalformedCandidatesError, Origin, QuestionRecord, read_lines
+from preference.candidates import Origin, QuestionRecord, read_lines
 from preference.export.formats import PAIRS_FILE
 from preference.export.summary import QUESTIONS
 from reasonrag.agent.prompting import Prompts, renderer_hash
+from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 
 
@@ -84,9 +85,9 @@ def _origins(data_set: Path) -> Counter[Origin]:
     """The origins of a data set's questions, or of its rows if it has only rows."""
     try:
         if (data_set / QUESTIONS).is_file():
-            return Counter(
-                question.origin for question in read_lines(data_set / QUESTIONS, QuestionRecord) if not question.error
-            )
+            with explained_records():
+                questions = read_lines(data_set / QUESTIONS, QuestionRecord)
+                return Counter(question.origin for question in questions if not question.error)
         return Counter(map(_origin_of, orjson.loads((data_set / PAIRS_FILE).read_bytes())))
     except FileNotFoundError as error:
         raise InputError(
@@ -94,8 +95,6 @@ def _origins(data_set: Path) -> Counter[Origin]:
         ) from error
     except OSError as error:
         raise InputError(f"cannot read {data_set}: {error.strerror}") from error
-    except MalformedCandidatesError as error:
-        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(
             f"{data_set / PAIRS_FILE} is not a list of rows; give a folder that reasonrag pairs wrote"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from preference.candidates import MalformedCandidatesError
 from preference.export import formats, summary
+from reasonrag.data.item_files import explained_records
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
@@ -157,10 +157,8 @@ def _read(folder: Path) -> Provenance:
             f"{summary.QUESTIONS} nor {formats.PAIRS_FILE}, which reasonrag pairs writes"
         )
     conditions = check_renderer(folder)
-    try:
+    with explained_records():
         keys, splits = question_keys(folder)
-    except MalformedCandidatesError as error:
-        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
     return Provenance(
         base_model="",
         stage="",
