@@ -31,7 +31,7 @@ from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.offline import ParsedPrompt, as_completions, sentences, understand
+from reasonrag.llm.offline import ParsedPrompt, as_completions, parse_prompt, sentences
 from reasonrag.retrieval.dense.manifest import default_index_directory
 from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
@@ -293,7 +293,7 @@ class GoldQuestion:
     def _taken(self, step: AgentStep | RolloutNode) -> tuple[State, ActionType, str]:
         if step.prompt is None or step.action_type is None or step.content is None:
             raise ValueError("only a step that parsed has a value; this one has no prompt or no content")
-        return self.state_of(understand(step.prompt)), step.action_type, step.content
+        return self.state_of(parse_prompt(step.prompt)), step.action_type, step.content
 
     def _expect(self, state: State, alpha: float) -> float:
         return sum(
@@ -316,7 +316,7 @@ class GoldTeacher:
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         await asyncio.sleep(0)  # as every real model: others may run first
-        prompt = understand(request.messages)
+        prompt = parse_prompt(request.messages)
         return as_completions(request, [self._reply(prompt, _dice(request.messages, seed)) for seed in request.seeds])
 
     async def check(self) -> None:

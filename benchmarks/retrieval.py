@@ -1224,7 +1224,7 @@ def _has(directory: Path, corpus: Path, index_type: str | None) -> bool:
         return False
     manifest = read_manifest(directory)
     types: Iterable[str | None] = manifest.indexes if isinstance(manifest, DenseManifest) else (None,)
-    return manifest.is_of(corpus) and index_type in types
+    return manifest.matches(corpus) and index_type in types
 
 
 def _build_dense(corpus: Path, directory: Path, model: str, index_type: IndexType) -> None:

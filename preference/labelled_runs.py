@@ -63,7 +63,7 @@ def write_candidates(
         _write((_label(rollout, origin, tokens) for rollout in rollouts), out)
 
 
-def label_file(
+def label_run(
     rollouts: Path,
     out: Path,
     *,

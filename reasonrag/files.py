@@ -59,7 +59,7 @@ def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = Tr
 
 
 @contextmanager
-def building(directory: Path, *, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+def build_lock(directory: Path, *, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """Lock `directory` for building, across processes; others wait, with a message. Raises InputError if it cannot be
     locked."""
     if not directory.name:

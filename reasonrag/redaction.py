@@ -70,7 +70,7 @@ def keys_in(text: str, known: Sequence[str]) -> list[str]:
     return [*kinds, "environment"] if [secret for secret in known if secret in text] else kinds
 
 
-def hidden(text: str, known: Sequence[str]) -> str:
+def mask_secrets(text: str, known: Sequence[str]) -> str:
     """The text with everything that `keys_in` finds replaced."""
     for secret in known:
         text = text.replace(secret, HIDDEN)
@@ -101,10 +101,10 @@ def texts_in(value: object) -> Iterator[str]:
             left.extend(each)
 
 
-def hidden_in(value: Any, known: Sequence[str]) -> Any:
-    """The value with `hidden` applied to every text."""
+def mask_secrets_in(value: Any, known: Sequence[str]) -> Any:
+    """The value with `mask_secrets` applied to every text."""
     if isinstance(value, str):
-        return hidden(value, known)
+        return mask_secrets(value, known)
     if isinstance(value, Mapping):
-        return {key: hidden_in(each, known) for key, each in value.items()}
-    return [hidden_in(each, known) for each in value] if isinstance(value, list | tuple) else value
+        return {key: mask_secrets_in(each, known) for key, each in value.items()}
+    return [mask_secrets_in(each, known) for each in value] if isinstance(value, list | tuple) else value

@@ -21,7 +21,7 @@ from preference import (
 )
 from preference.export.sanitize import plain_text
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
-from reasonrag.agent.model_calls import Asker, Judgement, Spending
+from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import ParsedReply, ParseError, parse_ranking, parse_reply, parse_score, stop_strings
 from reasonrag.agent.prompting import Prompts, as_thought, render_prompt, render_repair, render_variation
 from reasonrag.concurrency import together
@@ -112,9 +112,9 @@ class Agent:
     spending: Spending = field(default_factory=Spending)
 
     @property
-    def asker(self) -> Asker:
+    def caller(self) -> ModelCaller:
         """Sends requests to the agent's model and records their usage."""
-        return Asker(self.model, self.prompts, self.sampling, self.seed, self.priority, self.spending)
+        return ModelCaller(self.model, self.prompts, self.sampling, self.seed, self.priority, self.spending)
 
     def start(self, question: Question) -> State:
         return State(question, "conclude" if self.max_steps == 1 else "think", layer=0)
@@ -156,7 +156,7 @@ class Agent:
             hotter = min(HOTTEST, self.sampling.temperature + HOTTER * attempt)
             sampling = self.sampling.model_copy(update={"temperature": hotter})
             draw = _Draw(state, prompt, messages, sampling, plain=False, temperature=hotter)
-        completions = await self.asker.complete(
+        completions = await self.caller.complete(
             state.question.id, draw.messages, samples, stop_strings(state.action), draw.sampling
         )
         return await together(
@@ -170,7 +170,7 @@ class Agent:
 
     async def score(self, question: Question, prompt: Sequence[Message], sample: int) -> Judgement[float]:
         """A judge's score in [0, 1] for the content of a prompt. Raises ModelError."""
-        return await self.asker.judgement(
+        return await self.caller.judgement(
             question.id,
             prompt,
             sample,
@@ -183,7 +183,7 @@ class Agent:
         self, question: Question, prompt: Sequence[Message], sample: int, *, candidates: int
     ) -> Judgement[tuple[int, ...]]:
         """A judge's ranking of the candidates in a prompt: their numbers, best first. Raises ModelError."""
-        return await self.asker.judgement(
+        return await self.caller.judgement(
             question.id,
             prompt,
             sample,
@@ -209,7 +209,7 @@ class Agent:
         messages = render_repair(self.prompts, draw.messages, reply=reply, detail=parsed.detail)
         self.spending.repairs += 1
         stop = stop_strings(state.action)
-        [repair] = await self.asker.complete(state.question.id, messages, [sample], stop, draw.sampling)
+        [repair] = await self.caller.complete(state.question.id, messages, [sample], stop, draw.sampling)
         second_reply = plain_text(repair.text)
         repaired = parse_reply(second_reply, action=state.action, finish_reason=repair.finish_reason)
         if isinstance(repaired, ParsedReply):

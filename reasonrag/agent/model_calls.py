@@ -57,7 +57,7 @@ class Judgement(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Asker:
+class ModelCaller:
     """Sends requests to a model with fixed sampling and seed, and records their usage.
 
     priority: of its requests among waiting ones; smaller first.

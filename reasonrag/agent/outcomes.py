@@ -21,7 +21,7 @@ from preference import Message
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
-from reasonrag.data.questions import Question, has_golden_answers
+from reasonrag.data.questions import Question, require_golden_answers
 from reasonrag.errors import InputError, OutcomeError
 
 OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1"})
@@ -47,7 +47,7 @@ class AnswerValuer(Protocol):
         ...
 
 
-async def valued(step: AgentStep, valuer: AnswerValuer | None, agent: Agent) -> AgentStep:
+async def with_value(step: AgentStep, valuer: AnswerValuer | None, agent: Agent) -> AgentStep:
     """The step with its answer's value; unchanged if it is not an answer or there is no valuer."""
     if valuer is None or step.action_type != "answer":
         return step
@@ -171,7 +171,7 @@ class OutcomeRule:
     def check(self, question: Question) -> None:
         """Raises ValueError for a question whose answers cannot be valued."""
         if self.name in OF_GOLDEN_ANSWERS:
-            has_golden_answers(question)
+            require_golden_answers(question)
         elif self.name == "rubric" and not self.rubric_of(question):
             raise ValueError(
                 "metadata.rubric: the question has no rubric; give it one, or --rubric FILE for all that have none"

@@ -23,7 +23,7 @@ from preference.candidates import read_lines
 from preference.export.files import atomic_replacement
 from preference.labelling import TOLERANCE, distinct_steps, with_judge_label
 from preference.statistics import Share, share_of
-from reasonrag.agent.model_calls import Asker, Judgement
+from reasonrag.agent.model_calls import Judgement, ModelCaller
 from reasonrag.agent.parsing import parse_pick
 from reasonrag.agent.prompting import Prompts, render_pick
 from reasonrag.errors import ModelError
@@ -127,7 +127,7 @@ async def label_by_judge(
     with only_writer(place, flag="--out"):
         async with AsyncExitStack() as opened:
             journal = await opened.enter_async_context(open_journal(place / JOURNAL))
-            models = Models.behind(journal, judge.caps, (judge.model, chat_model or judge.model.open(opened)))
+            models = Models.journaled(journal, judge.caps, (judge.model, chat_model or judge.model.open(opened)))
             calls_before = models.spent.calls
             failures = opened.enter_context(FailureLog(place / FAILURES))
             watcher.say(judge.describe(candidates))
@@ -159,7 +159,7 @@ class _Verdicts:
     def __init__(self, judge: StateJudge, models: Models, failures: FailureLog) -> None:
         self._judge = judge
         self._models = models
-        self._asker = Asker(models.main, judge.prompts, judge.model.sampling, judge.seed)
+        self._asker = ModelCaller(models.main, judge.prompts, judge.model.sampling, judge.seed)
         self._failures = failures
         self._asked: dict[bytes, asyncio.Future[_Verdict]] = {}
         """By the messages: two runs may have been in the same place."""

@@ -25,7 +25,7 @@ from preference import (
     export_pairs,
 )
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
-from preference.labelled_runs import label_file, merge_candidates, recount_tokens
+from preference.labelled_runs import label_run, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
 from preference.records import read_rollouts
 from reasonrag.agent.prompting import load_prompts
@@ -44,7 +44,7 @@ from reasonrag.curation.existing_data_set import (
 from reasonrag.curation.judge_labels import Judging, StateJudge, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
-from reasonrag.data.eval_splits import EvalSplits, add_given, add_known
+from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, only_writer, rollouts_in
@@ -88,7 +88,7 @@ def pairs(
     watcher = watcher or SilentWatcher()
     with _understood(settings.out):
         splits = EvalSplits()
-        add_given(splits, settings.eval)  # a bad file is told before anything is labelled
+        add_named(splits, settings.eval)  # a bad file is told before anything is labelled
         sources = _sources(runs, settings.out)
         _replaces_other_runs(settings, sources)  # before the lock: a refusal leaves no file behind
         with only_writer(settings.out, flag="--out"), _gathering(settings, sources) as place:
@@ -159,7 +159,7 @@ def _gathering(settings: PairsSettings, sources: Sequence[Path]) -> Iterator[_Pl
 
 def _gate(splits: EvalSplits, sources: Sequence[Path], gathered: Path, *, allowed: Sequence[str]) -> Decontamination:
     """Look for the questions in evaluation splits, those given and those that the sources tell of."""
-    add_known(splits, sources, allowed=allowed)
+    add_referenced(splits, sources, allowed=allowed)
     return decontaminate(gathered, splits, allowed=allowed)
 
 
@@ -278,7 +278,7 @@ def is_data_set(folder: Path) -> bool:
 
 def _label(source: Path, out: Path, tokens: TokenCounter, processes: int) -> None:
     rollouts = rollouts_in(source)
-    label_file(rollouts, out, origin=_origin_of_run(rollouts), tokens=tokens, processes=processes)
+    label_run(rollouts, out, origin=_origin_of_run(rollouts), tokens=tokens, processes=processes)
 
 
 def _origin_of_run(rollouts: Path) -> Origin | None:

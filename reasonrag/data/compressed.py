@@ -18,7 +18,7 @@ from typing import IO, Any
 import orjson
 
 from reasonrag.errors import InputError
-from reasonrag.files import building
+from reasonrag.files import build_lock
 
 SOURCE = "source.json"
 CORPUS = "corpus.jsonl"
@@ -155,7 +155,7 @@ def _kept(
     """The file that `write` produces, in a folder named after its origin; written only once."""
     mark = hashlib.sha256(str(origin["source"]).encode()).hexdigest()[:8]
     folder = home / f"{name}-{mark}"
-    with building(folder, say=say):
+    with build_lock(folder, say=say):
         if _origin(folder) == origin:
             return folder / CORPUS
         say(f"unpacking {origin['source']} into {folder / CORPUS}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reasonrag.data.questions import Check, QuestionSource, has_golden_answers, open_questions
+from reasonrag.data.questions import Check, QuestionSource, open_questions, require_golden_answers
 from reasonrag.errors import InputError, choices
 
 REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
@@ -28,7 +28,7 @@ DATASETS = (ATLAS, *sorted(HUB_SPLITS))
 
 
 def download_questions(
-    dataset: str, split: str, *, revision: str = "main", check: Check = has_golden_answers
+    dataset: str, split: str, *, revision: str = "main", check: Check = require_golden_answers
 ) -> QuestionSource:
     """The questions of one split. Raises InputError for unknown names and if the Hub cannot be used."""
     if dataset not in HUB_SPLITS:
@@ -54,7 +54,7 @@ def download_questions(
 
 
 def find_questions(
-    dataset: str, split: str, data_dir: Path | None, *, check: Check = has_golden_answers
+    dataset: str, split: str, data_dir: Path | None, *, check: Check = require_golden_answers
 ) -> QuestionSource:
     """The questions of a named data set, from `data_dir` or else from the Hub.
 

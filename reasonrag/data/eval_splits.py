@@ -81,7 +81,7 @@ class EvalSplits:
         if all((each.name, each.sha256) != (split.name, split.sha256) for each in self.found):
             self.found.append(split)
 
-    def miss(self, name: str, path: Path | str, reason: str) -> None:
+    def add_missing(self, name: str, path: Path | str, reason: str) -> None:
         if all((each.name, each.path) != (name, str(path)) for each in self.missing):
             self.missing.append(Unchecked(name=name, path=str(path), reason=reason))
 
@@ -98,7 +98,7 @@ def _words(stem: str) -> set[str]:
 # -- splits named by the user -----------------------------------------------------------------------------------------
 
 
-def add_given(splits: EvalSplits, given: Iterable[str]) -> None:
+def add_named(splits: EvalSplits, given: Iterable[str]) -> None:
     """The splits that `--eval` names: question files, folders of them, `hub`.
 
     A folder holds <dataset>/<split>.jsonl, or belongs to one data set; every split except train counts, whatever its
@@ -186,7 +186,7 @@ def _of_source(source: QuestionSource) -> EvalSplit:
 # -- splits known without being named -------------------------------------------------------------------------
 
 
-def add_known(splits: EvalSplits, sources: Sequence[Path], *, allowed: Sequence[str] = ()) -> None:
+def add_referenced(splits: EvalSplits, sources: Sequence[Path], *, allowed: Sequence[str] = ()) -> None:
     """Add the splits that the sources of a data set refer to.
 
     A run refers to all data sets of its --data-dir and to the files beside its question file named dev, test or
@@ -225,7 +225,7 @@ def _add_of_run(splits: EvalSplits, config: Path, allowed: Sequence[str]) -> Non
     dataset = ATLAS if made.decides_answers.dataset == ATLAS and not settings.get("questions") else None
     for folder in folders:
         if not folder.is_dir():
-            splits.miss(f"{folder.name}/*", folder, "the folder of the run's questions is gone")
+            splits.add_missing(f"{folder.name}/*", folder, "the folder of the run's questions is gone")
             continue
         for path in _question_files(folder):
             if _words(path.stem) & _KEPT_FOR_EVALUATION and not is_training_split(path.stem):
@@ -238,17 +238,17 @@ def _add_if_there(
     if any((each.name, each.path) == (name, str(path)) for each in splits.found):
         return
     if not path.name:
-        splits.miss(name, "", "the data set was published, and published data sets do not record where the file is")
+        splits.add_missing(name, "", "the data set was published, and published data sets record no paths")
         return
     if not path.is_file():
-        splits.miss(name, path, "the folder is gone" if not path.parent.is_dir() else "the file is gone")
+        splits.add_missing(name, path, "the folder is gone" if not path.parent.is_dir() else "the file is gone")
         return
     try:
         found = open_split(path)
     except InputError as error:
         if name not in allowed and ALL not in allowed:
             raise InputError(f"{error}. Fix the file, or continue without this split: --allow-eval {name}") from error
-        splits.miss(name, path, str(error))
+        splits.add_missing(name, path, str(error))
         return
     splits.add(found.model_copy(update={"name": name, "path": str(_absolute(path)), "revision": revision}))
 

@@ -34,7 +34,7 @@ class GoldPassages:
     by: Literal["id", "title"]
     names: tuple[str, ...]
 
-    def among(self, passages: Iterable[Passage]) -> frozenset[str]:
+    def found_in(self, passages: Iterable[Passage]) -> frozenset[str]:
         """Keys of the gold passages among these. Titles compare without case, spaces and quotes; several passages of
         one title count as one."""
         return self.keys & {self.key(each) for each in passages}
@@ -148,7 +148,7 @@ Check = Callable[[Question], object]
 """Raises ValueError for a question the run cannot use."""
 
 
-def has_golden_answers(question: Question) -> None:
+def require_golden_answers(question: Question) -> None:
     """Raises ValueError for a question without gold answers."""
     if not question.golden_answers:
         raise ValueError(
@@ -178,7 +178,7 @@ class QuestionSource:
     sha256: str
     total: int
     revision: str | None = None
-    check: Check = has_golden_answers
+    check: Check = require_golden_answers
 
     def limited(self, limit: int | None) -> Questions:
         """The first `limit` questions, which can be read repeatedly."""
@@ -206,7 +206,7 @@ class Questions:
 
 
 def open_questions(
-    path: Path, *, dataset: str, split: str, revision: str | None = None, check: Check = has_golden_answers
+    path: Path, *, dataset: str, split: str, revision: str | None = None, check: Check = require_golden_answers
 ) -> QuestionSource:
     """Check a whole question file. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
@@ -228,7 +228,7 @@ def open_questions(
     return QuestionSource(dataset, split, path, digest.hexdigest(), len(first_seen), revision, check)
 
 
-def parse_question(line: bytes, *, where: str, check: Check = has_golden_answers) -> Question:
+def parse_question(line: bytes, *, where: str, check: Check = require_golden_answers) -> Question:
     """One line of a question file. Raises InputError naming `where`."""
     try:
         question = Question.model_validate(orjson.loads(line))

@@ -48,7 +48,7 @@ from reasonrag.evaluation.significance import (
     paired_differences,
     paired_test,
 )
-from reasonrag.redaction import hidden_in, secrets
+from reasonrag.redaction import mask_secrets_in, secrets
 from reasonrag.rendering import interval_text
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
@@ -117,7 +117,7 @@ def write_comparison(comparison: Comparison, out: Path) -> None:
         for name, content in (
             (DRAWING, draw_comparison(comparison).encode()),
             (PAGE, render_comparison(comparison).encode()),
-            (COMPARISON, orjson.dumps(hidden_in(comparison.model_dump(mode="json"), secrets()), option=INDENTED)),
+            (COMPARISON, orjson.dumps(mask_secrets_in(comparison.model_dump(mode="json"), secrets()), option=INDENTED)),
         ):
             write_file(out / name, content)
     except OSError as error:

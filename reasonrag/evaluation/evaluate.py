@@ -18,10 +18,10 @@ from typing import Any
 
 from preference.candidates import is_training_split
 from reasonrag.agent.from_settings import caps_of, find_data, make_agent, shown_sampling, shown_urls
-from reasonrag.agent.model_calls import Asker
+from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.questions import Question, QuestionSource, has_golden_answers
+from reasonrag.data.questions import Question, QuestionSource, require_golden_answers
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
@@ -133,7 +133,7 @@ async def _evaluate(
 
 def _answerable(question: Question) -> None:
     try:
-        has_golden_answers(question)
+        require_golden_answers(question)
     except ValueError:
         raise ValueError("golden_answers: none says anything, so no answer to it could be scored") from None
 
@@ -195,7 +195,7 @@ class _Setup:
     def judge_of(self, model: ChatModel) -> Judge:
         if self.judge is None:
             raise ValueError("no judge is asked")
-        return Judge(Asker(model, self.prompts, self.judge.sampling, self.settings.seed))
+        return Judge(ModelCaller(model, self.prompts, self.judge.sampling, self.settings.seed))
 
 
 @dataclass
@@ -265,7 +265,7 @@ class _Run:
         """The models behind the journal and one set of caps; None where only the journal answers."""
         setup = self.setup
         second = (setup.judge, judge) if setup.judge else None
-        return Models.behind(journal, caps_of(setup.settings), (setup.spec, model), second)
+        return Models.journaled(journal, caps_of(setup.settings), (setup.spec, model), second)
 
     def _report(self, cost: float | None) -> Report:
         setup, settings = self.setup, self.setup.settings

@@ -77,7 +77,7 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
         return None
     own = bool(settings.judge_base_url)
     return replace(
-        judged.elsewhere(settings.judge_base_url, key_variable=JUDGE_KEY_VARIABLE),
+        judged.at_addresses(settings.judge_base_url, key_variable=JUDGE_KEY_VARIABLE),
         name=name,
         sampling=judged.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}),
         price=find_price(name, tokens_in=settings.judge_price_in, tokens_out=settings.judge_price_out),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reasonrag.agent.model_calls import Asker, Judgement
+from reasonrag.agent.model_calls import Judgement, ModelCaller
 from reasonrag.agent.parsing import parse_score
 from reasonrag.agent.prompting import render_answer
 from reasonrag.data.questions import Question
@@ -18,20 +18,20 @@ from reasonrag.evaluation.methods.method import Attempt
 
 @dataclass(frozen=True)
 class Judge:
-    """Scores answers by the model of `asker`."""
+    """Scores answers by the model of `caller`."""
 
-    asker: Asker
+    caller: ModelCaller
 
     async def score(self, question: Question, attempt: Attempt) -> Judgement[float]:
         """Of an attempt with an answer, in [0, 1]. Raises ModelError."""
         prompt = render_answer(
-            self.asker.prompts,
+            self.caller.prompts,
             question=question.question,
             thoughts=(attempt.steps[-1].response,),
             answer=attempt.answer or "",
             golden_answers=question.golden_answers,
         )
-        return await self.asker.judgement(
+        return await self.caller.judgement(
             question.id,
             prompt,
             0,

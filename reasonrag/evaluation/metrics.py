@@ -91,7 +91,7 @@ def _of(question: Question) -> Prediction:
 
 def _gold_recall(question: Question, attempt: Attempt) -> float | None:
     gold = question.gold
-    return None if gold is None else len(gold.among(attempt.read)) / len(gold.keys)
+    return None if gold is None else len(gold.found_in(attempt.read)) / len(gold.keys)
 
 
 # -- many questions ----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from reasonrag.agent.from_settings import find_data
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.exploration.from_settings import find_models, find_rule, function_or_name, most_calls, resolve_recipe
+from reasonrag.exploration.from_settings import call_budget, find_models, find_rule, function_or_name, resolve_recipe
 from reasonrag.exploration.generate import explore, generate
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
@@ -170,7 +170,7 @@ def _rehearse(
 ) -> _MeasuredUsage:
     """Explore the first questions with the offline teacher, also as value model, in a temporary directory."""
     search = resolve_recipe(settings).search
-    quiet = _Quiet(watcher) if watcher else SilentWatcher()
+    quiet = _MessagesOnly(watcher) if watcher else SilentWatcher()
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         free = {
@@ -191,7 +191,7 @@ def _rehearse(
         )
     calls = statistics.mean(tree.usage.calls for tree in trees)
     searched = calls - statistics.mean(tree.usage.judgements for tree in trees)
-    scale = max(1.0, most_calls(search) / searched)
+    scale = max(1.0, call_budget(search) / searched)
     thoughts = _thoughts_in_a_prompt(trees)
     return _MeasuredUsage(
         all=_rehearsed([tree.usage for tree in trees], scale, thoughts),
@@ -276,11 +276,11 @@ def _confidence(values: Sequence[float]) -> tuple[float, float]:
 def _dollars_by_model(
     whole: dict[str, Range], values: dict[str, Range], teacher: ModelSpec, student: ModelSpec | None
 ) -> dict[str, Range | None]:
-    found = {teacher.name: _dollars(_less(whole, values), teacher.price)}
+    found = {teacher.name: _dollars(_difference(whole, values), teacher.price)}
     return found if student is None else found | {student.name: _dollars(values, student.price)}
 
 
-def _less(whole: dict[str, Range], part: dict[str, Range]) -> dict[str, Range]:
+def _difference(whole: dict[str, Range], part: dict[str, Range]) -> dict[str, Range]:
     """The difference, at least 0, since a pilot's bounds are estimated separately."""
     return {
         name: Range(low=max(0.0, each.low - part[name].low), high=max(0.0, each.high - part[name].high))
@@ -314,7 +314,7 @@ def _hours(
     models: the teacher, and the value model if there is one; rate limits hold for each by itself. One path's requests
     wait for each other, whichever model answers them, so a value model's are no second lane.
     """
-    parts = [(model, part) for model, part in zip(models, (_less(whole, values), values), strict=False) if part]
+    parts = [(model, part) for model, part in zip(models, (_difference(whole, values), values), strict=False) if part]
 
     def needed(end: Literal["low", "high"], seconds: float) -> dict[str, float]:
         found = {"concurrency": getattr(whole["requests"], end) * seconds / models[0].limits.concurrency / 3600}
@@ -332,7 +332,7 @@ def _hours(
     return Range(low=max(low.values()), high=max(high.values())), max(high, key=lambda name: high[name])
 
 
-class _Quiet(SilentWatcher):
+class _MessagesOnly(SilentWatcher):
     """Passes on messages only: a rehearsal has no progress worth showing."""
 
     def __init__(self, watcher: Watcher) -> None:

@@ -215,7 +215,7 @@ class SignCounts:
         """Number of questions per sign, without zeros."""
         return {sign.name: self.shown[sign.name] for sign in SIGNS if self.shown[sign.name]}
 
-    def news(self) -> list[str]:
+    def new_messages(self) -> list[str]:
         """Messages that became due since the last call. Each sign is reported once."""
         told = {}
         if self._states_alike == self._states >= STATES_ALIKE:

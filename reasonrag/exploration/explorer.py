@@ -30,7 +30,7 @@ from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, eq
 from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.grounding import reports
-from reasonrag.agent.outcomes import AnswerValuer, outcome_of, valued
+from reasonrag.agent.outcomes import AnswerValuer, outcome_of, with_value
 from reasonrag.agent.step_judge import DistinctStep, JudgedState, StepJudgements, judge_states, scoring_prompt
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
@@ -88,7 +88,7 @@ class Explorer:
         while work := self.search.ask():
             await together(*(self._carry_out(item) for item in work))
         if self.recipe.judge:
-            choices = [choice for node in self.search.tree.nodes if (choice := self._choice_below(node))]
+            choices = [choice for node in self.search.tree.nodes if (choice := self._judged_state(node))]
             self._verdicts = await judge_states(
                 self.agent, self.question, choices, kind=self.recipe.judge, gold=self.recipe.judge_sees_gold
             )
@@ -124,9 +124,9 @@ class Explorer:
 
     async def _valued(self, steps: Sequence[AgentStep]) -> list[AgentStep]:
         """The steps, with their answers valued if there is a valuer."""
-        return await together(*(valued(step, self.valuer, self.agent) for step in steps))
+        return await together(*(with_value(step, self.valuer, self.agent) for step in steps))
 
-    def _choice_below(self, node: Node[AgentStep]) -> JudgedState | None:
+    def _judged_state(self, node: Node[AgentStep]) -> JudgedState | None:
         """The distinct steps of the state below a node, without failed ones; None if there are fewer than two."""
         said: list[list[Node[AgentStep]]] = []
         for child in self.search.tree.children(node):
@@ -194,11 +194,11 @@ class Explorer:
             return None
         step = node.payload
         if step.action_type == "evidence":
-            return len(gold.among(each for each in step.state.passages if reports(step.content or "", each)))
+            return len(gold.found_in(each for each in step.state.passages if reports(step.content or "", each)))
         found = self._seen_after(node)
         if step.action_type != "query" or found is None or found.action != "read":
             return None
-        return len(gold.among(found.passages) - gold.among(step.state.read))
+        return len(gold.found_in(found.passages) - gold.found_in(step.state.read))
 
     def _seen_after(self, node: Node[AgentStep]) -> State | None:
         """The state after a step, if the search continued from it."""

@@ -63,7 +63,7 @@ def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
     price = find_price(name, tokens_in=settings.value_price_in, tokens_out=settings.value_price_out)
     by_hand = settings.value_price_in is not None or settings.value_price_out is not None
     return replace(
-        teacher.elsewhere(settings.value_base_url, key_variable=VALUE_KEY_VARIABLE),
+        teacher.at_addresses(settings.value_base_url, key_variable=VALUE_KEY_VARIABLE),
         sampling=sampling,
         price=SELF_HOSTED if price is None and own and not by_hand else price,
         flags="--value-",
@@ -135,7 +135,7 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
     return recipe.model_copy(update={"judge_sees_gold": settings.judge_gold})
 
 
-def most_calls(search: SearchConfig) -> int:
+def call_budget(search: SearchConfig) -> int:
     """Completions in one question's whole budget; without a budget one reply and one judgement per simulation."""
     return search.max_calls or 2 * search.simulations
 

@@ -116,7 +116,7 @@ async def explore(
         if retriever is None:
             checks = [each.check for each in (chat_model, value_chat_model) if each]
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
-        identity, config = _identify(
+        identity, config = _run_identity(
             settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
         )
         with RunDirectory(settings.run, config, say=watcher.say) as run:
@@ -131,7 +131,7 @@ async def explore(
                 )
             )
             value = (student, value_chat_model) if student else None
-            models = Models.behind(journal, caps_of(settings), (teacher, chat_model), value)
+            models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value)
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
             agent = make_agent(settings, billed[0], teacher.sampling, retriever, prompts, max_steps=max_steps(settings))
             value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
@@ -143,7 +143,7 @@ async def explore(
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
             if session.stopped is None:
-                run.put_in_order(question.id for question in questions)
+                run.sort_by_question(question.id for question in questions)
             summary = _summarise(run, session, source, settings, total=len(questions))
             run.write_summary(summary.model_dump())
     if isinstance(session.stopped, Interrupted):
@@ -162,7 +162,7 @@ def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
         )
 
 
-def _identify(
+def _run_identity(
     settings: GenerateSettings,
     source: QuestionSource,
     corpus: Path | None,

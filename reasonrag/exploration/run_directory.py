@@ -74,7 +74,7 @@ class RunDirectory:
             raise _full(self.rollouts_path, error) from error
         self._index(rollout, start, len(line))
 
-    def put_in_order(self, question_ids: Iterable[str]) -> None:
+    def sort_by_question(self, question_ids: Iterable[str]) -> None:
         """Rewrite rollouts.jsonl atomically in question order, without superseded error lines.
 
         Trees of other questions (after a smaller --limit) are kept at the end.

@@ -47,7 +47,7 @@ class ExplorationSession:
     _done_before: int = 0
     _cost_of_finished: float = 0.0
     _signs: SignCounts = field(default_factory=SignCounts)
-    _looks: dict[int, ObservedSigns | None] = field(default_factory=dict)
+    _observed: dict[int, ObservedSigns | None] = field(default_factory=dict)
     """Signs of questions that ended before an earlier one; None for a failed one."""
     _judged: int = 0
     """Number of leading questions whose signs were counted, or that failed."""
@@ -97,8 +97,8 @@ class ExplorationSession:
             rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
         self.run.append(rollout)
         self._count(rollout)
-        self._looks[position] = None if rollout.error else observed_signs(rollout)
-        self._judge_in_order()
+        self._observed[position] = None if rollout.error else observed_signs(rollout)
+        self._check_degeneracy()
 
     def _explorer(self, position: int, question: Question) -> Explorer:
         own = replace(self.agent, priority=position, spending=Spending())
@@ -116,19 +116,19 @@ class ExplorationSession:
             tally.projected_cost = self._cost_of_finished / tally.questions * self._total
         self.session.advance()
 
-    def _judge_in_order(self) -> None:
+    def _check_degeneracy(self) -> None:
         """Report signs of degeneracy so far. Raises DegenerateRun if continuing would waste money.
 
         In question order, because questions that end first are not typical. Trees of earlier sessions are not counted:
         changes since then may have helped.
         """
-        while self._judged in self._looks:
-            look = self._looks.pop(self._judged)
+        while self._judged in self._observed:
+            look = self._observed.pop(self._judged)
             self._judged += 1
             if look is None:
                 continue
             self._signs.add(look)
-            for message in self._signs.news():
+            for message in self._signs.new_messages():
                 self.watcher.warn(message)
             reason = self._signs.reason_to_stop(self.abort_degenerate)
             if reason and self._done_before + self.session.tally.questions < self._total:

@@ -26,13 +26,13 @@ from reasonrag.llm.chat import ChatRequest, Completion, Sampling, estimate_token
 from reasonrag.llm.http_client import (
     BadAnswerError,
     Connection,
-    cause_of,
     completions_of,
-    locks_out,
-    may_be_down,
-    may_pass,
+    error_cause,
+    error_message,
+    is_account_refused,
+    is_endpoint_failure,
+    is_retryable,
     named_parameter,
-    reason_of,
 )
 from reasonrag.llm.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.scheduler import RequestScheduler, RequestSlot
@@ -155,7 +155,7 @@ class _Attempts:
         if isinstance(error, BadAnswerError):
             self.bodies[str(error)] += 1
         if isinstance(error, APIStatusError) and error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self.bodies[error.response.text] += others_fare_better or not may_be_down(error)
+            self.bodies[error.response.text] += others_fare_better or not is_endpoint_failure(error)
 
     @property
     def hopeless(self) -> bool:
@@ -254,31 +254,31 @@ class EndpointModel:
                 raise
 
         try:
-            await self._retrying(trials, lambda error: may_pass(error) and not isinstance(error, APIConnectionError))(
-                attempt
-            )
+            await self._retrying(
+                trials, lambda error: is_retryable(error) and not isinstance(error, APIConnectionError)
+            )(attempt)
         except APIConnectionError as error:
             raise _UnreachableError(
-                f"cannot reach {shown}: {_clean(reason_of(error))}. "
+                f"cannot reach {shown}: {_clean(error_message(error))}. "
                 f"Check {self._flags}base-url and that the server runs"
             ) from error
         except BadAnswerError as error:
             raise _UnreachableError(
-                f"{shown} does not speak OpenAI's API: {_clean(reason_of(error))}. Check {self._flags}base-url"
+                f"{shown} does not speak OpenAI's API: {_clean(error_message(error))}. Check {self._flags}base-url"
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
 
     async def _refused(self, endpoint: _Endpoint, error: APIStatusError) -> InputError:
         """The error for a refusal, with what the user can do."""
-        base_url, reason = endpoint.connection.base_url, _clean(reason_of(error))
+        base_url, reason = endpoint.connection.base_url, _clean(error_message(error))
         shown = shown_url(base_url)
         if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return InputError(f"{shown} refuses the API key ({reason}). Check {self._key_variable}")
         served = await endpoint.connection.served_models()
         known = f"; it serves {', '.join(served[:10])}" if served else ""
         hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
-        kind = _UnreachableError if may_pass(error) else InputError
+        kind = _UnreachableError if is_retryable(error) else InputError
         return kind(f"{shown} does not answer for {self._flags}model {self.name} ({reason}){known}{hint}")
 
     def _retrying(self, trials: _Attempts, passes: Callable[[BaseException], bool]) -> AsyncRetrying:
@@ -306,7 +306,7 @@ class EndpointModel:
         from openai import APIError
 
         trials = _Attempts()
-        retrying = self._retrying(trials, may_pass)
+        retrying = self._retrying(trials, is_retryable)
         try:
             return await retrying(self._send, request, trials)
         except (APIError, BadAnswerError) as error:
@@ -315,9 +315,9 @@ class EndpointModel:
             self.on_failure(failure)
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
-            self._given_up += may_pass(error)  # a permanent failure is the request's own fault
+            self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
             self._forbidden += failure.cause == "http_403"
-            if locks_out(error) or self._forbidden >= MAX_FORBIDDEN:
+            if is_account_refused(error) or self._forbidden >= MAX_FORBIDDEN:
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
             raise ModelError(message, cause=failure.cause) from error
 
@@ -388,7 +388,7 @@ class EndpointModel:
         now = self.scheduler.clock()
         was_down = slot.pace.down_since is not None
         sick = len(self._endpoints) > 1 or self._given_up >= MAX_GIVEN_UP
-        blamed = may_be_down(error) or (sick and may_pass(error))
+        blamed = is_endpoint_failure(error) or (sick and is_retryable(error))
         wait = retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
         if isinstance(error, APIStatusError) and error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
             slot.pace.learn(error.response.headers)
@@ -406,7 +406,7 @@ class EndpointModel:
         if all(since is not None and now - since > self._patience for since in downs):
             waited = f"{self._patience / 60:.0f} minutes" if self._patience >= 2 * 60 else f"{self._patience:g} seconds"
             raise EndpointLost(
-                f"{self._shown()} has not answered for {waited}: {_clean(reason_of(error))}. "
+                f"{self._shown()} has not answered for {waited}: {_clean(error_message(error))}. "
                 "Run the same command to continue once it does"
             ) from error
 
@@ -469,7 +469,7 @@ class _UnreachableError(InputError):
 
 
 def _failure(error: Exception, *, attempt: int, final: bool) -> CallFailure:
-    return CallFailure(cause_of(error), _clean(reason_of(error)), attempt, final)
+    return CallFailure(error_cause(error), _clean(error_message(error)), attempt, final)
 
 
 def _clean(text: str) -> str:

@@ -218,7 +218,7 @@ def _model_ids(served: object) -> set[str]:
 # -- what an error means -----------------------------------------------------------------------------------------
 
 
-def may_pass(error: BaseException) -> bool:
+def is_retryable(error: BaseException) -> bool:
     """Whether a retry could help: no connection, timeouts, rate limits, server errors and garbled bodies."""
     from openai import APIConnectionError, APIStatusError
 
@@ -229,7 +229,7 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, APIConnectionError | BadAnswerError)
 
 
-def may_be_down(error: Exception) -> bool:
+def is_endpoint_failure(error: Exception) -> bool:
     """Whether the failure is about the endpoint as a whole: unreachable, timed out or overloaded."""
     from openai import APIConnectionError, APIStatusError
 
@@ -238,7 +238,7 @@ def may_be_down(error: Exception) -> bool:
     return isinstance(error, APIConnectionError)
 
 
-def locks_out(error: Exception) -> bool:
+def is_account_refused(error: Exception) -> bool:
     """Whether all requests will fail: the key is refused, or the account is empty."""
     from openai import APIStatusError
 
@@ -256,19 +256,19 @@ def named_parameter(error: APIError, known: Sequence[str]) -> str | None:
     return next((word for word in quoted if word in known), None)
 
 
-def cause_of(error: Exception) -> str:
+def error_cause(error: Exception) -> str:
     """One word for counting: connection, timeout, http_429, bad_answer, .."""
     from openai import APIConnectionError, APIStatusError, APITimeoutError
 
     if isinstance(error, APIStatusError):
         return f"http_{error.status_code}"
     if isinstance(error, APITimeoutError):
-        return "timeout" if "connect" not in reason_of(error).lower() else "connection"
+        return "timeout" if "connect" not in error_message(error).lower() else "connection"
     if isinstance(error, APIConnectionError):
         return "connection"
     return "bad_answer"
 
 
-def reason_of(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """The message of the innermost error that has one."""
     return str(error.__cause__ or error) or str(error) or type(error).__name__

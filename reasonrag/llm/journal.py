@@ -182,7 +182,7 @@ class JournaledModel:
         """Draws answered by the journal so far."""
         self._journal = journal
         self._recorded_as = recorded_as
-        self._buying: set[asyncio.Task[list[Completion]]] = set()
+        self._fetching: set[asyncio.Task[list[Completion]]] = set()
         self._stopped: RunStopped | None = None
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
@@ -195,19 +195,19 @@ class JournaledModel:
         if not missing:
             return [completion for completion in known if completion is not None]
         if len(missing) == len(keys):
-            return await self._complete_anew(request, keys)
-        bought = await together(*(self._buy(request.draws(each, each + 1), [keys[each]]) for each in missing))
+            return await self._complete_missing(request, keys)
+        bought = await together(*(self._fetch(request.draws(each, each + 1), [keys[each]]) for each in missing))
         fresh = iter(completion for [completion] in bought)
         return [completion or next(fresh) for completion in known]
 
-    async def _complete_anew(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
+    async def _complete_missing(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         """All draws in one request; missing ones singly."""
-        first = await self._buy(request, keys)
+        first = await self._fetch(request, keys)
         rest = range(len(first), len(request.samples))
-        others = await together(*(self._buy(request.draws(each, each + 1), [keys[each]]) for each in rest))
+        others = await together(*(self._fetch(request.draws(each, each + 1), [keys[each]]) for each in rest))
         return first + [completion for [completion] in others]
 
-    async def _buy(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
+    async def _fetch(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         if self.inner is None:
             raise ModelError(
                 f"{self._journal.path} has no answer of {self.name} to sample {request.samples[0]} of the prompt "
@@ -216,12 +216,12 @@ class JournaledModel:
                 cause="not_recorded",
             )
         task = asyncio.create_task(self._ask(self.inner, request, keys))
-        self._buying.add(task)
-        task.add_done_callback(self._bought)
+        self._fetching.add(task)
+        task.add_done_callback(self._fetched)
         return await asyncio.shield(task)
 
-    def _bought(self, task: asyncio.Task[list[Completion]]) -> None:
-        self._buying.discard(task)
+    def _fetched(self, task: asyncio.Task[list[Completion]]) -> None:
+        self._fetching.discard(task)
         if not task.cancelled():
             task.exception()  # marked as retrieved: the caller has it, or was cancelled
 
@@ -238,7 +238,7 @@ class JournaledModel:
     @property
     def in_flight(self) -> int:
         """Requests waiting for a slot, their answer or the disk."""
-        return len(self._buying)
+        return len(self._fetching)
 
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; those in flight continue."""
@@ -246,8 +246,8 @@ class JournaledModel:
 
     async def drain(self) -> None:
         """Wait until every answer in flight is on disk."""
-        while self._buying:
-            await asyncio.wait(self._buying)
+        while self._fetching:
+            await asyncio.wait(self._fetching)
 
     async def check(self) -> None:
         if self.inner is not None:

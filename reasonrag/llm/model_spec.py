@@ -47,7 +47,7 @@ class ModelSpec:
     recorded_as: str | None = None
     in_process: bool = False
 
-    def elsewhere(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:
+    def at_addresses(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:
         """The same model at these addresses, if any. The key and manually set rate limits apply to the original
         addresses only."""
         if not addresses:

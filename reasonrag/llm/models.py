@@ -24,7 +24,7 @@ class Models:
     second: JournaledModel | None = None
 
     @classmethod
-    def behind(
+    def journaled(
         cls,
         journal: Journal,
         caps: Caps,

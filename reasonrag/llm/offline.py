@@ -131,7 +131,7 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
     """The complete reply to a chat, with its closing tag."""
     identity = [[(m.role, m.content) for m in messages], seed, choice]
     dice = random.Random(hashlib.sha256(orjson.dumps(identity)).digest())
-    prompt = understand(messages)
+    prompt = parse_prompt(messages)
     if prompt.turn == "read":
         return _read(prompt, temperature, dice)
     if prompt.turn == "judge":
@@ -149,13 +149,13 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
     return _think(prompt, temperature, dice)
 
 
-def understand(messages: Sequence[Message]) -> ParsedPrompt:
+def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     """Read turn, question, thoughts and passages from the first system and user turn."""
     system = next((m.content for m in messages if m.role == "system"), "")
     user = next((m.content for m in messages if m.role == "user"), "")
     turn = next((name for tag, name in _TURNS_BY_TAG if tag in system), "conclude")
     if not system and "<search>" in user:
-        return _understand_loop(messages)
+        return _parse_loop_prompt(messages)
     if turn == "conclude" and (asked := _RAG_TURN.match(user)):
         return ParsedPrompt("answer", asked["question"], thoughts="", passages=tuple(_PASSAGE_LINE.findall(user)))
     match = _USER_TURN.fullmatch(user)
@@ -171,7 +171,7 @@ def understand(messages: Sequence[Message]) -> ParsedPrompt:
     )
 
 
-def _understand_loop(messages: Sequence[Message]) -> ParsedPrompt:
+def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     """Parse Search-R1's chat: searches are queries, thoughts about results are evidence."""
     thoughts = " ".join(m.content for m in messages if m.role == "assistant")
     for theirs, ours in (("search", "query"), ("think", "evidence")):

@@ -143,7 +143,7 @@ class Pace:
         self.in_flight -= 1
         self.failures, self.down_since, self._pause, self._trial = 0, None, FIRST_PAUSE_S, False
 
-    def withdrawn(self, *, sent_at: float) -> None:
+    def cancelled(self, *, sent_at: float) -> None:
         """A cancelled request; it says nothing about the endpoint."""
         self.in_flight -= 1
         if self._was_trial(sent_at):

@@ -41,9 +41,9 @@ class RequestSlot:
         self.over = True
         self.pace.answered()
 
-    def withdrawn(self) -> None:
+    def cancelled(self) -> None:
         self.over = True
-        self.pace.withdrawn(sent_at=self.sent_at)
+        self.pace.cancelled(sent_at=self.sent_at)
 
 
 class RequestScheduler:
@@ -74,7 +74,7 @@ class RequestScheduler:
             yield slot
         finally:
             if not slot.over:
-                slot.withdrawn()
+                slot.cancelled()
             self.in_flight -= 1
             self._dispatch()
 
@@ -89,7 +89,7 @@ class RequestScheduler:
             return await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and not granted.exception():
-                granted.result().withdrawn()  # the slot was given in the moment of cancelling
+                granted.result().cancelled()  # the slot was given in the moment of cancelling
                 self.in_flight -= 1
             self._dispatch()
             raise

@@ -31,7 +31,7 @@ from reasonrag.publishing.staging import (
     public_warnings,
     without_addresses,
 )
-from reasonrag.redaction import hidden, secrets
+from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, code, markdown_templates
 from reasonrag.terminal import share_text
 
@@ -66,7 +66,7 @@ def render_dataset_card(facts: DatasetCardFacts) -> str:
     templates = markdown_templates()
     templates.filters |= {"count": _count, "share": partial(share_text, unknown=UNKNOWN)}
     text = templates.get_template(_TEMPLATE).render(_values(facts))
-    return f"---\n{front_matter(facts)}\n---\n\n{hidden(text, secrets())}"
+    return f"---\n{front_matter(facts)}\n---\n\n{mask_secrets(text, secrets())}"
 
 
 def front_matter(facts: DatasetCardFacts) -> str:

@@ -33,7 +33,7 @@ from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS
-from reasonrag.redaction import hidden, hidden_in, secrets
+from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
 from reasonrag.run_config import RunConfig, read_config
 
 TREES = "trees"
@@ -192,7 +192,7 @@ def stage_files(
     for file, about in ((AUDIT, "the audit"), (AUDIT_PAGE, "the audit as a page")):
         if (source / file).is_file():
             text = (source / file).read_text("utf-8").replace(str(source.resolve()), ".")
-            add(file, about).write_text(hidden(text, secrets()), "utf-8")
+            add(file, about).write_text(mask_secrets(text, secrets()), "utf-8")
     for tree in trees:
         config = _public_config(read_config(tree.directory / CONFIG))
         add(f"{TREES}/{tree.name}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=INDENTED))
@@ -242,14 +242,14 @@ def _write_summary(inventory: DatasetInventory, target: Path) -> None:
             "warnings": public_warnings(summary),
         }
     )
-    target.write_bytes(orjson.dumps(hidden_in(public.model_dump(), secrets()), option=INDENTED))
+    target.write_bytes(orjson.dumps(mask_secrets_in(public.model_dump(), secrets()), option=INDENTED))
 
 
 def _public_config(config: RunConfig) -> dict[str, Any]:
     """The configuration without paths and addresses: what decides answers, and versions."""
     public = ("config_hash", "decides_answers", "versions")
     kept = {name: value for name, value in config.model_dump().items() if name in public}
-    shown: dict[str, Any] = hidden_in(without_addresses(kept), secrets())
+    shown: dict[str, Any] = mask_secrets_in(without_addresses(kept), secrets())
     return shown
 
 

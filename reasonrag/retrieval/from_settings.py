@@ -17,7 +17,7 @@ import numpy as np
 from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import Corpus
 from reasonrag.errors import InputError, choices
-from reasonrag.files import building
+from reasonrag.files import build_lock
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense_alone
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
@@ -247,7 +247,7 @@ def _built(place: IndexPlace, options: IndexOptions, watcher: PlainBuildWatcher)
     """The manifest at a place, building the index if it is missing."""
     if (found := _serving(place, options)) is not None:
         return found
-    with building(place.directory, say=watcher.say):
+    with build_lock(place.directory, say=watcher.say):
         if (found := _serving(place, options)) is not None:  # another process built it while we waited
             return found
         _announce(place, options, watcher.say)

@@ -22,7 +22,7 @@ class Ranked:
     scores: npt.NDArray[np.float64]
 
     @classmethod
-    def nothing(cls) -> Ranked:
+    def empty(cls) -> Ranked:
         return cls(np.empty(0, dtype=np.int64), np.empty(0))
 
     def __len__(self) -> int:

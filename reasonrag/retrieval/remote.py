@@ -20,7 +20,7 @@ import orjson
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
-from reasonrag.retrieval.retriever import LatestResults, check_query
+from reasonrag.retrieval.retriever import ResultCache, check_query
 from reasonrag.retrieval.search_r1 import (
     ATTEMPTS,
     ATTEMPTS_AT_OPENING,
@@ -34,7 +34,7 @@ from reasonrag.retrieval.search_r1 import (
     checked_token,
     decoded,
     identity_of,
-    passages_of,
+    parsed_passages,
 )
 
 TIMEOUT_S = 60.0
@@ -95,7 +95,7 @@ class RemoteRetriever:
         """Number of passages on the server; None if it does not report it."""
         self._server = server
         self._most = min(MAX_BATCH, server_info.max_queries) if server_info else MAX_BATCH
-        self._latest = LatestResults()
+        self._latest = ResultCache()
         self._failed_in_a_row = 0
         self._open: dict[tuple[str, int], _PendingSearch] = {}
         """Unanswered searches, in flight or waiting."""
@@ -139,7 +139,7 @@ class RemoteRetriever:
     async def _probe(self, top_k: int) -> None:
         """One search, not cached. Raises SearchFailed."""
         [found] = await self._ask([_PROBE], top_k, ATTEMPTS_AT_OPENING)
-        passages_of(found, top_k)
+        parsed_passages(found, top_k)
 
     async def close(self) -> None:
         """Close the connections; callers still waiting get a RetrievalError."""
@@ -211,7 +211,7 @@ class RemoteRetriever:
         self._failed_in_a_row = 0
         for search, found in zip(batch, lists, strict=True):
             try:
-                self._conclude(search, passages_of(found, search.top_k))
+                self._conclude(search, parsed_passages(found, search.top_k))
             except SearchFailed as failed:
                 self._conclude(search, self._given_up(failed))
 

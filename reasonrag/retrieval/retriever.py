@@ -63,7 +63,7 @@ def check_query(query: str, top_k: int) -> None:
         raise RetrievalError(f"{top_k:,} passages were asked for; a search gives 1 to {MAX_TOP_K:,}")
 
 
-class LatestResults:
+class ResultCache:
     """A cache of the latest results, in which the oldest are evicted first."""
 
     def __init__(self, size: int = SEARCHES_KEPT) -> None:
@@ -96,7 +96,7 @@ class IndexRetriever:
         self.passages = len(corpus)
         self._corpus, self._index, self._reranker = corpus, index, reranker
         self._instant = index.instant and reranker is None
-        self._latest = LatestResults()
+        self._latest = ResultCache()
         self._waiting: deque[tuple[str, int, Future[list[Passage]]]] = deque()
         self._thread: ThreadPoolExecutor | None = None
 

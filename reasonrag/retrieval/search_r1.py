@@ -273,7 +273,7 @@ def _count(said: object) -> int | None:
     return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
 
 
-def passages_of(found: object, top_k: int) -> tuple[Passage, ...]:
+def parsed_passages(found: object, top_k: int) -> tuple[Passage, ...]:
     """One query's passages, at most `top_k`. Raises SearchFailed for anything else."""
     if not isinstance(found, list):
         raise SearchFailed("garbled", "the result for a query is not a list")

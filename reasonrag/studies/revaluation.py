@@ -34,7 +34,7 @@ from preference.statistics import (
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.model_calls import Spending
-from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, outcome_of, valued
+from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, outcome_of, with_value
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
@@ -201,7 +201,7 @@ async def revalue(
     spec = parts.model
     async with AsyncExitStack() as opened:
         journal = await opened.enter_async_context(open_journal(folder / JOURNAL))
-        models = Models.behind(journal, parts.caps, (spec, None))
+        models = Models.journaled(journal, parts.caps, (spec, None))
         calls_before = models.spent.calls
         agent = parts.agent_of(models.main)
         sides = await _sides_of(agent, sample.pairs, judged=parts.rule.judged)
@@ -209,7 +209,7 @@ async def revalue(
         continuations = _FreshContinuations(agent, k, failures, _FreshOutcomes(parts.rule, gold=parts.gold))
         values, owed = await continuations.recorded(sides)
         if owed:
-            models = Models.behind(journal, parts.caps, (spec, chat_model or spec.open(opened)))
+            models = Models.journaled(journal, parts.caps, (spec, chat_model or spec.open(opened)))
             watcher.say(continuations.describe(owed, spec.name))
             values |= await continuations.ask(models, owed, watcher)
     return _summary(
@@ -375,7 +375,7 @@ class _FreshOutcomes:
         if (question.id, draw) not in self._valuers:
             valuer = self._rule.valuer(question, gold=self._gold, sample=FRESH + draw)
             self._valuers[question.id, draw] = valuer
-        return outcome_of(await valued(end, self._valuers[question.id, draw], agent), self._rule.name)
+        return outcome_of(await with_value(end, self._valuers[question.id, draw], agent), self._rule.name)
 
     async def again(self, agent: Agent, answer: AgentStep, times: int) -> list[float | None]:
         """Of one answer, so many times."""

@@ -29,10 +29,10 @@ from reasonrag.agent.from_settings import find_data
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices
 from reasonrag.exploration.from_settings import (
+    call_budget,
     find_models,
     find_rule,
     max_steps,
-    most_calls,
     resolve_recipe,
     value_flags,
 )
@@ -196,11 +196,11 @@ class Trial:
     def comparable(self) -> bool:
         return REDEFINES_RIGHT not in self.changed
 
-    def most_calls(self, questions: int) -> int:
+    def call_budget(self, questions: int) -> int:
         """Replies it may ask for; 0 where alpha is what is new and does not guide the search."""
         search = resolve_recipe(self.settings).search
         relabels = not self.comparable and search.selection == "mixed"
-        return 0 if relabels else questions * most_calls(search)
+        return 0 if relabels else questions * call_budget(search)
 
 
 def tune(
@@ -294,7 +294,7 @@ async def _tune(
 
 
 def _cost_line(trials: Sequence[Trial], questions: int, base: GenerateSettings, answered: Tokens) -> str:
-    most = sum(trial.most_calls(questions) for trial in trials)
+    most = sum(trial.call_budget(questions) for trial in trials)
     already = f", and {answered.calls:,} are there already" if answered.calls else ""
     recipe = resolve_recipe(base)
     judged = ", and judgements on top" if recipe.judge or recipe.outcome in JUDGED_OUTCOMES else ""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from reasonrag.redaction import hidden, secrets
+from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, markdown_templates, one_line
 from reasonrag.training.metrics import CURVES, Metrics
 from reasonrag.training.output_directory import TrainingRecord
@@ -75,7 +75,7 @@ def render_model_card(facts: ModelCardFacts) -> str:
     templates = markdown_templates()
     templates.filters["text"] = lambda value: Verbatim(json.dumps(one_line(value)))
     text = templates.get_template(_TEMPLATE).render(_values(facts))
-    return f"---\n{_front_matter(facts)}---\n\n{hidden(text, secrets())}"
+    return f"---\n{_front_matter(facts)}---\n\n{mask_secrets(text, secrets())}"
 
 
 def licence_of_base(base: str) -> str:

@@ -26,7 +26,7 @@ from preference import (
     export_pairs,
 )
 from preference.candidates import question_key
-from preference.labelled_runs import label_file, merge_candidates, write_candidates
+from preference.labelled_runs import label_run, merge_candidates, write_candidates
 from tests.helpers.trees import Fields, ada, asked, candidates_in, contents, failure, prompt, query, rows, siblings
 
 
@@ -107,8 +107,8 @@ def test_several_processes_write_what_one_would(tmp_path: Path) -> None:
     """To the byte, and in the same order, of a file that is worth sharing: 70 MB."""
     run = tmp_path / "rollouts.jsonl"
     run.write_bytes(b"".join(map(megabyte, range(70))))
-    label_file(run, tmp_path / "one")
-    label_file(run, tmp_path / "two", processes=2)
+    label_run(run, tmp_path / "one")
+    label_run(run, tmp_path / "two", processes=2)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
@@ -127,7 +127,7 @@ def test_processes_leave_an_interrupt_to_the_one_that_started_them(tmp_path: Pat
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
     try:
-        label_file(run, tmp_path / "two", processes=2)
+        label_run(run, tmp_path / "two", processes=2)
     finally:
         done.set()
         interrupting.join()
@@ -140,7 +140,7 @@ def test_a_broken_line_is_named_by_whichever_process_finds_it(tmp_path: Path) ->
     run.write_bytes(b"".join(map(megabyte, range(70))) + b'{"schema_version": "reasonrag.rollouts/1"}\n')
     for processes in (1, 2):
         with pytest.raises(MalformedRolloutsError, match=r"rollouts\.jsonl, line 71 is not a rollout record"):
-            label_file(run, tmp_path / "out", processes=processes)
+            label_run(run, tmp_path / "out", processes=processes)
         assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reasonrag.redaction import HIDDEN, SHORTEST, hidden, keys_in, redact
+from reasonrag.redaction import HIDDEN, SHORTEST, keys_in, mask_secrets, redact
 
 OPENAI_KEY = "sk-proj-" + "aB3_d-" * 8
 HF_TOKEN = "hf_" + "AbCdEfGh" * 4
@@ -102,4 +102,4 @@ def test_no_secret_survives_wherever_it_stands(before: str, after: str, secret: 
 def test_ordinary_text_holds_no_key(text: str) -> None:
     """What names keys, or begins like one, is none."""
     assert keys_in(text, []) == []
-    assert hidden(text, []) == text
+    assert mask_secrets(text, []) == text

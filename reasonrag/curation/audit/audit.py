@@ -46,7 +46,7 @@ from reasonrag.curation.audit.row_files import read_rows, row_files
 from reasonrag.curation.settings import AuditSettings
 from reasonrag.curation.token_counters import TemplateTokenCounter, token_counter
 from reasonrag.errors import InputError, choices
-from reasonrag.redaction import hidden, secrets
+from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.settings import resolve
 
 _NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in SPLITS}
@@ -319,7 +319,7 @@ class DatasetAudit:
         return dict(shown.most_common())
 
     def _hidden(self, text: str) -> str:
-        return hidden(text, self._secrets)
+        return mask_secrets(text, self._secrets)
 
 
 class _NameCounts:

@@ -24,7 +24,7 @@ from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.catalogue import TYPE_NAMES, CheckName, TypeName
 from reasonrag.curation.token_counters import TemplateTokenCounter
-from reasonrag.redaction import hidden, keys_in, texts_in
+from reasonrag.redaction import keys_in, mask_secrets, texts_in
 
 TEXTS: Final = ("instruction", "input", "chosen", "rejected")
 """Fields without which a row cannot be trained on."""
@@ -175,7 +175,7 @@ class RowChecker:
         findings: list[RowFinding] = [("secret", f"{kind} in {where}") for kind in keys_in(text, self._secrets)]
         if [sign for sign in self._signs if sign in text]:
             tokens = dict.fromkeys(found[0] for found in self._special.finditer(text))
-            findings += [("special_token", f"{hidden(token, self._secrets)[:40]} in {where}") for token in tokens]
+            findings += [("special_token", f"{mask_secrets(token, self._secrets)[:40]} in {where}") for token in tokens]
         if "<" in text or "[" in text:
             others = dict.fromkeys(found[0] for found in _OF_OTHERS.finditer(text))
             findings += [("other_template_token", f"{token} in {where}") for token in others]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from preference import Message
 from preference.export.sanitize import plain_text
 from preference.records import PassageRef
-from reasonrag.agent.model_calls import Asker
+from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError, TaggedReply, parse_tagged
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
@@ -43,12 +43,12 @@ class ClosedBook:
     """The question alone. name: `direct`, or `cot` (reasoning step by step before the answer)."""
 
     name: BaselineName
-    asker: Asker
+    caller: ModelCaller
     prompts: BaselinePrompts
 
     async def answer(self, question: Question) -> Attempt:
         prompt = render_baseline(self.prompts, self.name, question.question)
-        step, answer = await _answered(self.asker, question, prompt)
+        step, answer = await _answered(self.caller, question, prompt)
         return Attempt(answer, (step,))
 
 
@@ -61,7 +61,7 @@ class IterRetGen:
     """
 
     name: BaselineName
-    asker: Asker
+    caller: ModelCaller
     prompts: BaselinePrompts
     retriever: Retriever
     top_k: int
@@ -77,7 +77,7 @@ class IterRetGen:
             read |= {each.id: each for each in found if each.id not in read}
             prompt = render_baseline(self.prompts, self.name, question.question, found)
             # the same passages make the same prompt, whose next draw must be another one
-            step, answer = await _answered(self.asker, question, prompt, found, sample=iteration)
+            step, answer = await _answered(self.caller, question, prompt, found, sample=iteration)
             steps.append(step)
         return Attempt(answer, tuple(steps), self.iterations, tuple(read.values()))
 
@@ -90,7 +90,7 @@ class SearchR1:
     too, and the model is told so. The reply after the last action must answer.
     """
 
-    asker: Asker
+    caller: ModelCaller
     prompts: BaselinePrompts
     retriever: Retriever
     top_k: int
@@ -103,7 +103,7 @@ class SearchR1:
         read: dict[str, Passage] = {}
         searches, shown = 0, tuple[Passage, ...]()
         for left in range(self.max_searches, -1, -1):
-            reply, parsed = await _asked(self.asker, question, messages, ("search", "answer"))
+            reply, parsed = await _asked(self.caller, question, messages, ("search", "answer"))
             steps.append(_step("think", reply, parsed, shown))
             if isinstance(parsed, TaggedReply) and parsed.tag == "answer":
                 return Attempt(parsed.content, tuple(steps), searches, tuple(read.values()))
@@ -130,7 +130,7 @@ Baseline = ClosedBook | IterRetGen | SearchR1
 def baseline(
     name: BaselineName,
     *,
-    asker: Asker,
+    caller: ModelCaller,
     prompts: BaselinePrompts,
     retriever: Retriever,
     top_k: int,
@@ -140,17 +140,17 @@ def baseline(
     """The method of this name."""
     match name:
         case "direct" | "cot":
-            return ClosedBook(name, asker, prompts)
+            return ClosedBook(name, caller, prompts)
         case "rag":
-            return IterRetGen(name, asker, prompts, retriever, top_k, iterations=1)
+            return IterRetGen(name, caller, prompts, retriever, top_k, iterations=1)
         case "iter-retgen":
-            return IterRetGen(name, asker, prompts, retriever, top_k, iterations)
+            return IterRetGen(name, caller, prompts, retriever, top_k, iterations)
         case "search-r1":
-            return SearchR1(asker, prompts, retriever, top_k, max_searches)
+            return SearchR1(caller, prompts, retriever, top_k, max_searches)
 
 
 async def _answered(
-    asker: Asker,
+    caller: ModelCaller,
     question: Question,
     prompt: tuple[Message, ...],
     passages: list[Passage] | None = None,
@@ -158,16 +158,16 @@ async def _answered(
     sample: int = 0,
 ) -> tuple[PredictedStep, str | None]:
     """A reply that must answer, and the answer."""
-    reply, parsed = await _asked(asker, question, prompt, ("answer",), sample=sample)
+    reply, parsed = await _asked(caller, question, prompt, ("answer",), sample=sample)
     answer = parsed.content if isinstance(parsed, TaggedReply) else None
     return _step("answer", reply, parsed, tuple(passages or ())), answer
 
 
 async def _asked(
-    asker: Asker, question: Question, prompt: tuple[Message, ...], tags: tuple[str, ...], *, sample: int = 0
+    caller: ModelCaller, question: Question, prompt: tuple[Message, ...], tags: tuple[str, ...], *, sample: int = 0
 ) -> tuple[str, TaggedReply | ParseError]:
     stop = tuple(f"</{tag}>" for tag in tags)
-    [completion] = await asker.complete(question.id, prompt, [sample], stop)
+    [completion] = await caller.complete(question.id, prompt, [sample], stop)
     reply = plain_text(completion.text)
     return reply, parse_tagged(reply, tags=tags, finish_reason=completion.finish_reason)
 

@@ -38,7 +38,7 @@ def method_for(settings: EvaluateSettings, agent: Agent) -> Method:
         return LinearAgent(agent)
     return baseline(
         settings.method,
-        asker=agent.asker,
+        caller=agent.caller,
         prompts=load_baseline_prompts(settings.prompts),
         retriever=agent.retriever,
         top_k=agent.top_k,

@@ -22,7 +22,7 @@ from reasonrag.evaluation.comparison_report import (
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.pages.report_page import METRIC_NAMES
 from reasonrag.evaluation.significance import MetricDelta
-from reasonrag.redaction import hidden, secrets
+from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import code, drawing_style, escaped, percent
 from reasonrag.terminal import on_one_line
 
@@ -104,7 +104,7 @@ def render_comparison(comparison: Comparison) -> str:
     )
     for pair in comparison.pairs:
         lines += _pair(pair, f"[{percent(comparison.confidence)} CI]")
-    return hidden("\n".join(lines).rstrip() + "\n", secrets())
+    return mask_secrets("\n".join(lines).rstrip() + "\n", secrets())
 
 
 def _present(comparison: Comparison) -> list[str]:

@@ -13,7 +13,7 @@ from preference.export.files import write_file
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import MetricMean, QuestionGroup, Report
-from reasonrag.redaction import hidden, secrets
+from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import markdown_templates, percent
 from reasonrag.terminal import dollars
 
@@ -71,7 +71,7 @@ def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
         training=training_sentence(report),
         settings=[(name, _setting(value)) for name, value in report.settings.items() if value not in (None, [], "")],
     )
-    return hidden(text, secrets())
+    return mask_secrets(text, secrets())
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

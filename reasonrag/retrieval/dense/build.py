@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from preference.export.files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
-from reasonrag.files import building, file_digest, unwritable
+from reasonrag.files import build_lock, file_digest, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, load_encoder, resolved, short_name
@@ -29,9 +29,9 @@ from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, 
 from reasonrag.retrieval.dense.index import (
     AGREES,
     cosines,
+    encoded_probe,
     first_difference,
     is_whole,
-    probe_of,
     probe_similarity,
     stored_vectors,
 )
@@ -98,7 +98,7 @@ def build_dense(
     are held whole while they are built. Raises InputError for a bad corpus, encoder or directory.
     """
     watcher = watcher or SilentWatcher()
-    with building(directory, say=watcher.say):
+    with build_lock(directory, say=watcher.say):
         return build_dense_alone(corpus, directory, options, watcher)
 
 
@@ -241,7 +241,7 @@ class _Build:
 
     def _begin(self, scan: CorpusScan, encoder: Encoder, wanted: IndexType) -> str:
         """Resume the interrupted build, or prepare a new one; returns the encoder's probe."""
-        probe = probe_of(encoder)
+        probe = encoded_probe(encoder)
         now = _BuildState(corpus_sha256=scan.sha256, encoder=encoder.spec, precision=encoder.precision, probe=probe)
         record = self.unfinished / BUILD
         if record.exists():

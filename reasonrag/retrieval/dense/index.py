@@ -112,7 +112,7 @@ class DenseIndex:
         only some cells or a graph: their choice does not vary, and a complete search is impossible anyway.
         """
         vectors = self._encoder.queries(queries)
-        found = [Ranked.nothing()] * len(vectors)
+        found = [Ranked.empty()] * len(vectors)
         asked, open_ones = depth * self._plan.refine + SPARE, np.flatnonzero(vectors.any(axis=1))
         while len(open_ones):
             candidates = self._neighbours.search(vectors[open_ones], asked)
@@ -158,7 +158,7 @@ def open_encoder(manifest: DenseManifest, choice: EncoderChoice | None = None) -
     return load_encoder(wanted, precision="fp32", alone=True)
 
 
-def probe_of(encoder: Encoder) -> str:
+def encoded_probe(encoder: Encoder) -> str:
     """The query vector of `PROBE`, in the manifest's encoding."""
     return base64.b64encode(encoder.queries([PROBE])[0].astype(np.float16).tobytes()).decode()
 

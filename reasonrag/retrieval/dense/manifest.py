@@ -46,7 +46,7 @@ class _CorpusManifest(BaseModel):
     passages: int
     versions: dict[str, str]
 
-    def is_of(self, corpus: Path) -> bool:
+    def matches(self, corpus: Path) -> bool:
         """Whether the corpus is the indexed file, by path, size and modification time."""
         if not corpus.is_file() or str(corpus.resolve()) != self.corpus:
             return False
@@ -163,7 +163,7 @@ def current_manifest(directory: Path, corpus: Path) -> IndexManifest | None:
     if not (directory / MANIFEST).exists():
         return None
     manifest = read_manifest(directory)
-    if manifest.is_of(corpus):
+    if manifest.matches(corpus):
         return manifest
     if not corpus.is_file() or corpus.stat().st_size != manifest.corpus_bytes:
         return None

@@ -16,7 +16,7 @@ import numpy as np
 
 from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.errors import InputError
-from reasonrag.files import building, unwritable
+from reasonrag.files import build_lock, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.manifest import (
@@ -62,7 +62,7 @@ class BM25Index:
     def _rank(self, query: str, depth: int) -> Ranked:
         tokens = [token for token in self._tokens([query])[0] if token in self._index.vocab_dict]
         if not tokens:
-            return Ranked.nothing()
+            return Ranked.empty()
         scores = self._index.get_scores(tokens)
         rows = np.flatnonzero(scores > 0)
         if len(rows) > depth:
@@ -80,7 +80,7 @@ def build_bm25(corpus: Path, directory: Path, watcher: BuildWatcher | None = Non
     be written.
     """
     watcher = watcher or SilentWatcher()
-    with building(directory, say=watcher.say):
+    with build_lock(directory, say=watcher.say):
         return build_bm25_alone(corpus, directory, watcher)
 
 

@@ -133,7 +133,7 @@ def check_index(directory: Path, retrievers: list[str], *, of: str) -> list[Chec
         found.append(
             of_index("corpus", "error", f"{directory}: its corpus {corpus} {gone}", f"build it again; {check}")
         )
-    elif not manifest.is_of(corpus):
+    elif not manifest.matches(corpus):
         found.append(of_index("corpus", "warning", f"{directory}: its corpus {corpus} was modified since", check))
     if isinstance(manifest, DenseManifest):
         found += [of_index(*each) for each in _of_an_encoder(directory, manifest)]

@@ -56,8 +56,8 @@ async def test_an_unreachable_hub_is_an_error_with_a_way_out(tmp_path: Path) -> 
 async def test_all_evaluation_splits_of_the_collection_come_by_one_word(tmp_path: Path) -> None:
     """`pairs --eval hub`: every split but train, at a recorded commit, under its own name."""
     code = (
-        "from reasonrag.data.eval_splits import EvalSplits, add_given\n"
-        "splits = EvalSplits(); add_given(splits, ['hub'])\n"
+        "from reasonrag.data.eval_splits import EvalSplits, add_named\n"
+        "splits = EvalSplits(); add_named(splits, ['hub'])\n"
         "print(*(each.name for each in splits.found), *{each.revision for each in splits.found})\n"
         "print(next(splits.found[0].read()).question)"
     )

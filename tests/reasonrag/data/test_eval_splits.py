@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from reasonrag.data.eval_splits import EvalSplits, add_given, add_known, open_split
+from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced, open_split
 from reasonrag.errors import InputError
 
 QUESTION = b'{"id": "q1", "question": "Who wrote it?", "golden_answers": ["Ada"]}\n'
@@ -21,7 +21,7 @@ def put(path: Path, content: bytes = QUESTION) -> Path:
 
 def names(*given: str | Path) -> list[str]:
     splits = EvalSplits()
-    add_given(splits, map(str, given))
+    add_named(splits, map(str, given))
     return [each.name for each in splits.found]
 
 
@@ -115,9 +115,9 @@ def test_a_known_split_that_is_bad_shuts_the_gate_unless_it_is_allowed(tmp_path:
     config = {"operational": {"settings": {"data_dir": str(tmp_path / "data")}}, "decides_answers": {}}
     put(tmp_path / "run" / "config.json", orjson.dumps(config))
     with pytest.raises(InputError, match=r"dev.jsonl, line 1 is not JSON .* --allow-eval nq/dev"):
-        add_known(EvalSplits(), [tmp_path / "run"])
+        add_referenced(EvalSplits(), [tmp_path / "run"])
     splits = EvalSplits()
-    add_known(splits, [tmp_path / "run"], allowed=["nq/dev"])
+    add_referenced(splits, [tmp_path / "run"], allowed=["nq/dev"])
     assert (splits.found, [each.name for each in splits.missing]) == ([], ["nq/dev"])
 
 
@@ -129,13 +129,13 @@ def test_splits_that_a_published_data_set_was_compared_with_are_missed(tmp_path:
     }
     put(tmp_path / "summary.json", orjson.dumps({"contamination": told}))
     splits = EvalSplits()
-    add_known(splits, [tmp_path])
+    add_referenced(splits, [tmp_path])
     assert splits.found == []
     assert [each.name for each in splits.missing] == ["nq/dev", "nq/test"]
     again = {"contamination": {"unchecked": [each.model_dump() for each in splits.missing]}}
     put(tmp_path / "again" / "summary.json", orjson.dumps(again))
     later = EvalSplits()
-    add_known(later, [tmp_path / "again"])
+    add_referenced(later, [tmp_path / "again"])
     assert later.missing == splits.missing
 
 
@@ -145,5 +145,5 @@ def test_a_run_that_tells_nothing_knows_no_split(tmp_path: Path, content: bytes)
     put(tmp_path / "config.json", content)
     put(tmp_path / "summary.json", content)
     splits = EvalSplits()
-    add_known(splits, [tmp_path, tmp_path / "rollouts.jsonl"])
+    add_referenced(splits, [tmp_path, tmp_path / "rollouts.jsonl"])
     assert (splits.found, splits.missing) == ([], [])

@@ -179,9 +179,9 @@ def test_gold_passages_are_known_by_id_else_by_title(metadata: dict[str, Any], g
 def test_gold_passages_are_found_among_passages() -> None:
     """By id only the passage itself; by title every spelling of it, and several of one title count once."""
     passages = [Passage("p1", '"Ed  wood"', "first"), Passage("p2", "ED WOOD", "second"), Passage("p3", "Ed", "third")]
-    assert GoldPassages("id", ("p2", "p4")).among(passages) == {"p2"}
-    assert len(GoldPassages("title", ("Ed Wood", "Tim Burton")).among(passages)) == 1
-    assert GoldPassages("title", ("Ed Wood",)).among(passages[2:]) == frozenset()
+    assert GoldPassages("id", ("p2", "p4")).found_in(passages) == {"p2"}
+    assert len(GoldPassages("title", ("Ed Wood", "Tim Burton")).found_in(passages)) == 1
+    assert GoldPassages("title", ("Ed Wood",)).found_in(passages[2:]) == frozenset()
 
 
 def test_real_questions_know_their_gold_passages(shared_data: Path) -> None:

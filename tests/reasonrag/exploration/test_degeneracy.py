@@ -191,7 +191,7 @@ def seen(*signs: str, states: int = 3, alike: int = 0) -> ObservedSigns:
 def test_a_sign_is_said_from_ten_questions_on_if_half_of_them_show_it(questions: int, showing: int, said: int) -> None:
     """With the number of questions, the remedy and where to read on."""
     counts = counted(*[seen("none_loop")] * showing, *[seen()] * (questions - showing))
-    news = counts.news()
+    news = counts.new_messages()
     assert len(news) == said
     assert all(f"none_loop in {showing} of {questions} questions" in each for each in news)
     assert all("raise --top-k; see docs/troubleshooting.md#none_loop" in each for each in news)
@@ -200,25 +200,25 @@ def test_a_sign_is_said_from_ten_questions_on_if_half_of_them_show_it(questions:
 def test_a_sign_is_said_once() -> None:
     """However long the run goes on with it; another one is said as well."""
     counts = counted(*[seen("none_loop")] * 10)
-    assert len(counts.news()) == 1
+    assert len(counts.new_messages()) == 1
     for _ in range(10):
         counts.add(seen("none_loop", "all_wrong"))
-        assert not any("none_loop" in each for each in counts.news())
+        assert not any("none_loop" in each for each in counts.new_messages())
     counts = counted(*[seen("none_loop", "all_wrong")] * 10)
-    assert len(counts.news()) == 2
+    assert len(counts.new_messages()) == 2
 
 
 def test_an_endpoint_that_repeats_itself_is_recognised_within_the_first_questions() -> None:
     """Twenty states whose siblings all say the same are enough; one state with two different siblings is a doubt."""
-    assert counted(*[seen(states=5, alike=5)] * 3).news() == []
+    assert counted(*[seen(states=5, alike=5)] * 3).new_messages() == []
     counts = counted(*[seen(states=5, alike=5)] * 4)
-    [message] = counts.news()
+    [message] = counts.new_messages()
     assert message.startswith("identical_siblings in all 20 states so far")
     assert "--temperature" in message
     for _ in range(10):
         counts.add(seen("identical_siblings", states=5, alike=5))
-        assert counts.news() == []
-    assert counted(*[seen(states=5, alike=5)] * 4, seen(states=5, alike=4)).news() == []
+        assert counts.new_messages() == []
+    assert counted(*[seen(states=5, alike=5)] * 4, seen(states=5, alike=4)).new_messages() == []
 
 
 @pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
@@ -253,7 +253,7 @@ def test_outcomes_are_said_only_where_they_are_no_ordinary_mix(sign: str, enough
     """Half of the questions may be too hard or too easy for their teacher; three quarters may not."""
     for showing in (enough - 1, enough):
         counts = counted(*[seen(sign)] * showing, *[seen()] * (10 - showing))
-        assert len(counts.news()) == len(counts.warnings()) == (showing == enough)
+        assert len(counts.new_messages()) == len(counts.warnings()) == (showing == enough)
 
 
 # -- in a run --------------------------------------------------------------------------------------------------

@@ -326,7 +326,7 @@ def test_a_clean_end_puts_lines_in_question_order(written: str, order: str, left
     with open_run(home) as run:
         for mark in marks(written):
             run.append(rollout(mark[0], failed=mark.endswith("!")))
-        run.put_in_order(order)
+        run.sort_by_question(order)
     expected = [rollout(mark[0], failed=mark.endswith("!")) for mark in marks(left)]
     assert (home / ROLLOUTS).read_bytes() == b"".join(each.to_line() for each in expected)
     with open_run(home) as run:
@@ -339,15 +339,15 @@ def test_the_order_in_which_trees_finish_does_not_show(home: Path, tmp_path: Pat
     with open_run(home) as run:
         for question_id in "abcd":
             run.append(rollout(question_id))
-        run.put_in_order("abcd")
+        run.sort_by_question("abcd")
     with open_run(other) as run:
         run.append(rollout("d"))
         run.append(rollout("b", failed=True))
-        run.put_in_order("abcd")
+        run.sort_by_question("abcd")
     with open_run(other) as run:
         for question_id in "cba":
             run.append(rollout(question_id))
-        run.put_in_order("abcd")
+        run.sort_by_question("abcd")
     assert (other / ROLLOUTS).read_bytes() == (home / ROLLOUTS).read_bytes()
 
 
@@ -356,10 +356,10 @@ def test_a_run_can_be_added_to_after_it_was_put_in_order(home: Path) -> None:
     with open_run(home) as run:
         for question_id in "ba":
             run.append(rollout(question_id))
-        run.put_in_order("abc")
+        run.sort_by_question("abc")
         run.append(rollout("c"))
         assert question_ids(home) == ["a", "b", "c"]
-        run.put_in_order("cab")
+        run.sort_by_question("cab")
     assert question_ids(home) == ["c", "a", "b"]
 
 
@@ -370,7 +370,7 @@ def test_putting_in_order_replaces_the_file_at_once(home: Path) -> None:
         run.append(rollout("a"))
         before = (home / ROLLOUTS).read_bytes()
         with (home / ROLLOUTS).open("rb") as reader:
-            run.put_in_order("ab")
+            run.sort_by_question("ab")
             assert reader.read() == before
     assert question_ids(home) == ["a", "b"]
     assert {path.name for path in home.iterdir()} == {".lock", CONFIG, ROLLOUTS, FAILURES}

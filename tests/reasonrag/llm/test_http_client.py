@@ -26,13 +26,13 @@ from reasonrag.llm.chat import Completion
 from reasonrag.llm.http_client import (
     BadAnswerError,
     Connection,
-    cause_of,
     completions_of,
-    locks_out,
-    may_be_down,
-    may_pass,
+    error_cause,
+    error_message,
+    is_account_refused,
+    is_endpoint_failure,
+    is_retryable,
     named_parameter,
-    reason_of,
 )
 from reasonrag.redaction import redact
 from reasonrag.web import LONGEST_RETRY_AFTER_S, retry_after
@@ -107,8 +107,8 @@ async def test_a_whole_answer_must_come_in_time(*, drips: bool) -> None:
         with pytest.raises(APITimeoutError) as raised:
             await connection.post({})
         assert asyncio.get_running_loop().time() - began < 1.5
-    assert cause_of(raised.value) == "timeout"
-    assert reason_of(raised.value)
+    assert error_cause(raised.value) == "timeout"
+    assert error_message(raised.value)
 
 
 async def test_an_address_where_nobody_listens_is_no_connection() -> None:
@@ -116,8 +116,8 @@ async def test_an_address_where_nobody_listens_is_no_connection() -> None:
     async with connected("http://127.0.0.1:9/v1") as connection:
         with pytest.raises(APIConnectionError) as raised:
             await connection.post({})
-    assert cause_of(raised.value) == "connection"
-    assert "127.0.0.1" in reason_of(raised.value)
+    assert error_cause(raised.value) == "connection"
+    assert "127.0.0.1" in error_message(raised.value)
 
 
 async def test_half_a_body_is_no_answer() -> None:
@@ -221,7 +221,7 @@ async def test_a_proxy_s_password_is_sent_and_never_repeated(monkeypatch: pytest
             with pytest.raises(APIError) as raised:
                 await connection.post({})
     assert seen == [f"Basic {base64.b64encode(b'me:hunter2@pass').decode()}"]
-    assert "hunter2" not in redact(reason_of(raised.value) + str(raised.value))
+    assert "hunter2" not in redact(error_message(raised.value) + str(raised.value))
     assert "sk-mine" not in repr(connection)
 
 
@@ -255,7 +255,7 @@ async def test_certificates_are_checked(*, trusted: bool, tmp_path: Path, monkey
         else:
             with pytest.raises(APIConnectionError) as raised:
                 await connection.post({})
-            assert "CERTIFICATE_VERIFY_FAILED" in reason_of(raised.value)
+            assert "CERTIFICATE_VERIFY_FAILED" in error_message(raised.value)
     assert asked == int(trusted)
 
 
@@ -272,7 +272,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
         with pytest.raises(APIStatusError, match=r"moved to https://elsewhere.test") as raised:
             await connection.post({})
     assert asked == ["POST"]
-    assert not may_pass(raised.value)
+    assert not is_retryable(raised.value)
 
 
 async def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
@@ -458,7 +458,12 @@ def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
 )
 def test_errors_are_told_apart(error: Exception, *, passes: bool, down: bool, locked: bool, cause: str) -> None:
     """Which may pass, which say the endpoint is down, which end the run, and the word they are counted under."""
-    assert (may_pass(error), may_be_down(error), locks_out(error), cause_of(error)) == (passes, down, locked, cause)
+    assert (is_retryable(error), is_endpoint_failure(error), is_account_refused(error), error_cause(error)) == (
+        passes,
+        down,
+        locked,
+        cause,
+    )
 
 
 @pytest.mark.parametrize(

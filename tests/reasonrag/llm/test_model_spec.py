@@ -24,13 +24,13 @@ TEACHER = ModelSpec(
 
 
 def test_a_model_at_addresses_of_its_own_has_neither_the_key_nor_the_rates_of_the_other() -> None:
-    own = TEACHER.elsewhere(["http://127.0.0.1:8/v1"], key_variable="OWN_KEY")
+    own = TEACHER.at_addresses(["http://127.0.0.1:8/v1"], key_variable="OWN_KEY")
     assert (own.addresses, own.key_variable) == (("http://127.0.0.1:8/v1",), "OWN_KEY")
     assert own.limits == Limits(32, timeout=300.0)
 
 
 def test_without_an_address_of_its_own_it_shares_all() -> None:
-    assert TEACHER.elsewhere([], key_variable="OWN_KEY") == TEACHER
+    assert TEACHER.at_addresses([], key_variable="OWN_KEY") == TEACHER
 
 
 @pytest.mark.parametrize(("in_process", "kind"), [(True, OfflineTeacher), (False, EndpointModel)])

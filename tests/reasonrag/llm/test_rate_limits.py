@@ -179,7 +179,7 @@ def test_a_full_window_waits_for_a_request_to_end() -> None:
     start(pace, 2)
     assert pace.wait(0.0) == (math.inf, "window full")
     assert pace.load == 1.0
-    pace.withdrawn(sent_at=0.0)
+    pace.cancelled(sent_at=0.0)
     assert (pace.wait(0.0), pace.load) == ((0.0, ""), 0.5)
 
 
@@ -243,7 +243,7 @@ def test_in_flight_is_counted_and_the_window_stays_within_its_bounds(most: int, 
             elif outcome == "fail":
                 pace.failed(sent_at=now - 0.5, now=now)
             else:
-                pace.withdrawn(sent_at=now - 0.5)
+                pace.cancelled(sent_at=now - 0.5)
         assert pace.in_flight == in_flight
         assert 1.0 <= pace.window <= most
 
@@ -317,7 +317,7 @@ def test_a_request_that_is_withdrawn_says_nothing_about_the_endpoint() -> None:
     pace = Pace(8)
     fail(pace, FAILURES_TO_OPEN, now=1.0)
     start(pace)
-    pace.withdrawn(sent_at=2.0)
+    pace.cancelled(sent_at=2.0)
     assert pace.down_since == 1.0
 
 
@@ -354,7 +354,7 @@ def test_a_trial_that_is_withdrawn_makes_room_for_another() -> None:
     fail(pace, FAILURES_TO_OPEN, now=1.0)
     now = pace.paused_until
     start(pace, now=now)
-    pace.withdrawn(sent_at=now)
+    pace.cancelled(sent_at=now)
     assert pace.wait(now) == (0.0, "")
 
 
@@ -402,7 +402,7 @@ def test_a_success_closes_the_breaker() -> None:
     start(pace, 3, now=now)
     assert pace.wait(now) == (0.0, "")
     for _ in range(3):
-        pace.withdrawn(sent_at=now)
+        pace.cancelled(sent_at=now)
     fail(pace, FAILURES_TO_OPEN, now=now)
     assert pace.wait(now)[0] <= 1.2 * FIRST_PAUSE_S
 

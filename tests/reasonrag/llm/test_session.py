@@ -79,7 +79,7 @@ Work = Callable[[str], Coroutine[Any, Any, None]]
 async def run(folder: Path, model: Gated, script: Callable[[Session], Work], *, at_once: int = 2) -> Ended:
     async with open_journal(folder / "journal.jsonl") as journal:
         heard = Heard()
-        session = Session(Models.behind(journal, Caps(), (SPEC, model)), heard, lambda _: None)
+        session = Session(Models.journaled(journal, Caps(), (SPEC, model)), heard, lambda _: None)
         try:
             reason: BaseException | None = await session.run("abcd", script(session), at_once=at_once)
         except Exception as error:  # noqa: BLE001 - the test asks which

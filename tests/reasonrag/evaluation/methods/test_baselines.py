@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import Message
-from reasonrag.agent.model_calls import Asker
+from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError, TaggedReply, parse_tagged
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.data.atlas import write_world
@@ -51,8 +51,8 @@ def method_of(retriever: IndexRetriever) -> MethodOf:
     """A baseline with some model, over the four passages."""
 
     def make(name: BaselineName, model: ChatModel, **changes: Any) -> Method:
-        asker = Asker(model, AGENT_PROMPTS, Sampling(temperature=0.0, top_p=0.9, max_tokens=64), 5)
-        parts = {"asker": asker, "prompts": PROMPTS, "retriever": retriever, "top_k": 2, "iterations": ITERATIONS}
+        caller = ModelCaller(model, AGENT_PROMPTS, Sampling(temperature=0.0, top_p=0.9, max_tokens=64), 5)
+        parts = {"caller": caller, "prompts": PROMPTS, "retriever": retriever, "top_k": 2, "iterations": ITERATIONS}
         parts |= {"max_searches": BUDGET} | changes
         return baseline(name, **parts)
 

@@ -23,7 +23,7 @@ from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.check import check_dense, recall_against_exact
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_encoder
-from reasonrag.retrieval.dense.index import DenseIndex, probe_of
+from reasonrag.retrieval.dense.index import DenseIndex, encoded_probe
 from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
 from reasonrag.retrieval.dense.vector_store import PIECE
 from reasonrag.retrieval.from_settings import open_index
@@ -376,7 +376,7 @@ def test_a_build_does_not_go_on_with_other_weights(tmp_path: Path) -> None:
     record = tmp_path / ".index.encoding" / "build.json"
     content = orjson.loads(record.read_bytes())
     other = load_encoder(EncoderChoice(model="hashing-64", query_instruction="king "))
-    record.write_bytes(orjson.dumps(content | {"probe": probe_of(other)}))
+    record.write_bytes(orjson.dumps(content | {"probe": encoded_probe(other)}))
     with pytest.raises(InputError, match=r"something else \(the encoder's weights have changed\)"):
         build_dense(corpus, index, options())
 
