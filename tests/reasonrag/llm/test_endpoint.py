@@ -247,7 +247,7 @@ async def test_an_account_that_is_shut_ends_the_run(status: int, error: dict[str
         return web.json_response({"error": error}, status=status)
 
     async with endpoint_of(shut) as base_url, client_of(base_url) as (client, failures):
-        with pytest.raises(EndpointLost, match=rf"{error['message']}.*The same command goes on"):
+        with pytest.raises(EndpointLost, match=rf"{error['message']}.*Fix that, then run the same command"):
             await client.complete(request_for(1))
     assert [failure.final for failure in failures] == [True]
 
@@ -324,7 +324,7 @@ async def test_an_endpoint_that_forbids_everything_ends_the_run() -> None:
         for _ in range(MAX_FORBIDDEN - 1):
             with pytest.raises(ModelError):
                 await client.complete(request_for(1))
-        with pytest.raises(EndpointLost, match=r"archived.*The same command goes on"):
+        with pytest.raises(EndpointLost, match=r"archived.*Fix that, then run the same command"):
             await client.complete(request_for(1))
 
 

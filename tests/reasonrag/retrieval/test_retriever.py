@@ -219,7 +219,7 @@ def test_an_index_without_a_manifest_is_unfinished_and_refused(tmp_path: Path) -
     (index / MANIFEST).unlink()
     command = f"Run: reasonrag index build --corpus FILE --out {index}"
     with pytest.raises(
-        InputError, match=f"has no manifest.json: its build did not finish, or it is no index. {command}"
+        InputError, match=f"has no manifest.json: its build did not finish, or it is not an index. {command}"
     ):
         open_index(index)
     messages: list[str] = []
