@@ -255,7 +255,7 @@ async def posted(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
         "m",
         base_urls=[f"http://127.0.0.1:{runner.addresses[0][1]}/v1"],
         concurrency=1,
-        timeout=5,
+        timeout=60,
         on_failure=lambda _: None,
     )
     try:

@@ -16,6 +16,8 @@ from reasonrag.files import only_writer
 from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.command_line import Reasonrag
 
+pytestmark = pytest.mark.slow
+
 PICK = "So the pick is <pick>1 2</pick>"
 
 

@@ -39,7 +39,7 @@ HOSTILE = (
 )
 PROMPT = "\r\n> "
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-WAITS_S = 20.0
+WAITS_S = 60.0
 
 
 def row(number: int, **fields: Any) -> dict[str, Any]:
@@ -615,8 +615,8 @@ def test_a_file_in_the_published_layout_is_reviewed(shared_data: Path, tmp_path:
 
 
 def test_replies_made_to_be_slow_to_compare_are_shown_soon() -> None:
-    """Words that alternate take the cube of their number; nobody waits minutes for a pair."""
-    started = time.monotonic()
+    """Words that alternate would take the cube of their number; here it is a second of computing at most."""
+    started = time.process_time()
     mark_differences("a b " * (MAX_COMPARED_WORDS // 2), "a c " * (MAX_COMPARED_WORDS // 2))
     mark_differences("a b " * 20_000, "a c " * 20_000)
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10

@@ -29,6 +29,8 @@ from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import simulated_endpoint
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def failing() -> Iterator[str]:

@@ -348,6 +348,7 @@ def test_every_sign_has_its_teacher() -> None:
     assert list(TEACHERS) == [sign.name for sign in SIGNS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
 def test_a_run_with_such_a_teacher_is_told_and_stopped(sign: Any) -> None:
     """Said once, with its remedy, long before it stops; stopped cleanly with everything kept, and not before time."""
@@ -406,6 +407,7 @@ def test_the_command_line_says_what_is_wrong_and_how_to_go_on(reasonrag: Reasonr
     assert len(Path("runs/a/rollouts.jsonl").read_bytes().splitlines()) == 30
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_counts_anew() -> None:
     """A server that was mended meanwhile is not blamed for the trees before; neither setting is part of the run."""
     broken = ScriptedModel(TEACHERS["identical_siblings"], name="m")
@@ -420,6 +422,7 @@ def test_a_run_that_goes_on_counts_anew() -> None:
     assert summary.degenerate["identical_siblings"] >= 20
 
 
+@pytest.mark.slow
 def test_what_stops_a_run_does_not_depend_on_which_question_ends_first() -> None:
     """Four of five questions are answered at once and end long before the others; they are counted in file order."""
     order = {question: position for position, question in enumerate(GOLDEN)}
@@ -438,6 +441,7 @@ def test_what_stops_a_run_does_not_depend_on_which_question_ends_first() -> None
     assert reasons == {"instant_answer in 16 of 20 questions"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
 def test_a_teacher_that_explores_is_not_stopped(recipe: str) -> None:
     """The offline teacher on its own questions; what is counted of it is in the summary."""

@@ -503,13 +503,13 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_recorded(tmp_path: Pa
         inner = Paid(gate=gate)
         model = journaled(inner, journal)
         waiter = asyncio.create_task(model.complete(request([0, 1])))
-        await asyncio.wait_for(inner.began.wait(), timeout=5)
+        await asyncio.wait_for(inner.began.wait(), timeout=60)
         waiter.cancel()
         await asyncio.wait([waiter])
         assert waiter.cancelled()
         assert model.in_flight == 1
         gate.set()
-        await asyncio.wait_for(model.drain(), timeout=5)
+        await asyncio.wait_for(model.drain(), timeout=60)
         assert model.in_flight == 0
         assert model.ledger.spent.calls == 2
     assert len(await replay(path, [request([0, 1])])) == 2
@@ -528,10 +528,10 @@ async def test_a_failure_that_nobody_waits_for_any_more_disturbs_nobody(tmp_path
         inner = Failing(gate=gate)
         model = journaled(inner, journal)
         waiter = asyncio.create_task(model.complete(request([0])))
-        await asyncio.wait_for(inner.began.wait(), timeout=5)
+        await asyncio.wait_for(inner.began.wait(), timeout=60)
         waiter.cancel()
         gate.set()
-        await asyncio.wait_for(model.drain(), timeout=5)
+        await asyncio.wait_for(model.drain(), timeout=60)
         await asyncio.wait([waiter])
         assert (model.in_flight, model.ledger.promised) == (0, Tokens())
 
@@ -544,7 +544,7 @@ async def test_a_stop_lets_what_is_under_way_end_and_asks_for_nothing_more(tmp_p
         inner = Paid(gate=gate)
         model = journaled(inner, journal)
         waiter = asyncio.create_task(model.complete(request([0])))
-        await asyncio.wait_for(inner.began.wait(), timeout=5)
+        await asyncio.wait_for(inner.began.wait(), timeout=60)
         model.stop(Interrupted("Ctrl-C"))
         model.stop(CapReached("max_calls", "later"))
         with pytest.raises(Interrupted, match="Ctrl-C"):
@@ -566,7 +566,7 @@ async def test_draws_that_are_still_owed_when_a_stop_comes_are_not_asked_for(tmp
         inner = Paid(at_most=2, gate=gate)
         model = journaled(inner, journal)
         waiter = asyncio.create_task(model.complete(request([0, 1, 2])))
-        await asyncio.wait_for(inner.began.wait(), timeout=5)
+        await asyncio.wait_for(inner.began.wait(), timeout=60)
         model.stop(Interrupted("Ctrl-C"))
         gate.set()
         with pytest.raises(Interrupted):

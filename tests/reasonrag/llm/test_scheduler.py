@@ -124,7 +124,7 @@ async def test_an_error_inside_ends_the_turn() -> None:
     with pytest.raises(ZeroDivisionError):
         async with only.slot(0):
             raise ZeroDivisionError
-    async with asyncio.timeout(5), only.slot(0):
+    async with asyncio.timeout(60), only.slot(0):
         assert (only.in_flight, only.paces[0].in_flight) == (1, 1)
 
 
@@ -155,7 +155,7 @@ async def test_a_turn_given_in_the_moment_of_cancelling_is_not_lost() -> None:
         first, second = (asyncio.create_task(be_served(number)) for number in (1, 2))
         await settle()
     first.cancel()  # the slot is its own by now, but it has not run since
-    await asyncio.wait([first, second], timeout=5)
+    await asyncio.wait([first, second], timeout=60)
     assert first.cancelled()
     assert (served, only.in_flight, only.paces[0].in_flight) == ([2], 0, 0)
 
@@ -180,7 +180,7 @@ async def play(count: int, actions: Sequence[tuple[str, int]], pauses: Sequence[
     for number in range(len(line.tasks)):
         line.let_go(number)
     await settle()
-    await asyncio.wait_for(asyncio.gather(*line.tasks, return_exceptions=True), timeout=5)
+    await asyncio.wait_for(asyncio.gather(*line.tasks, return_exceptions=True), timeout=60)
     return line
 
 
@@ -247,7 +247,7 @@ class Crowd:
         while number < len(self._ends):
             await self.end(number)
             number += 1
-        await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), timeout=5)
+        await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), timeout=60)
 
 
 class Clock:

@@ -97,7 +97,7 @@ class Foreign:
         return answer if isinstance(answer, web.StreamResponse) else web.json_response({"result": answer})
 
     async def was_asked(self, times: int) -> None:
-        async with asyncio.timeout(5), self._arrived:
+        async with asyncio.timeout(60), self._arrived:
             await self._arrived.wait_for(lambda: len(self.asked) >= times)
 
 
@@ -207,7 +207,7 @@ async def test_a_passage_comes_over_exactly_as_it_is(passages: list[Passage]) ->
 async def test_a_service_that_serves_another_index_is_noticed(retriever: Retriever) -> None:
     """When it was started again: what it finds would be part of a run that says something else."""
     async with serving(retriever, limits=ServeLimits(), drain_s=0) as base_url:
-        found = await open_remote(base_url, token=None, timeout=5, first_wait_s=0.001)
+        found = await open_remote(base_url, token=None, timeout=60, first_wait_s=0.001)
         before = await found.retrieve("cats", 1)
     port = int(base_url.rpartition(":")[2])
     async with serving(Shelf(identity="bm25:other"), port=port, limits=ServeLimits(), drain_s=0):
@@ -220,7 +220,7 @@ async def test_a_service_that_serves_another_index_is_noticed(retriever: Retriev
 async def test_an_answer_from_behind_the_service_is_noticed(retriever: Retriever) -> None:
     """A server without an identity at the address of ours is another one, too."""
     async with serving(retriever, limits=ServeLimits(), drain_s=0) as base_url:
-        found = await open_remote(base_url, token=None, timeout=5)
+        found = await open_remote(base_url, token=None, timeout=60)
     server = web.Application()
     server.router.add_post("/retrieve", Foreign().handle)
     async with TestServer(server, port=int(base_url.rpartition(":")[2])):
@@ -232,7 +232,7 @@ async def test_an_answer_from_behind_the_service_is_noticed(retriever: Retriever
 async def test_a_service_that_is_started_again_is_waited_for(retriever: Retriever) -> None:
     """A search that finds nobody there is made when there is somebody."""
     async with serving(retriever, limits=ServeLimits(), drain_s=0) as base_url:
-        found = await open_remote(base_url, token=None, timeout=5, first_wait_s=0.05)
+        found = await open_remote(base_url, token=None, timeout=60, first_wait_s=0.05)
     searching = asyncio.create_task(found.retrieve("cats", 1))
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectionError):
@@ -424,7 +424,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
 async def test_what_is_no_address_is_bad_input(url: str) -> None:
     """The message shows what one looks like, and no password."""
     with pytest.raises(InputError, match=r"it should look like http://127\.0\.0\.1:8001") as error:
-        await open_remote(url, token=None, timeout=5)
+        await open_remote(url, token=None, timeout=60)
     assert "s3cret" not in str(error.value)
 
 
@@ -440,7 +440,7 @@ async def test_what_is_no_address_is_bad_input(url: str) -> None:
 async def test_an_address_holds_nothing_that_is_secret(url: str, words: str) -> None:
     """It is a part of the run's configuration."""
     with pytest.raises(InputError, match=words) as error:
-        await open_remote(url, token=None, timeout=5)
+        await open_remote(url, token=None, timeout=60)
     assert url.startswith("http://host:8001/#") or "s3cret" not in str(error.value)
 
 
@@ -448,14 +448,14 @@ async def test_an_address_holds_nothing_that_is_secret(url: str, words: str) -> 
 async def test_a_token_that_no_header_can_hold_is_bad_input(token: str) -> None:
     """Before anything is sent; it is not repeated."""
     with pytest.raises(InputError, match=TOKEN_VARIABLE) as error:
-        await open_remote("http://127.0.0.1:1", token=token, timeout=5)
+        await open_remote("http://127.0.0.1:1", token=token, timeout=60)
     assert not token or token not in str(error.value)
 
 
 async def test_an_address_where_nobody_is_is_bad_input_at_once(unused_tcp_port: int) -> None:
     """Nobody should pay for questions first."""
     with pytest.raises(InputError, match=rf"127\.0\.0\.1:{unused_tcp_port} cannot be used: .*server runs"):
-        await open_remote(f"http://127.0.0.1:{unused_tcp_port}", token=None, timeout=5)
+        await open_remote(f"http://127.0.0.1:{unused_tcp_port}", token=None, timeout=60)
 
 
 @pytest.mark.parametrize("token", [None, "wrong"])
@@ -463,7 +463,7 @@ async def test_a_service_that_needs_a_token_says_so(token: str | None, retriever
     """And where it is taken from."""
     async with serving(retriever, limits=ServeLimits(), token=TOKEN) as base_url:
         with pytest.raises(InputError, match=f"status 401.*Set {TOKEN_VARIABLE}"):
-            await open_remote(base_url, token=token, timeout=5)
+            await open_remote(base_url, token=token, timeout=60)
 
 
 async def test_with_the_token_the_service_is_like_one_without(retriever: Retriever) -> None:
@@ -478,7 +478,7 @@ async def test_a_top_k_that_the_service_does_not_give_is_bad_input(retriever: Re
     """Before a run in which every search would fail."""
     async with serving(retriever, limits=ServeLimits(max_top_k=5)) as base_url:
         with pytest.raises(InputError, match="topk is 6; it must be from 1 to 5"):
-            await open_remote(base_url, token=None, timeout=5, top_k=6)
+            await open_remote(base_url, token=None, timeout=60, top_k=6)
 
 
 def answering(make: Callable[[], web.Response]) -> web.Application:
@@ -512,16 +512,16 @@ async def test_a_server_that_is_no_retriever_is_bad_input(make: Callable[[], web
     """What it said, and what to look at."""
     async with TestServer(answering(make)) as server:
         with pytest.raises(InputError, match=words):
-            await open_remote(str(server.make_url("")), token=None, timeout=5, first_wait_s=0.001)
+            await open_remote(str(server.make_url("")), token=None, timeout=60, first_wait_s=0.001)
 
 
 @asynccontextmanager
-async def hanging() -> AsyncIterator[tuple[str, asyncio.Event]]:
-    """The address of a server that never answers, and whether it was asked."""
-    asked = asyncio.Event()
+async def hanging() -> AsyncIterator[tuple[str, asyncio.Semaphore]]:
+    """The address of a server that never answers, and how often it was asked."""
+    asked = asyncio.Semaphore(0)
 
     async def hang(request: web.Request) -> web.Response:  # noqa: ARG001
-        asked.set()
+        asked.release()
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -533,18 +533,18 @@ async def hanging() -> AsyncIterator[tuple[str, asyncio.Event]]:
 
 async def test_a_server_that_says_nothing_is_bad_input_in_time() -> None:
     """After one timeout, not three."""
-    async with hanging() as (url, _):
-        begun = time.monotonic()
+    async with hanging() as (url, asked):
         with pytest.raises(InputError, match=r"no answer within 0.1 s. Allow it more time"):
             await open_remote(url, token=None, timeout=0.1)
-        assert time.monotonic() - begun < 0.3
+        await asked.acquire()
+        assert asked.locked()
 
 
 async def test_who_gives_up_opening_leaves_nothing_open() -> None:
     """An open session would be warned of."""
     async with hanging() as (url, asked):
-        opening = asyncio.create_task(open_remote(url, token=None, timeout=5))
-        await asked.wait()
+        opening = asyncio.create_task(open_remote(url, token=None, timeout=60))
+        await asked.acquire()
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
@@ -557,7 +557,7 @@ async def test_the_token_does_not_go_where_the_server_points() -> None:
         app = answering(lambda: web.Response(status=307, headers={"Location": f"{url}/retrieve"}))
         async with TestServer(app) as server:
             with pytest.raises(InputError, match="moved to"):
-                await open_remote(str(server.make_url("")), token=TOKEN, timeout=5)
+                await open_remote(str(server.make_url("")), token=TOKEN, timeout=60)
     assert other.headers == []
 
 

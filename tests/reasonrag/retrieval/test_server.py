@@ -54,7 +54,7 @@ class Held:
         return [Passage(id=query, title="Echo", text=query, score=1.0)][:top_k]
 
     async def was_asked(self, times: int) -> None:
-        async with asyncio.timeout(5), self._called:
+        async with asyncio.timeout(60), self._called:
             await self._called.wait_for(lambda: len(self.asked) >= times)
 
 
@@ -500,7 +500,7 @@ async def test_a_client_that_goes_away_frees_its_place() -> None:
         waiting = asyncio.create_task(client.retrieve(["a", "b"]))
         await held.was_asked(2)
         waiting.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await held.left.acquire()
             await held.left.acquire()
         held.may_find.set()
@@ -548,7 +548,7 @@ async def test_those_in_flight_are_answered_and_new_ones_refused() -> None:
         assert "being shut down" in refused.error
         held.may_find.set()
         assert (await waiting).status == 200
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await service
         with pytest.raises(aiohttp.ClientConnectionError):
             await client.retrieve(["c"])
@@ -558,7 +558,7 @@ async def test_those_in_flight_are_answered_and_new_ones_refused() -> None:
 async def test_what_takes_too_long_does_not_keep_the_service_from_ending() -> None:
     """After the time for draining the connection is closed, which a client understands."""
     held = Held()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async with served(held) as client:
             waiting = asyncio.create_task(client.retrieve(["a"]))
             await held.was_asked(1)
@@ -570,7 +570,7 @@ async def test_a_cancelled_service_ends_without_an_error() -> None:
     """As it does in a program that embeds it."""
     listening = asyncio.Event()
     service = asyncio.create_task(serve_forever(Held(), port=0, limits=ServeLimits(), say=lambda _: listening.set()))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await listening.wait()
         service.cancel()
         await service

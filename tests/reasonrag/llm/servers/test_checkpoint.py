@@ -284,7 +284,7 @@ def processes_about(folder: Path) -> list[int]:
     return found
 
 
-def wait_until(condition: Any, *, seconds: float = 30) -> None:
+def wait_until(condition: Any, *, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come about in time"
@@ -349,8 +349,12 @@ async def test_nothing_is_left_of_a_server_that_nobody_waits_for(
 ) -> None:
     """Cancelled while it loads, as by Ctrl-C, it ends."""
     monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", str(train_python))
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(use(made.home / "merged", print), timeout=1.5)
+    loading = asyncio.create_task(use(made.home / "merged", print))
+    while not processes_about(made.home / "merged"):  # noqa: ASYNC110 - another process is waited for
+        await asyncio.sleep(0.01)
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
     assert processes_about(made.home / "merged") == []
 
 

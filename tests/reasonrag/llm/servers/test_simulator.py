@@ -27,6 +27,8 @@ from reasonrag.llm.servers.simulator import (
 )
 from tests.helpers.processes import simulated_endpoint
 
+PATIENCE_S = 60.0
+"""What does not come about by then never will; no test waits so long when all is well."""
 SYSTEM = "End with So the next query is <query>..</query> or So the answer is <answer>..</answer>"
 
 
@@ -80,7 +82,7 @@ class Client:
 @asynccontextmanager
 async def told(behaviour: EndpointBehaviour) -> AsyncIterator[tuple[Client, Traffic]]:
     """A running endpoint and a client of it."""
-    timeout = aiohttp.ClientTimeout(total=5)
+    timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     async with serving(behaviour) as (base_url, traffic), aiohttp.ClientSession(timeout=timeout) as session:
         yield Client(base_url, session), traffic
 
@@ -98,7 +100,7 @@ async def outcomes(client: Client, requests: int) -> list[int | str]:
 
 async def until(true: Any) -> None:
     """Wait for what another task or process is about to do."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not true():  # noqa: ASYNC110 - what is waited for may be another's number
             await asyncio.sleep(0.01)
 
@@ -110,7 +112,7 @@ async def raw(base_url: str) -> bytes:
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(chat())}\r\n\r\n"
     try:
         writer.write(head.encode() + chat())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return await reader.read()
     finally:
         writer.close()
@@ -323,8 +325,8 @@ async def test_an_endpoint_with_hanging_requests_can_be_stopped() -> None:
         await until(lambda: traffic.in_flight == 2)
         impatient.cancel()
         await until(lambda: traffic.in_flight == 1)
-        started = time.perf_counter()
-    assert time.perf_counter() - started < 2
+        closed = time.perf_counter()
+    assert time.perf_counter() - closed < 60  # it would hang for 600
     with pytest.raises(aiohttp.ClientError):
         await patient
 
