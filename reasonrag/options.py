@@ -60,7 +60,8 @@ def options(*models: type[Settings], without: Collection[str] = ()) -> Callable[
 def _parameter(name: str, field: FieldInfo) -> Parameter:
     """A parameter as typer reads it: its range is checked with the other settings, not by typer."""
     kind, flag = _kind(field.annotation), f"--{name.replace('_', '-')}"
-    panel = next((each for each in reversed(field.metadata) if isinstance(each, Panel)), None)
+    of_type = next((each for each in field.metadata if isinstance(each, Panel)), None)
+    panel = str(field.json_schema_extra["panel"]) if isinstance(field.json_schema_extra, dict) else of_type
     shown = field.description or ""
     if kind is bool:
         opposite = next((each.flag for each in field.metadata if isinstance(each, Opposite)), f"--no-{flag[2:]}")

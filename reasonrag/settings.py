@@ -60,6 +60,13 @@ class Panel(StrEnum):
     FAULTS = "Faults"
 
 
+def setting(description: str, panel: Panel | None = None, *, default: object = None, **rules: Any) -> Any:
+    """A field of settings. description: the help of its flag. panel: where the help shows it, if its type does not say.
+    rules: ranges and the like, as `pydantic.Field` takes them."""
+    shown = {"panel": panel.value} if panel else None
+    return Field(default, description=description, json_schema_extra=shown, **rules)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class Opposite:
     """Overrides the flag that says no to a truth value (`--no-NAME`); None: the flag can only say yes."""

@@ -28,6 +28,7 @@ from reasonrag.settings import (
     Share,
     Words,
     list_of_places,
+    setting,
 )
 
 _RULES = PairingRules()
@@ -36,33 +37,34 @@ _RULES = PairingRules()
 class PairingSettings(Settings):
     """What makes a pair, as far as one question goes."""
 
-    min_margin: Annotated[float, Panel.PAIRING] = Field(
-        default=_RULES.min_margin, ge=0, allow_inf_nan=False, description="Minimum difference of rewards"
+    min_margin: float = setting(
+        "Minimum difference of rewards", Panel.PAIRING, default=_RULES.min_margin, ge=0, allow_inf_nan=False
     )
-    min_confidence: Annotated[Share, Panel.PAIRING] = Field(
-        default=_RULES.min_confidence, description="Minimum probability that the chosen step is truly better"
+    min_confidence: Share = setting(
+        "Minimum probability that the chosen step is truly better", Panel.PAIRING, default=_RULES.min_confidence
     )
-    max_similarity: Annotated[Share, Panel.PAIRING] = Field(
-        default=_RULES.max_similarity, description="Maximum share of words that the two steps have in common; 1: any"
+    max_similarity: Share = setting(
+        "Maximum share of words that the two steps have in common; 1: any", Panel.PAIRING, default=_RULES.max_similarity
     )
-    max_per_combination: Annotated[Limit, Panel.PAIRING] = Field(
+    max_per_combination: Limit = setting(
+        "Pairs per state and pair of action types, widest margins first; 0: all",
+        Panel.PAIRING,
         default=_RULES.max_per_combination or 0,
-        description="Pairs per state and pair of action types, widest margins first; 0: all",
     )
-    max_per_state: Annotated[Limit, Panel.PAIRING] = Field(
-        default=_RULES.max_per_state or 0, description="Pairs per state, most confident first; 0: all"
+    max_per_state: Limit = setting(
+        "Pairs per state, most confident first; 0: all", Panel.PAIRING, default=_RULES.max_per_state or 0
     )
-    max_per_question: Annotated[Limit, Panel.PAIRING] = Field(
-        default=_RULES.max_per_question or 0, description="Pairs per question, most confident first; 0: all"
+    max_per_question: Limit = setting(
+        "Pairs per question, most confident first; 0: all", Panel.PAIRING, default=_RULES.max_per_question or 0
     )
-    same_type: Annotated[bool, Panel.PAIRING, Opposite("--any-type")] = Field(
-        default=_RULES.same_type, description="Pair only steps of the same action type, or steps of any types"
+    same_type: Annotated[bool, Opposite("--any-type")] = setting(
+        "Pair only steps of the same action type, or steps of any types", Panel.PAIRING, default=_RULES.same_type
     )
-    allow_malformed: Annotated[bool, Panel.PAIRING, Opposite(None)] = Field(
-        default=_RULES.allow_malformed, description="Let replies that did not parse be the rejected side"
+    allow_malformed: Annotated[bool, Opposite(None)] = setting(
+        "Let replies that did not parse be the rejected side", Panel.PAIRING, default=_RULES.allow_malformed
     )
-    allow_ungrounded: Annotated[bool, Panel.PAIRING, Opposite(None)] = Field(
-        default=_RULES.allow_ungrounded, description="Let steps that no passage supports be the chosen side"
+    allow_ungrounded: Annotated[bool, Opposite(None)] = setting(
+        "Let steps that no passage supports be the chosen side", Panel.PAIRING, default=_RULES.allow_ungrounded
     )
 
     @property
@@ -86,11 +88,9 @@ _TOKENIZER = (
 class AuditSettings(Settings):
     """Settings of `audit`."""
 
-    tokenizer: str | None = Field(default=None, description=_TOKENIZER)
-    allow: Words = Field(default=[], description="Accept this error, by its name; repeatable")
-    out: Path | None = Field(
-        default=None, description="Directory for audit.json and audit.html [default: beside the data]"
-    )
+    tokenizer: str | None = setting(_TOKENIZER)
+    allow: Words = setting("Accept this error, by its name; repeatable", default=[])
+    out: Path | None = setting("Directory for audit.json and audit.html [default: beside the data]")
 
 
 def _splits(value: object) -> object:
@@ -105,73 +105,78 @@ class PairsSettings(PairingSettings):
     out: Annotated[Path, Panel.OUTPUT] = Field(
         description="Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, .."
     )
-    replace: Annotated[bool, Panel.OUTPUT] = Field(default=False, description="Replace a data set made from other runs")
-    format: Annotated[list[FormatName], SEVERAL, Panel.OUTPUT] = Field(
+    replace: bool = setting("Replace a data set made from other runs", Panel.OUTPUT, default=False)
+    format: Annotated[list[FormatName], SEVERAL] = setting(
+        "Also write this format, beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl, parquet",
+        Panel.OUTPUT,
         default=[],
-        description="Also write this format, beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl, "
-        "parquet",
     )
-    validation: Annotated[float, Panel.OUTPUT] = Field(
+    validation: float = setting(
+        "Share of the questions with a pair that are held out for validation; 0: none",
+        Panel.OUTPUT,
         default=VALIDATION_SHARE,
         ge=0,
         lt=1,
-        description="Share of the questions with a pair that are held out for validation; 0: none",
     )
-    balance: Annotated[bool, Panel.PAIRING] = Field(
-        default=_RULES.balance, description="Keep as many pairs of each action type as there are of the rarest"
+    balance: bool = setting(
+        "Keep as many pairs of each action type as there are of the rarest", Panel.PAIRING, default=_RULES.balance
     )
-    max_efficiency_only: Annotated[Share, Panel.PAIRING] = Field(
+    max_efficiency_only: Share = setting(
+        "Maximum share of pairs whose sides differ only in the number of steps to the answer; 1: any",
+        Panel.PAIRING,
         default=_RULES.max_efficiency_only,
-        description="Maximum share of pairs whose sides differ only in the number of steps to the answer; 1: any",
     )
-    max_style_only: Annotated[Share, Panel.PAIRING] = Field(
+    max_style_only: Share = setting(
+        "Maximum share of pairs of two answers that cover-EM cannot tell apart; 1: any",
+        Panel.PAIRING,
         default=_RULES.max_style_only,
-        description="Maximum share of pairs of two answers that cover-EM cannot tell apart; 1: any",
     )
-    max_tokens: Annotated[Limit, Panel.PAIRING] = Field(
-        default=_RULES.max_tokens or 0, description="Maximum length of prompt and reply together, in tokens; 0: any"
+    max_tokens: Limit = setting(
+        "Maximum length of prompt and reply together, in tokens; 0: any", Panel.PAIRING, default=_RULES.max_tokens or 0
     )
-    eval: Annotated[list[str], BeforeValidator(_splits), Panel.DECONTAMINATION] = Field(
-        default=[],
-        description="Leave out questions found in this evaluation split: a question file, a folder with "
+    eval: Annotated[list[str], BeforeValidator(_splits)] = setting(
+        "Leave out questions found in this evaluation split: a question file, a folder with "
         "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: those beside the data of the runs]",
+        Panel.DECONTAMINATION,
+        default=[],
     )
-    allow_eval: Annotated[Words, Panel.DECONTAMINATION] = Field(
-        default=[], description="Keep questions found in this evaluation split, as dataset/split, or all; repeatable"
+    allow_eval: Words = setting(
+        "Keep questions found in this evaluation split, as dataset/split, or all; repeatable",
+        Panel.DECONTAMINATION,
+        default=[],
     )
-    flip: Annotated[Share, Panel.OUTPUT] = Field(
-        default=0.0, description="Share of the training pairs whose sides are swapped, to study label noise"
+    flip: Share = setting(
+        "Share of the training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
     )
-    seed: Annotated[Seed, Panel.OUTPUT] = Field(
-        default=0,
-        description="Seed of the validation split, of --flip, and of the order in which a judge sees steps: another "
+    seed: Seed = setting(
+        "Seed of the validation split, of --flip, and of the order in which a judge sees steps: another "
         "seed asks the judge again",
+        Panel.OUTPUT,
+        default=0,
     )
-    tokenizer: Annotated[str | None, Panel.CHECKS] = Field(default=None, description=_TOKENIZER)
-    allow: Annotated[Words, Panel.CHECKS] = Field(
-        default=[], description="Write the files in spite of this error of the audit, by its name; repeatable"
+    tokenizer: str | None = setting(_TOKENIZER, Panel.CHECKS)
+    allow: Words = setting(
+        "Write the files in spite of this error of the audit, by its name; repeatable", Panel.CHECKS, default=[]
     )
 
-    label: Annotated[Literal["value", "judge"], Panel.LABELS] = Field(
-        default="value",
-        description="Where labels come from: value (continuations; free), or judge (--model sees the steps of a state "
+    label: Literal["value", "judge"] = setting(
+        "Where labels come from: value (continuations; free), or judge (--model sees the steps of a state "
         "and picks a better one and a worse one, or none)",
+        Panel.LABELS,
+        default="value",
     )
-    model: Annotated[str | None, Panel.LABELS] = Field(
-        default=None, description="The judge: a model name of the endpoint, or offline"
-    )
-    base_url: Annotated[Words, Panel.LABELS] = Field(
-        default=[],
-        description="OpenAI-compatible endpoint of the judge; repeat to share the load among several "
+    model: str | None = setting("The judge: a model name of the endpoint, or offline", Panel.LABELS)
+    base_url: Words = setting(
+        "OpenAI-compatible endpoint of the judge; repeat to share the load among several "
         "[default: OPENAI_BASE_URL, else OpenAI's]",
+        Panel.LABELS,
+        default=[],
     )
-    judge_gold: Annotated[bool, Panel.LABELS] = Field(default=False, description="Show the judge the gold answers")
-    prompts: Annotated[Path | None, Panel.LABELS] = Field(
-        default=None, description="Directory of your own prompts; the judge's is pick.txt"
-    )
-    concurrency: Annotated[Concurrency, Panel.LABELS] = 32
-    max_cost: MaxCost = Field(default=None, description="Stop before the judge costs more than this, in dollars")
-    max_calls: MaxCalls = Field(default=None, description="Stop before the judge uses more completions than this")
+    judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
+    prompts: Path | None = setting("Directory of your own prompts; the judge's is pick.txt", Panel.LABELS)
+    concurrency: Concurrency = setting("HTTP requests in flight", Panel.LABELS, default=32)
+    max_cost: MaxCost = setting("Stop before the judge costs more than this, in dollars")
+    max_calls: MaxCalls = setting("Stop before the judge uses more completions than this")
     price_in: PromptPrice = None
     price_out: CompletionPrice = None
 
@@ -188,47 +193,38 @@ class PairsSettings(PairingSettings):
 class ReviewSettings(Settings):
     """Settings of `review`."""
 
-    pairs: int = Field(default=50, ge=1, description="Size of the sample; a larger sample contains every smaller one")
-    seed: Seed = Field(default=0, description="Seed of the sample, and of which side is shown as A")
-    reviewer: str | None = Field(
-        default=None, description="Name of the reviewer, and of the file of judgements [default: your user name]"
-    )
+    pairs: int = setting("Size of the sample; a larger sample contains every smaller one", default=50, ge=1)
+    seed: Seed = setting("Seed of the sample, and of which side is shown as A", default=0)
+    reviewer: str | None = setting("Name of the reviewer, and of the file of judgements [default: your user name]")
 
 
 class ImportSettings(Settings):
     """Settings of `import`."""
 
     out: Path = Field(description="Directory for the result: a run directory from trees, or a data set from pairs")
-    replace: bool = Field(default=False, description="Replace an import of other files")
-    recipe: Annotated[TreeRecipe, Panel.REWARDS] = Field(
-        default="released",
-        description="Rewards of trees: released (the published builder's, weighted by visits) or paper (mean over the "
+    replace: bool = setting("Replace an import of other files", default=False)
+    recipe: TreeRecipe = setting(
+        "Rewards of trees: released (the published builder's, weighted by visits) or paper (mean over the "
         "answers below a step, margins by layer)",
+        Panel.REWARDS,
+        default="released",
     )
-    keep_rewards: Annotated[bool, Panel.REWARDS] = Field(
-        default=False, description="Label trees by the rewards in the published files"
-    )
-    alpha: Annotated[float | None, Panel.REWARDS] = Field(
-        default=None,
+    keep_rewards: bool = setting("Label trees by the rewards in the published files", Panel.REWARDS, default=False)
+    alpha: float | None = setting(
+        f"Discount per step of the rewards of trees [default: the recipe's, {RECIPES['released'].search.alpha}]",
+        Panel.REWARDS,
         gt=0,
         le=1,
-        description="Discount per step of the rewards of trees [default: the recipe's, "
-        f"{RECIPES['released'].search.alpha}]",
     )
-    dataset: Annotated[str | None, Panel.ORIGIN] = Field(
-        default=None, description="Data set of the questions [default: unknown]"
-    )
-    split: Annotated[str | None, Panel.ORIGIN] = Field(
-        default=None, description="Split of the questions [default: unknown]"
-    )
-    questions: Annotated[Places, Panel.ORIGIN] = Field(
-        default=[],
-        description="Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. If it is called "
+    dataset: str | None = setting("Data set of the questions [default: unknown]", Panel.ORIGIN)
+    split: str | None = setting("Split of the questions [default: unknown]", Panel.ORIGIN)
+    questions: Places = setting(
+        "Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. If it is called "
         "DATASET/SPLIT.jsonl, it names data set and split too",
+        Panel.ORIGIN,
+        default=[],
     )
-    teacher: Annotated[str | None, Panel.ORIGIN] = Field(
-        default=None, description="Model that wrote the replies [default: unknown]"
-    )
+    teacher: str | None = setting("Model that wrote the replies [default: unknown]", Panel.ORIGIN)
 
     @property
     def discount(self) -> float:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import MAX_STEPS, AgentSettings
 from reasonrag.errors import choices
-from reasonrag.settings import Panel, Price, Seed, Settings, Words, names_of_settings
+from reasonrag.settings import Panel, Price, Seed, Settings, Words, names_of_settings, setting
 
 BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1"]
 RESAMPLES = 2000
@@ -27,25 +27,22 @@ ALLOWABLE = ("renderer", "top_k", "retriever", "max_steps", "trained_questions")
 class ModelSettings(AgentSettings):
     """An agent as it is used: its model may have been trained by `reasonrag train`."""
 
-    model: Annotated[str | None, Panel.MODEL] = Field(
-        default=None,
-        description="A model name of the endpoint, the folder of a trained model (which is then served), or "
+    model: str | None = setting(
+        "A model name of the endpoint, the folder of a trained model (which is then served), or "
         "offline [default for atlas: offline]",
+        Panel.MODEL,
     )
-    temperature: Annotated[float, Panel.MODEL] = Field(
-        default=0.0, ge=0, le=2, description="Sampling temperature; 0: greedy"
+    temperature: float = setting("Sampling temperature; 0: greedy", Panel.MODEL, default=0.0, ge=0, le=2)
+    base_model: str | None = setting(
+        "Base model of an adapter: a folder or a name on the Hub [default: the one that the adapter names]", Panel.MODEL
     )
-    base_model: Annotated[str | None, Panel.MODEL] = Field(
-        default=None,
-        description="Base model of an adapter: a folder or a name on the Hub [default: the one that the adapter names]",
-    )
-    trained_on: Annotated[Path | None, Panel.CONSISTENCY] = Field(
-        default=None,
-        description="Folder of the model, or of the data set it was trained on, if --model is a name on a server: "
+    trained_on: Path | None = setting(
+        "Folder of the model, or of the data set it was trained on, if --model is a name on a server: "
         "questions and conditions are checked against it",
+        Panel.CONSISTENCY,
     )
-    patience: Annotated[float, Panel.EXECUTION] = Field(
-        default=120.0, gt=0, description="Seconds without any response before the endpoint is considered lost"
+    patience: float = setting(
+        "Seconds without any response before the endpoint is considered lost", Panel.EXECUTION, default=120.0, gt=0
     )
 
     @property
@@ -57,51 +54,44 @@ class ModelSettings(AgentSettings):
 class AskSettings(ModelSettings):
     """Settings of `ask`."""
 
-    run: Annotated[Path, Panel.EXECUTION] = Field(default=Path(), description="Not used: nothing is written")
+    run: Path = setting("Not used: nothing is written", Panel.EXECUTION, default=Path())
 
 
 class EvaluateSettings(ModelSettings):
     """Settings of `evaluate`."""
 
-    split: Annotated[str, Panel.DATA] = Field(
-        default="dev", description="Split of the data set; bamboogle and popqa have only test"
-    )
-    method: Annotated[MethodName, Panel.MODEL] = Field(
+    split: str = setting("Split of the data set; bamboogle and popqa have only test", Panel.DATA, default="dev")
+    method: MethodName = setting(
+        "How questions are answered: agent, or a baseline: direct, cot (no passages), rag, iter-retgen, search-r1",
+        Panel.MODEL,
         default="agent",
-        description="How questions are answered: agent, or a baseline: direct, cot (no passages), rag, iter-retgen, "
-        "search-r1",
     )
-    iterations: Annotated[int, Panel.MODEL] = Field(
-        default=3, ge=1, le=100, description="Iterations of iter-retgen; 3 as in FlashRAG, the paper reports 1 to 7"
+    iterations: int = setting(
+        "Iterations of iter-retgen; 3 as in FlashRAG, the paper reports 1 to 7", Panel.MODEL, default=3, ge=1, le=100
     )
-    max_searches: Annotated[int, Panel.MODEL] = Field(
+    max_searches: int = setting(
+        "Searches of search-r1 before it must answer; 4 is its paper's action budget",
+        Panel.MODEL,
         default=4,
         ge=0,
         le=100,
-        description="Searches of search-r1 before it must answer; 4 is its paper's action budget",
     )
-    judge: Annotated[str | None, Panel.JUDGE] = Field(
-        default=None, description="Model that scores every answer against the gold answers: a model name, or offline"
+    judge: str | None = setting(
+        "Model that scores every answer against the gold answers: a model name, or offline", Panel.JUDGE
     )
-    judge_base_url: Annotated[Words, Panel.JUDGE] = Field(
-        default=[], description="Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]"
+    judge_base_url: Words = setting(
+        "Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]", Panel.JUDGE, default=[]
     )
-    judge_price_in: Price = Field(
-        default=None, description="Dollars per million prompt tokens of the judge [default: from the price table]"
+    judge_price_in: Price = setting("Dollars per million prompt tokens of the judge [default: from the price table]")
+    judge_price_out: Price = setting(
+        "Dollars per million completion tokens of the judge [default: from the price table]"
     )
-    judge_price_out: Price = Field(
-        default=None, description="Dollars per million completion tokens of the judge [default: from the price table]"
+    allow: Annotated[list[str], BeforeValidator(names_of_settings)] = setting(
+        f"Only warn if this differs from training; repeatable: {', '.join(ALLOWABLE)}", Panel.CONSISTENCY, default=[]
     )
-    allow: Annotated[list[str], BeforeValidator(names_of_settings), Panel.CONSISTENCY] = Field(
-        default=[], description=f"Only warn if this differs from training; repeatable: {', '.join(ALLOWABLE)}"
-    )
-    bootstrap: Annotated[Resamples, Panel.STATISTICS] = Field(
-        default=RESAMPLES, description="Bootstrap resamples per interval"
-    )
-    bootstrap_seed: Annotated[Seed, Panel.STATISTICS] = Field(default=0, description="Seed of the resamples")
-    confidence: Annotated[Level, Panel.STATISTICS] = Field(
-        default=COMPARISON_LEVEL, description="Level of the intervals"
-    )
+    bootstrap: Resamples = setting("Bootstrap resamples per interval", Panel.STATISTICS, default=RESAMPLES)
+    bootstrap_seed: Seed = setting("Seed of the resamples", Panel.STATISTICS, default=0)
+    confidence: Level = setting("Level of the intervals", Panel.STATISTICS, default=COMPARISON_LEVEL)
 
     @field_validator("allow")
     @classmethod
@@ -115,14 +105,11 @@ class EvaluateSettings(ModelSettings):
 class CompareSettings(Settings):
     """Settings of `compare`."""
 
-    out: Path | None = Field(
-        default=None, description="Where to write [default: compare-A-B beside the first evaluation]"
+    out: Path | None = setting("Where to write [default: compare-A-B beside the first evaluation]")
+    group: Words = setting(
+        "Several seeds of one condition, NAME=RUN,RUN; repeatable, compared after the single runs", default=[]
     )
-    group: Words = Field(
-        default=[],
-        description="Several seeds of one condition, NAME=RUN,RUN; repeatable, compared after the single runs",
-    )
-    confidence: Level = Field(default=COMPARISON_LEVEL, description="Level of the intervals")
-    bootstrap: Resamples = Field(default=RESAMPLES, description="Bootstrap resamples per interval")
-    seed: Seed = Field(default=0, description="Seed of the resamples, and of the choice of examples")
-    examples: int = Field(default=5, ge=0, le=1000, description="Wins, and losses, shown in full")
+    confidence: Level = setting("Level of the intervals", default=COMPARISON_LEVEL)
+    bootstrap: Resamples = setting("Bootstrap resamples per interval", default=RESAMPLES)
+    seed: Seed = setting("Seed of the resamples, and of the choice of examples", default=0)
+    examples: int = setting("Wins, and losses, shown in full", default=5, ge=0, le=1000)

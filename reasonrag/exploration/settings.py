@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from mcts import RecipeName
 from preference import OutcomeName
 from reasonrag.agent.settings import AgentSettings
-from reasonrag.settings import Panel, Price, Share, Words
+from reasonrag.settings import Panel, Price, Share, Words, setting
 
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
@@ -18,82 +16,71 @@ RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge
 class GenerateSettings(AgentSettings):
     """Settings of `generate`."""
 
-    model: Annotated[str | None, Panel.MODEL] = Field(
-        default=None, description="Teacher: a model name of the endpoint, or offline [default for atlas: offline]"
+    model: str | None = setting(
+        "Teacher: a model name of the endpoint, or offline [default for atlas: offline]", Panel.MODEL
     )
-    max_steps: Annotated[int | None, Panel.SEARCH] = Field(
-        default=None,
-        ge=1,
-        description="Maximum steps to an answer; the last one must conclude [default: 7; released: 8]",
+    max_steps: int | None = setting(
+        "Maximum steps to an answer; the last one must conclude [default: 7; released: 8]", Panel.SEARCH, ge=1
     )
-    value_model: Annotated[str | None, Panel.MODEL] = Field(
-        default=None,
-        description="Model that continues the teacher's steps, for example the student: rewards are then those of its "
+    value_model: str | None = setting(
+        "Model that continues the teacher's steps, for example the student: rewards are then those of its "
         "policy; offline for the extractive teacher [default: the teacher]",
+        Panel.MODEL,
     )
-    value_base_url: Annotated[Words, Panel.MODEL] = Field(
-        default=[], description="OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]"
+    value_base_url: Words = setting(
+        "OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]", Panel.MODEL, default=[]
     )
-    value_temperature: Annotated[float | None, Panel.MODEL] = Field(
-        default=None, ge=0, le=2, description="Sampling temperature of the value model [default: --temperature]"
+    value_temperature: float | None = setting(
+        "Sampling temperature of the value model [default: --temperature]", Panel.MODEL, ge=0, le=2
     )
-    recipe: Annotated[RecipeName, Panel.SEARCH] = Field(default="economy", description="economy, paper or released")
-    outcome: Annotated[OutcomeName | None, Panel.SEARCH] = Field(
-        default=None,
-        description="Score of an answer: f1, em, evident_f1 (f1, but 0 unless earlier evidence holds the answer), "
+    recipe: RecipeName = setting("economy, paper or released", Panel.SEARCH, default="economy")
+    outcome: OutcomeName | None = setting(
+        "Score of an answer: f1, em, evident_f1 (f1, but 0 unless earlier evidence holds the answer), "
         "judge or rubric. The last two need no gold answers: the teacher scores the answer, in addition to "
         "--max-calls-per-question [default: the recipe's]",
+        Panel.SEARCH,
     )
-    rubric: Annotated[Path | None, Panel.SEARCH] = Field(
-        default=None,
-        description="Text file of criteria for an answer, one per line, for questions without metadata.rubric; "
+    rubric: Path | None = setting(
+        "Text file of criteria for an answer, one per line, for questions without metadata.rubric; "
         "with --outcome rubric",
+        Panel.SEARCH,
     )
-    reward: Annotated[RewardName | None, Panel.SEARCH] = Field(
-        default=None,
-        description="Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank, "
+    reward: RewardName | None = setting(
+        "Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank, "
         "spre+judge-score or spre+judge-rank [default: spre; released: outcome]",
+        Panel.SEARCH,
     )
-    judge_weight: Annotated[float | None, Panel.SEARCH] = Field(
-        default=None, gt=0, lt=1, description="Weight of the judge when combined with spre [default: 0.5]"
+    judge_weight: float | None = setting(
+        "Weight of the judge when combined with spre [default: 0.5]", Panel.SEARCH, gt=0, lt=1
     )
-    judge_gold: Annotated[bool | None, Panel.SEARCH] = Field(
-        default=None, description="Show judges the gold answers [default: no; released: yes]"
-    )
-    siblings: Annotated[int | None, Panel.SEARCH] = Field(
-        default=None, ge=1, description="Steps sampled per state [default: the recipe's]"
-    )
-    continuations: Annotated[int | None, Panel.SEARCH] = Field(
-        default=None, ge=1, description="Real continuations per step [default: the recipe's]"
-    )
-    simulations: Annotated[int | None, Panel.SEARCH] = Field(
-        default=None, ge=1, description="Simulations per question [default: the recipe's]"
-    )
-    max_calls_per_question: Annotated[int | None, Panel.SEARCH] = Field(
-        default=None,
-        ge=1,
-        description="Maximum completions for the search of one question; judgements of --reward and --outcome are "
+    judge_gold: bool | None = setting("Show judges the gold answers [default: no; released: yes]", Panel.SEARCH)
+    siblings: int | None = setting("Steps sampled per state [default: the recipe's]", Panel.SEARCH, ge=1)
+    continuations: int | None = setting("Real continuations per step [default: the recipe's]", Panel.SEARCH, ge=1)
+    simulations: int | None = setting("Simulations per question [default: the recipe's]", Panel.SEARCH, ge=1)
+    max_calls_per_question: int | None = setting(
+        "Maximum completions for the search of one question; judgements of --reward and --outcome are "
         "extra [default: the recipe's]",
+        Panel.SEARCH,
+        ge=1,
     )
-    alpha: Annotated[float | None, Panel.SEARCH] = Field(
-        default=None, gt=0, le=1, description="Discount of an answer's reward per step [default: the recipe's]"
+    alpha: float | None = setting(
+        "Discount of an answer's reward per step [default: the recipe's]", Panel.SEARCH, gt=0, le=1
     )
-    exploration: Annotated[float | None, Panel.SEARCH] = Field(
-        default=None, ge=0, description="c of UCT; for recipes paper and released [default: the recipe's]"
+    exploration: float | None = setting(
+        "c of UCT; for recipes paper and released [default: the recipe's]", Panel.SEARCH, ge=0
     )
-    value_price_in: Price = Field(
-        default=None,
-        description="Dollars per million prompt tokens of the value model [default: from the price table, or 0 with "
-        "--value-base-url]",
+    value_price_in: Price = setting(
+        "Dollars per million prompt tokens of the value model [default: from the price table, or 0 with "
+        "--value-base-url]"
     )
-    value_price_out: Price = Field(
-        default=None,
-        description="Dollars per million completion tokens of the value model [default: from the price table, or 0 "
-        "with --value-base-url]",
+    value_price_out: Price = setting(
+        "Dollars per million completion tokens of the value model [default: from the price table, or 0 "
+        "with --value-base-url]"
     )
-    abort_degenerate: Annotated[Share, Panel.EXECUTION] = Field(
+    abort_degenerate: Share = setting(
+        "Stop when this share of the questions gives degenerate trees, which teach nothing; 0: never",
+        Panel.EXECUTION,
         default=0.95,
-        description="Stop when this share of the questions gives degenerate trees, which teach nothing; 0: never",
     )
 
 

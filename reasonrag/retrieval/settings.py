@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from reasonrag.settings import Panel, Places, Port, Settings, Words
+from reasonrag.settings import Panel, Places, Port, Settings, Words, setting
 from reasonrag.web import LOOPBACK
 
 INDEX_HOME = Path("indexes")
@@ -29,31 +29,27 @@ Precision = Literal["fp32", "bf16", "fp16"]
 class SearchSettings(Settings):
     """Where passages come from."""
 
-    retriever: Annotated[str | None, Panel.RETRIEVAL] = Field(
-        default=None,
-        description="bm25, dense, hybrid, or http://host:port of a retrieval server (its token, if any, is read from "
+    retriever: str | None = setting(
+        "bm25, dense, hybrid, or http://host:port of a retrieval server (its token, if any, is read from "
         "REASONRAG_RETRIEVER_TOKEN) [default: what --index holds, else bm25]",
+        Panel.RETRIEVAL,
     )
-    index: Annotated[Places, Panel.RETRIEVAL] = Field(
-        default=[], description="A built index, or where to put a new one; give it twice for hybrid"
+    index: Places = setting(
+        "A built index, or where to put a new one; give it twice for hybrid", Panel.RETRIEVAL, default=[]
     )
-    index_home: Annotated[Path, Panel.RETRIEVAL] = Field(
-        default=INDEX_HOME, description="Directory of the indexes that have no --index"
-    )
-    encoder: Annotated[str | None, Panel.RETRIEVAL] = Field(
-        default=None,
-        description="Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests "
+    index_home: Path = setting("Directory of the indexes that have no --index", Panel.RETRIEVAL, default=INDEX_HOME)
+    encoder: str | None = setting(
+        "Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests "
         "[default: the index's own, else minilm]",
+        Panel.RETRIEVAL,
     )
-    index_type: Annotated[IndexType | None, Panel.RETRIEVAL] = Field(
-        default=None, description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]"
+    index_type: IndexType | None = setting(
+        "flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]", Panel.RETRIEVAL
     )
-    reranker: Annotated[str | None, Panel.RETRIEVAL] = Field(
-        default=None, description="Cross-encoder that reranks passages: a folder or a name on the Hub"
+    reranker: str | None = setting(
+        "Cross-encoder that reranks passages: a folder or a name on the Hub", Panel.RETRIEVAL
     )
-    gpu: Annotated[bool, Panel.RETRIEVAL] = Field(
-        default=False, description="Search dense indexes on GPUs; needs the index-gpu extra"
-    )
+    gpu: bool = setting("Search dense indexes on GPUs; needs the index-gpu extra", Panel.RETRIEVAL, default=False)
 
 
 IndexKind = Literal["bm25", "dense"]
@@ -66,55 +62,37 @@ class IndexSettings(Settings):
         description='Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz and .zst too, or '
         "hf://datasets/ORG/NAME[@REVISION][/FILE]"
     )
-    kind: IndexKind | None = Field(
-        default=None, description="bm25 or dense [default: dense if a setting of an encoder is given, else bm25]"
+    kind: IndexKind | None = setting("bm25 or dense [default: dense if a setting of an encoder is given, else bm25]")
+    out: Path | None = setting("Directory of the index [default: in --index-home, where generate finds it]")
+    index_home: Path = setting("Directory of the indexes that have no --out", default=INDEX_HOME)
+    encoder: str | None = setting(
+        "A folder, a name on the Hub, minilm, or hashing for tests [default: minilm]", Panel.ENCODER
     )
-    out: Path | None = Field(
-        default=None, description="Directory of the index [default: in --index-home, where generate finds it]"
+    type: IndexType | None = setting(
+        "flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; existing vectors are reused, not encoded again [default: flat]",
+        Panel.ENCODER,
     )
-    index_home: Path = Field(default=INDEX_HOME, description="Directory of the indexes that have no --out")
-    encoder: Annotated[str | None, Panel.ENCODER] = Field(
-        default=None, description="A folder, a name on the Hub, minilm, or hashing for tests [default: minilm]"
+    from_faiss: Path | None = setting(
+        "Adopt a Flat or SQ index of the corpus (for example FlashRAG's e5_Flat.index) without encoding", Panel.ENCODER
     )
-    type: Annotated[IndexType | None, Panel.ENCODER] = Field(
-        default=None,
-        description="flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; existing vectors are reused, not encoded again "
-        "[default: flat]",
+    backend: Library | None = setting(
+        "Library that runs the encoder [default: flag for BGE, else sentence-transformers]", Panel.ENCODER
     )
-    from_faiss: Annotated[Path | None, Panel.ENCODER] = Field(
-        default=None,
-        description="Adopt a Flat or SQ index of the corpus (for example FlashRAG's e5_Flat.index) without encoding",
+    pooling: Pooling | None = setting("cls, mean or lasttoken [default: the model's own]", Panel.ENCODER)
+    normalize: bool | None = setting("Normalize vectors to length 1 [default: yes]", Panel.ENCODER)
+    query_instruction: str | None = setting("Text put before every query [default: the model's own]", Panel.ENCODER)
+    passage_instruction: str | None = setting("Text put before every passage [default: the model's own]", Panel.ENCODER)
+    max_length: int | None = setting("Tokens read of a text [default: the model's, at most 512]", Panel.ENCODER, ge=8)
+    precision: Precision | None = setting(
+        "fp32, bf16 or fp16: weights while encoding passages [default: bf16 if the hardware has it]", Panel.ENCODER
     )
-    backend: Annotated[Library | None, Panel.ENCODER] = Field(
-        default=None, description="Library that runs the encoder [default: flag for BGE, else sentence-transformers]"
-    )
-    pooling: Annotated[Pooling | None, Panel.ENCODER] = Field(
-        default=None, description="cls, mean or lasttoken [default: the model's own]"
-    )
-    normalize: Annotated[bool | None, Panel.ENCODER] = Field(
-        default=None, description="Normalize vectors to length 1 [default: yes]"
-    )
-    query_instruction: Annotated[str | None, Panel.ENCODER] = Field(
-        default=None, description="Text put before every query [default: the model's own]"
-    )
-    passage_instruction: Annotated[str | None, Panel.ENCODER] = Field(
-        default=None, description="Text put before every passage [default: the model's own]"
-    )
-    max_length: Annotated[int | None, Panel.ENCODER] = Field(
-        default=None, ge=8, description="Tokens read of a text [default: the model's, at most 512]"
-    )
-    precision: Annotated[Precision | None, Panel.ENCODER] = Field(
-        default=None,
-        description="fp32, bf16 or fp16: weights while encoding passages [default: bf16 if the hardware has it]",
-    )
-    batch_size: Annotated[int, Panel.ENCODER] = Field(default=64, ge=1, description="Passages per batch")
-    device: Annotated[Words, Panel.ENCODER] = Field(
+    batch_size: int = setting("Passages per batch", Panel.ENCODER, default=64, ge=1)
+    device: Words = setting(
+        "Device of torch, for example cuda:0; repeat to share the work [default: all GPUs, else the CPU]",
+        Panel.ENCODER,
         default=[],
-        description="Device of torch, for example cuda:0; repeat to share the work [default: all GPUs, else the CPU]",
     )
-    gpu: Annotated[bool, Panel.ENCODER] = Field(
-        default=False, description="Train faiss on GPUs; needs the index-gpu extra"
-    )
+    gpu: bool = setting("Train faiss on GPUs; needs the index-gpu extra", Panel.ENCODER, default=False)
 
     @property
     def of_a_dense_index(self) -> list[str]:
@@ -126,14 +104,12 @@ class IndexSettings(Settings):
 class ServeSettings(SearchSettings):
     """Settings of `index serve`."""
 
-    corpus: Annotated[Path | None, Panel.RETRIEVAL] = Field(
-        default=None, description="Corpus to index if its index is missing"
+    corpus: Path | None = setting("Corpus to index if its index is missing", Panel.RETRIEVAL)
+    host: str = setting("Address to listen on; 0.0.0.0 accepts other machines", default=LOOPBACK)
+    port: Port = setting("Port; 0 takes a free one", default=RETRIEVER_PORT)
+    max_waiting: int = setting(
+        "Queries that may wait; further ones get status 503 with Retry-After", default=MAX_WAITING, ge=1
     )
-    host: str = Field(default=LOOPBACK, description="Address to listen on; 0.0.0.0 accepts other machines")
-    port: Port = Field(default=RETRIEVER_PORT, description="Port; 0 takes a free one")
-    max_waiting: int = Field(
-        default=MAX_WAITING, ge=1, description="Queries that may wait; further ones get status 503 with Retry-After"
-    )
-    allow_empty_queries: bool = Field(
-        default=False, description="Answer an empty query with no passages; Search-R1's trainer sends some"
+    allow_empty_queries: bool = setting(
+        "Answer an empty query with no passages; Search-R1's trainer sends some", default=False
     )

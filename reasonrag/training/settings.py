@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import Field
-
-from reasonrag.settings import Panel, Places, Settings, Words
+from reasonrag.settings import Panel, Places, Settings, Words, setting
 
 PORT: Final = 29500
 """torchrun's own default for the first machine."""
@@ -16,72 +14,54 @@ PORT: Final = 29500
 class TrainSettings(Settings):
     """Settings of `train`."""
 
-    data: Annotated[Path | None, Panel.TRAINING] = Field(
-        default=None, description="Data set to train on: a directory of reasonrag pairs"
+    data: Path | None = setting("Data set to train on: a directory of reasonrag pairs", Panel.TRAINING)
+    out: Path | None = setting(
+        "Directory of the trained model, output_dir [default: saves/<data>-<config>]", Panel.TRAINING
     )
-    out: Annotated[Path | None, Panel.TRAINING] = Field(
-        default=None, description="Directory of the trained model, output_dir [default: saves/<data>-<config>]"
+    set: Words = setting(
+        "key=value: set a key of the configuration, as YAML; null removes it. Repeatable", Panel.TRAINING, default=[]
     )
-    set: Annotated[Words, Panel.TRAINING] = Field(
-        default=[], description="key=value: set a key of the configuration, as YAML; null removes it. Repeatable"
+    prompts: Path | None = setting("Directory of your own prompts, if the data were made with them", Panel.CHECKS)
+    allow: Words = setting("Train in spite of this objection, by its name; repeatable", Panel.CHECKS, default=[])
+    allow_eval: Words = setting(
+        "Train on questions of this evaluation split, as dataset/split, or all; repeatable", Panel.CHECKS, default=[]
     )
-    prompts: Annotated[Path | None, Panel.CHECKS] = Field(
-        default=None, description="Directory of your own prompts, if the data were made with them"
+    nodes: int = setting("Number of machines; run the same command on each", Panel.MACHINES, default=1, ge=1)
+    node_rank: int | None = setting(
+        "Rank of this machine, from 0 [default: 0 if there is one machine]", Panel.MACHINES, ge=0
     )
-    allow: Annotated[Words, Panel.CHECKS] = Field(
-        default=[], description="Train in spite of this objection, by its name; repeatable"
+    master: str | None = setting(f"HOST or HOST:PORT of machine 0 [default port: {PORT}]", Panel.MACHINES)
+    gpus_per_node: int | None = setting(
+        "Processes per machine, one per GPU [default: all its GPUs]", Panel.MACHINES, ge=1
     )
-    allow_eval: Annotated[Words, Panel.CHECKS] = Field(
-        default=[], description="Train on questions of this evaluation split, as dataset/split, or all; repeatable"
+    slurm: Path | None = setting("Write a batch script for Slurm to this file, without training", Panel.MACHINES)
+    ray: bool = setting(
+        "Train on a Ray cluster: one worker per GPU, --nodes x --gpus-per-node", Panel.MACHINES, default=False
     )
-    nodes: Annotated[int, Panel.MACHINES] = Field(
-        default=1, ge=1, description="Number of machines; run the same command on each"
-    )
-    node_rank: Annotated[int | None, Panel.MACHINES] = Field(
-        default=None, ge=0, description="Rank of this machine, from 0 [default: 0 if there is one machine]"
-    )
-    master: Annotated[str | None, Panel.MACHINES] = Field(
-        default=None, description=f"HOST or HOST:PORT of machine 0 [default port: {PORT}]"
-    )
-    gpus_per_node: Annotated[int | None, Panel.MACHINES] = Field(
-        default=None, ge=1, description="Processes per machine, one per GPU [default: all its GPUs]"
-    )
-    slurm: Annotated[Path | None, Panel.MACHINES] = Field(
-        default=None, description="Write a batch script for Slurm to this file, without training"
-    )
-    ray: Annotated[bool, Panel.MACHINES] = Field(
-        default=False, description="Train on a Ray cluster: one worker per GPU, --nodes x --gpus-per-node"
-    )
-    merge: Annotated[Path | None, Panel.TRAINING] = Field(
-        default=None, description="Merge this adapter into its base model instead of training; with --out"
+    merge: Path | None = setting(
+        "Merge this adapter into its base model instead of training; with --out", Panel.TRAINING
     )
 
 
 class DoctorSettings(Settings):
     """Settings of `doctor`."""
 
-    data: Path | None = Field(default=None, description="Data set to train on: a directory of reasonrag pairs")
-    out: Path | None = Field(
-        default=None,
-        description="Directory of the trained model, whose disk needs space [default: the configuration's]",
+    data: Path | None = setting("Data set to train on: a directory of reasonrag pairs")
+    out: Path | None = setting("Directory of the trained model, whose disk needs space [default: the configuration's]")
+    index: Places = setting("Index to check, as it would be used with the model; repeatable", default=[])
+    prompts: Path | None = setting("Directory of your own prompts, as they would be used with the model")
+    model: str | None = setting(
+        "Folder of the model, or the name of a Qwen2.5 [default: the configuration's, else Qwen2.5-7B-Instruct]",
+        Panel.HARDWARE,
     )
-    index: Places = Field(default=[], description="Index to check, as it would be used with the model; repeatable")
-    prompts: Path | None = Field(
-        default=None, description="Directory of your own prompts, as they would be used with the model"
+    set: Words = setting(
+        "key=value: set a key of the configuration, as for train; repeatable", Panel.HARDWARE, default=[]
     )
-    model: Annotated[str | None, Panel.HARDWARE] = Field(
-        default=None,
-        description="Folder of the model, or the name of a Qwen2.5 [default: the configuration's, else "
-        "Qwen2.5-7B-Instruct]",
+    gpus: int | None = setting(
+        "Plan for this number of GPUs in all [default: those of this machine, else 1]", Panel.HARDWARE, ge=1
     )
-    set: Annotated[Words, Panel.HARDWARE] = Field(
-        default=[], description="key=value: set a key of the configuration, as for train; repeatable"
-    )
-    gpus: Annotated[int | None, Panel.HARDWARE] = Field(
-        default=None, ge=1, description="Plan for this number of GPUs in all [default: those of this machine, else 1]"
-    )
-    gpu_memory: Annotated[float | None, Panel.HARDWARE] = Field(
-        default=None,
+    gpu_memory: float | None = setting(
+        "Plan for GPUs with this memory, in GB as cards are sold [default: those of this machine, else 80]",
+        Panel.HARDWARE,
         gt=0,
-        description="Plan for GPUs with this memory, in GB as cards are sold [default: those of this machine, else 80]",
     )
