@@ -1,4 +1,4 @@
-"""What the commands of the command line share: flags made of settings, and how a command ends.
+"""Shared by the commands: flags generated from settings, output, and exit statuses.
 
 Knows no command. A flag's name, help, default and panel come from a field of the command's settings, so that they are
 written once.
@@ -28,7 +28,7 @@ FAILED, BAD_INPUT = 1, 2
 Command: TypeAlias = Callable[..., None]
 Result = TypeVar("Result", bound=BaseModel)
 arguments: ContextVar[list[str]] = ContextVar("arguments")
-"""Of the command line that runs, without the name of the program."""
+"""Arguments of the running command line, without the program's name."""
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of a table")]
 
 

@@ -47,7 +47,7 @@ class RecordedModel(_Kept):
 class RecordedRecipe(_Kept):
     outcome: str = "f1"
     judge_sees_gold: bool | None = None
-    """None of imported trees: there was no judge."""
+    """None for imported trees, which had no judge."""
 
 
 class DecidesAnswers(_Kept):
@@ -60,18 +60,18 @@ class DecidesAnswers(_Kept):
     model: str = ""
     value_model: RecordedModel | None = None
     retriever: str | None = ""
-    """None of an evaluation whose method searches nothing."""
+    """None for an evaluation whose method does not search."""
     prompts: str = ""
     """Their hash."""
     top_k: int | None = None
     max_steps: int | None = None
     recipe: RecordedRecipe = RecordedRecipe()
     baseline_prompts: Any = None
-    """Hash of what an evaluation's method asks with, where that is not the agent."""
+    """Hash of the prompts of an evaluation's method, if that is not the agent."""
 
     @property
     def student(self) -> str | None:
-        """The model that continued, where it was not the teacher."""
+        """The model that continued steps, if it was not the teacher."""
         return self.value_model.name if self.value_model else None
 
 
@@ -79,7 +79,7 @@ class Operational(_Kept):
     """Settings that may change between sessions of a run."""
 
     settings: dict[str, Any] = {}
-    """As resolved; older versions did not write them."""
+    """Resolved settings; missing in files of older versions."""
     questions: str = ""
     hub_revision: str | None = None
     corpus: str | None = None
@@ -94,7 +94,7 @@ class RunConfig(_Kept):
     config_hash: str = ""
     decides_answers: DecidesAnswers
     operational: Operational | None = None
-    """None in a published run, which tells no places."""
+    """None in a published run, which records no paths."""
 
     @classmethod
     def of(cls, decides_answers: dict[str, Any], operational: dict[str, Any]) -> RunConfig:
@@ -117,7 +117,7 @@ class RunConfig(_Kept):
 
 
 def has_answers(directory: Path) -> bool:
-    """Whether the journal of a run holds anything that was paid for."""
+    """Whether the journal of a run holds any paid answer."""
     journal = directory / JOURNAL
     return journal.exists() and journal.stat().st_size > 0
 
@@ -160,7 +160,7 @@ def _what_is_in(directory: Path) -> str:
 
 
 def read_config(path: Path) -> RunConfig:
-    """The content of a config.json. Raises InputError where it is none."""
+    """The content of a config.json. Raises InputError if it is not one."""
     try:
         return RunConfig.model_validate(orjson.loads(path.read_bytes()))
     except FileNotFoundError as error:
@@ -175,7 +175,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def find_config(path: Path) -> RunConfig | None:
-    """The content of a config.json; None where none can be read: there are rollouts alone, without their run."""
+    """The content of a config.json; None if it is missing or unreadable, as for rollouts without their run."""
     try:
         return RunConfig.model_validate(orjson.loads(path.read_bytes()))
     except (OSError, orjson.JSONDecodeError, ValidationError):
@@ -183,12 +183,12 @@ def find_config(path: Path) -> RunConfig | None:
 
 
 def config_hash(decides_answers: dict[str, Any]) -> str:
-    """Names everything that decides answers, in 16 hexadecimal digits."""
+    """Hash of everything that decides answers, in 16 hexadecimal digits."""
     canonical = orjson.dumps(decides_answers, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()[:16]
 
 
 def versions() -> dict[str, str]:
-    """What the results were made with."""
+    """Versions of the software that made the results."""
     packages = ("reasonrag", "openai", "bm25s", "pydantic")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}

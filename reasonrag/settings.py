@@ -69,13 +69,13 @@ def setting(description: str, panel: Panel | None = None, *, default: object = N
 
 @dataclass(frozen=True)
 class Opposite:
-    """Overrides the flag that says no to a truth value (`--no-NAME`); None: the flag can only say yes."""
+    """Overrides the negative flag of a boolean (`--no-NAME`); None: there is no negative flag."""
 
     flag: str | None
 
 
 def list_of_places(value: object) -> object:
-    """The environment separates places as it does in PATH; runs of older versions recorded one, or none."""
+    """Paths, separated in the environment as in PATH; runs of older versions recorded one, or none."""
     if value is None:
         return []
     if isinstance(value, Path):
@@ -84,12 +84,12 @@ def list_of_places(value: object) -> object:
 
 
 def one_or_several(value: object) -> object:
-    """The environment separates names and addresses by white space."""
+    """Names or addresses, separated in the environment by white space."""
     return value.split() if isinstance(value, str) else value
 
 
 def names_of_settings(value: object) -> object:
-    """As flags are spelled, or as settings are; the environment separates them by white space."""
+    """Names spelled like flags or like settings, separated in the environment by white space."""
     names = one_or_several(value)
     if isinstance(names, list | tuple):
         return [each.replace("-", "_") if isinstance(each, str) else each for each in names]
@@ -102,7 +102,7 @@ Places: TypeAlias = Annotated[list[Path], BeforeValidator(list_of_places)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Limit: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
-"""A maximum that JSON files can hold; 0: none."""
+"""An upper limit that fits into JSON files; 0: none."""
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 
 # Fields of every command that asks a model, and may spend money on it.

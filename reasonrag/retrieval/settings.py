@@ -19,7 +19,7 @@ RETRIEVER_PORT = 8977
 MAX_WAITING = 4096
 """Queries that a retrieval server lets wait: a whole step of Search-R1's trainer, which sends 2,560 at once."""
 IndexType = Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"]
-"""Kinds of faiss index; `neighbours` says what they are."""
+"""Kinds of faiss index; `dense.faiss_index` says what they are."""
 Library = Literal["flag", "sentence-transformers"]
 Pooling = Literal["cls", "mean", "lasttoken"]
 Precision = Literal["fp32", "bf16", "fp16"]

@@ -1,8 +1,8 @@
-"""A model's folder, served for as long as somebody needs it: `async with served(folder, say=..) as server`.
+"""A model's folder, served while it is needed: `async with served(folder, say=..) as server`.
 
-Decides who serves it (vLLM where there is a GPU, else `model_serving` in the first environment that has torch and
-transformers), waits until it answers, and ends it whatever happens, with a `guardian` between for the case that this
-process is killed. Loads no model itself.
+Decides which server runs (vLLM if there is a GPU, else `llm.servers.checkpoint` in the first environment that has torch
+and transformers), waits until it answers, and always ends it, through a `watchdog` in case this process is killed.
+Loads no model itself.
 """
 
 from __future__ import annotations
