@@ -45,23 +45,23 @@ _REPLY_TOKENS = 80
 
 
 class Judging(BaseModel):
-    """What a judge said of the states of a data set, and what that cost."""
+    """Result and cost of judging the states of a data set."""
 
     model: str
     gold: bool
     """Whether it was shown golden answers."""
     seed: int
     states: int
-    """In which at least two different things were said."""
+    """Number of states with at least two different steps."""
     picked: int
     none: int
-    """States in which it saw no better and no worse step."""
+    """States in which the judge picked neither a better nor a worse step."""
     unreadable: int
-    """Judgements that could not be read, also after the repair turn; no label comes of them."""
+    """Judgements that were unreadable even after the repair turn; they give no label."""
     given_up: int
-    """States whose judgement was not to be had; the same command asks again."""
+    """States whose judgement failed; the same command asks again."""
     agrees_with_values: Share
-    """Of the picks whose two steps have different values, the share that the values order alike."""
+    """Share of the picks that agree with the steps' values, among those whose values differ."""
     calls: int
     session_calls: int
     cost_usd: float | None
@@ -69,7 +69,7 @@ class Judging(BaseModel):
 
 @dataclass(frozen=True)
 class StateJudge:
-    """A judge of states, and what it is shown of them.
+    """A judge of states, and what it is shown.
 
     gold: whether that is the golden answers, too. seed: of the order of the steps. caps: of all its judgements.
     """
@@ -81,14 +81,14 @@ class StateJudge:
     caps: Caps
 
     def states(self, candidates: Path) -> Iterator[tuple[int, StateRecord, list[StepRecord]]]:
-        """Place, state and what is shown of it, of every state in which different things were said."""
+        """Position, state and shown steps, of every state with at least two different steps."""
         for position, state in enumerate(read_lines(candidates, StateRecord)):
             shown = self.shown(state)
             if len(shown) > 1:
                 yield position, state, shown
 
     def shown(self, state: StateRecord) -> list[StepRecord]:
-        """The steps in the order in which the judge sees them, one that the seed draws: judges favour places."""
+        """The steps in the order shown to the judge, drawn by the seed because judges have a position bias."""
         steps = distinct_steps(state)
         lots = [sample_seed(self.seed, state.question_id, state.prompt, number) for number in range(len(steps))]
         return [steps[number] for number in sorted(range(len(steps)), key=lots.__getitem__)]
@@ -99,7 +99,7 @@ class StateJudge:
         return render_pick(self.prompts, state.prompt, candidates=said, golden_answers=golden_answers)
 
     def describe(self, candidates: Path) -> str:
-        """What judging the states of a data set would take, in a line. Asks nothing."""
+        """Estimated requests, tokens and cost of judging a data set, in a line. Asks nothing."""
         states = prompt_tokens = 0
         for _, state, shown in self.states(candidates):
             states += 1
@@ -150,11 +150,11 @@ async def label_by_judge(
 
 
 _Verdict: TypeAlias = tuple[int, int] | Literal["none"] | None
-"""Places of the better and the worse of the steps that were shown, from 1 on; None where there is no judgement."""
+"""Positions of the better and the worse among the shown steps, from 1; None if there is no judgement."""
 
 
 class _Verdicts:
-    """What the judge says of states; of equal ones once."""
+    """The judge's verdicts on states; equal states are asked about once."""
 
     def __init__(self, judge: StateJudge, models: Models, failures: FailureLog) -> None:
         self._judge = judge
@@ -162,10 +162,10 @@ class _Verdicts:
         self._asker = ModelCaller(models.main, judge.prompts, judge.model.sampling, judge.seed)
         self._failures = failures
         self._asked: dict[bytes, asyncio.Future[_Verdict]] = {}
-        """By the messages: two runs may have been in the same place."""
+        """By hash of the messages: two runs may have reached the same state."""
 
     async def of_all(self, candidates: Path, watcher: Watcher) -> dict[int, _Verdict]:
-        """By the place of the state. Raises RunStopped, and KeyboardInterrupt where that is Ctrl-C."""
+        """Verdicts by position of the state. Raises RunStopped, KeyboardInterrupt for Ctrl-C."""
         found: dict[int, _Verdict] = {}
         session = Session(
             self._models, watcher, self._failures.attempt, how_far=lambda: f"{len(found):,} states judged"
@@ -207,7 +207,7 @@ class _Verdicts:
 
 
 def _write_labels(candidates: Path, judge: StateJudge, verdicts: dict[int, _Verdict]) -> tuple[int, Share]:
-    """The candidates as judged; how many picks there are, and how often values agree with them."""
+    """Write the labels into the candidates; returns the number of picks, and how often values agree with them."""
     picks = alike = decided = 0
     with atomic_replacement(candidates) as file:
         for position, state in enumerate(read_lines(candidates, StateRecord)):

@@ -164,7 +164,7 @@ def _gate(splits: EvalSplits, sources: Sequence[Path], gathered: Path, *, allowe
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
-    """What `pairs` with `label="judge"` would ask and cost, in a line. Asks nobody, and leaves `out` as it is."""
+    """What `pairs` with `label="judge"` would request and cost, in a line. Asks nothing, and leaves `out` unchanged."""
     settings = resolve(PairsSettings, "pairs", flags)
     tokens, _ = token_counter(settings.tokenizer)
     with _understood(settings.out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:

@@ -53,7 +53,7 @@ class _CappedModel:
         await self._inner.check()
 
     async def close(self) -> None:
-        """The model stays its owner's."""
+        """Leaves the model open; its owner closes it."""
 
 
 class TakenStep(BaseModel):

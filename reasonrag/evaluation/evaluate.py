@@ -92,7 +92,7 @@ async def _evaluate(
     retriever: Retriever | None,
     watcher: Watcher,
 ) -> Report:
-    """`evaluate` for settings that are resolved already."""
+    """`evaluate` for resolved settings."""
     searched = settings.method not in SEARCHLESS
     if retriever is None and not searched:
         retriever = NoRetriever()
@@ -140,7 +140,7 @@ def _answerable(question: Question) -> None:
 
 @dataclass(frozen=True)
 class _Setup:
-    """What is asked of whom, as resolved and checked."""
+    """Models, questions, conditions and checks of an evaluation, resolved."""
 
     settings: EvaluateSettings
     source: QuestionSource
@@ -181,7 +181,7 @@ class _Setup:
 
     @property
     def shown_settings(self) -> dict[str, Any]:
-        """As they were resolved, addresses without users, passwords and queries."""
+        """Resolved settings; addresses without users, passwords and queries."""
         settings = self.settings
         addresses = settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
         shown = {"base_url": shown_urls(addresses), "judge_base_url": shown_urls(settings.judge_base_url)}
@@ -200,7 +200,7 @@ class _Setup:
 
 @dataclass
 class _Run:
-    """One session of a run directory that is locked and has its configuration."""
+    """One session in a run directory that is locked and configured."""
 
     setup: _Setup
     chat_model: ChatModel | None
@@ -210,7 +210,7 @@ class _Run:
     latency: Latency = field(default_factory=Latency)
 
     async def carry_out(self) -> Report:
-        """Answer every question, from the journal or anew, and write what came of it."""
+        """Answer every question, from the journal or by asking, and write the report."""
         setup, settings = self.setup, self.setup.settings
         seen: set[str] = set()  # questions that the journal has something of
 
@@ -241,7 +241,7 @@ class _Run:
     async def _ask(
         self, session: EvaluationSession, models: Models, owed: list[Question], *, fresh: set[str]
     ) -> float | None:
-        """Ask for what is owed; dollars spent in all sessions. Says how far it came where it is stopped."""
+        """Answer the owed questions; returns dollars spent in all sessions."""
         began, before = time.monotonic(), models.main.ledger.spent.completion
         found = await session.ask(models, owed, fresh)
         self.outcomes |= found
@@ -254,7 +254,7 @@ class _Run:
         return models.cost
 
     async def _open(self, opened: AsyncExitStack) -> tuple[ChatModel, ChatModel | None]:
-        """The models themselves, when something is owed: a server of a folder takes its time to start."""
+        """Open the models. Only done when questions are owed: a server of a model folder takes time to start."""
         setup, judge = self.setup, self.judge_chat_model
         model = self.chat_model or await open_evaluated_model(setup.subject, setup.spec, opened, say=self.watcher.say)
         if setup.judge and judge is None:
@@ -262,7 +262,7 @@ class _Run:
         return model, judge
 
     def _behind(self, journal: Journal, model: ChatModel | None, judge: ChatModel | None) -> Models:
-        """The models behind the journal and one set of caps; None where only the journal answers."""
+        """The models behind the journal and one set of caps; None: only the journal answers."""
         setup = self.setup
         second = (setup.judge, judge) if setup.judge else None
         return Models.journaled(journal, caps_of(setup.settings), (setup.spec, model), second)
@@ -309,7 +309,7 @@ class _Run:
         )
 
     def _earlier_latency(self) -> Latency:
-        """As the report said that this one takes the place of."""
+        """The latency in the report that this one replaces."""
         try:
             earlier = read_report(self.setup.settings.run)
         except InputError:  # there is none, or none that can be read: it is written anew

@@ -2,7 +2,7 @@
 
 Decides what it sees: the reply that gave the answer and nothing of the way to it, so that methods are judged alike; its
 prompt is `answer.txt`.
-Its answers are journaled and priced like those of the evaluated model. That a judge is right is nobody's claim.
+Its answers are journaled and priced like those of the evaluated model. Whether a judge is right is not measured here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Judge:
     caller: ModelCaller
 
     async def score(self, question: Question, attempt: Attempt) -> Judgement[float]:
-        """Of an attempt with an answer, in [0, 1]. Raises ModelError."""
+        """Score an attempt that has an answer, in [0, 1]. Raises ModelError."""
         prompt = render_answer(
             self.caller.prompts,
             question=question.question,

@@ -1,4 +1,4 @@
-"""Many questions answered at once, each to its prediction: from the journal alone, or by asking for what it lacks.
+"""Answers many questions concurrently, each to its prediction: from the journal alone, or by asking what it lacks.
 
 A question that fails costs itself; a cap, an interrupt, a lost endpoint or a full disk ends the session, with every
 answer that was asked for awaited and kept. Knows no file but the log of failures, and not how an answer is found.
@@ -30,12 +30,12 @@ from reasonrag.progress import Watcher
 from reasonrag.redaction import redact
 
 INTERNAL = "internal"
-"""Cause of a question that a fault of ours has cost."""
+"""Cause of a question that failed by a bug of reasonrag."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionOutcome:
-    """What became of a question.
+    """The result of one question.
 
     judge: what its judgement has cost. unjudged: why its answer has no score although a judge was asked. seconds: from
     its first request to its answer.
@@ -48,7 +48,7 @@ class QuestionOutcome:
 
 
 class Meter:
-    """A `ChatModel` that counts what the replies for each question cost, and lets older questions go first.
+    """A `ChatModel` that counts the tokens of each question, and gives earlier questions priority.
 
     positions: of the questions, by id.
     """
@@ -56,7 +56,7 @@ class Meter:
     def __init__(self, inner: ChatModel, positions: dict[str, int]) -> None:
         self.name = inner.name
         self.spent: defaultdict[str, Tokens] = defaultdict(Tokens)
-        """By question."""
+        """Tokens by question id."""
         self._inner = inner
         self._positions = positions
 
@@ -70,7 +70,7 @@ class Meter:
         await self._inner.check()
 
     async def close(self) -> None:
-        """The model stays its owner's."""
+        """Leaves the model open; its owner closes it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class EvaluationSession:
     at_once: int
 
     async def replay(self, models: Models) -> dict[str, QuestionOutcome]:
-        """The outcomes, by question, of those that the journal behind these models answers to the end."""
+        """Outcomes by question id, of the questions that the journal answers completely."""
         metered, found = self._metered(models), dict[str, QuestionOutcome]()
 
         async def replay(question: Question) -> None:
@@ -100,8 +100,8 @@ class EvaluationSession:
         return found
 
     async def ask(self, models: Models, owed: Sequence[Question], fresh: Collection[str]) -> dict[str, QuestionOutcome]:
-        """The outcomes of these, by question. fresh: of which the journal had nothing, so that their time says what
-        they take.
+        """Outcomes by question id, of the questions that are still owed. fresh: those without any recorded answer,
+        whose time is a latency.
 
         Raises RunStopped, and KeyboardInterrupt where that is Ctrl-C; InputError where the models cannot be asked.
         """
@@ -133,7 +133,7 @@ class EvaluationSession:
         return _Metered(meter, self.method_of(meter), judges_meter, self.judge_of(judges_meter))
 
     async def _outcome(self, metered: _Metered, question: Question, *, timed: bool) -> QuestionOutcome:
-        """One question to its outcome, whatever happens to it. Raises RunStopped."""
+        """The outcome of one question, also if it fails. Raises RunStopped."""
         began = time.monotonic()
         try:
             attempt = await metered.method.answer(question)
@@ -157,7 +157,7 @@ class EvaluationSession:
 
 @dataclass(frozen=True)
 class _Metered:
-    """The method and the judge of one pass over the questions, and what the replies of their models cost."""
+    """The method and the judge of one pass over the questions, with the token counts of their models."""
 
     meter: Meter
     method: Method
@@ -169,7 +169,7 @@ class _Metered:
         return await self.judged(question, await self.method.answer(question))
 
     async def judged(self, question: Question, attempt: Attempt) -> QuestionOutcome:
-        """What a judge says of an attempt, if there is one. Without an answer it is 0, and no model is asked."""
+        """The outcome with the judge's score, if there is a judge; 0 without an answer, which no judge is shown."""
         if self.judge is None or self.judges_meter is None:
             return self.unjudged(question, attempt)
         if attempt.answer is None:

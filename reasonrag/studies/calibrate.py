@@ -49,20 +49,20 @@ class Calibration(BaseModel):
     questions: int
     teacher: str
     value_model: str | None
-    """Who continued in the run, where that was another model."""
+    """The model that continued in the run, if not the teacher."""
     siblings: dict[str, int]
-    """Compared, by the action type of the preferred one."""
+    """Number of compared siblings, by the action type of the preferred one."""
     rules: list[RuleAgreement]
     rules_by_action_type: dict[str, list[RuleAgreement]]
     revaluation: Revaluation | None = None
     settings: dict[str, Any]
-    """Resolved; addresses without users and passwords."""
+    """Resolved settings; addresses without users and passwords."""
     versions: dict[str, str]
     report: str
 
     @property
     def gave_up(self) -> bool:
-        """Whether this calibration gave up a step that it was asked to value."""
+        """Whether some step could not be valued in this calibration."""
         return bool(self.settings["revalue"] and self.revaluation and self.revaluation.failures_by_cause)
 
 
@@ -134,7 +134,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
 
 
 def _earlier_revaluation(report: Path, config_hash: str, watcher: Watcher) -> Revaluation | None:
-    """What an earlier calibration of the same run has paid for; None where there was none."""
+    """The revaluation of an earlier calibration of the same run; None if there is none."""
     try:
         earlier = Calibration.model_validate_json(report.read_bytes())
     except FileNotFoundError:

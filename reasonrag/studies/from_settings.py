@@ -1,7 +1,7 @@
-"""A run's parts put together again, as its config.json and the flags of `calibrate` say: the model that continues its
-steps, the agent, and how answers are valued.
+"""Rebuilds the parts of a run from its config.json and the flags of `calibrate`: the model that continues its steps,
+the agent, and the outcome rule.
 
-Decides what of a run may be elsewhere now, and what must be the same. Does not know what is valued.
+Decides which parts may have moved or changed since the run, and which must be the same. Does not know what is valued.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from reasonrag.studies.settings import CalibrateSettings
 
 @dataclass(frozen=True)
 class Injected:
-    """Whom to ask, where a caller has said, and who is told."""
+    """Objects that the caller passed instead of settings."""
 
     chat_model: ChatModel | None
     retriever: Retriever | None
@@ -49,7 +49,7 @@ class Injected:
 
 @dataclass(frozen=True)
 class RunParts:
-    """What the steps of a run are continued with.
+    """The parts that continue the steps of a run.
 
     label_model: the one whose continuations made the labels. model: the one that continues now. agent_of: the run's
     agent, with some model. rule, gold: how answers are valued, and whether a judge of them sees golden answers.
@@ -64,7 +64,7 @@ class RunParts:
 
 
 def made_with(run: Path) -> RunConfig:
-    """The configuration of the run. Raises InputError naming the key that a calibration needs and that it lacks."""
+    """The configuration of the run. Raises InputError naming a key that calibration needs and the file lacks."""
     made = read_config(run / CONFIG)
     needed = {"config_hash": made.config_hash}
     if not made.decides_answers.imported:
@@ -82,7 +82,7 @@ def made_with(run: Path) -> RunConfig:
 async def find_parts(
     run: Path, made: RunConfig, given: CalibrateSettings, caller: Injected, opened: AsyncExitStack
 ) -> RunParts:
-    """The parts of a run. Raises InputError where one is not there any more, or not the same."""
+    """The parts of a run. Raises InputError if one is missing or differs from the run's."""
     decides = made.decides_answers
     continuing = _who_continues(run, made, given, caller.chat_model)
     rule = _find_rule(run, made, caller.function, model=continuing.model)
@@ -112,7 +112,7 @@ async def find_parts(
 
 @dataclass(frozen=True)
 class _Continuing:
-    """The model that continues, as the run's settings and the flags say, and the run's corpus."""
+    """The model that continues, with the run's settings and corpus after the flags."""
 
     settings: GenerateSettings
     model: ModelSpec
@@ -139,12 +139,12 @@ def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_mo
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    """Without those that were left out; a price of 0 is one."""
+    """The flags that were given; a price of 0 counts as given."""
     return {name: value for name, value in flags.items() if value is not None and value != []}
 
 
 def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tuple[GenerateSettings, Path | None]:
-    """How the run was made, files that have moved apart; and the corpus."""
+    """The run's settings with the new places of moved files, and its corpus."""
     operational = made.operational or Operational()
     older = InputError(
         f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
@@ -177,7 +177,7 @@ def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tup
 
 
 def _find_rule(run: Path, made: RunConfig, function: OutcomeFunction | None, *, model: ModelSpec) -> OutcomeRule:
-    """How answers are valued: as in the run. Raises InputError where that cannot be done again."""
+    """The run's outcome rule. Raises InputError if it cannot be applied again."""
     name = made.decides_answers.recipe.outcome
     rule = OutcomeRule(name, function=function)
     if rule.judged and model.recorded_as is not None:
@@ -194,7 +194,7 @@ def _find_rule(run: Path, made: RunConfig, function: OutcomeFunction | None, *, 
 
 
 def _load_prompts(run: Path, made: RunConfig, folder: Path | None, rule: OutcomeRule) -> Prompts:
-    """The run's. Raises InputError where they are others now."""
+    """The run's prompts. Raises InputError if they have changed."""
     prompts = load_prompts(folder)
     if prompts.hash_with(*rule.prompts) != made.decides_answers.prompts:
         raise InputError(f"{run} was made with other prompts: give the directory they are in by --prompts")

@@ -1,4 +1,4 @@
-"""Pairs valued once more: both sides of a sample continued anew, by answers no search has used."""
+"""Values a sample of pairs again: continues both sides anew, with draws that no search has used."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ from reasonrag.studies.from_settings import RunParts
 
 PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9
-"""Fresh continuations are numbered from here on, further by STRIDE for each step above them: as in a search, so that no
-two have a draw in common, but beyond every search. So are fresh judgements of an answer, one after the other."""
+"""First number of fresh continuations, plus STRIDE for each step above them: as in a search, so that no two share a
+draw, but beyond every search. Fresh judgements of an answer are numbered from here on, too."""
 
 
 class RevaluedPair(BaseModel):
-    """One pair of the sample: its label, and the means of the fresh continuations."""
+    """One pair of the sample: its label, and the mean outcomes of its fresh continuations."""
 
     question_id: str
     chosen_id: int
@@ -65,62 +65,62 @@ class RevaluedPair(BaseModel):
     confidence: float
     margin: float
     fresh_margin: float | None
-    """Divided by alpha**layer where the label's is; null where a side has no fresh continuation that counts."""
+    """Divided by alpha**layer if the label's margin is; null if a side has no valid fresh continuation."""
     chosen_fresh: float | None
     rejected_fresh: float | None
     """Mean discounted outcome."""
 
 
 class Disagreement(BaseModel):
-    """How often two policies disagree on which step is better: the one that continued in the run, and another one."""
+    """How often two models disagree on which step is better: the one that continued in the run, and another one."""
 
     label_model: str
     fresh_model: str
     disagree: Share
-    """Of the pairs that are no tie to the other one."""
+    """Share of the pairs that are not tied by the other model."""
     disagree_by_action_type: dict[str, Share]
 
 
 class Revaluation(BaseModel):
-    """What fresh continuations say of a sample of pairs."""
+    """Result of fresh continuations of a sample of pairs."""
 
     model: str
-    """Who continued."""
+    """The model that continued."""
     k: int
     seed: int
     min_confidence: float
     exportable: int
-    """Pairs that `pairs` would export at this `min_confidence`, of which the sample was drawn."""
+    """Number of pairs that `pairs` would export at this `min_confidence`; the sample was drawn from them."""
     pairs: int
     unvalued: int
-    """Pairs of the sample with a side that has no fresh continuation that counts."""
+    """Pairs of the sample of which a side has no valid fresh continuation."""
     failures_by_cause: dict[str, int]
-    """Steps whose continuations were given up, by cause; their pairs are unvalued."""
+    """Steps whose continuation failed, by cause; their pairs are unvalued."""
     failed_attempts: int
-    """Of requests, most of them repeated with success."""
+    """Failed attempts of requests; most were repeated with success."""
     confidence_level: float
-    """Of the intervals (Wilson)."""
+    """Level of the (Wilson) intervals."""
     confirmed: SignAgreement
     confirmed_by_action_type: dict[str, SignAgreement]
     confirmed_by_layer: dict[str, SignAgreement]
     disagreement: Disagreement | None
-    """Null where the model that continued in the run continues again."""
+    """Null if the model that continued in the run continues again."""
     mean_margin: float | None
     mean_fresh_margin: float | None
-    """Smaller by the winner's curse: the label was chosen for its margin, the fresh one was not."""
+    """Smaller than `mean_margin` by the winner's curse: pairs were chosen by the label's margin."""
     reliability: list[Bin]
     calls: int
-    """Replies of this model to all calibrations of the run so far; the journal has them."""
+    """Completions of this model in all calibrations of the run so far."""
     session_calls: int
-    """Those that were asked for now."""
+    """Completions requested in this session."""
     cost_usd: float | None
-    """Of all of them."""
+    """Cost of all of them."""
     sample: list[RevaluedPair]
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """A pair of the sample, and the tree it stands in."""
+    """A pair of the sample, and its tree."""
 
     rollout: RolloutRecord
     candidate: Candidate
@@ -135,7 +135,7 @@ class _Pair:
 
 
 class PairSample:
-    """Those of the pairs that pass by whose lots are smallest; only they are held in memory.
+    """A random sample of a stream of pairs: those with the smallest lots; only they are held in memory.
 
     A lot depends on the seed and on the pair, not on the others: a larger sample holds all of a smaller one, and the
     order of the file says nothing.
@@ -145,14 +145,14 @@ class PairSample:
         self.seen = 0
         self.seed = seed
         self.min_confidence = min_confidence
-        """Of the pairs that pass by."""
+        """Minimum confidence of the pairs in the stream."""
         self._size = size
         self._held: list[tuple[int, int, _Pair]] = []
-        """A heap of the lots, negated so that the largest is on top; `seen` tells equal ones apart."""
+        """Heap by negated lot, so that the largest is on top; `seen` breaks ties."""
 
     @property
     def pairs(self) -> list[_Pair]:
-        """By their lots."""
+        """The sample, ordered by lot."""
         return [each for _, _, each in sorted(self._held, key=lambda held: (-held[0], held[1]))]
 
     def add(self, rollout: RolloutRecord, passing: Iterable[Candidate]) -> None:
@@ -228,7 +228,7 @@ async def revalue(
 
 
 async def _sides_of(agent: Agent, pairs: Iterable[_Pair], *, judged: bool) -> _Sides:
-    """Every step of the pairs once, its state rebuilt. Raises InputError where the index finds other passages.
+    """Every step of the pairs once, with its state rebuilt. Raises InputError if the index finds other passages.
 
     judged: whether a judge values answers.
     """
@@ -241,7 +241,7 @@ async def _sides_of(agent: Agent, pairs: Iterable[_Pair], *, judged: bool) -> _S
 
 
 async def _side(agent: Agent, rollout: RolloutRecord, node: RolloutNode, *, judged: bool) -> _Side:
-    """A step, as it was taken: the replies on its path are the thoughts, its queries are searched again."""
+    """A step with its state: the replies on its path are the thoughts, its queries are searched again."""
     path = [node]
     while path[-1].parent_id:
         path.append(rollout.nodes[path[-1].parent_id])
@@ -270,7 +270,7 @@ async def _side(agent: Agent, rollout: RolloutRecord, node: RolloutNode, *, judg
 
 
 def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: RolloutNode, state: State) -> None:
-    """Whether what was read after a query is what is found now."""
+    """Raises InputError if a query now finds other passages than in the run."""
     read = next((rollout.nodes[each].passages for each in query.children_ids), None)
     found = [passage.id for passage in state.passages]
     if read is not None and found != (recorded := [passage.id for passage in read]):
@@ -290,8 +290,8 @@ class _FreshContinuations:
         self._outcomes = outcomes
 
     def describe(self, owed: _Sides, model: str) -> str:
-        """What is about to be asked. A continuation takes a reply a step, and one for its judgement where there is one;
-        and one more where it has to be repaired."""
+        """Upper bound of the requests to come, in a line: per continuation a reply for each step, and one for its
+        judgement if it is judged; twice as many because each may be repaired."""
         steps = sum(max(1, self._agent.max_steps - side.steps) for side in owed.values() if side.state)
         steps += len(owed) if self._outcomes.judged else 0
         return (
@@ -300,7 +300,7 @@ class _FreshContinuations:
         )
 
     async def recorded(self, sides: _Sides) -> tuple[_Values, _Sides]:
-        """What the journal knows; and the sides that the model has to be asked about."""
+        """Values of the sides that the journal answers, and the other sides."""
         values: _Values = {}
         for key, side in sides.items():
             try:
@@ -310,8 +310,7 @@ class _FreshContinuations:
         return values, {key: side for key, side in sides.items() if key not in values}
 
     async def ask(self, models: Models, sides: _Sides, watcher: Watcher) -> _Values:
-        """The value of every side; None where it was given up. Raises RunStopped, and KeyboardInterrupt where that is
-        Ctrl-C."""
+        """The value of every side; None if its continuation failed. Raises RunStopped, KeyboardInterrupt for Ctrl-C."""
         values: _Values = {}
         session = Session(
             models, watcher, self._failures.attempt, how_far=lambda: f"{len(values):,} of {len(sides):,} steps"
@@ -331,8 +330,8 @@ class _FreshContinuations:
         return values
 
     async def _mean(self, agent: Agent, side: _Side) -> float | None:
-        """Mean discounted outcome over the continuations that are plain samples all along, as in the labels; of an
-        answer over its judgements."""
+        """Mean discounted outcome over the continuations that are plain samples throughout, as in the labels; for an
+        answer, over its judgements."""
         ends = await self._ends(agent, side)
         rewards = [
             shortest_path_reward(outcome, steps=steps, alpha=side.rollout.recipe.alpha)
@@ -342,7 +341,7 @@ class _FreshContinuations:
         return statistics.mean(rewards) if rewards else None
 
     async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
-        """Outcome and steps from the root of each end; None for a judgement that could not be read."""
+        """Outcome and number of steps from the root, for each end; None for an unreadable judgement."""
         if side.answer is not None:
             return [(each, side.steps) for each in await self._outcomes.again(agent, side.answer, self._k)]
         if side.state is None:
@@ -355,7 +354,7 @@ class _FreshContinuations:
 
 
 class _FreshOutcomes:
-    """What answers are worth, where somebody is asked for it by draws that the run has not used.
+    """Outcomes of answers; judges are asked with draws that the run has not used.
 
     One valuer for each question and draw, whichever step is valued: two steps can come to the same answer.
     """
@@ -370,7 +369,7 @@ class _FreshOutcomes:
         return self._rule.judged
 
     async def of(self, agent: Agent, end: AgentStep, draw: int = 0) -> float | None:
-        """Of a path's last step."""
+        """Outcome of a path's last step."""
         question = end.state.question
         if (question.id, draw) not in self._valuers:
             valuer = self._rule.valuer(question, gold=self._gold, sample=FRESH + draw)
@@ -378,7 +377,7 @@ class _FreshOutcomes:
         return outcome_of(await with_value(end, self._valuers[question.id, draw], agent), self._rule.name)
 
     async def again(self, agent: Agent, answer: AgentStep, times: int) -> list[float | None]:
-        """Of one answer, so many times."""
+        """Outcomes of `times` judgements of one answer."""
         return await together(*(self.of(agent, answer, draw) for draw in range(times)))
 
 
@@ -403,7 +402,7 @@ def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
 def _summary(
     sample: list[RevaluedPair], failures: FailureLog, *, label_model: str, model: str, **known: Any
 ) -> Revaluation:
-    """known: the other fields that neither the pairs nor the failures tell."""
+    """known: the fields that follow neither from the pairs nor from the failures."""
     decided = [
         MarginCheck(each.action_type, each.layer, each.confidence, each.margin, each.fresh_margin)
         for each in sample
