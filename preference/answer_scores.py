@@ -1,6 +1,6 @@
-"""How an answer is scored against golden answers: SQuAD normalisation with FlashRAG's yes/no rule.
+"""Scores of an answer against gold answers (EM, cover-EM, token F1): SQuAD normalisation with FlashRAG's yes/no rule.
 
-Each score is the best over all golden answers. Knows nothing of where the answer came from.
+Each score is the best over all gold answers. Does not know where the answer came from.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(answer: str, golden_answers: Iterable[str]) -> float:
-    """1.0 if the normalised answer equals a normalised golden answer, else 0.0."""
+    """1.0 if the normalised answer equals a normalised gold answer, else 0.0."""
     normalized = normalize_answer(answer)
     return float(any(normalized == normalize_answer(gold) for gold in golden_answers))
 
 
 def cover_em(answer: str, golden_answers: Iterable[str]) -> float:
-    """1.0 if a normalised golden answer occurs, as whole words, in the normalised answer, else 0.0."""
+    """1.0 if a normalised gold answer occurs, as whole words, in the normalised answer, else 0.0."""
     padded = f" {normalize_answer(answer)} "
     normalized_golds = (normalize_answer(gold) for gold in golden_answers)
     return float(any(gold and f" {gold} " in padded for gold in normalized_golds))

@@ -23,7 +23,7 @@ QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
 
 Tag = Literal["efficiency_only", "style_only"]
 """efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. style_only:
-both are answers and cover-EM cannot tell them apart; never without golden answers."""
+both are answers and cover-EM cannot tell them apart; never without gold answers."""
 
 GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
 """Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong) or as many (tie), if both

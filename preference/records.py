@@ -233,7 +233,7 @@ class RecipeRef(Record):
     reward: which of a node's `rewards` is its reward, or which two it is the mean of, joined by a plus sign; null if
         not stated.
     judge_weight: the judgement's share in a reward; 0 without a judge, 1 if it is the whole reward.
-    judge_sees_gold: whether judges, of answers and steps, were shown the golden answers; null without any judge.
+    judge_sees_gold: whether judges, of answers and steps, were shown the gold answers; null without any judge.
     """
 
     name: str
