@@ -23,7 +23,10 @@ from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS
 
 
 class _Kept(BaseModel):
-    """A part of the file: the fields are the keys that other stages read; all keys are written as they were given."""
+    """A part of the file: the fields are the keys that other stages read; all keys are written as they were given.
+
+    A key in a form that another version gave it is read like one that is missing.
+    """
 
     model_config = ConfigDict(frozen=True, protected_namespaces=())
     _given: dict[str, Any] = PrivateAttr()
@@ -31,7 +34,13 @@ class _Kept(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _keep(cls, given: Any, read: Handler[Self]) -> Self:
-        kept = read(given)
+        try:
+            kept = read(given)
+        except ValidationError as error:
+            if not isinstance(given, dict):
+                raise
+            unreadable = {each["loc"][0] for each in error.errors()}
+            kept = read({key: value for key, value in given.items() if key not in unreadable})
         kept._given = given
         return kept
 
@@ -59,8 +68,8 @@ class DecidesAnswers(_Kept):
     questions_sha256: str = ""
     model: str = ""
     value_model: RecordedModel | None = None
-    retriever: str | None = ""
-    """None for an evaluation whose method does not search."""
+    retriever: str = ""
+    """Empty for an evaluation whose method does not search."""
     prompts: str = ""
     """Their hash."""
     top_k: int | None = None
@@ -83,8 +92,7 @@ class Operational(_Kept):
     questions: str = ""
     hub_revision: str | None = None
     corpus: str | None = None
-    base_url: list[str] | str | None = None
-    """A text in older versions."""
+    base_url: list[str] = []
     value_base_url: list[str] = []
 
 

@@ -18,7 +18,8 @@ values = st.recursive(
     lambda nested: st.lists(nested, max_size=2) | st.dictionaries(st.text(max_size=3), nested, max_size=3),
     max_leaves=8,
 )
-settings = st.dictionaries(st.text("ab", min_size=1, max_size=2), values, max_size=4)
+known = st.sampled_from(["model", "value_model", "retriever", "top_k", "recipe", "settings", "base_url", "a"])
+settings = st.dictionaries(known, values, max_size=4)
 flat = st.dictionaries(st.text("ab", min_size=1, max_size=2), st.integers(0, 2), max_size=4)
 
 
@@ -26,7 +27,7 @@ flat = st.dictionaries(st.text("ab", min_size=1, max_size=2), st.integers(0, 2),
 def test_what_was_read_is_written_byte_by_byte(
     order: list[str], decides: dict[str, Any], operational: dict[str, Any], later: Any
 ) -> None:
-    """In its order, with the keys of other versions."""
+    """In its order, with the keys of other versions and what they hold in another form."""
     content = {"config_hash": "c0", "decides_answers": decides, "operational": operational, "later": later}
     written = orjson.dumps({name: content[name] for name in order}, option=INDENTED)
     assert RunConfig.model_validate(orjson.loads(written)).to_bytes() == written
@@ -66,5 +67,9 @@ def test_what_the_file_does_not_say_is_empty(tmp_path: Path) -> None:
     found = find_config(tmp_path / "config.json")
     assert found
     assert (found.decides_answers.model, found.decides_answers.student, found.operational) == ("m", None, None)
-    (tmp_path / "config.json").write_bytes(b'{"decides_answers": {"model": 7}}')
+    (tmp_path / "config.json").write_bytes(b'{"decides_answers": {"model": ["m"], "top_k": 3}, "operational": 1}')
+    found = find_config(tmp_path / "config.json")
+    assert found
+    assert (found.decides_answers.model, found.decides_answers.top_k, found.operational) == ("", 3, None)
+    (tmp_path / "config.json").write_bytes(b'{"decides_answers": "m"}')
     assert find_config(tmp_path / "config.json") is find_config(tmp_path / "none.json") is None
