@@ -114,7 +114,7 @@ class PairRecord(Record):
     gold: GoldVerdict = "unknown"
 
     def swapped(self) -> PairRecord:
-        """The same pair under the same id, with its sides exchanged."""
+        """The pair with its sides exchanged, under the same id."""
         return self.model_copy(
             update={
                 "chosen": self.rejected,

@@ -71,7 +71,7 @@ def label_run(
     tokens: TokenCounter | None = None,
     processes: int = 1,
 ) -> None:
-    """The same for a rollouts file, split among `processes` if it is large.
+    """`write_candidates` for a rollouts file, split among `processes` if it is large.
 
     Raises OSError, and MalformedRolloutsError for a line that is not a record.
     """

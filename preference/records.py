@@ -175,7 +175,7 @@ class RolloutNode(Record):
     """The messages really sent, if the step is not a plain sample of `prompt`: the repair turn, siblings shown, or the
     prompt itself at another temperature."""
     sampled_temperature: float | None = None
-    """That other temperature."""
+    """The temperature of such a step, if it differs from the run's."""
     draws: int = 1
     """How often the step was drawn in its state; repeats are one node."""
     plain_draws: int = 1

@@ -209,14 +209,14 @@ def _sign(difference: float) -> int:
 
 
 def sign_agreement(pairs: Iterable[CheckedPair]) -> SignAgreement:
-    """How many labels are confirmed."""
+    """The share of confirmed labels, with ties counted separately."""
     pairs = list(pairs)
     ties = sum(each.tied for each in pairs)
     return SignAgreement(confirmed=share_of(sum(each.confirmed for each in pairs), len(pairs) - ties), ties=ties)
 
 
 def sign_agreement_by(pairs: Iterable[AnyPair], group: Callable[[AnyPair], str]) -> dict[str, SignAgreement]:
-    """The same by group, sorted by name."""
+    """Sign agreement by group, sorted by name."""
     groups: dict[str, list[AnyPair]] = {}
     for each in pairs:
         groups.setdefault(group(each), []).append(each)

@@ -85,7 +85,7 @@ _CALLS = {
     "tune": "studies.tune",
     "view": "viewing.view",
 }
-"""Where each call is, which is loaded when it is asked for."""
+"""The module of each public call, imported on first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
-"""What may run at the same time: which waiting request goes next, and when; work that succeeds or fails together; and
-a coroutine run to its end wherever the caller is.
+"""Concurrent work: coroutines that succeed or fail together, workers over a queue, and coroutines run from any caller.
+
+Knows no requests: `llm.scheduler` decides which of them is sent next.
 """
 
 from __future__ import annotations

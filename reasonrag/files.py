@@ -14,7 +14,7 @@ from reasonrag.errors import InputError
 
 CONFIG, ROLLOUTS, FAILURES, JOURNAL = "config.json", "rollouts.jsonl", "failures.jsonl", "journal.jsonl"
 VIEW_PAGE = "view.html"
-"""What `view` writes beside what it shows."""
+"""The page that `view` writes beside what it shows."""
 TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
 
