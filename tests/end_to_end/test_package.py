@@ -127,6 +127,7 @@ SHOWN_BY = {
         """,
     "reasonrag/curation/test_import_published": "reasonrag/curation/import_sources",
     "reasonrag/curation/test_review": "reasonrag/curation/review_screen",
+    "reasonrag/data/test_questions": "reasonrag/data/item_files",
     "reasonrag/evaluation/test_ask": "reasonrag/evaluation/pages/display",
     "reasonrag/evaluation/test_compare": """
         reasonrag/evaluation/comparability reasonrag/evaluation/comparison_report
