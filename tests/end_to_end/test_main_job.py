@@ -514,7 +514,7 @@ def test_an_index_is_built_where_it_is_wanted(tmp_path: Path, reasonrag: Reasonr
     write_data(tmp_path / "d")
     refused = reasonrag(*small_flags("runs/b"), "--limit", 1, "--index", "d/hotpotqa")
     assert refused.status == 2
-    assert "holds files that are no index" in refused.err
+    assert "holds files that do not belong to an index" in refused.err
     assert Path("d/hotpotqa/corpus.jsonl").exists()
 
 
