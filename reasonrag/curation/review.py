@@ -1,8 +1,8 @@
-"""`reasonrag review`: a person says of blind pairs which side is better; what they say is kept at once, and counted.
+"""`reasonrag review`: blind human review of pairs; every judgement is saved at once and counted in a report.
 
-Decides what a key does, how judgements are kept (`DIR/review/<reviewer>.jsonl`, appended, never rewritten) and who a
-reviewer may be. What is drawn and what it comes to is decided in `preference.review_statistics`; how it looks, and
-where keys come from, in `review_screen`.
+Decides what a key does, how judgements are stored (`DIR/review/<reviewer>.jsonl`, append-only) and which names a
+reviewer may have. `preference.review_statistics` decides the sample and the statistics; `review_screen` the display and
+the source of keys.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ WORDS = {
     "quit": "q",
     "exit": "q",
 }
-"""What may be written in place of a key."""
+"""Words accepted in place of a key."""
 
 
 class KeySource(Protocol):
-    """Where keys come from: a terminal, or lines on stdin."""
+    """A source of keys: a terminal, or lines on stdin."""
 
     def key(self) -> str | None:
-        """What was pressed or written, as it came; None when there is no more."""
+        """The next key or word, unprocessed; None at the end."""
 
     def note(self) -> str | None:
-        """A line of text; None when there is no more."""
+        """A line of text; None at the end."""
 
 
 class ReviewDisplay(Protocol):
@@ -84,7 +84,7 @@ class ReviewDisplay(Protocol):
     def pair(self, pair: ReviewPair, seed: int, *, number: int, size: int, whole: bool, note: str) -> None: ...
 
     def keys(self) -> None:
-        """What every key does."""
+        """Show what every key does."""
 
     def text(self, title: str, text: str) -> None: ...
 
@@ -92,19 +92,18 @@ class ReviewDisplay(Protocol):
 
 
 def review(directory: str | Path, keys: KeySource, screen: ReviewDisplay, **flags: Any) -> ReviewReport:
-    """Show the pairs of the sample that are not judged yet, until there is none, or a quit; then the report.
+    """Show the unjudged pairs of the sample until all are judged or the reviewer quits; returns the report.
 
-    Raises InputError for a data set or a reviewer's name that cannot be used, StorageError where a judgement cannot be
-    written down.
+    Raises InputError for an unusable data set or reviewer name, StorageError if a judgement cannot be saved.
     """
     settings = resolve(ReviewSettings, "review", flags)
     directory, reviewer = Path(directory), reviewer_name(settings.reviewer)
     with _readable(directory):
         sample, contents = sample_pairs(directory, settings.pairs, seed=settings.seed)
     if not sample:
-        why = f"{contents.unreadable:,} have no prompt or no two replies, {contents.same:,} two equal ones"
+        why = f"{contents.unreadable:,} lack a prompt or a reply, {contents.same:,} have equal replies"
         raise InputError(
-            f"{directory} holds no pair that can be shown: of its {contents.rows:,} rows {why}. Have a look at "
+            f"{directory} has no pair that can be shown: of its {contents.rows:,} rows {why}. See "
             f"{' and '.join(str(path) for path in pairs_files(directory).values())}"
         )
     with _ReviewFile(directory / REVIEW / f"{reviewer}.jsonl", screen) as file:
@@ -115,9 +114,9 @@ def review(directory: str | Path, keys: KeySource, screen: ReviewDisplay, **flag
 
 
 def review_report(directory: str | Path) -> ReviewReport:
-    """What all reviewers have said of a data set, against its labels and each other; writes `review/report.json`.
+    """The judgements of all reviewers, compared with the labels and each other; writes `review/report.json`.
 
-    Raises InputError where there is no data set, a file of judgements is broken or the report cannot be written.
+    Raises InputError if there is no data set, a file of judgements is damaged or the report cannot be written.
     """
     directory = Path(directory)
     judgements = {}
@@ -134,7 +133,7 @@ def review_report(directory: str | Path) -> ReviewReport:
 
 
 def reviewer_name(given: str | None) -> str:
-    """A name that is safe as that of a file: the one given, else the user's, else `reviewer`. Raises InputError."""
+    """A name that is safe as a file name: the one given, else the user's, else `reviewer`. Raises InputError."""
     if given is not None:
         if not _SAFE_NAME.fullmatch(given):
             raise InputError(
@@ -151,7 +150,7 @@ def reviewer_name(given: str | None) -> str:
 
 @contextmanager
 def _readable(directory: Path) -> Iterator[None]:
-    """Refuses what is no data set, and explains one that cannot be read."""
+    """Refuses what is not a data set, and explains why one cannot be read. Raises InputError."""
     if directory.is_file():
         raise InputError(f"{directory} is a file; give the directory of a data set, which holds RAG_ProGuide.json")
     if not pairs_files(directory):
@@ -192,7 +191,7 @@ class _ReviewFile:
         self._file.close()
 
     def append(self, judgement: JudgementRecord) -> None:
-        """On disk when this returns. Raises StorageError; the file then ends as before."""
+        """Durably append a judgement. Raises StorageError; the file is then unchanged."""
         try:
             append_durably(self._file.fileno(), judgement.to_line(), end=self._file.seek(0, os.SEEK_END))
         except OSError as error:
@@ -207,7 +206,7 @@ class _ReviewFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InputError(
-                f"{self._path} is open in another review; go on there, or choose another --reviewer"
+                f"{self._path} is open in another review; continue there, or choose another --reviewer"
             ) from error
         self._file.seek(0)
         content = self._file.read()
@@ -215,14 +214,14 @@ class _ReviewFile:
         if whole < len(content):
             self._file.truncate(whole)
             self._screen.say(
-                f"the last line of {self._path} was cut off by an earlier stop; removed it, its pair is shown again"
+                f"the last line of {self._path} was incomplete and has been removed; its pair is shown again"
             )
         elif content and not content.endswith(b"\n"):
             os.write(self._file.fileno(), b"\n")
 
 
 def _parse(path: Path, content: bytes) -> tuple[list[JudgementRecord], int]:
-    """The judgements, and how many bytes they take: a last line that is torn is none. Raises InputError."""
+    """The judgements and their length in bytes; a torn last line is ignored. Raises InputError."""
     found, read = [], 0
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         try:
@@ -243,7 +242,7 @@ def _parse(path: Path, content: bytes) -> tuple[list[JudgementRecord], int]:
 
 
 class _ReviewSession:
-    """Pairs of a sample, one after the other."""
+    """One review session: shows the pairs of a sample one by one."""
 
     def __init__(
         self, sample: list[ReviewPair], file: _ReviewFile, seed: int, keys: KeySource, screen: ReviewDisplay
@@ -252,7 +251,7 @@ class _ReviewSession:
         self._sample = {pair.facts.key: pair for pair in sample}
         self._waiting = [pair for pair in sample if pair.facts.key not in said]
         self._done = [key for key in said if key in self._sample]
-        """Pairs of the sample that are judged, the last one last."""
+        """Judged pairs of the sample, in order of judgement."""
         self._notes = {key: each.note for key, each in said.items()}
         self._last: ReviewPair | None = None
         """JudgedPair in this session."""
@@ -266,14 +265,14 @@ class _ReviewSession:
         return len(self._done)
 
     def run(self) -> None:
-        """Until the sample is judged, or somebody quits."""
+        """Run until the sample is judged or the reviewer quits."""
         while self._waiting:
             if not self._judge(self._waiting[0]):
                 return
         self._screen.say(f"all {len(self._sample):,} pairs of the sample are judged; a larger --pairs adds more")
 
     def _judge(self, pair: ReviewPair) -> bool:
-        """Show a pair until it is judged, or another one is to be shown; whether to go on."""
+        """Show a pair until it is judged or another one comes next; returns False to quit."""
         note = self._notes.pop(pair.facts.key, "")
         self._show(pair, note)
         started = time.monotonic()
@@ -300,17 +299,17 @@ class _ReviewSession:
         return note
 
     def _tell(self, pair: ReviewPair, key: str, note: str) -> None:
-        """Keys that change nothing."""
+        """Handle keys that only show something."""
         if key == "w":
             self._show(pair, note, whole=True)
         elif key == "i":
-            self._screen.text("instructions", pair.system or "none are known")
+            self._screen.text("instructions", pair.system or "unknown")
         elif key == "g":
             self._tell_golden_answers()
         elif key == "?":
             self._screen.keys()
         elif key:
-            self._screen.say(f"{on_one_line(key)[:20]!r} is no key; ? shows them")
+            self._screen.say(f"unknown key {on_one_line(key)[:20]!r}; ? lists the keys")
 
     def _show(self, pair: ReviewPair, note: str, *, whole: bool = False) -> None:
         number = len(self._done) + 1
@@ -325,7 +324,7 @@ class _ReviewSession:
         self._last = pair
 
     def _undo(self) -> bool:
-        """Take the last judgement of the sample back, and have its pair shown again; whether there was one."""
+        """Withdraw the last judgement and show its pair again; returns whether there was one."""
         if not self._done:
             self._screen.say("there is nothing to undo")
             return False
@@ -333,7 +332,7 @@ class _ReviewSession:
         self._append(pair, latest_judgements(self._file.lines)[pair.facts.key].shown, "withdrawn", "", 0.0)
         self._waiting.insert(0, pair)
         self._last = None
-        self._screen.say("taken back; here it is again")
+        self._screen.say("judgement withdrawn; judge the pair again")
         return True
 
     def _append(self, pair: ReviewPair, shown: tuple[str, str], verdict: Verdict, note: str, seconds: float) -> None:
@@ -352,18 +351,18 @@ class _ReviewSession:
         )
 
     def _tell_golden_answers(self) -> None:
-        """Those of the pair that was judged last, once no other pair of its question is left."""
+        """Show the gold answers of the pair judged last, once no other pair of its question is waiting."""
         if self._last is None:
-            self._screen.say("golden answers are shown of the pair judged last; judge one first")
+            self._screen.say("gold answers are shown for the pair judged last; judge one first")
         elif any(pair.question == self._last.question for pair in self._waiting):
-            self._screen.say("not yet: another pair of that question is still to be judged")
+            self._screen.say("not yet: another pair of that question is still unjudged")
         else:
-            answers = " | ".join(self._last.golden_answers) or "not known"
-            self._screen.text("golden answers of the pair before", answers)
+            answers = " | ".join(self._last.golden_answers) or "unknown"
+            self._screen.text("gold answers of the previous pair", answers)
 
 
 def _parse_key(written: str) -> tuple[str, str]:
-    """The key that was meant, and what stands behind `n`: its note. What is no key stays as it is."""
+    """The key for a word, and the note behind `n`; anything else is returned unchanged."""
     word, _, rest = written.strip().partition(" ")
     if rest and word.lower() not in ("n", "note"):
         return written.strip(), ""

@@ -1,7 +1,7 @@
-"""What a reviewer sees of blind pairs, on stderr, and where keys come from; the report, on stdout.
+"""The review's terminal: blind pairs on stderr, the source of keys, and the report on stdout.
 
-Shows of a pair its state and its two replies, and nothing of what the data set thinks of them. Text of models and
-passages is hostile: it is made harmless by `terminal_text`, and never read as markup.
+Shows a pair's state and its two replies, and nothing of its label. Text of models and passages is untrusted: `terminal`
+makes it harmless, and it is never read as markup.
 """
 
 from __future__ import annotations
@@ -43,19 +43,18 @@ from reasonrag.terminal import on_one_line, print_table, share_with_interval, sh
 MAX_WIDTH = 100
 """Columns; longer lines are hard to read."""
 MAX_PASSAGE_LENGTH, MAX_THOUGHTS_LENGTH, MAX_REPLY_LENGTH, MAX_QUESTION_LENGTH = 600, 1200, 2400, 600
-"""Characters that are shown of each, until the whole is asked for."""
+"""Characters shown of each, unless the whole is requested."""
 MAX_COMPARED_WORDS = 600
-"""Words and signs of a reply beyond which words that differ are not sought: it takes up to the cube of their number, a
-second here."""
+"""Tokens of a reply above which differences are not marked: that takes up to cubic time, about a second here."""
 MOSTLY_DIFFERENT = 0.5
-"""Share of words that differ beyond which none is marked: all would be."""
+"""Share of differing words above which none is marked."""
 MAX_REMARKS = 20
 STDIN = 0
 MIN_VERDICTS = 10
-"""Verdicts from which on it is said that something is out of line."""
+"""Verdicts needed before the report points out a deviation."""
 EVEN = 0.5
 DEBOUNCE_S = 0.2
-"""Nobody has read a pair by then: a key that is still held down from the one before is not meant for it."""
+"""Keys within this time are ignored: too early to have read the pair, they are left over from the previous one."""
 DIFFERS = "bold yellow"
 KEYS = (
     ("a", "A is the better step"),
@@ -63,11 +62,11 @@ KEYS = (
     ("t", "both are as good (a tie)"),
     ("s", "skip: I cannot say"),
     ("n", "add a note, one line"),
-    ("u", "undo: take the last judgement back"),
-    ("w", "show this pair whole, nothing folded"),
-    ("i", "show the instructions the agent had"),
-    ("g", "show the golden answers of the pair before"),
-    ("q", "quit; all is kept, the same command goes on"),
+    ("u", "undo: withdraw the last judgement"),
+    ("w", "show this pair in full"),
+    ("i", "show the agent's instructions"),
+    ("g", "show the gold answers of the previous pair"),
+    ("q", "quit; everything is saved, the same command continues"),
 )
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _END_OF_A_THOUGHT = re.compile(r"(</\s*(?:evidence|query|answer)\s*>[.\"]?)\s+")
@@ -78,7 +77,7 @@ _END_OF_A_THOUGHT = re.compile(r"(</\s*(?:evidence|query|answer)\s*>[.\"]?)\s+")
 
 @dataclass(frozen=True)
 class PromptParts:
-    """A user turn in RAG_ProGuide's layout, taken apart; of another layout all is `question`."""
+    """The parts of a user turn in RAG_ProGuide's layout; in another layout everything is `question`."""
 
     question: str
     thoughts: str = ""
@@ -88,7 +87,7 @@ class PromptParts:
 
 
 def parse_prompt_parts(user: str) -> PromptParts:
-    """What the agent had seen, by the layout of `prompting.render_prompt`."""
+    """Parse a user turn by the layout of `prompting.render_prompt`."""
     head, found, reference = user.partition(". Reference: <reference>")
     if not head.startswith("Question: "):
         return PromptParts(user)
@@ -99,7 +98,7 @@ def parse_prompt_parts(user: str) -> PromptParts:
 
 
 def mark_differences(one: str, other: str) -> tuple[Text, Text]:
-    """Both replies, what is made harmless, with the words in which they differ marked alike on both sides."""
+    """Both replies, made harmless, with differing words marked on both sides."""
     texts = Text(shown(one)), Text(shown(other))
     words, others = (list(_TOKEN.finditer(text.plain)) for text in texts)
     if max(len(words), len(others)) > MAX_COMPARED_WORDS:
@@ -119,7 +118,7 @@ def mark_differences(one: str, other: str) -> tuple[Text, Text]:
 
 
 def truncate(text: Text, most: int, *, keep_end: float = 0.0) -> Text:
-    """At most so many characters of a text, and how many there are more. keep_end: share of them that are its end."""
+    """At most `most` characters of a text, and how many are left out. keep_end: share of them kept from its end."""
     left_out = len(text) - most
     if left_out <= most // 8:  # not worth a fold
         return text
@@ -131,7 +130,7 @@ def truncate(text: Text, most: int, *, keep_end: float = 0.0) -> Text:
 
 
 def render_pair(pair: ReviewPair, seed: int, *, whole: bool) -> RenderableType:
-    """The state, then both sides. Reads nothing of the pair but its prompt and its replies."""
+    """The state, then both sides; uses only the prompt and the replies of the pair."""
     return Group(*_state(parse_prompt_parts(pair.user), whole=whole), *_sides(pair, seed, whole=whole))
 
 
@@ -170,11 +169,11 @@ class ReviewScreen:
 
     def begin(self, *, reviewer: str, contents: DataSetCounts, size: int, judged: int) -> None:
         of = f"{size:,} of {contents.pairs:,} pairs"
-        self.say(f"reviewer {reviewer}: {of}, {judged:,} judged before")
+        self.say(f"reviewer {reviewer}: {of}, {judged:,} already judged")
         left_out = {"repeated": contents.repeated, "with equal sides": contents.same, "unreadable": contents.unreadable}
         if any(left_out.values()):
             self.say("rows left out: " + ", ".join(f"{count:,} {name}" for name, count in left_out.items() if count))
-        self.say("Which step would you rather have the agent take? Labels stay hidden until the report.")
+        self.say("Which step should the agent take? Labels stay hidden until the report.")
         self.keys()
 
     def pair(self, pair: ReviewPair, seed: int, *, number: int, size: int, whole: bool, note: str) -> None:
@@ -206,17 +205,17 @@ class ReviewScreen:
 
 
 def open_keys() -> KeySource:
-    """Single keys where stdin is a terminal, else lines."""
+    """Single keys if stdin is a terminal, else lines."""
     return TerminalKeys(STDIN) if os.isatty(STDIN) else LineKeys(STDIN)
 
 
 class LineKeys:
-    """A key a line, from a pipe or a file; a note may stand behind its `n`, or on the next line."""
+    """One key per line, from a pipe or a file; a note follows its `n`, or is on the next line."""
 
     def __init__(self, descriptor: int) -> None:
         try:
             self._file: IO[bytes] = os.fdopen(descriptor, "rb", closefd=False)
-        except OSError:  # stdin was closed: nobody is there
+        except OSError:  # stdin is closed
             self._file = BytesIO()
 
     def key(self) -> str | None:
@@ -284,53 +283,49 @@ class TerminalKeys:
 
 
 def show_review(report: ReviewReport) -> None:
-    """What each reviewer's judgements come to, then what they say of each other."""
+    """The results of each reviewer, then the agreement between reviewers."""
     if not report.reviewers:
-        print(f"nobody has judged a pair yet; begin with: reasonrag review {report.directory}")
+        print(f"no pair has been judged yet; start with: reasonrag review {report.directory}")
         return
     for each in report.reviewers:
         _show_reviewer(each)
     if report.between:
         rows = [(f"{each.one}, {each.other}", _between(each)) for each in report.between]
-        print_table("reviewers against each other, ties included", rows)
-    print("intervals: a pair counts as one case, though pairs of a question are alike")
+        print_table("agreement between reviewers, ties included", rows)
+    print("intervals treat pairs as independent, although pairs of a question are similar")
     print(f"wrote {Path(report.directory) / REVIEW / REPORT}")
 
 
 def _show_reviewer(report: ReviewerReport) -> None:
     ties = f", {report.ties:,} of them {'a tie' if report.ties == 1 else 'ties'}" if report.ties else ""
     skipped = f", {report.skipped:,} skipped" if report.skipped else ""
-    gone = (
-        [("no longer there", f"{counted(report.gone, 'judgement')} of pairs that left the data set")]
-        if report.gone
-        else []
-    )
+    gone = [("no longer in the data", f"{counted(report.gone, 'judgement')}")] if report.gone else []
     flipped = (
         [("labels exchanged", _agreed(report.flipped))] if report.flipped.confirmed.of or report.flipped.ties else []
     )
     rows = [
         ("judged", counted(report.judged, "pair") + ties + skipped),
         *gone,
-        ("agrees with the label", _agreed(report.agreement)),
+        ("agreement with labels", _agreed(report.agreement)),
         ("kappa", _kappa(report.kappa)),
         *((f"  {name}", _agreed(each)) for name, each in report.by_action_type.items()),
-        *((f"  layer {name}", _agreed(each)) for name, each in report.by_layer.items()),
+        *((f"  depth {name}", _agreed(each)) for name, each in report.by_layer.items()),
         *(_confidence_row(each) for each in report.by_confidence if each.mean_confidence is not None),
         *flipped,
-        ("says A", share_with_interval(report.says_a) + _side_bias(report.says_a)),
-        ("median time", "-" if report.median_seconds is None else f"{report.median_seconds:.1f} s a pair"),
+        ("A chosen", share_with_interval(report.says_a) + _side_bias(report.says_a)),
+        ("median time", "-" if report.median_seconds is None else f"{report.median_seconds:.1f} s per pair"),
     ]
     print_table(f"review by {report.reviewer}", rows)
-    _list("disagrees with the label", report.disagreements)
+    _list("disagreements with labels", report.disagreements)
     _list("notes on other pairs", report.notes)
 
 
 def _confidence_row(each: Bin) -> tuple[str, str]:
-    """A bin of confidence: what it claims, and what a person confirms."""
+    """A bin of confidence: claimed, and confirmed by the reviewer."""
     claim, high, low = each.mean_confidence or 0.0, each.confirmed.high, each.confirmed.low
     verdict = ""
     if high is not None and low is not None and each.confirmed.of >= MIN_VERDICTS:
-        verdict = "; claims too much" if high < claim else "; claims too little" if low > claim else ""
+        verdict = "; overconfident" if high < claim else "; underconfident" if low > claim else ""
     agreed = _agreed(SignAgreement(confirmed=each.confirmed, ties=each.ties))
     return f"  confidence {each.low:.1f} to {each.high:.1f}", f"{agreed}; claimed {claim:.2f}{verdict}"
 
@@ -342,16 +337,16 @@ def _agreed(each: SignAgreement) -> str:
 
 def _kappa(kappa: Kappa) -> str:
     if kappa.kappa is None or kappa.low is None or kappa.high is None:
-        return "not defined: all is on one side"
+        return "undefined: all judgements are on one side"
     ends = interval_text(f"{kappa.low:.2f}", f"{kappa.high:.2f}", LABEL_LEVEL)
     return f"{kappa.kappa:.2f} {ends}, {kappa.chance:.2f} would agree by chance"
 
 
 def _side_bias(share: Share) -> str:
-    """Whether a side was preferred whatever stood there: which one is drawn by a fair coin."""
+    """A note if a side was preferred regardless of content; sides are assigned at random."""
     if share.of < MIN_VERDICTS or share.low is None or share.high is None or share.low <= EVEN <= share.high:
         return ""
-    return f"; leans to {'A' if share.low > EVEN else 'B'}, though a coin decides what stands there"
+    return f"; biased towards {'A' if share.low > EVEN else 'B'}, although sides are assigned at random"
 
 
 def _between(each: ReviewersAgreement) -> str:

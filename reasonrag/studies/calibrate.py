@@ -1,8 +1,8 @@
-"""`reasonrag calibrate`: how far the labels of a run can be trusted, by itself and by fresh continuations.
+"""`reasonrag calibrate`: how far the labels of a run can be trusted, by agreement of rules and by fresh continuations.
 
-Holds the reward rules of a run against each other for nothing. With `revalue` it draws pairs that `pairs` would export
-and values both sides once more, by continuations that no search has used. Those answers have a journal of their own
-below the run, so that the same calibration asks nothing twice. `preference.statistics` decides what agreement is.
+Compares the reward rules of a run at no cost. With `revalue` it samples pairs that `pairs` would export and values both
+sides again, by continuations that no search has used. Those completions have their own journal below the run, so
+repeating a calibration asks nothing twice. `preference.statistics` decides what agreement is.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def calibrate(
 ) -> Calibration:
     """Check the labels of `run`; the keyword arguments are the command's flags (`revalue` for `--revalue`).
 
-    outcome: the function that has valued the answers of the run, if one has; a revaluation needs it again.
-    chat_model, retriever: used instead of what the run's settings would build. Raises InputError where the run cannot
-    be read, or what it was made with is not there any more; RunStopped where a cap or a lost endpoint ended it,
-    KeyboardInterrupt where Ctrl-C did. The same call then goes on.
+    outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
+    chat_model, retriever: used instead of what the run's settings would build. Raises InputError if the run cannot be
+    read or what it was made with is missing; RunStopped if a cap or a lost endpoint ended it, KeyboardInterrupt after
+    Ctrl-C. The same call then resumes it.
     """
     settings = resolve(CalibrateSettings, "calibrate", flags)
     asked = Injected(chat_model, retriever, outcome, watcher or SilentWatcher())

@@ -1,4 +1,4 @@
-"""What `calibrate` and `tune` show."""
+"""Terminal output of `calibrate` and `tune`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ BAR_WIDTH = 30
 
 
 def show_calibration(found: Calibration) -> None:
-    """How reward rules agree, then what fresh continuations say."""
+    """The agreement of reward rules, then the revaluation by fresh continuations."""
     types = sorted(found.rules_by_action_type)
-    table = Table(title="do two rules order siblings alike? share, siblings both order", title_justify="left")
+    table = Table(title="agreement between reward rules (share, n sibling pairs)", title_justify="left")
     for heading in ("rules", "all", *types):
         table.add_column(heading)
     for row, whole in enumerate(found.rules):
@@ -42,24 +42,24 @@ def show_calibration(found: Calibration) -> None:
         _show_revaluation(found.revaluation)
     if found.value_model and not (found.revaluation and found.revaluation.disagreement):
         command = shlex.join(["reasonrag", "calibrate", found.run, "--revalue", "40", "--model", found.teacher])
-        print(f"how often {found.value_model} and the teacher disagree on which step is better, by action type:")
+        print(f"to see how often {found.value_model} and the teacher disagree on the better step, by action type:")
         print(command)
     if found.gave_up:
         why = Path(found.report).parent / FAILURES
-        print(f"why steps were given up: {why}; the same command tries them again")
+        print(f"failure causes: {why}; the same command retries the failed steps")
     print(f"wrote {found.report}")
 
 
 def _show_revaluation(fresh: Revaluation) -> None:
     rows = [
         ("pairs", f"{fresh.pairs:,} of {fresh.exportable:,}, {fresh.unvalued:,} could not be valued"),
-        ("given up because of", counts_text(fresh.failures_by_cause)),
+        ("failure causes", counts_text(fresh.failures_by_cause)),
         ("label confirmed", _confirmed_of(fresh.confirmed)),
         *((f"  {name}", _confirmed_of(each)) for name, each in fresh.confirmed_by_action_type.items()),
-        *((f"  layer {layer}", _confirmed_of(each)) for layer, each in fresh.confirmed_by_layer.items()),
+        *((f"  depth {layer}", _confirmed_of(each)) for layer, each in fresh.confirmed_by_layer.items()),
         ("margin, label", share_text(fresh.mean_margin)),
         ("margin, fresh", share_text(fresh.mean_fresh_margin)),
-        ("calls", f"{fresh.calls:,} replies, {fresh.session_calls:,} of them asked for now"),
+        ("completions", f"{fresh.calls:,}, {fresh.session_calls:,} of them new"),
         ("cost", dollars_or_unknown(fresh.cost_usd)),
     ]
     print_table(f"{fresh.k:,} fresh continuations a step  by {fresh.model}", rows)
@@ -68,7 +68,7 @@ def _show_revaluation(fresh: Revaluation) -> None:
         print(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
         for name, share in disagree.items():
             print(f"{name:<10}  {share_with_interval(share)}")
-    print("confidence claimed, share confirmed")
+    print("claimed confidence, share confirmed")
     for each in fresh.reliability:
         if each.mean_confidence is None:  # no pair is in it
             continue
@@ -89,30 +89,31 @@ def _short_share(share: Share) -> str:
 
 
 def show_tuning(tuning: Tuning) -> None:
-    """A row per trial, what is suggested, and where everything is."""
+    """A row per trial, the suggestion, and the paths of the files."""
     money = tuning.unit == "dollars"
     teacher = f"recipe {tuning.recipe}  teacher {tuning.model}  {tuning.questions:,} questions"
     title = escape(f"{tuning.dataset}/{tuning.split}  {teacher}")
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("trial", overflow="fold")
-    for name in ("replies", "share", "pairs", "sure", "right", "new", "cost", "CI low", "CI high"):
+    headings = ("comple-\ntions", "share", "pairs", "confi-\ndence", "expected\nright", "dis-\ntinct", "cost")
+    for name in (*headings, "CI\nlow", "CI\nhigh"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for trial in tuning.trials:
         table.add_row(*map(escape, _trial_row(trial, money=money)))
     Console(highlight=False).print(table)
-    unit = "dollars per 1,000 right pairs" if money else "replies per right pair"
-    print("replies, pairs: per question. share: of the questions that have a pair")
-    print("sure: mean confidence of the pairs. right: pairs per question times confidence")
-    print("new: share of the draws that said something new")
+    unit = "dollars per 1,000 expected right pairs" if money else "completions per expected right pair"
+    print("completions, pairs: per question. share: of the questions that have a pair")
+    print("confidence: mean over pairs. expected right: pairs per question times confidence")
+    print("distinct: share of the samples that differ from their siblings")
     level = percent(COMPARISON_LEVEL)
     print(f"cost: {unit}; CI low, CI high: its {level} interval, by a bootstrap over {tuning.questions:,} questions")
-    print("*: no other is better in everything. worse: than the base in sure or share, by more than noise")
-    print("-: not compared, alpha decides what is right. ..: stopped")
+    print("*: on the Pareto frontier. worse: significantly below the base in confidence or share")
+    print("-: not compared, because alpha redefines what is right. ..: stopped")
     print(_suggestion(tuning))
     saved = max(0, tuning.calls_apart - tuning.calls_delivered)
     cost = f" for {dollars_or_unknown(tuning.cost_delivered)}" if money else ""
-    print(f"{tuning.calls_delivered:,} replies were given{cost}; that trials share them saved {saved:,}")
+    print(f"{tuning.calls_delivered:,} completions{cost}; sharing them between trials saved {saved:,}")
     for trial in tuning.trials:
         if trial.failed:
             print(f"{trial.name}: {trial.failed:,} questions failed: {counts_text(trial.failures_by_cause)}")
@@ -155,9 +156,9 @@ def _trial_row(trial: TrialReport, *, money: bool) -> list[str]:
 def _suggestion(tuning: Tuning) -> str:
     found = next((trial for trial in tuning.trials if trial.name == tuning.suggested), None)
     if found is None:
-        return "nothing is suggested: the base did not come to its end, or made no pair and nothing is surely cheaper"
+        return "no suggestion: the base did not finish, or made no pair and nothing is significantly cheaper"
     if not found.changed:
-        return "suggested: the base, your own settings; nothing is cheaper by more than noise and not worse"
+        return "suggested: the base, your own settings; nothing is significantly cheaper without being worse"
     change = found.intervals["cost_change"]
     by = f"{change.low:+.0%} to {change.high:+.0%} ({percent(COMPARISON_LEVEL)} CI)"
     return f"suggested: {found.name}; a right pair costs {by} against the base"

@@ -1,7 +1,7 @@
-"""Which of several configurations are worth their cost, and how sure that is of so few questions.
+"""The Pareto frontier of configurations by cost and yield, with bootstrap intervals over questions.
 
-Decides what dominates what, which one is suggested, and what is noise: a bootstrap over questions, the same resampled
-questions for every configuration, so that what they have in common cancels out. Knows no model, no file and no tree.
+Decides which configuration dominates which, which one is suggested, and what is noise: all configurations use the same
+resampled questions, so what they have in common cancels out. Knows no model, no file and no tree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Values: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class QuestionYield:
-    """What one configuration made of one question. `right`: sum of the confidences of its pairs."""
+    """The yield of one configuration on one question. right: sum of the confidences of its pairs."""
 
     cost: float
     pairs: int
@@ -32,7 +32,7 @@ class QuestionYield:
 
 
 class ConfigurationMeasurements:
-    """One configuration's numbers: of the questions as they are (first), then of every resampling of them.
+    """Measurements of one configuration: on the questions themselves (first), then on every resample.
 
     cost: per expected right pair, infinite without a pair. right: expected right pairs per question. confidence: mean
     over pairs, 0 without any. share: of the questions that have a pair.

@@ -1,10 +1,9 @@
-"""`reasonrag tune`: which configuration gives the most preference pairs for its cost, on the user's own questions.
+"""`reasonrag tune`: which configuration yields the most preference pairs for its cost, on the user's own questions.
 
 Decides what is varied (one setting at a time around the user's own), in which order, and what is reported of a trial.
-All trials answer from one journal: a draw has the same number in every configuration, so most answers serve several
-trials; what a trial is billed for is what it would have cost by itself. Does not know how a tree is searched, what
-makes a pair or what is noise, nor which configuration trains the better student: confidence is about the teacher who
-continued from the steps.
+All trials share one journal: a draw has the same number in every configuration, so most completions serve several
+trials; a trial is billed what it would have cost alone. Does not know how a tree is searched, what makes a pair or what
+is noise, nor which configuration trains the better student: confidence is relative to the teacher that continued.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ from reasonrag.studies.settings import TuneSettings
 
 BASE = "base"
 FIRST_WORDS = "# reasonrag tune suggests"
-"""Of a settings file that is ours to replace and to remove."""
+"""First line of a settings file that tune may replace or remove."""
 
 VARIED: dict[str, tuple[float, ...]] = {
     "alpha": (0.8, 0.9, 1.0),
@@ -73,68 +72,68 @@ VARIED: dict[str, tuple[float, ...]] = {
     "temperature": (0.7, 1.0, 1.3),
     "max_steps": (5, 7),
 }
-"""What is tried of each setting, in the order of the trials: first those that share most answers with the base."""
+"""Values tried for each setting, in the order of the trials: first those that share most completions with the base."""
 REDEFINES_RIGHT = "alpha"
-"""Decides which of two steps is the better one. Its trials are shown and not compared: more pairs that are right by
-another measure are no reason to take that measure."""
+"""The setting that decides which of two steps is better. Its trials are shown but not compared: more pairs that are
+right by another measure are no reason to adopt that measure."""
 _USED_BY: dict[str, Callable[[SearchConfig], bool]] = {
     "continuations": lambda search: search.valuation == "continuation",
     "exploration": lambda search: search.selection != "mixed",
 }
 _OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens"}
-"""Settings that are no part of a configuration."""
+"""Settings that are not part of a configuration."""
 
 Unit = Literal["dollars", "calls"]
 
 
 class Interval95(BaseModel):
-    """The middle 95 % of a bootstrap over questions. An end is null where that resampling has no pair."""
+    """The middle 95 % of a bootstrap over questions. An end is null if that resample has no pair."""
 
     low: float | None
     high: float | None
 
 
 class TrialReport(BaseModel):
-    """What one configuration made of the questions."""
+    """The result of one configuration."""
 
     name: str
     changed: dict[str, Any]
-    """The settings that are not the base's."""
+    """Settings that differ from the base."""
     complete: bool
-    """Whether every question was tried; if not, nothing is compared."""
+    """Whether every question was tried; otherwise nothing is compared."""
     questions: int
     failed: int
-    """Questions without a tree; they count with their cost, and no pairs."""
+    """Questions without a tree; they count with their cost and without pairs."""
     failures_by_cause: dict[str, int]
     calls: float
-    """Replies. From here to `right_pairs` means per question; costs are those of this configuration by itself."""
+    """Completions. From here to `right_pairs`: means per question; costs are those of this configuration alone."""
     requests: float
     prompt_tokens: float
     completion_tokens: float
     cost_usd: float | None
-    """Null without a price."""
+    """Null if the model has no price."""
     pairs: float
     right_pairs: float
-    """Expected right pairs: the sum of the pairs' confidences."""
+    """Expected right pairs: the sum of confidences."""
     questions_with_a_pair: float
     """Share."""
     confidence: float | None
-    """Mean over the pairs; null without any, like `cost_per_right_pair`."""
+    """Mean over pairs; null without pairs, like `cost_per_right_pair`."""
     cost_per_right_pair: float | None
     """In `Tuning.unit`."""
     distinct_steps: float | None
-    """Steps that say something else than their siblings, as a share of all draws."""
+    """Steps that differ from their siblings, as a share of all draws."""
     intervals: dict[str, Interval95] = {}
-    """Of the fields with these names, and `cost_change`: what `cost_per_right_pair` is above the base's, as a share."""
+    """Intervals by field name, and `cost_change`: the relative change of `cost_per_right_pair` from the base."""
     worse_than_base: bool = False
-    """In confidence or questions_with_a_pair, by more than noise."""
+    """Significantly worse in confidence or questions_with_a_pair."""
     on_frontier: bool = False
-    """Whether no other trial is as good in cost_per_right_pair, right_pairs, confidence and questions_with_a_pair, and
-    better in one. Trials of alpha are not compared: it decides what is right."""
+    """Whether no other trial dominates it in cost_per_right_pair, right_pairs, confidence and questions_with_a_pair.
+    Trials of alpha are not compared, because alpha decides what is right."""
 
 
 class Tuning(BaseModel):
-    """What all trials made; the content of tuning.json and the output of `tune --json`."""
+    """The result of all trials: the content of tuning.json and the output of `tune --json`."""
 
     run: str
     model: str
@@ -144,36 +143,36 @@ class Tuning(BaseModel):
     seed: int
     questions: int
     rules: dict[str, Any]
-    """What makes a pair."""
+    """The pairing rules."""
     unit: Unit
-    """Of `cost_per_right_pair`; calls where the model has no price, or is free."""
+    """Unit of `cost_per_right_pair`; calls if the model has no price or is free."""
     planned: int
-    """Trials, those included that were not reached."""
+    """Number of planned trials, including those not reached."""
     trials: list[TrialReport]
     suggested: str | None
-    """The base, or the cheapest trial that is cheaper than it and not worse, both by more than noise. Null if the base
-    did not come to its end, or if that would be a base without pairs."""
+    """The base, or the cheapest trial that is significantly cheaper and not significantly worse. Null if the base did
+    not finish, or if it would be a base without pairs."""
     config: dict[str, Any]
-    """What was suggested as a [generate] table; empty without a suggestion."""
+    """The suggestion as a [generate] table; empty without one."""
     calls_apart: int
-    """Replies that the trials would have asked for without each other."""
+    """Completions the trials would have needed without sharing."""
     calls_delivered: int
     tokens_delivered: int
     cost_delivered: float | None
-    """Everything that was answered in this directory, in all sessions."""
+    """Total cost in this directory, over all sessions."""
     stopped: StopReason | None
     warnings: list[str] = []
-    """Of the base, as in a run's summary: what is wrong with it is mostly wrong with every trial."""
+    """Warnings of the base run, which mostly apply to every trial."""
     versions: dict[str, str]
 
     @property
     def suggests_a_change(self) -> bool:
-        """Whether there is something to write into one's settings."""
+        """Whether the suggestion differs from the base."""
         return self.suggested not in (None, BASE)
 
     @property
     def command(self) -> str:
-        """What explores with the suggested configuration."""
+        """The command that explores with the suggested configuration."""
         words = ["reasonrag", "generate"]
         for name, value in self.config.items():
             for each in value if isinstance(value, list) else [value]:
@@ -183,7 +182,7 @@ class Tuning(BaseModel):
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration. `changed`: the settings that are not the base's."""
+    """One configuration. changed: settings that differ from the base."""
 
     settings: GenerateSettings
     changed: Mapping[str, float]
@@ -197,7 +196,7 @@ class Trial:
         return REDEFINES_RIGHT not in self.changed
 
     def call_budget(self, questions: int) -> int:
-        """Replies it may ask for; 0 where alpha is what is new and does not guide the search."""
+        """The most completions it may ask for; 0 if only alpha changes and does not guide the search."""
         search = resolve_recipe(self.settings).search
         relabels = not self.comparable and search.selection == "mixed"
         return 0 if relabels else questions * call_budget(search)
@@ -215,7 +214,8 @@ def tune(
     The settings of `generate` make the base; they come from where `generate` has them, table [generate] included.
     chat_model, retriever: used instead of what the settings would build; a retriever may also be named as
     --retriever does.
-    Caps hold over all trials and sessions; what stopped the trials early is in the result, and the same call goes on.
+    Caps apply to all trials and sessions together; what stopped the trials early is in the result, and the same call
+    resumes them.
     Raises InputError, StorageError and KeyboardInterrupt as `generate` does.
     """
     retriever, named = object_or_name(retriever)
@@ -308,7 +308,7 @@ def _cost_line(trials: Sequence[Trial], questions: int, base: GenerateSettings, 
 
 @contextmanager
 def _locked_directory(place: Path) -> Iterator[None]:
-    """The directory of the trials, which nobody else writes to meanwhile. Raises InputError."""
+    """The directory of the trials, locked against other writers. Raises InputError."""
     if (place / CONFIG).exists():
         raise InputError(f"{place} is a run directory of generate; choose another --run for the trials")
     table = place / SETTINGS_FILE
@@ -319,7 +319,7 @@ def _locked_directory(place: Path) -> Iterator[None]:
 
 
 async def _delivered(journal: Path) -> Tokens:
-    """Everything that was answered so far."""
+    """All tokens delivered so far."""
     async with open_journal(journal, wanted=lambda _: False) as opened:
         return opened.delivered
 
@@ -363,13 +363,13 @@ def _as_flag(name: str) -> str:
 
 
 def _words(name: str, value: Any) -> list[str]:
-    """A setting as it is typed; a switch has no value."""
+    """A setting as a flag; a switch has no value."""
     if isinstance(value, bool):
         return [f"--{_as_flag(name)}" if value else f"--no-{_as_flag(name)}"]
     return [f"--{_as_flag(name)}", str(value)]
 
 
-# -- what they made ------------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -392,13 +392,13 @@ class _FinishedTrial:
 
 
 def _records(trial: Trial, asked: Sequence[str]) -> list[RolloutRecord]:
-    """One for each question that was tried; the last one of a question counts."""
+    """One record per tried question; the last one of a question counts."""
     found = {record.question_id: record for record in read_rollouts(trial.settings.run / ROLLOUTS)}
     return [found[each] for each in asked if each in found]
 
 
 def _compare(tried: Sequence[_FinishedTrial], *, seed: int) -> tuple[list[TrialReport], Trial | None]:
-    """What is reported of every trial, and the one that is suggested."""
+    """The reports of all trials, and the suggested trial."""
     reports = [_report(each) for each in tried]
     if not tried[0].complete:
         return reports, None
@@ -448,7 +448,7 @@ def _report(tried: _FinishedTrial) -> TrialReport:
 
 
 def _against(base: ConfigurationMeasurements, measured: ConfigurationMeasurements, report: TrialReport) -> TrialReport:
-    """The report with what is noise in it."""
+    """The report with intervals and the comparison with the base."""
     resampled = {
         "right_pairs": measured.right,
         "questions_with_a_pair": measured.share,
@@ -479,12 +479,11 @@ def _standing(measured: ConfigurationMeasurements, report: TrialReport, *, cheap
     )
 
 
-# -- what is written -----------------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------------------------
 
 
 def _config(trial: Trial) -> dict[str, Any]:
-    """What was given and what the trial changed, as a [generate] table; without secrets and without what belongs to
-    one run."""
+    """Given settings and the trial's change as a [generate] table, without secrets and without settings of one run."""
     settings = trial.settings
     given = settings.model_dump(mode="json", include=settings.model_fields_set - _OF_ONE_RUN | {"recipe"})
     if "base_url" in given:

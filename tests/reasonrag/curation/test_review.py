@@ -188,7 +188,7 @@ def test_in_a_terminal_single_keys_judge(data_set: Callable[..., Path]) -> None:
         seen.shows("pair 3 of 4")
         seen.shows(PROMPT)
         seen.press("u")
-        seen.shows("taken back")
+        seen.shows("judgement withdrawn")
         assert "note: two errors" in seen.shows(PROMPT)
         seen.press("b")
         seen.shows("pair 3 of 4")
@@ -210,7 +210,7 @@ def test_arrows_pasted_text_and_unknown_keys_judge_nothing(data_set: Callable[..
         for keys in ("\x1b[A", "\x1b[B", "baba", "\n", "ä"):
             seen.press(keys)
             time.sleep(0.1)
-        seen.shows("'ä' is no key")
+        seen.shows("unknown key 'ä'")
         seen.shows(PROMPT)
         seen.press("\x04")
         assert seen.ends()[0] == 0
@@ -256,7 +256,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(data_set: Callable[..., Pa
         seen.process.kill()
         assert seen.ends()[0] == -signal.SIGKILL
     again = piped(folder, "b\n")
-    assert "1 judged before" in again.stderr
+    assert "1 already judged" in again.stderr
     assert "pair 2 of 3" in again.stderr
     assert "pair 1 of 3" in first
     assert "pair 1 of 3" not in again.stderr
@@ -305,7 +305,7 @@ def test_lines_on_stdin_judge(data_set: Callable[..., Path]) -> None:
     assert done.returncode == 0
     assert verdicts(folder) == ["a", "b", "tie", "skip", "withdrawn", "b", "a"]
     assert [line["note"] for line in lines(folder)] == ["", "odd one", "why", "", "", "", ""]
-    assert "'foo' is no key" in done.stderr
+    assert "unknown key 'foo'" in done.stderr
     assert "all 5 pairs of the sample are judged" in done.stderr
     assert "review by me" in done.stdout
     assert "pair 1 of 5" not in done.stdout
@@ -315,7 +315,7 @@ def test_the_end_of_stdin_is_a_quit(data_set: Callable[..., Path]) -> None:
     """Also before the first key, and in the middle of a note."""
     folder = data_set(our_row(1))
     done = piped(folder, "")
-    assert (done.returncode, done.stdout.split(";")[0]) == (0, "nobody has judged a pair yet")
+    assert (done.returncode, done.stdout.split(";")[0]) == (0, "no pair has been judged yet")
     assert piped(folder, "n\n").returncode == 0
     assert lines(folder) == []
 
@@ -340,11 +340,11 @@ def test_the_report_agrees_with_who_reads_the_labels(data_set: Callable[..., Pat
 
 
 def test_what_is_out_of_line_is_said(data_set: Callable[..., Path]) -> None:
-    """Somebody who always says A: the liking, and labels that seem to claim too much. Of three pairs, nothing."""
+    """A reviewer who always chooses A: the side bias, and labels that seem overconfident. Of three pairs, nothing."""
     folder = data_set(*(our_row(n) for n in range(30)))
     few = " ".join(piped(folder, "a\n" * 3).stdout.split())
     many = " ".join(piped(folder, "a\n" * 27).stdout.split())
-    for remark in ("leans to A", "claims too"):
+    for remark in ("biased towards A", "overconfident"):
         assert remark not in few
         assert remark in many
 
@@ -361,7 +361,7 @@ def test_a_larger_sample_asks_only_for_what_is_new(data_set: Callable[..., Path]
     folder = data_set(*(our_row(n) for n in range(9)))
     piped(folder, "a\n" * 3, "--pairs", "3")
     more = piped(folder, "b\n" * 9, "--pairs", "5")
-    assert "5 of 9 pairs, 3 judged before" in more.stderr
+    assert "5 of 9 pairs, 3 already judged" in more.stderr
     assert verdicts(folder) == ["a", "a", "a", "b", "b"]
 
 
@@ -381,12 +381,12 @@ def test_a_torn_last_line_is_mended(data_set: Callable[..., Path]) -> None:
     path = folder / "review" / "me.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    assert "2 judged before" in piped(folder, "").stderr
+    assert "2 already judged" in piped(folder, "").stderr
     assert path.read_bytes() == whole
     path.write_bytes(whole[:-9])
     assert report(folder)["reviewers"][0]["judged"] == 1
     again = piped(folder, "tie\n")
-    assert "was cut off by an earlier stop" in " ".join(again.stderr.split())
+    assert "was incomplete and has been removed" in " ".join(again.stderr.split())
     assert verdicts(folder) == ["a", "tie"]
 
 
@@ -396,8 +396,8 @@ def test_a_changed_data_set_loses_no_judgement(data_set: Callable[..., Path]) ->
     piped(folder, "a\nb\n")
     data_set(our_row(2), our_row(3))
     done = piped(folder, "")
-    assert "2 of 2 pairs, 1 judged before" in done.stderr
-    assert "1 judgement of pairs that left the data set" in done.stdout
+    assert "2 of 2 pairs, 1 already judged" in done.stderr
+    assert "1 judgement" in done.stdout
     assert len(lines(folder)) == 2
 
 
@@ -431,8 +431,8 @@ def test_golden_answers_are_shown_when_they_can_tell_nothing_any_more(data_set: 
     folder = data_set(our_row(1), our_row(1, **other_step), our_row(2))
     done = piped(folder, "g\n" + "s\ng\n" * 3)
     said = [line for line in done.stderr.splitlines() if "Golden" in line or "not yet" in line or "judge one" in line]
-    assert said[0] == "golden answers are shown of the pair judged last; judge one first"
-    assert said.count("not yet: another pair of that question is still to be judged") == 1
+    assert said[0] == "gold answers are shown for the pair judged last; judge one first"
+    assert said.count("not yet: another pair of that question is still unjudged") == 1
     assert [line.strip() for line in said if "Golden" in line] in (["Golden Author 1"], ["Golden Author 2"])
 
 
@@ -534,10 +534,10 @@ def test_wrong_flags_are_refused(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("[]", "holds no pair that can be shown: of its 0 rows"),
-        ('[{"chosen": 1}]', "1 have no prompt or no two replies"),
+        ("[]", "has no pair that can be shown: of its 0 rows"),
+        ('[{"chosen": 1}]', "1 lack a prompt or a reply"),
         ('[{"a": 1}, {', "RAG_ProGuide.json is cut off: it ends after 1 whole items"),
-        ('{"a": 1}', "1 have no prompt"),
+        ('{"a": 1}', "1 lack a prompt"),
     ],
 )
 def test_a_data_set_without_pairs_is_refused(reasonrag: Reasonrag, tmp_path: Path, content: str, says: str) -> None:

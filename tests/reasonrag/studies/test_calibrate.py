@@ -548,7 +548,7 @@ def test_steps_that_were_given_up_are_told(run: Path, reasonrag: Reasonrag, monk
     with refusing_endpoint() as address:
         shown = reasonrag("calibrate", run, "--revalue", 3, "--k", 1, "--model", "qwen", "--base-url", address)
     assert shown.status == 1, shown.err
-    assert f"why steps were given up: {FAILURES}; the same command tries them again" in shown.out
+    assert f"failure causes: {FAILURES}; the same command retries the failed steps" in shown.out
     lines = [json.loads(line) for line in FAILURES.read_text().splitlines()]
     assert {line["kind"] for line in lines} == {"call", "step"}
     assert {line["cause"] for line in lines} == {"http_400"}
