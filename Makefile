@@ -3,6 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# Test processes: one more than the two cores of the smallest machine, as many tests wait for processes and browsers. What
+# several need is made once for all of them: tests/helpers/shared.py.
+WORKERS ?= 3
+
 # A build of PyTorch without CUDA where there is one; the pin is repeated so that nothing replaces it.
 TORCH ?= torch==2.13.0
 # The real FlashRAG; what the registry calls flashrag is something else. Its dependencies are not for the tests.
@@ -20,16 +24,16 @@ demo: .venv/core
 	$(BIN)/reasonrag pairs runs/demo --out data/demo
 
 test: lint types .venv/embed .venv-train/ready .venv/browser
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
 
 # The inner loop: neither lint nor types, and without tests/end_to_end and what is marked as slow (tests/conftest.py, and
 # `pytestmark` of a file): LLaMA-Factory, browsers, real encoders, the Hub, and commands from their first line to the last.
 test-fast: .venv/test
-	$(BIN)/pytest --quiet --numprocesses 2 --dist worksteal -m "not slow"
+	$(BIN)/pytest --quiet --numprocesses $(WORKERS) --dist worksteal -m "not slow"
 
 # Without the 1.8 GB that real encoders need and the 2.1 GB of LLaMA-Factory; tests of them are skipped, visibly.
 test-core: lint types .venv/browser
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
 
 lint: .venv/test
 	$(BIN)/ruff check .
