@@ -29,8 +29,8 @@ SHARED_DATA = Path(os.environ.get("REASONRAG_TEST_DATA", ROOT.parent / "shared" 
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run beside each other; threads of all would wait for each other
 
-settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("laws")  # a machine that has other work breaks no law
+settings.register_profile("laws", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("laws")  # a machine that has other work breaks no law; laws of the search draw more
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

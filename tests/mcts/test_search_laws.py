@@ -174,13 +174,13 @@ configs = st.builds(
     wave=st.integers(1, 8),
 )
 
-few = settings(max_examples=150, deadline=None)
+many = settings(max_examples=120)
 
 
 # -- laws ---------------------------------------------------------------------------------------------------------
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_asking_changes_nothing(config: SearchConfig, environment: Environment) -> None:
     """Asked twice, before and between tellings, the search gives the same work, and grows the same tree."""
@@ -193,7 +193,7 @@ def test_asking_changes_nothing(config: SearchConfig, environment: Environment) 
     assert search.tree.nodes == searched(config, environment).tree.nodes
 
 
-@few
+@many
 @given(config=configs, environment=environments, shuffle=st.randoms(use_true_random=False))
 def test_the_order_of_telling_does_not_matter(
     config: SearchConfig, environment: Environment, shuffle: random.Random
@@ -205,7 +205,7 @@ def test_the_order_of_telling_does_not_matter(
     assert (shuffled.calls, shuffled.simulations) == (in_order.calls, in_order.simulations)
 
 
-@few
+@many
 @given(config=configs, environment=environments, other=environments)
 def test_telling_twice_is_telling_once(config: SearchConfig, environment: Environment, other: Environment) -> None:
     """Every work told again at once and again after its wave, with another result, leaves the tree as it was."""
@@ -220,7 +220,7 @@ def test_telling_twice_is_telling_once(config: SearchConfig, environment: Enviro
     assert search.tree.nodes == searched(config, environment).tree.nodes
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_a_parent_is_visited_at_least_as_often_as_all_its_children(
     config: SearchConfig, environment: Environment
@@ -232,7 +232,7 @@ def test_a_parent_is_visited_at_least_as_often_as_all_its_children(
         assert node.visits >= sum(child.visits for child in tree.children(node))
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_every_value_that_counts_is_a_visit(config: SearchConfig, environment: Environment) -> None:
     """counted <= visits, and a node without a value that counts is worth 0. Where all draws were plain and every
@@ -246,7 +246,7 @@ def test_every_value_that_counts_is_a_visit(config: SearchConfig, environment: E
                 assert node.counted == node.visits
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_values_and_estimates_lie_within_what_was_found_below(config: SearchConfig, environment: Environment) -> None:
     """Between the least and the greatest reward of an answer below, in whatever way it was drawn. Steps that say the
@@ -285,7 +285,7 @@ def answers_below(config: SearchConfig, environment: Environment) -> tuple[Searc
     return search, below
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_judged_values_lie_within_the_judgements_below(config: SearchConfig, environment: Environment) -> None:
     """Between the least and the greatest that could be read."""
@@ -302,7 +302,7 @@ def test_judged_values_lie_within_the_judgements_below(config: SearchConfig, env
             assert min(below[node.id]) - 1e-12 <= node.value <= max(below[node.id]) + 1e-12
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_no_two_draws_in_one_state_share_a_number(config: SearchConfig, environment: Environment) -> None:
     """Neither siblings nor continuations, in whatever state they pass through, ever ask one state twice for the same
@@ -329,7 +329,7 @@ def test_no_two_draws_in_one_state_share_a_number(config: SearchConfig, environm
                     ask_once(*(("judgement", "") if isinstance(work, Score) else ("step", state)), number)
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_the_same_draw_has_the_same_number_in_every_search(config: SearchConfig, environment: Environment) -> None:
     """The draws of an expansion count from 0 in each state, those of continuations of a step d below the root from
@@ -346,7 +346,7 @@ def test_the_same_draw_has_the_same_number_in_every_search(config: SearchConfig,
         assert numbers == list(range(first, first + len(numbers)))
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_every_search_ends_within_its_simulations(config: SearchConfig, environment: Environment) -> None:
     """Each simulation makes at most two waves, siblings and their values; none starts beyond the budget."""
@@ -357,7 +357,7 @@ def test_every_search_ends_within_its_simulations(config: SearchConfig, environm
     assert search.done
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_a_wave_works_on_no_more_states_than_its_size(config: SearchConfig, environment: Environment) -> None:
     """One simulation in flight is one selected state, whether its siblings are sampled or its children valued."""
@@ -369,7 +369,7 @@ def test_a_wave_works_on_no_more_states_than_its_size(config: SearchConfig, envi
         assert len(states) <= config.wave
 
 
-@few
+@many
 @given(config=configs, environment=environments, max_calls=st.integers(1, 60))
 def test_no_work_is_handed_out_that_the_budget_cannot_start(
     config: SearchConfig, environment: Environment, max_calls: int
@@ -384,7 +384,7 @@ def test_no_work_is_handed_out_that_the_budget_cannot_start(
         assert waves[-1].calls < max_calls
 
 
-@few
+@many
 @given(config=configs, environment=environments, max_calls=st.integers(1, 60))
 def test_siblings_are_sampled_only_where_they_can_be_valued(
     config: SearchConfig, environment: Environment, max_calls: int
@@ -397,7 +397,7 @@ def test_siblings_are_sampled_only_where_they_can_be_valued(
             assert wave.calls + 2 * siblings <= max_calls
 
 
-@few
+@many
 @given(config=configs, environment=environments, max_calls=st.integers(1, 60))
 def test_every_simulation_does_something(config: SearchConfig, environment: Environment, max_calls: int) -> None:
     """A spent budget ends the search; it is not sat out in simulations that ask for nothing and back nothing up."""
@@ -406,7 +406,7 @@ def test_every_simulation_does_something(config: SearchConfig, environment: Envi
     assert search.simulations <= asked + search.tree.root.visits
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_no_state_is_drawn_more_often_than_configured(config: SearchConfig, environment: Environment) -> None:
     """Expansion fills a state up to `siblings` draws, with `mixed` the root up to `root_siblings` while all its answers
@@ -423,7 +423,7 @@ def test_no_state_is_drawn_more_often_than_configured(config: SearchConfig, envi
                 assert sum(child.draws for child in search.tree.children(state)) + item.count <= most
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_something_else_is_tried_only_where_all_draws_said_the_same(
     config: SearchConfig, environment: Environment
@@ -449,7 +449,7 @@ def all_equal(tree: Tree[str]) -> bool:
     return len({rollout.outcome for node in tree.nodes for rollout in node.rollouts}) < 2
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_steps_drawn_twice_are_one_node(config: SearchConfig, environment: Environment) -> None:
     """No two siblings have the same identity, and all draws of a state are counted at its steps: siblings are as many
@@ -474,7 +474,7 @@ def test_steps_drawn_twice_are_one_node(config: SearchConfig, environment: Envir
         assert sum(child.draws for child in children) == drawn["" if node.step is None else node.payload]
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_what_says_the_same_is_continued_once_and_shares_its_estimate(
     config: SearchConfig, environment: Environment
@@ -496,7 +496,7 @@ def test_what_says_the_same_is_continued_once_and_shares_its_estimate(
         assert known[node.id] == known[head.id]
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_rewards_lie_between_nothing_and_a_direct_right_answer(config: SearchConfig, environment: Environment) -> None:
     """Under every rule a reward is in [0, alpha**(layer + 1)]: no answer below a step is nearer than the step."""
@@ -507,7 +507,7 @@ def test_rewards_lie_between_nothing_and_a_direct_right_answer(config: SearchCon
                 assert 0 <= reward <= config.alpha ** max(node.depth, 1) + 1e-12
 
 
-@few
+@many
 @given(config=configs, environment=environments)
 def test_an_answer_is_worth_exactly_its_own_discounted_outcome(config: SearchConfig, environment: Environment) -> None:
     """However often an answer is visited, and whoever judged it, its reward under every rule is outcome * alpha**n."""
@@ -519,7 +519,7 @@ def test_an_answer_is_worth_exactly_its_own_discounted_outcome(config: SearchCon
                 assert rewards[node.id] == pytest.approx(node.step.outcome * config.alpha**node.depth, abs=1e-12)
 
 
-@few
+@many
 @given(environment=environments, wave=st.integers(1, 8))
 def test_economy_grows_nothing_below_a_settled_state(environment: Environment, wave: int) -> None:
     """A state that is given work was not converged when it was selected: when its siblings were sampled,
@@ -574,7 +574,7 @@ def answers_drawn(tree: Tree[str], node: Node[str], below: dict[int, int]) -> in
     return node.draws if node.terminal else sum(below[child.id] for child in tree.children(node))
 
 
-@few
+@many
 @given(environment=environments, wave=st.integers(1, 8))
 def test_economy_ends_where_all_is_settled_or_done(environment: Environment, wave: int) -> None:
     """Unless simulations or replies ran out, every state that is not converged has all its draws."""
@@ -588,7 +588,7 @@ def test_economy_ends_where_all_is_settled_or_done(environment: Environment, wav
             assert all(child.terminal or child.visits for child in search.tree.children(node))
 
 
-@few
+@many
 @given(environment=environments, wave=st.integers(1, 8))
 def test_who_proposes_does_not_change_where_economy_looks(environment: Environment, wave: int) -> None:
     """A search whose siblings are all proposals, none a plain sample, asks for the same work as one whose siblings are
@@ -610,7 +610,7 @@ def test_who_proposes_does_not_change_where_economy_looks(environment: Environme
     assert asked[0] == asked[1]
 
 
-@few
+@many
 @given(environment=environments, wave=st.integers(1, 8))
 def test_plain_economy_values_are_its_rewards(environment: Environment, wave: int) -> None:
     """Every continuation is kept and visited once: without repairs, value and SPRE are the same mean."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference.export import json_stream
@@ -48,7 +48,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(written=st.lists(JSON, max_size=8), layout=st.sampled_from(list(LAYOUTS)), block=st.integers(1, 40))
-@settings(deadline=None)
 def test_a_list_is_read_as_it_was_written(file: Path, written: list[Any], layout: str, block: int) -> None:
     """However it is laid out and wherever the blocks end that are read: in a number, a name, an escape."""
     file.write_text(LAYOUTS[layout](written), "utf-8")
@@ -60,7 +59,6 @@ def test_a_list_is_read_as_it_was_written(file: Path, written: list[Any], layout
 
 
 @given(written=st.lists(OBJECTS, max_size=5), layout=st.sampled_from(list(WITHOUT_A_LIST)), block=st.integers(1, 40))
-@settings(deadline=None)
 def test_objects_without_a_list_are_read_too(file: Path, written: list[Any], layout: str, block: int) -> None:
     """JSON lines above all."""
     file.write_text(WITHOUT_A_LIST[layout](written), "utf-8")
@@ -72,7 +70,6 @@ def test_objects_without_a_list_are_read_too(file: Path, written: list[Any], lay
 
 
 @given(written=st.lists(OBJECTS, min_size=1, max_size=3), layout=st.sampled_from(list(LAYOUTS)), data=st.data())
-@settings(deadline=None)
 def test_a_list_that_is_cut_off_is_an_error_wherever_it_is_cut(
     file: Path, written: list[Any], layout: str, data: st.DataObject
 ) -> None:

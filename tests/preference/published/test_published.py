@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, RolloutRecord, export_pairs
@@ -398,7 +398,6 @@ JUNK = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12), JUNK | st.just("delete")), max_size=6),
     st.sampled_from([RELEASED, PAPER]),
@@ -424,7 +423,6 @@ def test_no_tree_however_broken_is_a_crash(changes: list[tuple[int, int, Any]], 
     exported([record], PUBLISHED_RULE)
 
 
-@settings(deadline=None)
 @given(JUNK)
 def test_no_item_whatever_it_is_is_a_crash(item: Any) -> None:
     """Neither as a tree nor as a row."""
@@ -507,7 +505,6 @@ def expected_rows(tree: Json) -> list[Json]:
     return rows
 
 
-@settings(deadline=None)
 @given(grown())
 def test_the_published_rule_gives_the_published_rows(tree: Json) -> None:
     """Byte for byte, in some order."""
@@ -800,7 +797,6 @@ def test_states_of_one_question_stand_together() -> None:
     assert [state.question for state in reader.states()] == [QUESTION, QUESTION, "Who was Ada?"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(sorted(published_row())), JUNK | st.just(...)), max_size=5))
 def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> None:
     """It is given up with a cause, or exported."""
@@ -810,7 +806,6 @@ def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> Non
     assert len(rows_of(reader, replace(NO_FILTERS, allow_malformed=True))) <= 1
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("ABC"), st.integers(0, 2), st.integers(0, 5), st.integers(0, 5)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import ActionType
@@ -137,7 +137,6 @@ def test_evidence_reports_a_passage_that_holds_one_of_its_sentences(evidence: st
     assert "".join(each.id for each in passages if reports(evidence, each)) == reported
 
 
-@settings(deadline=None)
 @given(
     action_type=st.sampled_from(("query", "evidence", "answer")),
     content=st.text(max_size=30),
@@ -155,7 +154,6 @@ def test_reading_more_never_takes_support_away(
     assert after is before or (before, after) == (False, True) or (before is False and not passages)
 
 
-@settings(deadline=None)
 @given(text=st.text(min_size=1, max_size=60), title=st.text(max_size=10))
 def test_a_passage_supports_itself(text: str, title: str) -> None:
     """Evidence copied whole is never called unsupported."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reasonrag as package
@@ -600,7 +600,6 @@ HOSTILE = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None)
 @given(question=HOSTILE, golden=HOSTILE, thought=HOSTILE, answer=HOSTILE, criterion=HOSTILE, text=HOSTILE)
 def test_no_text_can_pass_for_a_line_or_a_tag_of_ours(
     question: str, golden: str, thought: str, answer: str, criterion: str, text: str

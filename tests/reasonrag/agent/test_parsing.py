@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import ActionType, AgentAction
@@ -174,7 +174,6 @@ REPLIES = st.lists(st.one_of(FRAGMENTS, st.text(max_size=8)), max_size=8).map(""
 REASONS: st.SearchStrategy[FinishReason] = st.sampled_from(("stop", "length"))
 
 
-@settings(deadline=None)
 @given(text=st.one_of(st.text(), REPLIES), action=st.sampled_from(ACTIONS), finish_reason=REASONS)
 def test_any_text_is_a_step_of_its_turn_or_an_error(
     text: str, action: AgentAction, finish_reason: FinishReason
@@ -192,7 +191,6 @@ WORDS = st.text(alphabet=st.characters(exclude_characters="<>", codec="utf-8"), 
 TURNS = st.sampled_from([(action, tag) for action in ACTIONS for tag in TURN_TAGS[action]])
 
 
-@settings(deadline=None)
 @given(lead=WORDS, content=WORDS, trail=REPLIES, turn=TURNS)
 def test_it_does_not_matter_whether_the_endpoint_honours_the_stop_string(
     lead: str, content: str, trail: str, turn: tuple[AgentAction, ActionType]
@@ -216,7 +214,6 @@ def well_formed(draw: st.DrawFn) -> tuple[AgentAction, str]:
     return action, f"{draw(WORDS)}<{spelling}>{draw(WORDS.filter(str.strip))}</{spelling}>{draw(REPLIES)}"
 
 
-@settings(deadline=None)
 @given(reply=well_formed(), finish_reason=REASONS, again=REASONS)
 def test_parsing_a_canonical_response_again_changes_nothing(
     reply: tuple[AgentAction, str], finish_reason: FinishReason, again: FinishReason

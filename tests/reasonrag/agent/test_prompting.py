@@ -205,7 +205,6 @@ def tags_in(messages: Sequence[Message]) -> list[str]:
     return [tag for message in messages if message.role != "system" for tag in OUR_TAG.findall(message.content)]
 
 
-@settings(deadline=None)
 @given(question=HOSTILE, title=HOSTILE, text=HOSTILE)
 def test_no_passage_or_question_can_open_or_close_a_tag(question: str, title: str, text: str) -> None:
     """The tags in a prompt are those of the renderer and of the thoughts, whatever text came from outside."""
@@ -215,7 +214,6 @@ def test_no_passage_or_question_can_open_or_close_a_tag(question: str, title: st
     assert tags_in(messages) == ["<query>", "</query>", "<reference>", "</reference>"]
 
 
-@settings(deadline=None)
 @given(question=HOSTILE, golden=HOSTILE)
 def test_nothing_the_judge_is_shown_can_open_a_tag(question: str, golden: str) -> None:
     """Golden answers come from outside as well."""
@@ -234,7 +232,6 @@ def test_a_thought_keeps_only_the_tags_that_thoughts_may_have(said: str) -> None
         assert "<query>" in user
 
 
-@settings(deadline=None)
 @given(said=HOSTILE, title=HOSTILE, text=HOSTILE, question=HOSTILE)
 def test_no_text_can_spell_a_special_token(said: str, title: str, text: str, question: str) -> None:
     """Not even what the model itself has said can end a turn of the chat template."""
@@ -246,7 +243,6 @@ def test_no_text_can_spell_a_special_token(said: str, title: str, text: str, que
         assert not any(token in message.content for token in SPECIAL_TOKENS)
 
 
-@settings(deadline=None)
 @given(text=st.text(alphabet=st.characters(codec="utf-8", max_codepoint=0x7F), max_size=30))
 def test_control_characters_do_not_reach_a_prompt(text: str) -> None:
     """Only line breaks and tabs of all control characters go through; the others become spaces."""
@@ -379,7 +375,7 @@ def test_a_prompt_directory_that_does_not_exist_is_refused(tmp_path: Path) -> No
         load_prompts(tmp_path / "nowhere")
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(detail=st.text(max_size=20), reply=st.text(max_size=20))
 def test_the_repair_turn_takes_any_detail(detail: str, reply: str) -> None:
     """Braces in what is quoted are no places to fill."""

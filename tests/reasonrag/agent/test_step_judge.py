@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reasonrag as package
@@ -259,7 +259,6 @@ HOSTILE = st.lists(
 FORBIDDEN = re.compile(r"<\s*/?\s*(?:ranking|score|reference)\s*>|<\|", re.IGNORECASE)
 
 
-@settings(deadline=None)
 @given(question=HOSTILE, golden=HOSTILE, thought=HOSTILE, said=st.lists(HOSTILE, min_size=2, max_size=4), text=HOSTILE)
 def test_no_text_can_pass_for_a_line_or_a_tag_of_ours(
     question: str, golden: str, thought: str, said: list[str], text: str

@@ -91,7 +91,7 @@ def test_the_vocabulary_of_the_package_and_a_tokenizer_file_count_alike(tokenize
         assert ours.prompt(turns(system, user)) == theirs.prompt(turns(system, user)), (system, user)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(max_size=120), special=st.sampled_from(["", "<|im_end|>", "<|endoftext|>", "</tool_call>"]))
 def test_any_text_is_counted_alike_by_both(tokenizer_folder: Path, text: str, special: str) -> None:
     """Law: also for what nobody would write."""

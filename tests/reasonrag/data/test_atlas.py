@@ -58,7 +58,7 @@ def test_another_seed_is_another_world() -> None:
     assert [each["id"] for each in one] == [each["id"] for each in other]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(small=st.integers(0, 25), more=st.integers(0, 25), seed=st.integers(0, 1000))
 def test_a_larger_world_contains_a_smaller_one(small: int, more: int, seed: int) -> None:
     """A county depends on seed and number only, so a world only grows at its end."""

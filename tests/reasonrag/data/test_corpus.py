@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Corpus, Passage, parse_passage, scan_corpus
@@ -110,7 +110,6 @@ def test_a_corpus_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 TEXTS = st.text(min_size=1, max_size=20).filter(str.strip)
 
 
-@settings(deadline=None)
 @given(contents=st.lists(TEXTS, min_size=1, max_size=8), end=st.sampled_from([b"\n", b""]), own_lines=st.booleans())
 def test_random_access_equals_reading_line_by_line(contents: list[str], end: bytes, *, own_lines: bool) -> None:
     """Rows read by offset, in any order, are the passages in file order; the hash is the file's."""

@@ -141,7 +141,7 @@ def test_a_question_is_done_once_it_has_a_tree(lines: list[str], *, done: bool, 
             assert run.is_done("a") is done
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_run_goes_on_wherever_it_was_killed(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Cut at any byte, the file keeps its whole lines; what else was in it is owed again, and ends up the same."""

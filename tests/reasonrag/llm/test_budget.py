@@ -151,7 +151,7 @@ async def make_all(asks: Sequence[Ask], ledger: Ledger) -> list[CapReached | Non
     return await asyncio.wait_for(asyncio.gather(*(make(each, ledger) for each in asks)), timeout=60)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(asks=ASKS, caps=CAPS, spent=st.builds(Tokens, calls=st.integers(0, 5), prompt=st.integers(0, 300)))
 def test_no_cap_is_ever_crossed(asks: list[Ask], caps: Caps, spent: Tokens) -> None:
     """Whatever comes at the same time, and whatever it uses below its bounds or fails: what is spent and promised stays
@@ -167,7 +167,7 @@ def test_no_cap_is_ever_crossed(asks: list[Ask], caps: Caps, spent: Tokens) -> N
     assert ledger.promised == Tokens()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(asks=ASKS)
 def test_without_caps_nothing_waits(asks: list[Ask]) -> None:
     """All requests are under way at once."""
@@ -186,7 +186,7 @@ def test_without_caps_nothing_waits(asks: list[Ask]) -> None:
     assert ledger.promised == Tokens()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(draws=st.lists(st.integers(1, 4), min_size=1, max_size=15), cap=st.integers(0, 25))
 def test_a_cap_on_calls_is_used_up_as_far_as_whole_requests_fit(draws: list[int], cap: int) -> None:
     """One request after the other: those that fit go, and only those that do not are stopped."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -72,7 +72,6 @@ def test_the_draws_of_a_request_have_keys_of_their_own() -> None:
     assert len({request().key(position, model="m") for position in range(3)}) == 3
 
 
-@settings(deadline=None)
 @given(start=st.integers(0, 3), length=st.integers(0, 3))
 def test_a_part_of_a_request_asks_for_the_same_draws(start: int, length: int) -> None:
     """Missing choices are asked for with their own sample numbers and seeds."""
@@ -113,7 +112,6 @@ def test_the_ends_of_the_ranges_are_in_them(extreme: dict[str, Any]) -> None:
 # -- seeds -----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     run_seed=st.integers(0, 2**63 - 1), question_id=st.text(max_size=9), text=st.text(max_size=9), n=st.integers(0, 99)
 )

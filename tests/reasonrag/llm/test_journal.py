@@ -152,7 +152,7 @@ def groupings(draw: st.DrawFn) -> list[ChatRequest]:
 # -- paid once -----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(recorded=groupings(), replayed=groupings())
 def test_recorded_answers_are_found_however_they_are_asked_for(
     recorded: list[ChatRequest], replayed: list[ChatRequest]
@@ -166,7 +166,7 @@ def test_recorded_answers_are_found_however_they_are_asked_for(
     assert sum(each.requests for each in again.values()) == len(recorded)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     requests=groupings(),
     kills=st.lists(st.tuples(st.floats(0, 1), groupings()), min_size=1, max_size=3),

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import AgentAction, Message
@@ -163,7 +163,6 @@ ODD = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None)
 @given(
     action=st.sampled_from(ACTIONS),
     question=ODD | st.sampled_from(["", " ", "?", ", or ?"]),
@@ -180,7 +179,6 @@ def test_replies_parse_for_their_turn_whatever_is_asked(
     assert isinstance(parse_reply(said, action=action, finish_reason="stop"), ParsedReply)
 
 
-@settings(deadline=None)
 @given(messages=st.lists(st.builds(Message, role=st.sampled_from(("system", "user")), content=ODD), max_size=3))
 def test_a_chat_that_is_none_of_ours_gets_some_reply(messages: list[Message]) -> None:
     """An endpoint that is rehearsed with may be asked anything."""

@@ -88,7 +88,7 @@ async def test_the_smallest_priority_goes_first_and_equal_ones_in_order_of_askin
     assert await served_in_order(priorities) == order
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(priorities=st.lists(st.integers(-3, 3), max_size=10))
 def test_waiters_are_served_as_a_stable_sort_would_have_it(priorities: list[int]) -> None:
     """The law behind the table."""
@@ -184,7 +184,7 @@ async def play(count: int, actions: Sequence[tuple[str, int]], pauses: Sequence[
     return line
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(count=st.integers(1, 3), actions=ACTIONS, data=st.data())
 def test_no_turn_is_ever_lost_or_doubled(count: int, actions: list[tuple[str, int]], data: st.DataObject) -> None:
     """Whoever comes, ends or is cancelled, and when: all who stay are served, and all slots are free at the end."""

@@ -556,7 +556,7 @@ def test_exact_match_and_f1_are_those_of_flashrag(flashrag: FlashRAG) -> None:
 words = st.sampled_from(["the", "a", "An", "Paris", "paris!", "in", "1,974", "yes", "no", "noanswer", "São", "...", ""])
 phrases = st.lists(words, max_size=5).map(" ".join) | st.text(max_size=12)
 golds = st.lists(phrases, max_size=3)
-of_many = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+of_many = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @of_many

@@ -184,7 +184,7 @@ TEXTS = st.text(max_size=40) | st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     passages=st.lists(
         st.builds(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.data.questions import open_questions
@@ -131,7 +131,6 @@ def test_a_better_passage_behind_equal_ones_still_comes_first(tmp_path: Path) ->
 WORDS = "cat dog fish river sea rain idiom bark zebra the of".split()
 
 
-@settings(deadline=None)
 @given(words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), top_k=st.integers(1, 8))
 def test_fewer_results_are_the_head_of_more(words: list[str], top_k: int, animals: IndexRetriever) -> None:
     """At most top_k are found, and asking for more never changes the first ones."""

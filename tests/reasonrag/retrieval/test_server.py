@@ -296,7 +296,7 @@ JSON = st.recursive(
 REQUESTS = JSON | st.fixed_dictionaries({}, optional={"queries": JSON, "topk": JSON, "return_scores": JSON})
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(bodies=st.lists(REQUESTS | st.binary(), min_size=1, max_size=8))
 async def test_no_body_brings_the_service_down(bodies: list[object], retriever: Retriever) -> None:
     """Whatever comes in, out comes a result or an error in JSON."""

@@ -269,7 +269,7 @@ JSON = st.recursive(
 FIELDS = st.sampled_from([*row(), "question_id"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.dictionaries(FIELDS, JSON, max_size=25).map(lambda each: row() | each) | JSON, max_size=4))
 def test_anything_can_be_a_row(rows: list[Any]) -> None:
     """Law: files of others hold anything; each row is counted once, as one that trains or as a broken one."""

@@ -32,7 +32,6 @@ def test_the_hashing_encoder_is_the_same_everywhere() -> None:
     assert places == {34: -0.5774, 38: 0.5774, 52: 0.5774}
 
 
-@settings(deadline=None)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=6))
 def test_hashed_vectors_have_length_one_or_none_at_all(texts: list[str]) -> None:
     """Stop words alone are nothing; everything else counts alike in long and short texts."""
@@ -86,7 +85,7 @@ def test_a_real_encoder_knows_what_belongs_together(minilm: Encoder) -> None:
     assert int(np.argmax(passages @ query)) == 1
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(texts=st.lists(TEXTS, min_size=2, max_size=12))
 def test_the_vector_of_a_query_does_not_depend_on_its_company(texts: list[str], minilm: Encoder) -> None:
     """To the last bit, so that a run finds the same at any concurrency."""

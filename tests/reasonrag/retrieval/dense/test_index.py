@@ -608,7 +608,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 QUERIES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     queries=st.lists(QUERIES, min_size=1, max_size=40), index_type=st.sampled_from(["flat", "sq8", "hnsw", "ivf-pq"])
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.errors import InputError
@@ -90,7 +90,6 @@ def test_vectors_that_are_cut_off_are_refused(left: int, tmp_path: Path) -> None
         StoredVectors(tmp_path / "nowhere.npy")
 
 
-@settings(deadline=None)
 @given(rows=st.integers(0, 100), size=st.integers(1, 30))
 def test_stretches_cover_every_row_once_and_in_order(rows: int, size: int) -> None:
     """None is empty and none is longer than asked."""

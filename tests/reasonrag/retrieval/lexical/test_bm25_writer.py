@@ -47,7 +47,7 @@ DOCUMENTS = st.lists(
 ).filter(any)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(documents=DOCUMENTS, size=st.integers(1, 12), at_once=st.sampled_from([1, 3, 1000]))
 def test_scores_are_those_of_bm25s_to_the_bit(
     documents: list[list[str]], size: int, at_once: int, tmp_path_factory: pytest.TempPathFactory
