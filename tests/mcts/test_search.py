@@ -776,8 +776,8 @@ def test_a_continuation_refuses_what_does_not_fit(result: Result[str], complaint
 @pytest.mark.parametrize(
     ("result", "complaint"),
     [
-        (expanded(answer(1.0)), "no answer to it"),
-        (continued([answer(1.0)]), "no answer to it"),
+        (expanded(answer(1.0)), "does not answer it"),
+        (continued([answer(1.0)]), "does not answer it"),
         (Scored(1.01, calls=1), "1.01 is not in"),
         (Scored(-1.0, calls=1), "-1.0 is not in"),
         (Scored(float("nan"), calls=1), "nan is not in"),
