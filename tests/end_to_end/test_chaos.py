@@ -28,10 +28,10 @@ import reasonrag as package
 from reasonrag.data.atlas import write_world
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
+from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.simulator import EndpointBehaviour
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, finished, simulated_endpoint, until
-from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
 QUESTIONS = 12

@@ -25,12 +25,12 @@ from reasonrag.errors import InputError, ModelError
 from reasonrag.exploration.generate import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
+from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.simulator import EndpointBehaviour
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, simulated_endpoint, until
 from tests.helpers.real_runs import real_run
-from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
 PROGUIDE_FIELDS = (

@@ -27,9 +27,9 @@ from reasonrag.exploration.from_settings import resolve_recipe
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest, Completion, FinishReason, Sampling
 from reasonrag.llm.offline import reply
+from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.scripted_model import Script, ScriptedModel
 
 PROMPTS = load_prompts()
 GOLDEN = "zq-golden-4711"

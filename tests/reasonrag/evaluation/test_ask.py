@@ -16,11 +16,11 @@ from reasonrag.errors import CapReached, InputError
 from reasonrag.evaluation.ask import AgentAnswer, TakenStep
 from reasonrag.evaluation.pages.display import show_answer, show_step
 from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import CORPUS, Reasonrag
-from tests.helpers.scripted_model import ScriptedModel
 
 QUESTION = "Which river flows through the capital of France?"
 REPLIES = [

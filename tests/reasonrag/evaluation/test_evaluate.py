@@ -23,6 +23,7 @@ from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.model_folder import open_model
 from reasonrag.llm.servers.simulator import EndpointBehaviour
 from reasonrag.retrieval.retriever import IndexRetriever
@@ -30,7 +31,6 @@ from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
 from tests.helpers.command_line import CORPUS, Reasonrag
 from tests.helpers.endpoints import Stage
-from tests.helpers.scripted_model import ScriptedModel
 
 RUN = Path("evals/a")
 JOURNAL = RUN / "journal.jsonl"

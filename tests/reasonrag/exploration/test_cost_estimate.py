@@ -25,9 +25,9 @@ from reasonrag.exploration.cost_estimate import (
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import PRICES_AS_OF, find_price
+from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import simulated_endpoint
-from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
 

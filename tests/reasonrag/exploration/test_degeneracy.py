@@ -28,12 +28,12 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.offline import reply
+from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.settings import IndexSettings
 from reasonrag.training.settings import DoctorSettings, TrainSettings
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.real_runs import QUESTIONS, real_run
-from tests.helpers.scripted_model import Script, ScriptedModel
 from tests.helpers.shared import Shared
 
 ROOT = Path(__file__).parents[3]

@@ -31,10 +31,10 @@ from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.settings import BaselineName, EvaluateSettings
 from reasonrag.llm.chat import ChatModel, Completion, Sampling, sample_seed
 from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
-from tests.helpers.scripted_model import ScriptedModel
 
 PROMPTS = load_baseline_prompts()
 AGENT_PROMPTS = load_prompts()
