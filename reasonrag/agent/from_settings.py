@@ -24,6 +24,7 @@ from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price
 from reasonrag.retrieval.from_settings import is_remote
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.settings import Settings
 
 
 def shown_sampling(sampling: Sampling) -> dict[str, Any]:
@@ -141,6 +142,12 @@ def _world(settings: AgentSettings) -> Path:
         return write_world(settings.index_home)
     except OSError as error:
         raise InputError(f"cannot write atlas below {settings.index_home}: {error.strerror}") from error
+
+
+def shown_settings(settings: Settings) -> dict[str, Any]:
+    """Settings as a file may hold them: addresses without users, passwords and queries."""
+    names = [name for name in type(settings).model_fields if name.endswith("base_url")]
+    return settings.model_dump(mode="json") | {name: shown_urls(getattr(settings, name)) for name in names}
 
 
 def shown_urls(addresses: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ from reasonrag.evaluation.methods.from_settings import LinearAgent
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import AskSettings
 from reasonrag.llm.budget import Ledger
-from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
@@ -35,25 +35,18 @@ from reasonrag.settings import resolve
 QUESTION_ID = "asked"
 
 
-class _CappedModel:
+class _CappedModel(WrappedModel):
     """A `ChatModel` whose spending is counted and capped, without a journal."""
 
     def __init__(self, inner: ChatModel, ledger: Ledger) -> None:
-        self.name = inner.name
-        self._inner = inner
+        super().__init__(inner)
         self._ledger = ledger
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         async with self._ledger.reserve(request) as reservation:
-            completions = await self._inner.complete(request)
+            completions = await self.inner.complete(request)
             reservation.settle(completions)
         return completions
-
-    async def check(self) -> None:
-        await self._inner.check()
-
-    async def close(self) -> None:
-        """Leaves the model open; its owner closes it."""
 
 
 class TakenStep(BaseModel):

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from preference.candidates import is_training_split
-from reasonrag.agent.from_settings import caps_of, find_data, make_agent, shown_sampling, shown_urls
+from reasonrag.agent.from_settings import caps_of, find_data, make_agent, shown_sampling, shown_settings, shown_urls
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
@@ -182,10 +182,8 @@ class _Setup:
     @property
     def shown_settings(self) -> dict[str, Any]:
         """Resolved settings; addresses without users, passwords and queries."""
-        settings = self.settings
-        addresses = settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
-        shown = {"base_url": shown_urls(addresses), "judge_base_url": shown_urls(settings.judge_base_url)}
-        return settings.model_dump(mode="json") | shown
+        addresses = self.settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
+        return shown_settings(self.settings) | {"base_url": shown_urls(addresses)}
 
     def method_of(self, model: ChatModel) -> Method:
         settings, sampling = self.settings, self.spec.sampling

@@ -22,7 +22,7 @@ from reasonrag.evaluation.metrics import failed_prediction, score_attempt
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import UNREADABLE
 from reasonrag.llm.budget import Tokens
-from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.models import Models
 from reasonrag.llm.session import Session
@@ -47,30 +47,23 @@ class QuestionOutcome:
     seconds: float | None = None
 
 
-class Meter:
+class Meter(WrappedModel):
     """A `ChatModel` that counts the tokens of each question, and gives earlier questions priority.
 
     positions: of the questions, by id.
     """
 
     def __init__(self, inner: ChatModel, positions: dict[str, int]) -> None:
-        self.name = inner.name
+        super().__init__(inner)
         self.spent: defaultdict[str, Tokens] = defaultdict(Tokens)
         """Tokens by question id."""
-        self._inner = inner
         self._positions = positions
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         position = self._positions.get(request.question_id, len(self._positions))
-        completions = await self._inner.complete(request.model_copy(update={"priority": position}))
+        completions = await self.inner.complete(request.model_copy(update={"priority": position}))
         self.spent[request.question_id] += Tokens.of(completions)
         return completions
-
-    async def check(self) -> None:
-        await self._inner.check()
-
-    async def close(self) -> None:
-        """Leaves the model open; its owner closes it."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.from_settings import caps_of, find_data, make_agent, shown_sampling, shown_urls
+from reasonrag.agent.from_settings import caps_of, find_data, make_agent, shown_sampling, shown_settings, shown_urls
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
@@ -247,13 +247,12 @@ def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
 
 def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Path | None) -> dict[str, Any]:
     """Settings that may change between sessions of a run."""
-    shown = {name: shown_urls(getattr(settings, name)) for name in ("base_url", "value_base_url")}
     base_urls = settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
     return {
         "limit": settings.limit,
         "concurrency": settings.concurrency,
         "base_url": shown_urls(base_urls),
-        "value_base_url": shown["value_base_url"],
+        "value_base_url": shown_urls(settings.value_base_url),
         "rpm": settings.rpm,
         "tpm": settings.tpm,
         "abort_degenerate": settings.abort_degenerate,
@@ -261,5 +260,5 @@ def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Pat
         "questions": str(source.path),
         "hub_revision": source.revision,
         "corpus": None if corpus is None else str(corpus),
-        "settings": settings.model_dump(mode="json") | shown,
+        "settings": shown_settings(settings),
     }

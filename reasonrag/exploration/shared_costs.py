@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 
 
 class Bill:
@@ -44,22 +44,15 @@ class Bill:
         return [paid, *(each.model_copy(update=unpaid | {"tokens_bounded": False}) for each in apart[1:])]
 
 
-class BilledModel:
+class BilledModel(WrappedModel):
     """A `ChatModel` that bills every request as if none of its draws had been requested before."""
 
     def __init__(self, model: ChatModel, bill: Bill) -> None:
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._bill = bill
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        return self._bill.together(self._bill.apart(await self._model.complete(request)))
-
-    async def check(self) -> None:
-        await self._model.check()
-
-    async def close(self) -> None:
-        await self._model.close()
+        return self._bill.together(self._bill.apart(await self.inner.complete(request)))
 
 
 def _requests(completions: Iterable[Completion]) -> list[list[Completion]]:

@@ -119,6 +119,20 @@ class ChatModel(Protocol):
     async def close(self) -> None: ...
 
 
+class WrappedModel:
+    """What wrappers of a `ChatModel` share: its name and its check. The model stays open for its owner to close."""
+
+    def __init__(self, inner: ChatModel) -> None:
+        self.name = inner.name
+        self.inner = inner
+
+    async def check(self) -> None:
+        await self.inner.check()
+
+    async def close(self) -> None:
+        """Leaves the model open."""
+
+
 def estimate_tokens(text: str) -> int:
     """Tokens of a text at four characters each: a rule of thumb for English, not a count."""
     return math.ceil(len(text) / 4)

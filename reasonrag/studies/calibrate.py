@@ -25,7 +25,7 @@ from preference.statistics import (
     RuleAgreement,
     RuleTally,
 )
-from reasonrag.agent.from_settings import shown_urls
+from reasonrag.agent.from_settings import shown_settings
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
@@ -107,7 +107,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         siblings=dict(tally.siblings),
         rules=tally.agreement(),
         rules_by_action_type={each: tally.agreement(each) for each in sorted(tally.siblings)},
-        settings=settings.model_dump(mode="json") | {"base_url": shown_urls(settings.base_url)},
+        settings=shown_settings(settings),
         versions=versions(),
         report=str(run / PLACE / REPORT),
     )
