@@ -150,9 +150,6 @@ class StateRecord(Record):
     steps: list[StepRecord]
     pairs: list[PairRecord]
 
-    def to_line(self) -> bytes:
-        return self.model_dump_json().encode() + b"\n"
-
 
 class PathStep(Record):
     """A step on the path to an answer."""
@@ -177,9 +174,6 @@ class QuestionRecord(Record):
     usage: Usage | None = None
     path: list[PathStep] | None = None
     """Null if no continuation reaches a right answer by steps that all parsed."""
-
-    def to_line(self) -> bytes:
-        return self.model_dump_json().encode() + b"\n"
 
 
 def question_key(question: str) -> str:

@@ -41,6 +41,10 @@ class TornLineError(MalformedRolloutsError):
 class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
+    def to_line(self) -> bytes:
+        """The record as one JSON line, newline included; the same bytes for the same record."""
+        return self.model_dump_json().encode() + b"\n"
+
 
 class Message(Record):
     """One turn of a chat prompt."""
@@ -315,7 +319,7 @@ class RolloutRecord(Record):
         return node.parent_id
 
     def to_line(self) -> bytes:
-        """The record as one JSON line, newline included; the same bytes for the same record."""
+        """As `Record.to_line`, without `revision` if there is none."""
         fields = self.model_dump(mode="json")
         if self.revision is None:
             del fields["revision"]

@@ -228,9 +228,6 @@ class JudgementRecord(Record):
     version: str
     """reasonrag's version."""
 
-    def to_line(self) -> bytes:
-        return self.model_dump_json().encode() + b"\n"
-
 
 def latest_judgements(judgements: Iterable[JudgementRecord]) -> dict[str, JudgementRecord]:
     """The last judgement of each pair, unless withdrawn, in the order given."""

@@ -21,6 +21,7 @@ from preference.candidates import QuestionRecord, StateRecord, question_key, rea
 from preference.export.files import INDENTED, atomic_replacement
 from preference.export.formats import (
     FORMATS,
+    SPLITS,
     FormatName,
     Row,
     SplitName,
@@ -115,12 +116,11 @@ def export_pairs(
 
 def files_of_formats(out: Path) -> set[str]:
     """The files an earlier export wrote, by its summary; nothing else below `out` may be removed."""
-    splits: tuple[SplitName, ...] = ("train", "validation")
     try:
         files = set(orjson.loads((out / SUMMARY).read_bytes())["files"])
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
         return set()
-    return {each.file_name(split) for each in FORMATS.values() for split in splits} & files
+    return {each.file_name(split) for each in FORMATS.values() for split in SPLITS} & files
 
 
 def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
@@ -279,9 +279,8 @@ class _Writers:
         self._open: dict[tuple[FormatName, SplitName], _RowWriter] = {}
         self._hashed: dict[str, _HashingFile] = {}
         self._taught: tuple[str, set[tuple[str, str, str]]] = "", set()
-        splits: tuple[SplitName, ...] = ("train", "validation") if options.validation else ("train",)
         for name in dict.fromkeys(("proguide", *options.formats)):
-            for split in splits:
+            for split in SPLITS if options.validation else SPLITS[:1]:
                 path = out / FORMATS[name].file_name(split)
                 self._hashed[path.name] = _HashingFile(files.enter_context(atomic_replacement(path)))
                 file = cast("BinaryIO", self._hashed[path.name])

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from preference.candidates import QuestionRecord, is_two_turns
 from preference.filters import Candidate
-from preference.records import ActionType, Message
+from preference.records import ActionType, Message, Record
 
 FormatName = Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "trl", "parquet"]
 SplitName = Literal["train", "validation"]
@@ -37,7 +37,7 @@ def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
     """RAG_ProGuide's ten fields in its order, then ours. flipped: whether the sides were exchanged on purpose."""
     chosen, rejected, state, pair = each.chosen, each.rejected, each.state, each.pair
     system, user = system_and_user(state.prompt)
-    origin = state.origin
+    sides = ("chosen", chosen), ("rejected", rejected)
     return {
         "instruction": system,
         "input": user,
@@ -54,15 +54,7 @@ def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
         "question_id": state.question_id,
         "question": state.question,
         "golden_answers": list(state.golden_answers),
-        "dataset": origin.dataset,
-        "split": origin.split,
-        "revision": origin.revision,
-        "config_hash": origin.config_hash,
-        "seed": origin.seed,
-        "recipe": origin.recipe,
-        "reward": origin.reward,
-        "teacher": origin.teacher,
-        "renderer": origin.renderer,
+        **_fields(state.origin, _ORIGIN_COLUMNS),
         "label": pair.label,
         "flipped": flipped,
         "chosen_id": chosen.id,
@@ -75,20 +67,20 @@ def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
         "same_type": pair.same_type,
         "tags": list(pair.tags),
         "gold": pair.gold,
-        "chosen_grounded": chosen.grounded,
-        "rejected_grounded": rejected.grounded,
-        "chosen_gold": chosen.gold,
-        "rejected_gold": rejected.gold,
-        "chosen_visits": chosen.visits,
-        "rejected_visits": rejected.visits,
-        "chosen_rollouts": chosen.rollouts,
-        "rejected_rollouts": rejected.rollouts,
-        "chosen_observations": chosen.observations,
-        "rejected_observations": rejected.observations,
+        **{f"{side}_{name}": getattr(step, name) for name in _STEP_COLUMNS for side, step in sides},
         "prompt_tokens": state.tokens,
         "chosen_tokens": chosen.tokens,
         "rejected_tokens": rejected.tokens,
     }
+
+
+_ORIGIN_COLUMNS = ("dataset", "split", "revision", "config_hash", "seed", "recipe", "reward", "teacher", "renderer")
+_STEP_COLUMNS = ("grounded", "gold", "visits", "rollouts", "observations")
+"""Of both sides; the chosen one's first."""
+
+
+def _fields(record: Record, names: Sequence[str]) -> Row:
+    return {name: getattr(record, name) for name in names}
 
 
 COLUMNS: dict[str, str] = {
@@ -211,11 +203,7 @@ def sft_rows(question: QuestionRecord) -> Iterator[Row]:
             "action_type": ACTION_TYPE_NAMES[step.action_type],
             "layer": step.layer,
             "question_id": question.question_id,
-            "dataset": question.origin.dataset,
-            "split": question.origin.split,
-            "revision": question.origin.revision,
-            "config_hash": question.origin.config_hash,
-            "renderer": question.origin.renderer,
+            **_fields(question.origin, ("dataset", "split", "revision", "config_hash", "renderer")),
         }
 
 

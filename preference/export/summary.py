@@ -22,6 +22,9 @@ from preference.statistics import effective_sample_size
 
 CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"
 DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
+_COUNTED = (
+    "states", "candidates", "pairs", "validation_pairs", "validation_questions", "flipped", "same_type_pairs",
+)  # fmt: skip
 VALIDATION_SHARE = 0.05
 """Share of the questions with a pair; our choice."""
 
@@ -205,13 +208,7 @@ class ExportTally:
             failed_questions=len(failed),
             questions_with_a_pair=len(self.with_a_pair),
             without_a_pair=self._without_a_pair(),
-            states=counts["states"],
-            candidates=counts["candidates"],
-            pairs=counts["pairs"],
-            validation_pairs=counts["validation_pairs"],
-            validation_questions=counts["validation_questions"],
-            flipped=counts["flipped"],
-            same_type_pairs=counts["same_type_pairs"],
+            **{name: counts[name] for name in _COUNTED},
             pairs_by_label=dict(sorted(self.labels.items())),
             pairs_by_action_type=dict(sorted(self.types.items())),
             pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},

@@ -417,8 +417,16 @@ def text(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def golden_answers(value: object, note: Notes) -> list[str]:
-    """The gold answers that are not blank; empty if there are none."""
+def golden_answers(value: object, note: Notes, known: KnownQuestion | None = None) -> list[str]:
+    """The gold answers that are not blank, else those of the known question; empty if there are none."""
+    found = _gold_answers(value, note)
+    if found or known is None:
+        return found
+    note("golden_answers_joined")
+    return known.golden_answers
+
+
+def _gold_answers(value: object, note: Notes) -> list[str]:
     if single := text(value):
         note("golden_answer_alone")
         return [plain(single, note)]

@@ -98,10 +98,7 @@ class _PublishedState:
 
 @dataclass
 class _QuestionRows:
-    id: str
-    question: str
-    golden_answers: list[str]
-    origin: Origin
+    record: QuestionRecord
     states: dict[str, _PublishedState] = field(default_factory=dict)
 
 
@@ -144,25 +141,23 @@ class PublishedRowReader:
         question file overrides both."""
         key = question_key(question)
         known = self._rules.questions.get(key)
-        golds = golden_answers(item.get("golden_answers"), note)
-        if not golds and known:
-            note("golden_answers_joined")
-            golds = known.golden_answers
-        dataset = known.dataset if known else text(item.get("dataset")) or self._rules.dataset
-        split = known.split if known else text(item.get("split")) or self._rules.split
-        return _QuestionRows(
-            id=known.id if known else text(item.get("question_id")) or f"q-{key}",
-            question=question,
-            golden_answers=golds,
-            origin=Origin(
-                dataset=dataset,
-                split=split,
-                revision=revision,
-                teacher=self._rules.teacher or text(item.get("teacher")),
-                recipe=text(item.get("recipe")),
-                renderer=text(item.get("renderer")),
-            ),
+        facts = known or KnownQuestion(
+            id=text(item.get("question_id")) or f"q-{key}",
+            golden_answers=[],
+            dataset=text(item.get("dataset")) or self._rules.dataset,
+            split=text(item.get("split")) or self._rules.split,
         )
+        origin = Origin(
+            dataset=facts.dataset,
+            split=facts.split,
+            revision=revision,
+            teacher=self._rules.teacher or text(item.get("teacher")),
+            recipe=text(item.get("recipe")),
+            renderer=text(item.get("renderer")),
+        )
+        golds = golden_answers(item.get("golden_answers"), note, known)
+        record = QuestionRecord(question_id=facts.id, question=question, golden_answers=golds, origin=origin)
+        return _QuestionRows(record)
 
     @property
     def states_found(self) -> int:
@@ -170,25 +165,19 @@ class PublishedRowReader:
 
     def questions(self) -> Iterator[QuestionRecord]:
         """The lines of questions.jsonl, in order of first appearance."""
-        for each in self._questions.values():
-            yield QuestionRecord(
-                question_id=each.id,
-                question=each.question,
-                golden_answers=each.golden_answers,
-                origin=each.origin,
-            )
+        return (each.record for each in self._questions.values())
 
     def states(self) -> Iterator[StateRecord]:
         """The lines of candidates.jsonl, grouped by question."""
         for question in self._questions.values():
             for state_id, state in question.states.items():
-                yield self._state(state_id, state, question)
+                yield self._state(state_id, state, question.record)
 
-    def _state(self, state_id: str, state: _PublishedState, question: _QuestionRows) -> StateRecord:
+    def _state(self, state_id: str, state: _PublishedState, question: QuestionRecord) -> StateRecord:
         tokens, prompt = self._rules.tokens, state.turns.messages
         return StateRecord(
             state_id=state_id,
-            question_id=question.id,
+            question_id=question.question_id,
             question=question.question,
             golden_answers=question.golden_answers,
             origin=question.origin,
@@ -212,7 +201,7 @@ def _step(i: int, reply: StepReply, tokens: TokenCounter | None) -> StepRecord:
     )
 
 
-def _pair(state_id: str, state: _PublishedState, question: _QuestionRows, chosen: int, rejected: int) -> PairRecord:
+def _pair(state_id: str, state: _PublishedState, question: QuestionRecord, chosen: int, rejected: int) -> PairRecord:
     better, worse = state.reply[chosen], state.reply[rejected]
     same_type = better.action_type == worse.action_type
     left, right = (_text_of(each) if same_type else each.response for each in (better, worse))

@@ -13,7 +13,7 @@ import heapq
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 from mcts import RECIPES, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
@@ -133,15 +133,15 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
     if output is None:
         raise Unusable("no_tree", _what_it_says(item))
     steps = _steps(_skeleton(output, note), note)
-    about = _about(item, steps, rules, note)
-    values = _values(steps, about.golden_answers, rules)
+    question, facts = _about(item, steps, rules, note)
+    values = _values(steps, facts.golden_answers, rules)
     repair_log.include(found)
     return RolloutRecord(
-        question_id=given or about.id,
-        question=about.question,
-        golden_answers=about.golden_answers,
-        dataset=about.dataset,
-        split=about.split,
+        question_id=given or facts.id,
+        question=question,
+        golden_answers=facts.golden_answers,
+        dataset=facts.dataset,
+        split=facts.split,
         revision=revision,
         config_hash=rules.config_hash,
         seed=0,
@@ -490,36 +490,23 @@ def _unquoted(title: str) -> str:
 # -- the question ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _QuestionFacts:
-    id: str
-    question: str
-    golden_answers: list[str]
-    dataset: str
-    split: str
-
-
-def _about(item: dict[str, Any], steps: list[_PublishedStep], rules: TreeRules, note: Notes) -> _QuestionFacts:
+def _about(
+    item: dict[str, Any], steps: list[_PublishedStep], rules: TreeRules, note: Notes
+) -> tuple[str, KnownQuestion]:
+    """The question, and the facts known about it."""
     asked = (question_of(step.turns.user) for step in steps if step.turns)
     question = question_asked(item.get("question"), next(filter(None, asked), None), note)
     if question is None:
         raise Unusable("no_question")
     if text(item.get("question")) is None:
         note("question_from_prompt")
-    known = rules.questions.get(question_key(question))
-    golds = golden_answers(item.get("golden_answers"), note)
-    if not golds and known:
-        note("golden_answers_joined")
-        golds = known.golden_answers
+    key = question_key(question)
+    known = rules.questions.get(key)
+    golds = golden_answers(item.get("golden_answers"), note, known)
     if _id_of(item) is None and not known:
         note("id_from_question")
-    return _QuestionFacts(
-        id=known.id if known else f"q-{question_key(question)}",
-        question=question,
-        golden_answers=golds,
-        dataset=known.dataset if known else rules.dataset,
-        split=known.split if known else rules.split,
-    )
+    facts = known or KnownQuestion(id=f"q-{key}", golden_answers=golds, dataset=rules.dataset, split=rules.split)
+    return question, replace(facts, golden_answers=golds)
 
 
 # -- rewards --------------------------------------------------------------------------------------
