@@ -153,7 +153,7 @@ def _cost(summary: PairSummary) -> str:
     usage = summary.usage
     if usage is None:
         return "unknown: not every question tells what it cost"
-    tokens = f"{usage.calls:,} replies, {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out"
+    tokens = f"{usage.calls:,} completions, {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out"
     if usage.cost_usd is None:
         return f"{tokens}; dollars unknown, because a model had no price"
     return f"{tokens}, {usage.cost_usd:,.2f} US dollars at the prices that the runs were billed at"
@@ -229,8 +229,8 @@ def _limits(summary: PairSummary) -> list[str]:
     effective = summary.effective
     if effective.by_question is not None:
         limits.append(
-            f"Pairs of a question resemble each other: {summary.pairs:,} pairs are worth at least "
-            f"{effective.by_question:,.0f} independent ones."
+            f"Pairs of a question resemble each other: the effective sample size of "
+            f"{summary.pairs:,} pairs is {effective.by_question:,.0f} (clustered by question)."
         )
     if summary.flipped:
         limits.append(f"The sides of {summary.flipped:,} training pairs were exchanged on purpose; see flipped.")
