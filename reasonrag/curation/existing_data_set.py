@@ -85,7 +85,7 @@ def origins_in(data_set: Path) -> set[Origin] | None:
 
 
 def _origins(path: Path) -> Iterator[Origin | None]:
-    """Of every line; None where it says nothing."""
+    """A value per line; None if a line does not have it."""
     with path.open("rb") as lines:
         for line in lines:
             try:

@@ -93,7 +93,7 @@ class ImportReport(BaseModel):
     """Questions found in --questions."""
     without_golden_answers: int = 0
     steps: int = 0
-    """Of trees."""
+    """Steps; of trees only."""
     states: int = 0
     """This and the next two: of pairs only."""
     exported: int = 0

@@ -1,7 +1,7 @@
-"""`reasonrag pairs`: runs, or data sets made earlier, as one preference data set, a folder that trains.
+"""`reasonrag pairs`: makes one preference data set, ready for training, from runs or earlier data sets.
 
-Finds the sources and what their configurations tell; leaves labels, rules and formats to `preference`. Labels by value
-spend nothing: run it as often as you like.
+Finds the sources and reads their configurations; labels, filters and formats are decided in `preference`. Labels by
+value cost nothing: run it as often as you like.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def pairs(
 
 
 def _replaces_other_runs(settings: PairsSettings, sources: Sequence[Path]) -> bool:
-    """Whether another data set stands in `out`. Raises InputError where it must not be replaced."""
+    """Whether another data set is in `out`. Raises InputError if it must not be replaced."""
     origins: set[Origin] = set()
     for source in sources:
         found = origins_in(source) if is_data_set(source) else {_origin_of_run(rollouts_in(source))}
@@ -158,7 +158,7 @@ def _gathering(settings: PairsSettings, sources: Sequence[Path]) -> Iterator[_Pl
 
 
 def _gate(splits: EvalSplits, sources: Sequence[Path], gathered: Path, *, allowed: Sequence[str]) -> Decontamination:
-    """Look for the questions in evaluation splits, those given and those that the sources tell of."""
+    """Check the questions against evaluation splits: those given, and those known from the sources."""
     add_referenced(splits, sources, allowed=allowed)
     return decontaminate(gathered, splits, allowed=allowed)
 
@@ -175,7 +175,7 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
 
 
 def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -> StateJudge:
-    """The judge that the settings name; the likeliest judgement is wanted, not one of many."""
+    """The judge that the settings name, at temperature 0."""
     name = chat_model.name if chat_model else settings.model
     if name is None:
         raise InputError("--label judge needs --model, the name of the judge; offline rehearses it for nothing")
@@ -192,12 +192,12 @@ def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -
 
 
 _JUDGED = b'"label":"judge"'
-"""What stands in the line of a state that a judge labelled, and nowhere else: text in JSON has no bare quotes."""
+"""Occurs only in lines of states that a judge labelled: text inside JSON has no bare quotes."""
 
 
 def _judged_before(sources: Sequence[Path], gathered: Path) -> tuple[dict[str, Any], list[str]]:
-    """What the summary of a source tells of the judge whose labels stand in the candidates; and a warning where that
-    is not known, or was not one judge alone."""
+    """The judge recorded in a source's summary, for labels in the candidates; and a warning if it is unknown or there
+    were several judges."""
     with (gathered / CANDIDATES).open("rb") as lines:
         if not any(_JUDGED in line for line in lines):
             return {}, []
@@ -217,7 +217,7 @@ def _judging_of(source: Path) -> dict[str, Any]:
 
 @contextmanager
 def _understood(out: Path) -> Iterator[None]:
-    """What reading and writing raises, as a user can act on it."""
+    """Turns errors of reading and writing into messages that a user can act on."""
     try:
         with explained_records():
             yield
@@ -256,7 +256,7 @@ def gather(
 
 
 def _sources(runs: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
-    """Where they are, if all of them can be read and `out` is no run. Raises InputError."""
+    """The source folders. Raises InputError if one cannot be read or `out` is a run."""
     if (out / ROLLOUTS).exists():
         raise InputError(f"--out {out} is a run directory, whose summary would be overwritten; choose another")
     sources = [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
@@ -288,7 +288,7 @@ def _origin_of_run(rollouts: Path) -> Origin | None:
 
 
 def _origin(first: RolloutRecord, config: Path) -> Origin:
-    """What the records of a run and its configuration tell of where its states come from."""
+    """The origin of a run's states, from its records and its configuration."""
     origin, made = origin_of(first), find_config(config)
     if made is None or made.operational is None:
         return origin

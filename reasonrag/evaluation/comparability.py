@@ -105,7 +105,7 @@ def _evaluation(path: Path) -> EvaluationRun:
         raise InputError(f"there is no evaluation {path}; give the directory that reasonrag evaluate wrote (its --run)")
     report, predictions = read_report(path), read_predictions(path)
     if not (path / CONFIG).is_file():
-        raise InputError(f"{path} has no {CONFIG}, so nobody knows how its answers were made; evaluate once more")
+        raise InputError(f"{path} has no {CONFIG}, so the origin of its answers is unknown; evaluate again")
     by_id = {each.question_id: each for each in predictions}
     return EvaluationRun(path, report, read_config(path / CONFIG), by_id)
 

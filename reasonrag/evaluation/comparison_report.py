@@ -93,7 +93,7 @@ class PairedComparison(Record):
     sentence: str
     metrics: dict[str, MetricDelta]
     tests: dict[str, SignificanceTest]
-    """Of EM and cover-EM."""
+    """Tests of EM and cover-EM."""
     outcomes: WinLossCounts
     by_type: dict[str, ComparisonPart] = Field(default_factory=dict)
     by_hops: dict[str, ComparisonPart] = Field(default_factory=dict)

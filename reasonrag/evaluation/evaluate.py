@@ -1,8 +1,8 @@
-"""`reasonrag evaluate`: many questions answered by one method, scored, and written to a run directory with intervals.
+"""`reasonrag evaluate`: answers a split with one method, scores it, and writes a run directory with intervals.
 
-Resolves settings into parts and says what the run's configuration is. What is known of the model's training is held
-against the questions and the conditions before anything is asked. What a method does, how a session goes and what is
-measured are decided elsewhere.
+Resolves settings into parts and decides the run's configuration. The model's provenance is checked against questions
+and conditions before anything is asked. `methods` decide how a question is answered, `session` how a run proceeds,
+`metrics` what is measured.
 """
 
 from __future__ import annotations

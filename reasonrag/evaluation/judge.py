@@ -1,8 +1,8 @@
-"""A judge of final answers: a model that sees question, golden answers and answer, and says how right it is.
+"""The judge of final answers: a model that scores an answer, given the question and the golden answers.
 
-Decides what it sees: the reply that gave the answer and nothing of the way to it, so that methods are judged alike; its
-prompt is `answer.txt`.
-Its answers are journaled and priced like those of the evaluated model. Whether a judge is right is not measured here.
+Decides what it sees: the reply with the answer and none of the steps before, so that all methods are judged alike; its
+prompt is `answer.txt`. Its replies are journaled and priced like those of the evaluated model. Whether the judge is
+right is not measured here.
 """
 
 from __future__ import annotations

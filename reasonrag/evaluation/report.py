@@ -74,12 +74,12 @@ class Latency(Record):
 
     questions: int = 0
     concurrency: int | None = None
-    """Of that session."""
+    """--concurrency of that session."""
     mean: float | None = None
     p50: float | None = None
     p95: float | None = None
     seconds: float | None = None
-    """Of the whole session, from its first question to its last."""
+    """Duration of the whole session, from its first question to its last."""
     tokens_per_second: float | None = None
     """Completion tokens of the evaluated model in this session over its seconds."""
 

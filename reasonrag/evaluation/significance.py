@@ -1,9 +1,9 @@
 """The significance of differences: paired bootstrap intervals and permutation tests on the same questions.
 
-Decides the bootstrap and the test. The bootstrap is paired: every resampling draws the same questions for both, so that
-what makes a question hard cancels out; where a condition was run with several seeds, each resampling draws its seeds,
-too, so that the interval holds for other questions *and* for other seeds. Percentile intervals, not corrected for how
-many are looked at. Knows numbers only: no question, no file, no metric's name.
+Decides the bootstrap and the test. The bootstrap is paired: every resample draws the same questions for both, so that
+question difficulty cancels out; if a condition was run with several seeds, each resample draws seeds too, so that the
+interval covers other questions *and* other seeds. Percentile intervals, not corrected for multiple comparisons. Knows
+numbers only: no question, no file, no metric's name.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from preference.records import Record
 
 Values: TypeAlias = NDArray[np.float64]
-"""Of one metric: a row per seed, a column per question; nan where a question has no value."""
+"""Values of one metric, shape (seeds, questions); nan without a value."""
 
 FLIPS = 10_000
-"""Of the Monte Carlo test; the smallest p it can give is 1 in so many and one."""
+"""Sign flips of the Monte Carlo test; its smallest p is 1 / (flips + 1)."""
 _CELLS = 4_000_000
 """Numbers of a resampling held at a time."""
 _ROUNDED = 12
@@ -47,7 +47,7 @@ class MetricDelta(Record):
 
 
 class SignificanceTest(Record):
-    """Of the null hypothesis that the two conditions are exchangeable on every question; two-sided.
+    """Two-sided test of the null hypothesis that the two conditions are exchangeable on every question.
 
     exact: McNemar's test, which is the permutation test of single runs in which a question is right or wrong. monte
     carlo: signs of the questions' differences flipped at random.
@@ -61,8 +61,8 @@ class SignificanceTest(Record):
 def paired_differences(
     pairs: Sequence[tuple[Values, Values]], *, resamples: int, seed: int, confidence: float
 ) -> list[MetricDelta]:
-    """Of each metric's (reference, other). All have the same questions as columns and are resampled together; a
-    reference has the same seeds in every pair, and so has the other one."""
+    """Differences of each metric's (reference, other). All metrics have the same questions as columns and are resampled
+    together; the reference has the same seeds in every pair, and so has the other side."""
     if not pairs or not pairs[0][0].shape[1]:
         return [MetricDelta(n=0) for _ in pairs]
     usable = [~(np.isnan(one).any(axis=0) | np.isnan(other).any(axis=0)) for one, other in pairs]

@@ -62,9 +62,9 @@ class ConfigurationMeasurements:
         return interval(self.cost_change(base))[1] < 0
 
     def cost_change(self, base: ConfigurationMeasurements) -> _Values:
-        """Of the cost per expected right pair, as a share of the base's."""
-        nobody_has_pairs = np.isinf(self.cost) & np.isinf(base.cost)
-        return np.where(nobody_has_pairs, 0.0, _ratio(self.cost, base.cost, empty=math.inf) - 1)
+        """Relative change of the cost per expected right pair from the base's."""
+        neither_has_pairs = np.isinf(self.cost) & np.isinf(base.cost)
+        return np.where(neither_has_pairs, 0.0, _ratio(self.cost, base.cost, empty=math.inf) - 1)
 
 
 def interval(values: _Values) -> Interval:
@@ -106,7 +106,7 @@ def dominates(one: TrialStanding, other: TrialStanding) -> bool:
 
 
 def pareto_frontier(standings: Sequence[TrialStanding]) -> set[str]:
-    """Names of those that make pairs and that nobody dominates."""
+    """Names of the configurations that make pairs and are not dominated."""
     return {
         each.name
         for each in standings

@@ -146,7 +146,7 @@ CHECKS: dict[CheckName, CheckDescription] = {
     "position_bias": CheckDescription(
         "warning",
         f"one side sampled first in more than {BIAS:.0%} of the rows, sure to {percent(LABEL_LEVEL)}",
-        "whoever shows the sides in that order (a judge, a reviewer) is led by it: shuffle them there",
+        "a judge or reviewer that sees the sides in that order is biased by it: shuffle them there",
     ),
     "duplicate_row": CheckDescription(
         "warning", "a row that says what an earlier one says", "keep one: reasonrag pairs does"

@@ -30,7 +30,7 @@ class Cutoff(BaseModel):
     """Rows that lose any tokens."""
     truncated_share: float
     prompt_cut: int
-    """Those that lose the end of their prompt: the question's last part and the header before the reply."""
+    """Rows that lose the end of their prompt: the question's last part and the header before the reply."""
     prompt_cut_share: float
 
 

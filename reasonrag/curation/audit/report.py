@@ -46,7 +46,7 @@ class CheckResult(BaseModel):
     count: int
     """Rows with a finding."""
     share: float | None
-    """Of the rows that were checked."""
+    """Share of the checked rows."""
     details: dict[str, int] = {}
     """The same rows by what exactly was found; a row can count under several."""
     examples: list[RowExample] = []
@@ -148,11 +148,11 @@ class AuditReport(BaseModel):
     chosen_first: IntervalEstimate | None
     """Share of the rows whose chosen step was sampled first; null if rows do not record it."""
     action_types: dict[str, int]
-    """By chosen side."""
+    """Rows by the chosen side's action type."""
     type_combinations: dict[str, int]
     """`chosen > rejected`."""
     layers: dict[str, dict[str, int]]
-    """By layer, then by the chosen side's action type."""
+    """Rows by layer, then by the chosen side's action type."""
     margins: Quantiles
     confidences: Quantiles
     histograms: dict[Literal["margin", "confidence"], Histogram]

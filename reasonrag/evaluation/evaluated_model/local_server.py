@@ -38,7 +38,7 @@ REPORT_S = 20.0
 """While it loads, a line so often."""
 _ASK_S = 0.2
 _LINES = 30
-"""Of what the server last said, shown where it failed."""
+"""Last output of the server, shown if it fails."""
 _LISTENS = re.compile(r"serving at (http://\S+)/v1 ")
 _PACKAGES = ("torch", "transformers", "aiohttp", "orjson", "pydantic")
 """What serving here takes; peft besides for an adapter."""
@@ -127,7 +127,7 @@ async def served(
 
 
 def _choose_server(model: ModelFolder, base_model: str | None) -> _ServerCommand:
-    """Raises InputError where nobody can serve it."""
+    """Raises InputError if nothing here can serve the model."""
     vllm = shutil.which("vllm")
     if vllm and _has_gpu():
         return _with_vllm(vllm, model, base_model)

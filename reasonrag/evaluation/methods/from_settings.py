@@ -48,8 +48,8 @@ def method_for(settings: EvaluateSettings, agent: Agent) -> Method:
 
 
 def conditions_of_method(method: MethodName, asked: EvaluationConditions) -> EvaluationConditions:
-    """Those of an agent's conditions that a method has, too: only the agent has its prompts and its step budget, and
-    a method that does not search has no retriever."""
+    """The conditions that apply to a method: only the agent has its prompts and a step budget, and a method without
+    search has no retriever."""
     if method == "agent":
         return asked
     none = ["renderer", "max_steps", *(["top_k", "retriever"] if method in SEARCHLESS else [])]
