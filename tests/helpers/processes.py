@@ -47,7 +47,7 @@ PRELOADED = (
     "yaml",
 )
 """Nothing that reads the environment while it is imported."""
-PATIENCE_S = 120.0
+PATIENCE_S = 500.0
 
 
 class Command:

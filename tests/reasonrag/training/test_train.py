@@ -31,8 +31,6 @@ from reasonrag.training.provenance import read_provenance
 from tests.helpers.shared import Shared
 from tests.helpers.training_world import ROOT, SMALL, Outcome, World, environment, interrupted, make_world
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def world(train_python: Path, shared: Shared) -> World:
