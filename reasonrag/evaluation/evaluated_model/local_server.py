@@ -270,7 +270,7 @@ def _death_message(name: str, status: int, heard: _ServerOutput, remedy: str = "
 
 
 async def _end(process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
-    """End the server and wait until it has ended. Its guardian does the work when its stdin closes."""
+    """End the server and wait for it; the watchdog does so when its stdin closes."""
     if process.stdin is not None:
         process.stdin.close()
     try:
