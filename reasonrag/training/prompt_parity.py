@@ -7,7 +7,6 @@ prompted in other words, with more passages or with fewer steps than in training
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,16 @@ from preference.export.summary import QUESTIONS
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
+from reasonrag.training.provenance import TrainingConditions
 
 
-@dataclass(frozen=True)
-class DataConditions:
+class DataConditions(TrainingConditions):
     """The conditions under which a data set's steps were sampled; each with every value that occurs, None if unknown.
 
     renderer: shared by all questions with a known one; None if none is known. warnings: what could not be checked.
     """
 
-    renderer: str | None
-    top_k: tuple[int | None, ...] = ()
-    retriever: tuple[str | None, ...] = ()
-    max_steps: tuple[int | None, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
 
 def check_renderer(data_set: Path, prompts: Prompts | None = None) -> DataConditions:

@@ -16,9 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from preference.candidates import QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
-from preference.records import first_error
+from preference.records import first_error, shared_fields
 from reasonrag.errors import InputError
-from reasonrag.training.prompt_parity import DataConditions
 
 PROVENANCE = "reasonrag.json"
 SCHEMA: Final = "reasonrag.model/1"
@@ -38,13 +37,9 @@ class TrainingConditions(BaseModel):
     max_steps: tuple[int | None, ...] = ()
 
     @classmethod
-    def of(cls, conditions: DataConditions) -> TrainingConditions:
-        return cls(
-            renderer=conditions.renderer,
-            top_k=conditions.top_k,
-            retriever=conditions.retriever,
-            max_steps=conditions.max_steps,
-        )
+    def of(cls, conditions: TrainingConditions) -> TrainingConditions:
+        """Without what a subclass adds."""
+        return cls(**shared_fields(conditions, cls))
 
     def objections(self, *, renderer: str, top_k: int, retriever: str, max_steps: int) -> list[tuple[str, str]]:
         """Conditions that would differ from training, of those known: name and sentence."""

@@ -25,6 +25,7 @@ from reasonrag.progress import SilentWatcher
 from reasonrag.redaction import redact, secrets
 from reasonrag.settings import resolve
 from reasonrag.training.llamafactory.config_files import as_yaml
+from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE
 from reasonrag.training.llamafactory.launcher import (
     LAST_LINES,
@@ -125,25 +126,7 @@ def _done_already(config: str, settings: TrainSettings) -> TrainingResult | None
     record = OutputDirectory(resolution.out).record()
     if record is None or record.state != "finished" or record.requested != requested_hash(resolution, data):
         return None
-    metrics = read_metrics(resolution.out, resolution.stage)
-    return TrainingResult(
-        state="finished already",
-        out=str(resolution.out),
-        stage=resolution.stage,
-        finetuning_type=resolution.finetuning_type,
-        config=record.resolved,
-        config_hash=record.config_hash,
-        data=record.data,
-        lengths=record.lengths,
-        command=record.command,
-        environment=record.environment,
-        notes=[],
-        set_aside=record.set_aside,
-        steps=metrics.steps,
-        results=metrics.last,
-        warnings=metrics.warnings,
-        files=_files(resolution.out),
-    )
+    return _result_of(record, resolution, "finished already", trained=True).model_copy(update={"notes": []})
 
 
 # -- the training ----------------------------------------------------------------------------------------------
@@ -277,29 +260,37 @@ def _result(
     output: OutputDirectory | None = None,
     resumed_from: str | None = None,
 ) -> TrainingResult:
-    folder = prepared.resolution.out
-    done = state in ("trained", "finished already") and prepared.launch.node_rank == 0
-    metrics = read_metrics(folder, prepared.resolution.stage) if done else None
-    record = output.record() if output else None
+    resolution = prepared.resolution
+    record = _record(prepared, output.record() if output else None, None)
+    record.command = record.command or prepared.command(resolution.out / "train.yaml", {})
+    trained = state in ("trained", "finished already") and prepared.launch.node_rank == 0
+    objections = [f"{each.what} ({each.flag} {each.name})" for each in prepared.objections]
+    found = _result_of(record, resolution, state, trained=trained)
+    return found.model_copy(update={"objections": objections, "resumed_from": resumed_from})
+
+
+def _result_of(
+    record: TrainingRecord, resolution: ResolvedConfig, state: TrainingState, *, trained: bool
+) -> TrainingResult:
+    """trained: whether the output directory holds metrics and files to tell of."""
+    metrics = read_metrics(resolution.out, resolution.stage) if trained else None
     return TrainingResult(
         state=state,
-        out=str(folder),
-        stage=prepared.resolution.stage,
-        finetuning_type=prepared.resolution.finetuning_type,
-        config=prepared.config,
-        config_hash=prepared.provenance.config_hash,
-        data=prepared.facts_of_data,
-        lengths=prepared.lengths,
-        command=record.command if record else prepared.command(folder / "train.yaml", {}),
-        environment=prepared.environment,
-        notes=prepared.notes,
-        set_aside=[f"{each.flag} {each.name}" for each in prepared.aside],
-        objections=[f"{each.what} ({each.flag} {each.name})" for each in prepared.objections],
-        resumed_from=resumed_from,
+        out=str(resolution.out),
+        stage=resolution.stage,
+        finetuning_type=resolution.finetuning_type,
+        config=record.resolved,
+        config_hash=record.config_hash,
+        data=record.data,
+        lengths=record.lengths,
+        command=record.command,
+        environment=record.environment,
+        notes=record.notes,
+        set_aside=record.set_aside,
         steps=metrics.steps if metrics else None,
         results=metrics.last if metrics else {},
         warnings=metrics.warnings if metrics else [],
-        files=_files(folder) if done else [],
+        files=_files(resolution.out) if trained else [],
     )
 
 
