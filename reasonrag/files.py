@@ -90,5 +90,25 @@ def _locked(lock: BinaryIO, directory: Path) -> bool:
     return True
 
 
+@contextmanager
+def reading(what: object, *, missing: str | None = None) -> Iterator[None]:
+    """Explain what cannot be read, by an InputError. missing: the message for a file that is not there."""
+    try:
+        yield
+    except OSError as error:
+        if missing and isinstance(error, FileNotFoundError):
+            raise InputError(missing) from error
+        raise InputError(f"cannot read {what}: {error.strerror or error}") from error
+
+
+@contextmanager
+def writing(what: object) -> Iterator[None]:
+    """Explain what cannot be written, by an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write {what}: {error.strerror or error}") from error
+
+
 def unwritable(directory: Path, error: OSError) -> InputError:
     return InputError(f"cannot write {directory}: {error.strerror or error}. Choose another place for it")

@@ -16,6 +16,7 @@ from reasonrag.data.atlas import SPLITS, write_world
 from reasonrag.data.datasets import ATLAS, DATASETS, data_sets, find_questions
 from reasonrag.data.questions import Check, QuestionSource, open_questions
 from reasonrag.errors import InputError, choices
+from reasonrag.files import writing
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint import shown_url
@@ -138,10 +139,8 @@ def _atlas(settings: AgentSettings, check: Check) -> tuple[QuestionSource, Path 
 
 
 def _world(settings: AgentSettings) -> Path:
-    try:
+    with writing(f"atlas below {settings.index_home}"):
         return write_world(settings.index_home)
-    except OSError as error:
-        raise InputError(f"cannot write atlas below {settings.index_home}: {error.strerror}") from error
 
 
 def shown_settings(settings: Settings) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer
+from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer, writing
 from reasonrag.run_config import RunConfig, versions
 from reasonrag.settings import resolve
 
@@ -121,12 +121,9 @@ def import_published(
         kind = common_kind(found.files)
         _check_place(settings, kind, found)
         known = _known_questions(settings.questions, settings.dataset, settings.split)
-        try:
-            with _own_place(settings.out):
-                make = _import_trees if kind == "trees" else _import_pairs
-                return make(found, settings, known)
-        except OSError as error:
-            raise InputError(f"cannot write {settings.out}: {error.strerror or error}") from error
+        with writing(settings.out), _own_place(settings.out):
+            make = _import_trees if kind == "trees" else _import_pairs
+            return make(found, settings, known)
 
 
 # -- known questions -------------------------------------------------------------------------------------------

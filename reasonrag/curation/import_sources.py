@@ -19,7 +19,7 @@ from preference.published.trees import is_tree
 from reasonrag.data.compressed import is_on_the_hub, plain_corpus
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
-from reasonrag.files import ROLLOUTS
+from reasonrag.files import ROLLOUTS, reading
 
 ImportKind = Literal["trees", "pairs"]
 Say = Callable[[str], None]
@@ -95,12 +95,9 @@ def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> Import
 
 
 def _file(name: str, path: Path) -> ImportFile:
-    try:
-        with path.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-            return ImportFile(ImportSource(name=name, sha256=digest, bytes=content.tell()), path)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    with reading(path), path.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+        return ImportFile(ImportSource(name=name, sha256=digest, bytes=content.tell()), path)
 
 
 def _pipeline_files(folder: Path) -> tuple[list[Path], list[Path]]:

@@ -39,7 +39,7 @@ from preference.review_statistics import (
 from reasonrag import __version__
 from reasonrag.curation.settings import ReviewSettings
 from reasonrag.errors import InputError, StorageError
-from reasonrag.files import append_durably
+from reasonrag.files import append_durably, writing
 from reasonrag.settings import resolve
 from reasonrag.terminal import on_one_line
 
@@ -125,10 +125,8 @@ def review_report(directory: str | Path) -> ReviewReport:
             judgements[path.stem] = _parse(path, path.read_bytes())[0]
         report = report_of(str(directory), judgements, read_pairs(directory))
     if judgements:
-        try:
+        with writing(directory / REVIEW / REPORT):
             write_json(directory / REVIEW / REPORT, report.model_dump())
-        except OSError as error:
-            raise InputError(f"cannot write {directory / REVIEW / REPORT}: {error.strerror}") from error
     return report
 
 
@@ -175,11 +173,9 @@ class _ReviewFile:
         self.lines: list[JudgementRecord] = []
 
     def __enter__(self) -> Self:
-        try:
+        with writing(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("a+b", buffering=0)
-        except OSError as error:
-            raise InputError(f"cannot write {self._path}: {error.strerror}") from error
         try:
             self._take()
         except BaseException:

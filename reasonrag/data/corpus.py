@@ -20,6 +20,7 @@ import numpy.typing as npt
 import orjson
 
 from reasonrag.errors import InputError
+from reasonrag.files import reading
 
 _TOLD_EVERY = 1 << 20
 
@@ -55,7 +56,7 @@ def scan_corpus(path: Path, *, advanced: Callable[[int], object] = lambda _: Non
     """
     digest = hashlib.sha256()
     offsets, names = array("q"), array("q")
-    try:
+    with reading(f"the corpus {path}"):
         with path.open("rb") as lines:
             position = told = 0
             for number, line in enumerate(lines, start=1):
@@ -67,8 +68,6 @@ def scan_corpus(path: Path, *, advanced: Callable[[int], object] = lambda _: Non
                     told = position
                     advanced(position)
         _refuse_duplicates(path, np.frombuffer(names, dtype=np.int64))
-    except OSError as error:
-        raise InputError(f"cannot read the corpus {path}: {error.strerror}") from error
     if not offsets:
         raise InputError(f"the corpus {path} is empty; it needs one passage per line")
     return CorpusScan(digest.hexdigest(), np.frombuffer(offsets, dtype=np.int64))

@@ -21,7 +21,7 @@ from preference.export.summary import SUMMARY
 from reasonrag.data.datasets import ATLAS, HUB_SPLITS, download_questions
 from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, file_digest
+from reasonrag.files import CONFIG, file_digest, reading
 from reasonrag.run_config import find_config
 
 HUB: Final = "hub"
@@ -47,10 +47,8 @@ class EvalSplit(BaseModel):
 
     def read(self) -> Iterator[EvalQuestion]:
         """Its questions, one at a time. Raises InputError naming file and line."""
-        try:
+        with reading(f"the evaluation split {self.path}"):
             yield from _questions(Path(self.path))
-        except OSError as error:
-            raise InputError(f"cannot read the evaluation split {self.path}: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +124,9 @@ def open_split(path: Path, *, dataset: str | None = None) -> EvalSplit:
     line.
     """
     path = _absolute(path)
-    try:
+    with reading(f"the evaluation split {path}"):
         count = sum(1 for _ in _questions(path))
         digest = file_digest(path)
-    except OSError as error:
-        raise InputError(f"cannot read the evaluation split {path}: {error.strerror}") from error
     if not count:
         raise InputError(f"the evaluation split {path} is empty; it needs one question per line")
     name = f"{dataset or path.parent.name}/{path.stem}"

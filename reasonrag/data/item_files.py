@@ -14,6 +14,7 @@ from preference.export.json_stream import JsonItem, MalformedFileError
 from preference.export.json_stream import read_items as read_json
 from preference.records import MalformedRolloutsError, TornLineError
 from reasonrag.errors import InputError
+from reasonrag.files import reading
 
 _ROWS = 1000
 """Rows of a Parquet file held in memory at a time."""
@@ -36,13 +37,12 @@ def explained_records() -> Iterator[None]:
 def read_items(path: Path) -> Iterator[JsonItem]:
     """The items of a file, one at a time. Raises InputError if it cannot be read, is damaged or cut off."""
     try:
-        with path.open("rb") as file:
-            packed = file.read(len(_PARQUET)) == _PARQUET
-        yield from _rows(path) if packed else read_json(path)
+        with reading(path):
+            with path.open("rb") as file:
+                packed = file.read(len(_PARQUET)) == _PARQUET
+            yield from _rows(path) if packed else read_json(path)
     except MalformedFileError as error:
         raise InputError(f"{error}. Fetch or make the file again") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _rows(path: Path) -> Iterator[JsonItem]:

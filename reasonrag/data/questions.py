@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from preference.records import first_error
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
+from reasonrag.files import reading
 
 _HOPS_OF_AN_ID = re.compile(r"([1-9])hop[0-9]*__")
 
@@ -211,18 +212,15 @@ def open_questions(
     """Check a whole question file. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                question = parse_question(line, where=f"{path}, line {number}", check=check)
-                if first_seen.setdefault(question.id, number) != number:
-                    raise InputError(
-                        f"{path}, line {number}: question id {question.id!r} was already used in line "
-                        f"{first_seen[question.id]}. Ids must be unique"
-                    )
-                digest.update(line)
-    except OSError as error:
-        raise InputError(f"cannot read the questions {path}: {error.strerror}") from error
+    with reading(f"the questions {path}"), path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            question = parse_question(line, where=f"{path}, line {number}", check=check)
+            if first_seen.setdefault(question.id, number) != number:
+                raise InputError(
+                    f"{path}, line {number}: question id {question.id!r} was already used in line "
+                    f"{first_seen[question.id]}. Ids must be unique"
+                )
+            digest.update(line)
     if not first_seen:
         raise InputError(f"the question file {path} is empty; it needs one question per line")
     return QuestionSource(dataset, split, path, digest.hexdigest(), len(first_seen), revision, check)

@@ -16,9 +16,11 @@ from pydantic import Field, ValidationError
 from preference.export.files import atomic_replacement
 from preference.records import PassageRef, QuestionError, Record, first_error
 from reasonrag.errors import InputError
+from reasonrag.files import reading
 
 PREDICTIONS: Final = "predictions.jsonl"
 PREDICTIONS_SCHEMA: Final = "reasonrag.predictions/1"
+WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it when every question was asked: run it again to go on"
 
 
 class PredictedStep(Record):
@@ -82,14 +84,8 @@ def read_predictions(path: Path) -> list[Prediction]:
     Raises InputError for a missing file, or naming the first malformed line.
     """
     file = path / PREDICTIONS if path.is_dir() else path
-    try:
+    with reading(file, missing=f"there is no {file}; {WRITTEN_AT_THE_END}"):
         return list(_read(file))
-    except FileNotFoundError as error:
-        raise InputError(
-            f"there is no {file}; reasonrag evaluate writes it when every question was asked: run it again to go on"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _read(file: Path) -> Iterator[Prediction]:

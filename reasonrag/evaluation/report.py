@@ -13,6 +13,8 @@ from pydantic import Field, ValidationError
 from preference.export.files import write_json
 from preference.records import Record, first_error
 from reasonrag.errors import InputError
+from reasonrag.evaluation.predictions import WRITTEN_AT_THE_END
+from reasonrag.files import reading
 
 REPORT: Final = "report.json"
 REPORT_SCHEMA: Final = "reasonrag.evaluation/1"
@@ -164,13 +166,8 @@ def read_report(path: Path) -> Report:
     """The report of a run directory, or of the file itself. Raises InputError if it is missing or damaged."""
     file = path / REPORT if path.is_dir() else path
     try:
-        return Report.model_validate_json(file.read_bytes())
-    except FileNotFoundError as error:
-        raise InputError(
-            f"there is no {file}; reasonrag evaluate writes it when every question was asked: run it again to go on"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error
+        with reading(file, missing=f"there is no {file}; {WRITTEN_AT_THE_END}"):
+            return Report.model_validate_json(file.read_bytes())
     except ValidationError as error:
         raise InputError(
             f"{file} is no {REPORT_SCHEMA}: {first_error(error)}. The command that made it writes it anew out of its "

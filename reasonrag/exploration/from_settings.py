@@ -14,6 +14,7 @@ from reasonrag.agent.settings import MAX_STEPS
 from reasonrag.data.questions import criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
+from reasonrag.files import reading
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
@@ -152,9 +153,8 @@ def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = Non
 
 def _read_rubric(path: Path) -> tuple[str, ...]:
     try:
-        found = criteria(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read the rubric {path}: {error.strerror}") from error
+        with reading(f"the rubric {path}"):
+            found = criteria(path.read_text("utf-8"))
     except UnicodeDecodeError as error:
         raise InputError(f"the rubric {path} is not UTF-8 text: {error}") from error
     if not found:

@@ -22,7 +22,7 @@ from preference.export.files import atomic_replacement, write_json
 from preference.export.summary import SUMMARY
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError, StorageError
-from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer
+from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer, writing
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.run_config import RunConfig, has_answers, keep_config, read_config
 
@@ -42,15 +42,13 @@ class RunDirectory:
 
     def __enter__(self) -> Self:
         with ExitStack() as files:
-            try:
+            with writing(f"the run directory {self.path}"):
                 files.enter_context(only_writer(self.path))
                 self._rollouts = files.enter_context(self.rollouts_path.open("a+b", buffering=0))
                 self._read_back()
                 self._check_config()
                 (self.path / FAILURES).touch()
                 self.failures = files.enter_context(FailureLog(self.path / FAILURES))
-            except OSError as error:
-                raise InputError(f"cannot write the run directory {self.path}: {error.strerror}") from error
             self._files = files.pop_all()
         return self
 

@@ -32,7 +32,7 @@ from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS
+from reasonrag.files import CONFIG, ROLLOUTS, writing
 from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
 from reasonrag.run_config import RunConfig, read_config
 
@@ -121,14 +121,12 @@ def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> list[P
 def staging_directory(directory: Path) -> Iterator[Path]:
     """A folder that becomes `DIR/publish` if the block succeeds. Raises InputError if it cannot be written."""
     place = directory / STAGED
-    try:
+    with writing(f"below {directory}"):
         for left in directory.glob(f".{STAGED}-*"):
             _remove_leftover(left)
         scratch = Path(tempfile.mkdtemp(prefix=f".{STAGED}-", dir=directory))
         held = os.open(scratch, os.O_RDONLY)
         fcntl.flock(held, fcntl.LOCK_EX)
-    except OSError as error:
-        raise InputError(f"cannot write below {directory}: {error.strerror}") from error
     try:
         yield scratch
         scratch.chmod(0o755)

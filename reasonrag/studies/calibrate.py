@@ -30,7 +30,7 @@ from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
-from reasonrag.files import ROLLOUTS, only_writer
+from reasonrag.files import ROLLOUTS, only_writer, writing
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.retriever import Retriever
@@ -126,10 +126,8 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         else:
             revaluation = _earlier_revaluation(run / PLACE / REPORT, made.config_hash, asked.watcher)
         found = found.model_copy(update={"revaluation": revaluation})
-        try:
+        with writing(run / PLACE / REPORT):
             write_json(run / PLACE / REPORT, found.model_dump())
-        except OSError as error:
-            raise InputError(f"cannot write {run / PLACE / REPORT}: {error.strerror}") from error
     return found
 
 

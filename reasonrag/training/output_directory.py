@@ -27,7 +27,7 @@ from preference.export.files import write_file, write_json
 from preference.records import first_error
 from reasonrag.agent.prompting import Prompts
 from reasonrag.errors import InputError
-from reasonrag.files import only_writer
+from reasonrag.files import only_writer, writing
 from reasonrag.run_config import changed_keys
 from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
 
@@ -92,10 +92,8 @@ class OutputDirectory:
         """
         with ExitStack() as held:
             held.enter_context(only_writer(self.own, flag="--out"))
-            try:
+            with writing(self.own):
                 lock = held.enter_context((self.own / _CHILD_LOCK).open("wb"))
-            except OSError as error:
-                raise InputError(f"cannot write {self.own}: {error.strerror}") from error
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

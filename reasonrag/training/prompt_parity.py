@@ -18,6 +18,7 @@ from preference.export.summary import QUESTIONS
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
+from reasonrag.files import reading
 from reasonrag.training.provenance import TrainingConditions
 
 
@@ -78,18 +79,13 @@ def _warnings(data_set: Path, origins: Counter[Origin], asked: str | None) -> tu
 
 def _origins(data_set: Path) -> Counter[Origin]:
     """The origins of a data set's questions, or of its rows if it has only rows."""
+    unknown = f"{data_set} has neither {QUESTIONS} nor {PAIRS_FILE}; give a folder that reasonrag pairs wrote"
     try:
-        if (data_set / QUESTIONS).is_file():
-            with explained_records():
+        with reading(data_set, missing=unknown), explained_records():
+            if (data_set / QUESTIONS).is_file():
                 questions = read_lines(data_set / QUESTIONS, QuestionRecord)
                 return Counter(question.origin for question in questions if not question.error)
-        return Counter(map(_origin_of, orjson.loads((data_set / PAIRS_FILE).read_bytes())))
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{data_set} has neither {QUESTIONS} nor {PAIRS_FILE}; give a folder that reasonrag pairs wrote"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {data_set}: {error.strerror}") from error
+            return Counter(map(_origin_of, orjson.loads((data_set / PAIRS_FILE).read_bytes())))
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(
             f"{data_set / PAIRS_FILE} is not a list of rows; give a folder that reasonrag pairs wrote"

@@ -18,6 +18,7 @@ from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
 from preference.records import first_error, shared_fields
 from reasonrag.errors import InputError
+from reasonrag.files import reading
 
 PROVENANCE = "reasonrag.json"
 SCHEMA: Final = "reasonrag.model/1"
@@ -110,9 +111,8 @@ def read_provenance(folder: Path) -> Provenance | None:
     if path is None:
         return None
     try:
-        return Provenance.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+        with reading(path):
+            return Provenance.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise InputError(
             f"{path} is damaged, or from another version of reasonrag ({first_error(error)}); remove it to continue "

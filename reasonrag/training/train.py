@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import write_file
 from reasonrag.agent.prompting import renderer_hash
-from reasonrag.errors import InputError
+from reasonrag.files import writing
 from reasonrag.progress import SilentWatcher
 from reasonrag.redaction import redact, secrets
 from reasonrag.settings import resolve
@@ -320,12 +320,10 @@ def _write_script(prepared: PreparedTraining, config: str, settings: TrainSettin
         out=prepared.resolution.out,
         here=Path.cwd(),
     )
-    try:
+    with writing(settings.slurm):
         settings.slurm.parent.mkdir(parents=True, exist_ok=True)
         prepared.resolution.out.mkdir(parents=True, exist_ok=True)  # Slurm writes its log there and makes no folder
         write_file(settings.slurm, text.encode())
-    except OSError as error:
-        raise InputError(f"cannot write {settings.slurm}: {error.strerror}") from error
     result = _result(prepared, "script written")
     return result.model_copy(
         update={"files": [str(settings.slurm)], "command": ["sbatch", shlex.quote(str(settings.slurm))]}

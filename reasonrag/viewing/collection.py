@@ -32,7 +32,7 @@ from preference.records import MalformedRolloutsError, TornLineError, parse_roll
 from reasonrag.curation.pairs import is_data_set
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, TUNING, rollouts_in
+from reasonrag.files import CONFIG, ROLLOUTS, TUNING, reading, rollouts_in
 from reasonrag.run_config import find_config
 
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
@@ -455,10 +455,8 @@ class _LineFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with reading(path):
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from error
         weakref.finalize(self, os.close, self._descriptor)
         self._size = os.fstat(self._descriptor).st_size
 
