@@ -257,7 +257,7 @@ class _SpacedByState:
     def write(self, row: Row) -> None:
         self.rows += 1
         self._waiting.append(row)
-        while (another := self._first_of_another_state()) is not None:
+        while (another := next((row for row in self._waiting if row["state_id"] != self._last), None)) is not None:
             self._waiting.remove(another)
             self._file.write(another)
             self._last = another["state_id"]
@@ -267,9 +267,6 @@ class _SpacedByState:
             self._file.write(row)
         self._waiting.clear()
         self._file.finish()
-
-    def _first_of_another_state(self) -> Row | None:
-        return next((row for row in self._waiting if row["state_id"] != self._last), None)
 
 
 class _Writers:

@@ -47,7 +47,7 @@ from preference.published.repairs import (
     unglued,
     whole_number,
 )
-from preference.records import ActionType, AgentAction
+from preference.records import AgentAction
 from preference.similarity import folded, similarity
 
 LABEL = "imported"
@@ -311,12 +311,8 @@ def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> StepRe
         return reply
     if stated != reply.action_type:
         note("type_from_tag")
-    elif name != _spelling(reply.action_type):
+    elif name != ACTION_TYPE_NAMES[reply.action_type]:
         note("type_respelled")
     if content is None or content.strip() != reply.content:
         note("content_from_tag")
     return reply
-
-
-def _spelling(action_type: ActionType | None) -> str:
-    return ACTION_TYPE_NAMES[action_type]

@@ -422,13 +422,6 @@ def _next_for_trees(out: Path) -> list[str]:
     return [ours, f"{published} {_AS_PUBLISHED}"]
 
 
-def _next_for_pairs(out: Path) -> list[str]:
-    return [
-        shlex.join(["reasonrag", "audit", str(out)]),
-        shlex.join(["reasonrag", "pairs", str(out), "--out", f"{out}-filtered"]),
-    ]
-
-
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
@@ -470,7 +463,10 @@ def _import_pairs(found: ImportFiles, settings: ImportSettings, known: dict[str,
         exported=summary.pairs,
         not_exported={reason: count for reason, count in summary.dropped.items() if count},
         warnings=_warnings_of_pairs(asked, settings.split, summary),
-        next_commands=_next_for_pairs(out),
+        next_commands=[
+            shlex.join(["reasonrag", "audit", str(out)]),
+            shlex.join(["reasonrag", "pairs", str(out), "--out", f"{out}-filtered"]),
+        ],
     )
     write_json(out / IMPORT_REPORT, report.model_dump())
     return report

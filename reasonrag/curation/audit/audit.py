@@ -233,7 +233,7 @@ class DatasetAudit:
             flipped=self._found["flipped"],
             checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
             allowed=self._allow,
-            versions=_versions(),
+            versions={"python": platform.python_version(), "reasonrag": version("reasonrag")},
         )
 
     def _of_values(self) -> dict[str, Any]:
@@ -353,7 +353,3 @@ def _described(path: Path) -> bool:
         and entry.get("columns") == wanted
         for name, entry in (entries.items() if isinstance(entries, Mapping) else ())
     )
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "reasonrag": version("reasonrag")}
