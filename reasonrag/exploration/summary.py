@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from preference import FinalScore, RolloutRecord, read_rollouts
+from preference import FinalScore, RolloutRecord, Usage, read_rollouts
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
@@ -112,10 +112,7 @@ def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
         degenerate=counts.signs.by_sign,
         parse_failures_by_cause=dict(counts.parse_failures.most_common()),
         repair_turns=counts.repair_turns,
-        calls=counts.calls,
-        requests=counts.requests,
-        prompt_tokens=counts.prompt_tokens,
-        completion_tokens=counts.completion_tokens,
+        **counts.usage.model_dump(include={"calls", "requests", "prompt_tokens", "completion_tokens"}),
         warnings=counts.warnings(numbers.split),
         versions=versions(),
     )
@@ -136,22 +133,15 @@ class RunCounts:
     mixed: int = 0
     signs: SignCounts = field(default_factory=SignCounts)
     repair_turns: int = 0
-    calls: int = 0
-    requests: int = 0
-    bounded_requests: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    usage: Usage = field(default_factory=Usage)
+    """Of all records, those of failed questions included."""
     diversity: DiversityCount = field(default_factory=DiversityCount)
     failed: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the question may hold its tree."""
     parse_failures: Counter[str] = field(default_factory=Counter)
 
     def add(self, rollout: RolloutRecord) -> None:
-        self.calls += rollout.usage.calls
-        self.requests += rollout.usage.requests
-        self.bounded_requests += rollout.usage.bounded_requests
-        self.prompt_tokens += rollout.usage.prompt_tokens
-        self.completion_tokens += rollout.usage.completion_tokens
+        self.usage += rollout.usage
         if rollout.error:
             self.failed[rollout.question_id] = rollout.error.cause
             return
@@ -180,10 +170,10 @@ class RunCounts:
                 f"the questions are from the {split} split: keep data made from them out of training, "
                 "or never evaluate on that split"
             )
-        if self.bounded_requests:
+        if self.usage.bounded_requests:
             found.append(
-                f"the endpoint reported no token counts for {self.bounded_requests:,} of {self.requests:,} requests; "
-                "bytes are counted instead, about four times as many in English"
+                f"the endpoint reported no token counts for {self.usage.bounded_requests:,} of {self.usage.requests:,} "
+                "requests; bytes are counted instead, about four times as many in English"
             )
         return found + self.signs.warnings()
 

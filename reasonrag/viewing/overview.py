@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from itertools import compress
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
@@ -111,7 +110,7 @@ class OverviewCounts:
         self._known: dict[str, set[str]] = {name: set() for name in ("splits", "recipes", "rewards", "teachers")}
         self._usage: Usage | None = Usage(cost_usd=0.0)
         self._values: dict[str, array[float]] = {}
-        self._pairs = _KeptPairs()
+        self._pairs: list[_KeptPair] = []
         self._ends_by_steps: dict[int, Counter[str]] = {}
 
     def add(self, explored: ExploredQuestion) -> QuestionRow:
@@ -132,7 +131,7 @@ class OverviewCounts:
         self._candidates += len(explored.candidates)
         for each in explored.candidates:
             if each.dropped is None:
-                self._pairs.add(each, explored.number)
+                self._pairs.append(_kept_pair(each, explored.number))
             else:
                 self._dropped[each.dropped] += 1
         return row
@@ -175,7 +174,7 @@ class OverviewCounts:
     def overview(self) -> Overview:
         """The overview of everything added so far; caps on the whole data set apply once all of it was scanned."""
         collection = self._collection
-        kept = self._pairs.without(collection.capped)
+        kept = [pair for place, pair in enumerate(self._pairs) if place not in collection.capped]
         dropped = self._dropped + Counter(collection.capped.values())
         return Overview(
             kind=collection.kind,
@@ -187,19 +186,19 @@ class OverviewCounts:
             questions=len(self._ends),
             ends=dict(Counter(self._ends.values()).most_common()),
             failures_by_cause=dict(Counter(self._causes.values()).most_common()),
-            questions_with_a_pair=len(set(kept.questions)),
+            questions_with_a_pair=len({pair.question for pair in kept}),
             candidates=self._candidates,
             pairs=len(kept),
-            pairs_by_layer=kept.by_layer(),
-            pairs_by_label=dict(Counter(kept.labels)),
-            pairs_by_tag=dict(Counter(tag for tags in kept.tags for tag in tags)),
-            mean_margin=_mean(kept.margins),
-            mean_confidence=_mean(kept.confidences),
+            pairs_by_layer=_by_layer(kept),
+            pairs_by_label=dict(Counter(pair.label for pair in kept)),
+            pairs_by_tag=dict(Counter(tag for pair in kept for tag in pair.tags)),
+            mean_margin=_mean([pair.margin for pair in kept]),
+            mean_confidence=_mean([pair.confidence for pair in kept]),
             dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
-            doubtful=sum(kept.doubtful),
+            doubtful=sum(pair.doubtful for pair in kept),
             usage=self._usage if self._usage and self._usage.calls else None,
             histograms=_histograms(self._values, kept),
-            length_unit=kept.unit,
+            length_unit=_unit(kept),
             trees=self._tree_facts() if collection.kind == "run" else None,
             rules=asdict(collection.rules),
             warnings=self._warnings(),
@@ -226,66 +225,58 @@ class OverviewCounts:
         return self._collection.warnings
 
 
-class _KeptPairs:
-    """The pairs that pass the filters of single questions, in order: one column per quantity."""
+class _KeptPair(NamedTuple):
+    """What is counted of a pair that passes the filters of single questions; lengths are of both replies."""
 
-    def __init__(self) -> None:
-        self.questions: list[int] = []
-        self.layers: list[int] = []
-        self.types: list[str] = []
-        self.labels: list[str] = []
-        self.tags: list[tuple[str, ...]] = []
-        self.margins: list[float | None] = []
-        self.confidences: list[float | None] = []
-        self.tokens: list[tuple[int | None, int | None]] = []
-        self.words: list[tuple[int, int]] = []
-        self.doubtful: list[bool] = []
-
-    def __len__(self) -> int:
-        return len(self.questions)
-
-    @property
-    def unit(self) -> Literal["tokens", "words"]:
-        """The unit of reply lengths: tokens if the data set has counted all of them."""
-        return "words" if not self.tokens or any(None in both for both in self.tokens) else "tokens"
-
-    def add(self, each: Candidate, question: int) -> None:
-        both = each.chosen, each.rejected
-        self.questions.append(question)
-        self.layers.append(each.layer)
-        self.types.append(each.chosen.action_type or "unreadable")
-        self.labels.append(each.pair.label or "none")
-        self.tags.append(tuple(each.tags))
-        self.margins.append(each.pair.margin)
-        self.confidences.append(each.confidence)
-        self.tokens.append((both[0].tokens, both[1].tokens))
-        self.doubtful.append(bool(cautions(each)))
-        self.words.append((len(both[0].response.split()), len(both[1].response.split())))
-
-    def without(self, places: Container[int]) -> _KeptPairs:
-        """The pairs that are not at these places."""
-        left = _KeptPairs()
-        chosen = [place not in places for place in range(len(self))]
-        for name, column in vars(self).items():
-            vars(left)[name] = list(compress(column, chosen))
-        return left
-
-    def by_layer(self) -> dict[str, dict[str, int]]:
-        found: dict[int, Counter[str]] = {}
-        for layer, action_type in zip(self.layers, self.types, strict=True):
-            found.setdefault(layer, Counter())[action_type] += 1
-        return {str(layer): dict(counts) for layer, counts in sorted(found.items())}
+    question: int
+    layer: int
+    type: str
+    label: str
+    tags: tuple[str, ...]
+    margin: float | None
+    confidence: float | None
+    tokens: tuple[int | None, int | None]
+    words: tuple[int, int]
+    doubtful: bool
 
 
-def _histograms(values: dict[str, array[float]], kept: _KeptPairs) -> dict[str, Histogram]:
+def _kept_pair(each: Candidate, question: int) -> _KeptPair:
+    both = each.chosen, each.rejected
+    return _KeptPair(
+        question,
+        each.layer,
+        each.chosen.action_type or "unreadable",
+        each.pair.label or "none",
+        tuple(each.tags),
+        each.pair.margin,
+        each.confidence,
+        (both[0].tokens, both[1].tokens),
+        (len(both[0].response.split()), len(both[1].response.split())),
+        bool(cautions(each)),
+    )
+
+
+def _unit(kept: Sequence[_KeptPair]) -> Literal["tokens", "words"]:
+    """The unit of reply lengths: tokens if the data set has counted all of them."""
+    return "words" if not kept or any(None in pair.tokens for pair in kept) else "tokens"
+
+
+def _by_layer(kept: Iterable[_KeptPair]) -> dict[str, dict[str, int]]:
+    found: dict[int, Counter[str]] = {}
+    for pair in kept:
+        found.setdefault(pair.layer, Counter())[pair.type] += 1
+    return {str(layer): dict(counts) for layer, counts in sorted(found.items())}
+
+
+def _histograms(values: dict[str, array[float]], kept: Sequence[_KeptPair]) -> dict[str, Histogram]:
     """The histograms for which there are values."""
     found = {name: histogram(np.array(values[name]), SHARES) for name in _REWARDS if name in values}
-    for name, column in (("margin", kept.margins), ("confidence", kept.confidences)):
-        known = np.array([each for each in column if each is not None])
+    for name in ("margin", "confidence"):
+        known = np.array([value for pair in kept if (value := getattr(pair, name)) is not None])
         if len(known):
             edges = SHARES if name == "confidence" else _from(known)
             found[name] = histogram(known, edges)
-    lengths = np.array(kept.words if kept.unit == "words" else kept.tokens)
+    lengths = np.array([getattr(pair, _unit(kept)) for pair in kept])
     if len(lengths):
         edges = whole_edges(lengths)
         found |= {"chosen": histogram(lengths[:, 0], edges), "rejected": histogram(lengths[:, 1], edges)}
