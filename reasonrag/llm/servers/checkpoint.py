@@ -12,7 +12,8 @@ max_completion_tokens (by default and at most what the model's context leaves), 
 seed (choice i uses seed + i). The same seed gives the same reply whatever else is in the batch, up to the noise
 described in `decoder`. Refused: `stream`, and prompts that leave no room for a reply. Other fields are ignored.
 
-For many GPUs or long contexts vLLM is faster; this server is for environments without it.
+For many GPUs or long contexts vLLM is faster; this server is for environments without it. `transformers serve` was
+measured in its place (benchmarks/RESULTS.md): replies in flight together do not follow their own seeds there.
 """
 
 from __future__ import annotations
