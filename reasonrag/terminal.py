@@ -170,7 +170,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def shares_text(shares: dict[str, float], what: str) -> str:
-    """`layer 0 0.62, 1 0.80`; a dash if there are none."""
+    """`depth 0 0.62, 1 0.80`; a dash if there are none."""
     return f"{what} " + ", ".join(f"{name} {value:.2f}" for name, value in shares.items()) if shares else "-"
 
 

@@ -30,7 +30,7 @@ def show_run(summary: RunSummary) -> None:
         ("mean F1 / EM", f"{share_text(summary.mean_f1)} / {share_text(summary.mean_em)}"),
         *_outcome(summary),
         ("mixed outcomes", f"{summary.questions_mixed:,} questions"),
-        ("distinct siblings", shares_text(summary.diversity_by_layer, "layer")),
+        ("distinct siblings", shares_text(summary.diversity_by_layer, "depth")),
         ("degenerate", counts_text(summary.degenerate)),
         ("unreadable replies", counts_text(summary.parse_failures_by_cause)),
         ("completions", f"{summary.calls:,} in {summary.requests:,} requests{_from_journal(summary)}"),

@@ -167,7 +167,7 @@ def _layers(report: AuditReport) -> AuditPlot:
         axes.set_xticks(range(0, len(layers), every), layers[::every])
         axes.set_ylim(0, max(below) * (1.12 + 0.12 * len(present)))
         axes.legend(loc="upper left")
-        axes.set_xlabel("layer of the state (root 0)")
+        axes.set_xlabel("depth of the state (root 0)")
         axes.set_ylabel("rows")
 
     said = ", ".join(f"{name} {report.action_types[name]:,}" for name in present)
