@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
 
 from reasonrag.errors import InputError
 
@@ -16,8 +19,11 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession, web
 
 LOOPBACK = "127.0.0.1"
-
-
+CONNECT_S = 15.0
+"""Connection timeout; a host that is switched off never answers."""
+KEEP_ALIVE_S = 15.0
+"""aiohttp's own default."""
+LONGEST_RETRY_AFTER_S = 3600.0
 SHUTDOWN_S = 0.1
 """Time for open requests to finish at shutdown; hanging ones are cut off."""
 
@@ -46,6 +52,74 @@ async def listening(
         await runner.cleanup()
 
 
+async def serve_until_stopped(service: AbstractAsyncContextManager[str], *, say: Callable[[str], object]) -> None:
+    """Run a service until SIGTERM, SIGINT or cancellation, then end it; a second signal ends it at once.
+
+    say: called with the service's address once it listens.
+    """
+    stopping = asyncio.Event()
+    with _signals(stopping.set) as let_go:
+        async with service as address:
+            say(address)
+            with contextlib.suppress(asyncio.CancelledError):
+                await stopping.wait()
+            let_go()
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """Have SIGTERM and SIGINT call `stop`, until the yielded function is called. Only a main thread gets signals."""
+    loop, caught = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+
+    def let_go() -> None:
+        for each in caught:
+            loop.remove_signal_handler(each)
+
+    with contextlib.suppress(RuntimeError):  # not the main thread: the caller cancels instead
+        for each in caught:
+            loop.add_signal_handler(each, stop)
+    try:
+        yield let_go
+    finally:
+        let_go()
+
+
+def http_address(url: str) -> SplitResult | None:
+    """The parts of an http or https address with a host; None for anything else."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # unbalanced brackets, a malformed port
+        return None
+    return parts if valid else None
+
+
+def open_session(
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    timeout: float,
+    keep_alive_s: float = KEEP_ALIVE_S,
+    proxy: str | None = None,
+) -> ClientSession:
+    """A session for requests to one address, with certificates as httpx takes them. The caller limits concurrency.
+
+    timeout: seconds per request. keep_alive_s: how long an idle connection is reused.
+    """
+    from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+    from httpx2 import create_ssl_context
+
+    encrypted = any(each.startswith("https") for each in (url, proxy or ""))
+    certificates = create_ssl_context() if encrypted else True
+    return ClientSession(
+        connector=TCPConnector(limit=0, ssl=certificates, keepalive_timeout=keep_alive_s),
+        headers=headers,
+        timeout=ClientTimeout(total=timeout, sock_connect=min(CONNECT_S, timeout)),
+        cookie_jar=DummyCookieJar(),  # a cookie would bind all requests to one server behind the address
+        proxy=proxy,
+    )
+
+
 class HttpClient:
     """An HTTP session per event loop, opened by the loop's first request."""
 
@@ -65,11 +139,6 @@ class HttpClient:
         if self._opened is not None and self._opened[0] is asyncio.get_running_loop():
             await self._opened[1].close()
         self._opened = None
-
-
-CONNECT_S = 15.0
-"""Connection timeout; a host that is switched off never answers."""
-LONGEST_RETRY_AFTER_S = 3600.0
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -37,7 +37,7 @@ from reasonrag.llm.http_client import (
 from reasonrag.llm.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.scheduler import RequestScheduler, RequestSlot
 from reasonrag.redaction import redact, secrets
-from reasonrag.web import retry_after
+from reasonrag.web import http_address, retry_after
 
 if TYPE_CHECKING:
     from openai import APIStatusError
@@ -478,12 +478,8 @@ def _clean(text: str) -> str:
 
 
 def _check_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # unbalanced brackets, a malformed port
-        valid = False
-    if not valid:
+    parts = http_address(url)
+    if parts is None:
         shown = re.sub(r"//[^/]*@", "//", url)
         raise InputError(f"{shown!r} is not an endpoint's address; it should look like http://127.0.0.1:8000/v1")
     if parts.username or parts.password:

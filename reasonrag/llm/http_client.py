@@ -22,7 +22,7 @@ import orjson
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Completion, FinishReason
 from reasonrag.redaction import redact
-from reasonrag.web import CONNECT_S, HttpClient
+from reasonrag.web import HttpClient, open_session
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -58,17 +58,8 @@ class Connection(HttpClient):
     timeout: float
 
     def _open(self) -> ClientSession:
-        """Certificates as httpx takes them."""
-        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
-        from httpx2 import create_ssl_context
-
-        return ClientSession(
-            connector=TCPConnector(limit=0, ssl=create_ssl_context()),  # concurrency is limited elsewhere
-            headers={"authorization": f"Bearer {self.key}", "content-type": "application/json"},
-            timeout=ClientTimeout(total=self.timeout, sock_connect=min(CONNECT_S, self.timeout)),
-            cookie_jar=DummyCookieJar(),  # a cookie would bind all requests to one server behind the address
-            proxy=_proxy_for(self.base_url),
-        )
+        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        return open_session(self.base_url, headers, timeout=self.timeout, proxy=_proxy_for(self.base_url))
 
     async def post(self, body: Mapping[str, Any]) -> HttpAnswer:
         """One chat completion request. Raises openai's APIError."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from preference.records import shared_fields
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import scan_corpus
@@ -35,7 +36,7 @@ from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.retrieval.settings import IndexSettings, ServeSettings
 from reasonrag.settings import resolve
-from reasonrag.web import LOOPBACK
+from reasonrag.web import LOOPBACK, serve_until_stopped
 
 LOOPBACKS = (LOOPBACK, "::1", "localhost")
 
@@ -60,15 +61,7 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
         return directory, build_bm25(corpus, directory, watcher)
     model = settings.encoder or MINILM
     directory = settings.out or default_index_directory(corpus, settings.index_home, f"dense-{short_name(model)}")
-    given = {
-        "model": settings.encoder,
-        "backend": settings.backend,
-        "pooling": settings.pooling,
-        "normalize": settings.normalize,
-        "query_instruction": settings.query_instruction,
-        "passage_instruction": settings.passage_instruction,
-        "max_length": settings.max_length,
-    }
+    given = {"model": settings.encoder} | shared_fields(settings, EncoderChoice)
     options = BuildOptions(
         encoder=EncoderChoice.model_validate({name: value for name, value in given.items() if value is not None}),
         index_type=settings.type,
@@ -123,7 +116,10 @@ def index_check(
         broken, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)
         faults += broken
     elif not faults:
-        faults += _what_is_wrong(lambda: open_index(place))
+        try:
+            open_index(place)
+        except InputError as error:
+            faults.append(str(error))
     found = None
     if source and not faults:
         watcher.say(f"asking the {source.total:,} questions of {source.path}")
@@ -145,14 +141,6 @@ def _check_corpus(directory: Path, manifest: IndexManifest) -> list[str]:
     return []
 
 
-def _what_is_wrong(work: Callable[[], object]) -> list[str]:
-    try:
-        work()
-    except InputError as error:
-        return [str(error)]
-    return []
-
-
 def index_serve(
     *, say: Callable[[str], None] = print, listening: Callable[[str], None] = lambda _: None, **flags: Any
 ) -> None:
@@ -168,7 +156,7 @@ def index_serve(
 
 async def _serve(settings: ServeSettings, say: Callable[[str], None], listening: Callable[[str], None]) -> None:
     try:
-        from reasonrag.retrieval.server import ServeLimits, serve_forever
+        from reasonrag.retrieval.server import ServeLimits, serving
     except ImportError as error:
         raise InputError(
             f"serving needs the serve extra ({error.name} is missing): pip install 'reasonrag[serve]'"
@@ -179,12 +167,12 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None], listening:
         token = os.environ.get(TOKEN_VARIABLE) or None
         if token is None and settings.host not in LOOPBACKS:
             say(f"warning: anyone who can reach {settings.host} can search; set {TOKEN_VARIABLE} to require a token")
-        await serve_forever(
+        service = serving(
             retriever,
             host=settings.host,
             port=settings.port,
             limits=ServeLimits(max_waiting=settings.max_waiting, allow_empty=settings.allow_empty_queries),
             token=token,
-            say=listening,
             passages=getattr(retriever, "passages", None),
         )
+        await serve_until_stopped(service, say=listening)

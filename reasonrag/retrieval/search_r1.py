@@ -9,19 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import orjson
-from aiohttp import (
-    ClientError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    ConnectionTimeoutError,
-    DummyCookieJar,
-    TCPConnector,
-)
-from httpx2 import create_ssl_context
+from aiohttp import ClientError, ClientResponse, ClientSession, ConnectionTimeoutError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential, wait_random
 
 from preference.export.sanitize import plain_text
@@ -29,7 +19,7 @@ from reasonrag.data.corpus import Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import HIDDEN, redact
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
-from reasonrag.web import CONNECT_S, HttpClient, retry_after
+from reasonrag.web import CONNECT_S, HttpClient, http_address, open_session, retry_after
 
 MAX_BATCH = 64
 """Most searches per request; larger ones save the server nothing, and all wait for the slowest."""
@@ -201,13 +191,7 @@ class SearchServer(HttpClient):
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        certificates = create_ssl_context() if self.url.startswith("https") else True
-        return ClientSession(  # concurrency is limited by the caller
-            connector=TCPConnector(limit=0, ssl=certificates, keepalive_timeout=KEEP_ALIVE_S),
-            headers=headers,
-            timeout=ClientTimeout(total=self.timeout, sock_connect=min(CONNECT_S, self.timeout)),
-            cookie_jar=DummyCookieJar(),
-        )
+        return open_session(self.url, headers, timeout=self.timeout, keep_alive_s=KEEP_ALIVE_S)
 
 
 async def _content(response: ClientResponse) -> bytes:
@@ -224,12 +208,8 @@ async def _content(response: ClientResponse) -> bytes:
 def checked_address(url: str) -> str:
     """The normalised address, so that equal servers have equal ones. Raises InputError."""
     shown = re.sub(r"//[^/]*@", "//", url).partition("?")[0]
-    try:
-        parts = urlsplit(url.strip())
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # unbalanced brackets, a malformed port
-        valid = False
-    if not valid:
+    parts = http_address(url.strip())
+    if parts is None:
         raise InputError(f"{shown!r} is not a retriever's address; it should look like http://127.0.0.1:8001")
     if "@" in parts.netloc:
         raise InputError(f"the address {shown} contains a user or password; remove them and set {TOKEN_VARIABLE}")

@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -114,50 +113,6 @@ async def serving(
             yield address
         finally:
             await app[_SERVICE].drain(drain_s)
-
-
-async def serve_forever(
-    retriever: Retriever,
-    *,
-    host: str = LOOPBACK,
-    port: int,
-    limits: ServeLimits,
-    token: str | None = None,
-    say: Callable[[str], None],
-    passages: int | None = None,
-    drain_s: float = DRAIN_S,
-) -> None:
-    """Serve until SIGTERM, SIGINT or cancellation, then end as `serving` does; a second signal ends it at once.
-
-    say: called with the base URL once it listens. Raises InputError if it cannot listen.
-    """
-    stopping = asyncio.Event()
-    with _signals(stopping.set) as let_go:
-        async with serving(
-            retriever, host=host, port=port, limits=limits, token=token, passages=passages, drain_s=drain_s
-        ) as base_url:
-            say(base_url)
-            with contextlib.suppress(asyncio.CancelledError):
-                await stopping.wait()
-            let_go()
-
-
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[Callable[[], None]]:
-    """Have SIGTERM and SIGINT call `stop`, until the yielded function is called. Only a main thread gets signals."""
-    loop, caught = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
-
-    def let_go() -> None:
-        for each in caught:
-            loop.remove_signal_handler(each)
-
-    with contextlib.suppress(RuntimeError):  # not the main thread: the caller cancels instead
-        for each in caught:
-            loop.add_signal_handler(each, stop)
-    try:
-        yield let_go
-    finally:
-        let_go()
 
 
 def make_app(retriever: Retriever, *, passages: int | None, limits: ServeLimits, token: str | None) -> web.Application:

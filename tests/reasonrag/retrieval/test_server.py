@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from reasonrag.data.corpus import Passage, parse_passage
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.retrieval.server import RETRY_AFTER_S, ServeLimits, make_app, serve_forever, serving
+from reasonrag.retrieval.server import RETRY_AFTER_S, ServeLimits, make_app, serving
+from reasonrag.web import serve_until_stopped
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
 QUERIES = ["Which country is Paris the capital of?", "What lies on the Tiber?", "cats", "zebra"]
@@ -569,7 +570,9 @@ async def test_what_takes_too_long_does_not_keep_the_service_from_ending() -> No
 async def test_a_cancelled_service_ends_without_an_error() -> None:
     """As it does in a program that embeds it."""
     listening = asyncio.Event()
-    service = asyncio.create_task(serve_forever(Held(), port=0, limits=ServeLimits(), say=lambda _: listening.set()))
+    service = asyncio.create_task(
+        serve_until_stopped(serving(Held(), limits=ServeLimits()), say=lambda _: listening.set())
+    )
     async with asyncio.timeout(60):
         await listening.wait()
         service.cancel()
@@ -589,7 +592,8 @@ SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from reasonrag.retrieval.from_settings import open_or_build
-from reasonrag.retrieval.server import ServeLimits, serve_forever
+from reasonrag.retrieval.server import ServeLimits, serving
+from reasonrag.web import serve_until_stopped
 
 class WhenTold:
     def __init__(self, index):
@@ -608,7 +612,7 @@ def say(base_url):
 
 home = Path(sys.argv[1])
 index = open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)
-asyncio.run(serve_forever(WhenTold(index), port=0, limits=ServeLimits(), say=say, drain_s=60))
+asyncio.run(serve_until_stopped(serving(WhenTold(index), limits=ServeLimits(), drain_s=60), say=say))
 """
 """A service of its own process, whose searches wait for a line on stdin."""
 
