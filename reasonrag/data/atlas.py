@@ -7,6 +7,7 @@ splits share neither question nor gold passage. Nothing here is copied from anyw
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def county(number: int, *, seed: int = DEFAULT_SEED) -> County:
         Town(
             name=_town_name(3 * number + i, seed),
             region=region,
-            river=_word(3 * number + i, dice_seed=seed + 1, syllables=2, ending=_pick(dice, _CODAS)),
+            river=_word(3 * number + i, dice_seed=seed + 1, syllables=2, ending=dice.choice(_CODAS)),
             founded=dice.randrange(900, 1600),
             population=dice.randrange(12, 900) * 100,
         )
@@ -119,9 +120,9 @@ def county(number: int, *, seed: int = DEFAULT_SEED) -> County:
     for i, author in enumerate(people[:3]):
         year = author.born + dice.randrange(22, 60)
         year += year in {work.year for work in works[:1]}  # "published first" needs different years
-        works.append(Work(_work_title(3 * number + i, seed), author, year, _pick(dice, _GENRES)))
+        works.append(Work(_work_title(3 * number + i, seed), author, year, dice.choice(_GENRES)))
     organisation = Organisation(
-        name=f"{_word(number, dice_seed=seed + 2, syllables=3)} {_pick(dice, _TRADES)}",
+        name=f"{_word(number, dice_seed=seed + 2, syllables=3)} {dice.choice(_TRADES)}",
         founder=people[3],
         seat=towns[2],
         founded=people[3].born + dice.randrange(25, 50),
@@ -172,15 +173,9 @@ def _scramble(number: int, size: int, seed: int) -> tuple[int, int]:
     """A permutation of range(size) applied to number, and how often number has wrapped around."""
     rounds, position = divmod(number, size)
     step = 7_368_787 + 2 * seed
-    while _common_divisor(step, size) != 1:
+    while math.gcd(step, size) != 1:
         step += 1
     return (position * step + 104_729 * (seed + 1)) % size, rounds
-
-
-def _common_divisor(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return a
 
 
 def _numbered(name: str, rounds: int) -> str:
@@ -213,7 +208,7 @@ def _work_title(number: int, seed: int) -> str:
 
 
 def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random, seed: int) -> Person:
-    given = _SYLLABLES[number % 97].capitalize() + _pick(dice, _CODAS)
+    given = _SYLLABLES[number % 97].capitalize() + dice.choice(_CODAS)
     shared = number // 2  # two people share a family name, so that searching for it alone finds both
     family = _word(shared, dice_seed=seed + 4, syllables=2, ending=_CODAS[shared % len(_CODAS)])
     birthplace, home = dice.sample(towns, 2)
@@ -222,12 +217,8 @@ def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random
         born=born,
         birthplace=birthplace,
         home=home,
-        occupation=_pick(dice, _OCCUPATIONS),
+        occupation=dice.choice(_OCCUPATIONS),
     )
-
-
-def _pick(dice: random.Random, options: list[str]) -> str:
-    return options[dice.randrange(len(options))]
 
 
 # -- text ------------------------------------------------------------------------------------------------------

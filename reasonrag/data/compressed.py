@@ -121,27 +121,23 @@ def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | No
     except Exception as error:
         raise InputError(f"cannot fetch {name} from the Hub: {error}. Check the name and the network") from error
     origin = {"source": f"hf://datasets/{name}", "revision": commit}
-    return _kept(home, name.rpartition("/")[2], origin, lambda target: _write_rows(name, commit, target), say=say)
+
+    def write(target: IO[bytes]) -> None:
+        target.writelines(orjson.dumps(row, default=str) + b"\n" for row in _training_rows(name, commit))
+
+    return _kept(home, name.rpartition("/")[2], origin, write, say=say)
 
 
-def _write_rows(name: str, commit: str | None, target: IO[bytes]) -> None:
-    """Write the rows of a data set's train split, unchanged, one JSON object per line."""
+def _training_rows(name: str, commit: str | None) -> Iterator[Any]:
+    """The rows of a data set's train split, unchanged. Raises InputError if the Hub cannot be used."""
     from datasets import load_dataset
 
-    def rows_of_the_split() -> Iterator[Any]:
+    try:
         yield from load_dataset(name, split="train", revision=commit, streaming=True)
-
-    def next_row() -> Any:
-        try:
-            return next(rows, None)
-        except Exception as error:
-            raise InputError(
-                f"cannot read the data set {name} of the Hub: {error}. Name its file: hf://datasets/{name}/FILE"
-            ) from error
-
-    rows = rows_of_the_split()
-    while (row := next_row()) is not None:
-        target.write(orjson.dumps(row, default=str) + b"\n")
+    except Exception as error:
+        raise InputError(
+            f"cannot read the data set {name} of the Hub: {error}. Name its file: hf://datasets/{name}/FILE"
+        ) from error
 
 
 def _kept(

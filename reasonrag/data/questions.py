@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from preference.records import first_error
 from reasonrag.data.corpus import Passage
@@ -85,20 +85,15 @@ class Question(BaseModel):
             raise ValueError("the question is blank")
         return question
 
-    @field_validator("golden_answers", mode="before")
+    @field_validator("golden_answers", "metadata", mode="before")
     @classmethod
-    def _null_is_none(cls, golden_answers: object) -> object:
-        return [] if golden_answers is None else golden_answers
+    def _null_is_missing(cls, given: object, field: ValidationInfo) -> object:
+        return cls.model_fields[field.field_name or ""].get_default() if given is None else given
 
     @field_validator("golden_answers")
     @classmethod
     def _silence_is_none(cls, golden_answers: list[str]) -> list[str]:
         return golden_answers if any(answer.strip() for answer in golden_answers) else []
-
-    @field_validator("metadata", mode="before")
-    @classmethod
-    def _null_is_nothing(cls, metadata: object) -> object:
-        return {} if metadata is None else metadata
 
     @property
     def gold(self) -> GoldPassages | None:

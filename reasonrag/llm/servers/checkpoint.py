@@ -23,7 +23,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -47,9 +46,8 @@ from reasonrag.llm.servers.openai_api import (
     error_answer,
     identified,
     model_list,
-    read_chat,
 )
-from reasonrag.web import LOOPBACK, listening
+from reasonrag.web import LOOPBACK, listening, serve_until_stopped
 
 if TYPE_CHECKING:
     from reasonrag.llm.servers.decoder import Decoder, Generation
@@ -290,7 +288,7 @@ async def _health(request: web.Request) -> web.Response:
 async def _chat(request: web.Request) -> web.Response:
     service = request.app[_SERVICE]
     try:
-        asked = read_chat(await request.read())
+        asked = ChatCompletionRequest.read(await request.read())
         if asked.model not in (None, service.loaded.name):
             message = f"there is no model {asked.model!r} here; this serves {service.loaded.name!r}"
             return error_answer(HTTPStatus.NOT_FOUND, message, "model_not_found")
@@ -311,15 +309,8 @@ async def _chat(request: web.Request) -> web.Response:
     return as_json(identified(body))
 
 
-async def serve_forever(loaded: LoadedModel, *, host: str, port: int, max_batch: int) -> None:
-    """Serve until SIGTERM or SIGINT; prints the base URL once it listens."""
-    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, stopping.set)
-    async with serving(loaded, host=host, port=port, max_batch=max_batch) as base_url:
-        print(f"serving at {base_url}  (stop with Ctrl-C)", flush=True)
-        with contextlib.suppress(asyncio.CancelledError):
-            await stopping.wait()
+def _say_address(base_url: str) -> None:
+    print(f"serving at {base_url}  (stop with Ctrl-C)", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -348,7 +339,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError("--max-batch must be at least 1, and --port from 0 to 65535")
         name = asked.name or (adapter or folder).name
         loaded = load(folder, adapter=adapter, base=asked.base, name=name, device=asked.device)
-        asyncio.run(serve_forever(loaded, host=asked.host, port=asked.port, max_batch=asked.max_batch))
+        service = serving(loaded, host=asked.host, port=asked.port, max_batch=asked.max_batch)
+        asyncio.run(serve_until_stopped(service, say=_say_address))
     except ReasonragError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 1

@@ -193,14 +193,7 @@ class Decoder:
         ids, mask = ids.to(device), mask.to(device)
         cache = DynamicCache()
         cache.layers = [_Layer() for _ in range(self._layers)]
-        logits = self._model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
+        logits = self._logits(ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
         places = {prompt: i for i, prompt in enumerate(prompts)}
         index = torch.tensor([places[row.prompt] for row in rows], device=device)
         if len(prompts) < len(rows):
@@ -213,16 +206,21 @@ class Decoder:
     def _step(self, batch: _Batch) -> None:
         batch.mask[:, batch.width] = 1
         batch.width += 1
-        logits = self._model(
-            input_ids=batch.tokens[:, None],
-            attention_mask=batch.mask[:, : batch.width],
-            position_ids=batch.lengths[:, None],
-            past_key_values=batch.cache,
+        mask = batch.mask[:, : batch.width]
+        logits = self._logits(batch.tokens[:, None], mask, batch.lengths[:, None], batch.cache)
+        batch.lengths += 1
+        batch.tokens = self._extend(batch.rows, logits)
+
+    def _logits(self, tokens: Any, mask: Any, positions: Any, cache: Any) -> Any:
+        """Those of each row's next token, [rows, vocabulary]; the cache grows by the tokens."""
+        return self._model(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
-        batch.lengths += 1
-        batch.tokens = self._extend(batch.rows, logits)
 
     def _joined(self, parts: Sequence[_Batch]) -> _Batch:
         """Merge the unfinished rows of several batches into one of minimal width, with spare columns."""

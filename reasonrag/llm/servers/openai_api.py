@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Self
 
 import orjson
 from aiohttp import web
@@ -58,20 +58,20 @@ class ChatCompletionRequest(BaseModel):
             raise ValueError("an empty string would end every reply at once")
         return said
 
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Parse a body. Raises ValueError if it is not a valid request."""
+        try:
+            return cls.model_validate(orjson.loads(body))
+        except ValidationError as error:
+            raise ValueError(first_error(error)) from error
+        except orjson.JSONDecodeError as error:
+            raise ValueError(f"the body is not JSON: {error}") from error
+
     @property
     def token_limit(self) -> int | None:
         """Most tokens of a reply; None if the request sets no limit."""
         return self.max_completion_tokens or self.max_tokens
-
-
-def read_chat(body: bytes) -> ChatCompletionRequest:
-    """Parse a body. Raises ValueError if it is not a valid request."""
-    try:
-        return ChatCompletionRequest.model_validate(orjson.loads(body))
-    except ValidationError as error:
-        raise ValueError(first_error(error)) from error
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"the body is not JSON: {error}") from error
 
 
 def as_json(content: Mapping[str, Any], *, status: int = HTTPStatus.OK) -> web.Response:

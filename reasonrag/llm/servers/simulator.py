@@ -19,24 +19,24 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 import orjson
 from aiohttp import web
 
-from preference import Message
 from reasonrag.errors import InputError, choices
 from reasonrag.llm import offline
 from reasonrag.llm.chat import FinishReason, estimate_tokens
 from reasonrag.llm.servers.openai_api import (
     MOST_BODY_BYTES,
+    ChatCompletionRequest,
     as_json,
     completion,
     cut_at,
     error_answer,
     model_list,
-    read_chat,
 )
 from reasonrag.web import listening
 
@@ -207,7 +207,7 @@ class _SimulatedEndpoint:
         self._lasting = _intervals(behaviour.faults, LASTING_FAULTS)
         self._canned: dict[str, list[str]] = {}
 
-    def fault(self, asked: _ParsedRequest, number: int) -> str | None:
+    def fault(self, asked: _SimulatedRequest, number: int) -> str | None:
         """The fault of a request. Shares are exact: passing faults are drawn among requests without a lasting one."""
         if not self.behaviour.faults:
             return None
@@ -215,7 +215,7 @@ class _SimulatedEndpoint:
         drawn = _draw(self._lasting, _seeded_uniform(seed, asked.content))
         return drawn or _draw(self._passing, _seeded_uniform(seed, number) * (1 - lasting_share))
 
-    def admit(self, asked: _ParsedRequest) -> web.Response | None:
+    def admit(self, asked: _SimulatedRequest) -> web.Response | None:
         """Charge a request to the rate limits, or refuse it with 429."""
         now, wanted = time.monotonic(), {"requests": 1, "tokens": asked.prompt_tokens}
         for kind, allowance in self.allowances.items():
@@ -230,7 +230,7 @@ class _SimulatedEndpoint:
             allowance.take(wanted[kind], now)
         return None
 
-    def replies(self, asked: _ParsedRequest) -> list[str]:
+    def replies(self, asked: _SimulatedRequest) -> list[str]:
         """All choices for a request, complete."""
         if not self.behaviour.canned:
             return self._generated(asked)
@@ -240,14 +240,14 @@ class _SimulatedEndpoint:
             self._canned[asked.identity] = self._generated(asked)
         return self._canned[asked.identity]
 
-    def _generated(self, asked: _ParsedRequest) -> list[str]:
+    def _generated(self, asked: _SimulatedRequest) -> list[str]:
         count = 1 if self.behaviour.ignore_n else min(asked.n, self.behaviour.max_choices or asked.n)
         return [
-            offline.reply(asked.messages, temperature=asked.temperature, seed=asked.seed, choice=choice)
+            offline.reply(asked.messages, temperature=asked.temperature, seed=asked.seed or 0, choice=choice)
             for choice in range(count)
         ]
 
-    def note_delivery(self, asked: _ParsedRequest, usage: Mapping[str, int]) -> None:
+    def note_delivery(self, asked: _SimulatedRequest, usage: Mapping[str, int]) -> None:
         self.traffic.delivered[asked.identity] += 1
         self.traffic.prompt_tokens += usage["prompt_tokens"]
         self.traffic.completion_tokens += usage["completion_tokens"]
@@ -259,17 +259,12 @@ _ENDPOINT = web.AppKey("endpoint", _SimulatedEndpoint)
 # -- requests --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _ParsedRequest:
-    """A chat completion request. content: hash of everything that decides a choice's text, i.e. all but n and stop."""
-
-    model: str | None
-    messages: list[Message]
-    temperature: float
-    seed: int
-    n: int
-    stop: tuple[str, ...]
-    content: str
+class _SimulatedRequest(ChatCompletionRequest):
+    @cached_property
+    def content(self) -> str:
+        """Hash of everything that decides a choice's text, i.e. all but n and stop."""
+        decisive = [[(each.role, each.content) for each in self.messages], self.temperature, self.seed or 0]
+        return hashlib.sha256(orjson.dumps(decisive)).hexdigest()
 
     @property
     def identity(self) -> str:
@@ -282,16 +277,7 @@ class _ParsedRequest:
 
 def request_identity(body: bytes) -> str:
     """Key of a request in `Traffic.delivered`: hash of messages, temperature and seed, and n."""
-    return _parsed_request(body).identity
-
-
-def _parsed_request(body: bytes) -> _ParsedRequest:
-    """Parse a body. Raises ValueError if it is not a valid request."""
-    asked = read_chat(body)
-    seed = asked.seed or 0
-    decisive = orjson.dumps([[(each.role, each.content) for each in asked.messages], asked.temperature, seed])
-    content = hashlib.sha256(decisive).hexdigest()
-    return _ParsedRequest(asked.model, asked.messages, asked.temperature, seed, asked.n, asked.stop, content)
+    return _SimulatedRequest.read(body).identity
 
 
 async def _models(request: web.Request) -> web.Response:
@@ -319,7 +305,7 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
     endpoint = request.app[_ENDPOINT]
     behaviour, traffic = endpoint.behaviour, endpoint.traffic
     try:
-        asked = _parsed_request(await request.read())
+        asked = _SimulatedRequest.read(await request.read())
     except ValueError as error:
         return error_answer(400, str(error), "invalid_request")
     if refusal := endpoint.admit(asked):
@@ -369,7 +355,7 @@ def _closed(request: web.Request) -> web.Response | None:
 # -- answers ---------------------------------------------------------------------------------------------------
 
 
-async def _deliver(request: web.Request, asked: _ParsedRequest, fault: str | None) -> web.StreamResponse:
+async def _deliver(request: web.Request, asked: _SimulatedRequest, fault: str | None) -> web.StreamResponse:
     """Send the complete answer here, so that it counts as delivered only once it is sent."""
     endpoint = request.app[_ENDPOINT]
     answer = _answer(endpoint, asked, fault)
@@ -381,7 +367,7 @@ async def _deliver(request: web.Request, asked: _ParsedRequest, fault: str | Non
     return response
 
 
-def _answer(endpoint: _SimulatedEndpoint, asked: _ParsedRequest, fault: str | None) -> dict[str, Any]:
+def _answer(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, fault: str | None) -> dict[str, Any]:
     """The chat completion, possibly cut by a lasting fault; its completion tokens are charged to the limit."""
     replies = endpoint.replies(asked)
     if fault == "length":
@@ -436,7 +422,9 @@ def _seeded_uniform(seed: int, drawn_by: int | str) -> float:
     return int.from_bytes(digest) / 2**48
 
 
-async def _misbehave(request: web.Request, asked: _ParsedRequest, fault: str | None, number: int) -> web.StreamResponse:
+async def _misbehave(
+    request: web.Request, asked: _SimulatedRequest, fault: str | None, number: int
+) -> web.StreamResponse:
     """Send a fault instead of a complete answer."""
     endpoint = request.app[_ENDPOINT]
     if fault in ("429", "429-retry-after"):
