@@ -387,7 +387,7 @@ def test_a_server_does_not_outlive_a_parent_that_is_killed(made: Made, train_pyt
         ({"checkpoint-5/config.json": "{}"}, "There are models below it: checkpoint-5"),
         ({"config.json": "{}", "tokenizer.json": "{}"}, "model.safetensors"),
         ({"adapter_config.json": "{}"}, "adapter_model.safetensors"),
-        ({"adapter_config.json": "[]", "adapter_model.safetensors": ""}, "no JSON object"),
+        ({"adapter_config.json": "[]", "adapter_model.safetensors": ""}, "does not hold a JSON object"),
         ({"config.json": "{}", "model.safetensors": ""}, "no tokenizer"),
         ({"config.json": "{}", "tokenizer.json": "{}", "training_args.bin": ""}, "no weights"),
     ],
