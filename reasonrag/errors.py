@@ -19,7 +19,8 @@ Every message says what is wrong, where, and what to do next.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class ReasonragError(Exception):
@@ -111,6 +112,16 @@ class UploadStopped(RunStopped):
     """The Hub refused an upload or became unreachable; files already there are not sent again."""
 
     cause = "upload"
+
+
+@contextmanager
+def needs_extra(extra: str, what: str, otherwise: str = "") -> Iterator[None]:
+    """Imports packages of an extra. Raises InputError saying how to install it: `what` needs it, do that or
+    `otherwise`."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"{what} needs the {extra} extra: pip install 'reasonrag[{extra}]'{otherwise}") from error
 
 
 def choices(wrong: str, valid: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from preference import Message
 from preference.labelling import TokenCounter
 from preference.published.repairs import QWEN_DEFAULT_SYSTEM
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import file_digest
 from reasonrag.llm.chat import estimate_tokens
 
@@ -161,13 +161,9 @@ def _of_a_file(name: str) -> TokenizerFileCounter:
 
 def _fetched(name: str) -> Path:
     """The `tokenizer.json` of a model on the Hub. Raises InputError if it cannot be downloaded."""
-    try:
+    otherwise = f". Or give a folder with its tokenizer.json, or {QWEN}"
+    with needs_extra("hub", f"--tokenizer {name} would be fetched from the Hub, which", otherwise):
         from huggingface_hub import hf_hub_download
-    except ImportError as error:
-        raise InputError(
-            f"--tokenizer {name} would be fetched from the Hub, which needs the hub extra: "
-            f"pip install 'reasonrag[hub]'. Or give a folder with its tokenizer.json, or {QWEN}"
-        ) from error
     try:
         return Path(hf_hub_download(name, "tokenizer.json")).resolve()
     except Exception as error:

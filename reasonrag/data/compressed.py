@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import orjson
 
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import build_lock
 
 SOURCE = "source.json"
@@ -75,12 +75,8 @@ def _blocks(source: Path) -> Iterator[bytes]:
             while block := lines.read(_BLOCK):
                 yield block
         return
-    try:
+    with needs_extra("index", f"{source} is compressed with Zstandard, which"):
         import zstandard
-    except ImportError as error:
-        raise InputError(
-            f"{source} is compressed with Zstandard, which needs the index extra: pip install 'reasonrag[index]'"
-        ) from error
     # frame by frame: zstandard's own reader treats a truncated file as one that ends there
     frames = zstandard.ZstdDecompressor()
     frame, within = frames.decompressobj(), False
@@ -106,10 +102,8 @@ def _damages() -> tuple[type[Exception], ...]:
 
 
 def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | None, say: Callable[[str], None]) -> Path:
-    try:
+    with needs_extra("hub", f"{name} is on the Hub, which"):
         from huggingface_hub import HfApi, hf_hub_download
-    except ImportError as error:
-        raise InputError(f"{name} is on the Hub, which needs the hub extra: pip install 'reasonrag[hub]'") from error
     try:
         commit = HfApi().dataset_info(name, revision=revision or "main").sha
         if file:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reasonrag.data.questions import Check, QuestionSource, open_questions, require_golden_answers
-from reasonrag.errors import InputError, choices
+from reasonrag.errors import InputError, choices, needs_extra
 
 REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
 HUB_SPLITS: dict[str, tuple[str, ...]] = {
@@ -35,13 +35,9 @@ def download_questions(
         raise InputError(f"there is no data set {dataset!r}; {choices(dataset, HUB_SPLITS)}")
     if split not in HUB_SPLITS[dataset]:
         raise InputError(f"{dataset} has no split {split!r}; {choices(split, HUB_SPLITS[dataset])}")
-    try:
+    otherwise = ". Or give --data-dir DIR with <dataset>/<split>.jsonl"
+    with needs_extra("hub", f"{dataset} would be fetched from the Hub, which", otherwise):
         from huggingface_hub import HfApi, hf_hub_download
-    except ImportError as error:
-        raise InputError(
-            f"{dataset} would be fetched from the Hub, which needs the hub extra: pip install 'reasonrag[hub]'. "
-            "Or give --data-dir DIR with <dataset>/<split>.jsonl"
-        ) from error
     try:
         commit = HfApi().dataset_info(REPOSITORY, revision=revision).sha
         file = hf_hub_download(REPOSITORY, f"{dataset}/{split}.jsonl", repo_type="dataset", revision=commit)

@@ -13,7 +13,7 @@ from preference.candidates import MalformedCandidatesError
 from preference.export.json_stream import JsonItem, MalformedFileError
 from preference.export.json_stream import read_items as read_json
 from preference.records import MalformedRolloutsError, TornLineError
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import reading
 
 _ROWS = 1000
@@ -46,11 +46,9 @@ def read_items(path: Path) -> Iterator[JsonItem]:
 
 
 def _rows(path: Path) -> Iterator[JsonItem]:
-    try:
+    with needs_extra("hub", f"{path} is Parquet, which"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as error:
-        raise InputError(f"{path} is Parquet, which needs the hub extra: pip install 'reasonrag[hub]'") from error
     number = 0
     try:
         with pq.ParquetFile(path) as file:

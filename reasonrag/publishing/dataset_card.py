@@ -21,7 +21,7 @@ from preference.candidates import Origin
 from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.curation.blockers import Blocker, readable_checks
 from reasonrag.curation.dataset_directory import DatasetInventory, RunContribution
-from reasonrag.errors import InputError
+from reasonrag.errors import needs_extra
 from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, languages_of, licence_of
 from reasonrag.publishing.staging import (
     PublishedRun,
@@ -71,10 +71,8 @@ def render_dataset_card(facts: DatasetCardFacts) -> str:
 
 def front_matter(facts: DatasetCardFacts) -> str:
     """The YAML front matter that the Hub reads."""
-    try:
+    with needs_extra("hub", "publishing"):
         from huggingface_hub import DatasetCardData
-    except ImportError as error:
-        raise InputError("publishing needs the hub extra: pip install 'reasonrag[hub]'") from error
     configs = [
         {
             "config_name": config.name,
