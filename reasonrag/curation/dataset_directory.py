@@ -6,6 +6,7 @@ card: question sets, teachers, settings and cost. Scans every line for secrets. 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,12 +99,12 @@ def read_dataset_directory(directory: Path) -> DatasetInventory:
     )
 
 
-def secrets_in(path: Path) -> Iterator[str]:
+def secrets_in(path: Path) -> list[str]:
     """Places of lines with a possible key."""
-    known = secrets()
-    for number, line in _objects(path):
-        if line_holds_key(line.text, line.value, known):
-            yield f"{path}, line {number}"
+    found: list[str] = []
+    for _ in _objects(path, found):
+        pass
+    return found
 
 
 # -- checks that it is one export ------------------------------------------------------------------------------
@@ -151,12 +152,10 @@ def _check_rows(directory: Path, summary: PairSummary) -> set[str]:
 
 def _check_candidates(directory: Path, summary: PairSummary, pair_ids: set[str], found: list[str]) -> None:
     """Check that the candidates belong to the rows: a failed export may have replaced them."""
-    path, known, count = directory / CANDIDATES, secrets(), 0
+    path, count = directory / CANDIDATES, 0
     left = set(pair_ids)
-    for number, state in _objects(path):
-        if line_holds_key(state.text, state.value, known):
-            found.append(f"{path}, line {number}")
-        for pair in state.value["pairs"]:
+    for _, state in _objects(path, found):
+        for pair in state["pairs"]:
             count += 1
             left.discard(pair["pair_id"])
     if left or count != summary.candidates:
@@ -167,24 +166,21 @@ def _check_candidates(directory: Path, summary: PairSummary, pair_ids: set[str],
 
 
 def _runs(directory: Path, found: list[str]) -> dict[str, RunContribution]:
-    path, known = directory / QUESTIONS, secrets()
+    path = directory / QUESTIONS
     runs: dict[str, RunContribution] = {}
-    for number, question in _objects(path):
-        if line_holds_key(question.text, question.value, known):
-            found.append(f"{path}, line {number}")
+    for number, question in _objects(path, found):
         try:
-            origin = Origin.model_validate(question.value["origin"])
-            runs.setdefault(origin.model_dump_json(), RunContribution(origin)).add(question.value)
+            origin = Origin.model_validate(question["origin"])
+            runs.setdefault(origin.model_dump_json(), RunContribution(origin)).add(question)
         except (ValidationError, KeyError) as error:
             raise InputError(f"{path}, line {number} is not a question record. {_AGAIN.format(directory)}") from error
     return runs
 
 
 def _by_split(runs: Collection[RunContribution]) -> dict[str, int]:
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for run in runs:
-        name = f"{run.origin.dataset}/{run.origin.split}"
-        counts[name] = counts.get(name, 0) + run.questions - run.failed
+        counts[f"{run.origin.dataset}/{run.origin.split}"] += run.questions - run.failed
     return {name: count for name, count in sorted(counts.items()) if count}
 
 
@@ -192,10 +188,10 @@ def kept_evaluation_questions(directory: Path, summary: PairSummary) -> dict[str
     """Questions of a data set that stand in an evaluation split and were kept, by its name."""
     path, counts, dropped = directory / CONTAMINATION, dict[str, int](), set[str]()
     for _, line in _objects(path) if path.is_file() else ():
-        if line.value.get("dropped"):
-            dropped.add(str(line.value.get("question_key")))
+        if line.get("dropped"):
+            dropped.add(str(line.get("question_key")))
             continue
-        for name in {str(match["eval"]) for match in line.value.get("matches", ()) if "eval" in match}:
+        for name in {str(match["eval"]) for match in line.get("matches", ()) if "eval" in match}:
             counts[name] = counts.get(name, 0) + 1
     left_out = summary.contamination.get("dropped", 0)
     if len(dropped) != left_out:
@@ -206,13 +202,9 @@ def kept_evaluation_questions(directory: Path, summary: PairSummary) -> dict[str
     return dict(sorted(counts.items()))
 
 
-@dataclass(frozen=True)
-class _JsonLine:
-    text: str
-    value: dict[str, Any]
-
-
-def _objects(path: Path) -> Iterator[tuple[int, _JsonLine]]:
+def _objects(path: Path, secret_places: list[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines with their numbers, from 1. secret_places: takes the places of lines with a possible key."""
+    known = secrets()
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -221,4 +213,6 @@ def _objects(path: Path) -> Iterator[tuple[int, _JsonLine]]:
                 value = None
             if not isinstance(value, dict):
                 raise InputError(f"{path}, line {number} is not a JSON object. {_AGAIN.format(path.parent)}")
-            yield number, _JsonLine(line.decode(), value)
+            if secret_places is not None and line_holds_key(line.decode(), value, known):
+                secret_places.append(f"{path}, line {number}")
+            yield number, value
