@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from reasonrag.errors import InputError
 from reasonrag.settings import Panel
 
 
@@ -87,5 +86,3 @@ def simulate_endpoint(
         asyncio.run(serve_forever(habits, host=host, port=port, say=say))
     except KeyboardInterrupt:
         raise typer.Exit from None  # the way it is meant to end
-    except OSError as error:
-        raise InputError(f"cannot listen on {host}:{port}: {error.strerror}") from error
