@@ -133,27 +133,22 @@ class Encoder:
         return " ".join(["the"] * words)
 
 
-@dataclass(frozen=True)
-class _ModelFamily:
-    """Settings that a model card states but the model's files do not."""
-
-    name: re.Pattern[str]
-    backend: Backend
-    pooling: Pooling
-    query_instruction: str = ""
-    passage_instruction: str = ""
+def _by_its_card(backend: Backend, pooling: Pooling, query: str = "", passage: str = "") -> EncoderChoice:
+    """Settings that a model card states but the model's files do not; query, passage: the instructions."""
+    return EncoderChoice(
+        backend=backend, pooling=pooling, normalize=True, query_instruction=query, passage_instruction=passage
+    )
 
 
-_FAMILIES = (
+_FAMILIES = {
     # https://huggingface.co/BAAI/bge-base-en-v1.5, /bge-base-zh-v1.5 and /bge-m3: CLS, normalised
-    _ModelFamily(
-        re.compile(r"bge-\w+-en(-v[\d.]+)?"), "flag", "cls", "Represent this sentence for searching relevant passages: "
-    ),
-    _ModelFamily(re.compile(r"bge-\w+-zh(-v[\d.]+)?"), "flag", "cls", "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 - as the card has it
-    _ModelFamily(re.compile(r"bge-m3"), "flag", "cls"),
+    r"bge-\w+-en(-v[\d.]+)?": _by_its_card("flag", "cls", "Represent this sentence for searching relevant passages: "),
+    r"bge-\w+-zh(-v[\d.]+)?": _by_its_card("flag", "cls", "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 - as the card has it
+    r"bge-m3": _by_its_card("flag", "cls"),
     # https://huggingface.co/intfloat/e5-base-v2: mean, normalised, both sides marked
-    _ModelFamily(re.compile(r"(multilingual-)?e5-\w+(-v\d)?"), "sentence-transformers", "mean", "query: ", "passage: "),
-)
+    r"(multilingual-)?e5-\w+(-v\d)?": _by_its_card("sentence-transformers", "mean", "query: ", "passage: "),
+}
+"""By the pattern of a model's name in lower case."""
 
 
 def load_encoder(
@@ -172,21 +167,13 @@ def load_encoder(
     """
     if choice.model.startswith("hashing"):
         return _hashing(choice)
-    family = next((each for each in _FAMILIES if each.name.fullmatch(Path(choice.model).name.lower())), None)
-    backend = choice.backend or (family.backend if family else "sentence-transformers")
-    if backend == "hashing":
+    if choice.backend == "hashing":
         raise InputError(f"--encoder {choice.model}: the hashing encoder is named hashing or hashing-DIMENSION")
-    if family:
-        choice = choice.model_copy(
-            update={
-                "pooling": choice.pooling or family.pooling,
-                "normalize": True if choice.normalize is None else choice.normalize,
-                "query_instruction": _given(choice.query_instruction, family.query_instruction),
-                "passage_instruction": _given(choice.passage_instruction, family.passage_instruction),
-            }
-        )
+    name = Path(choice.model).name.lower()
+    usual = next((each for pattern, each in _FAMILIES.items() if re.fullmatch(pattern, name)), EncoderChoice())
+    choice = usual.model_copy(update=choice.model_dump(exclude_none=True))
     path = _place(choice.model)
-    load = _flag if backend == "flag" else _sentence_transformers
+    load = _flag if choice.backend == "flag" else _sentence_transformers
     try:
         devices = list(devices) or _all_devices()
         devices = devices[:1] if alone else devices
