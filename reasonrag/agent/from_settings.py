@@ -19,8 +19,8 @@ from reasonrag.errors import InputError, choices
 from reasonrag.files import writing
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.endpoint import shown_url
-from reasonrag.llm.model_spec import Limits, ModelSpec
+from reasonrag.llm.endpoint import Limits, shown_url
+from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price
 from reasonrag.retrieval.from_settings import is_remote

@@ -91,6 +91,22 @@ class CallFailure:
     final: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Request rates and timeouts of a model.
+
+    concurrency: requests in flight over all addresses. timeout: seconds per request. rpm, tpm: requests and tokens per
+    minute of each address; None: from its x-ratelimit headers, if any. patience: seconds without an answer from any
+    address after which the endpoint is lost.
+    """
+
+    concurrency: int
+    timeout: float
+    rpm: int | None = None
+    tpm: int | None = None
+    patience: float = MAX_DOWN_S
+
+
 @dataclass
 class _Endpoint:
     """One address, with what was learned about it."""
@@ -165,24 +181,18 @@ class _Attempts:
 class EndpointModel:
     """Chat completions over HTTP, from one address or several that serve the same model.
 
-    concurrency: requests in flight over all addresses. rpm, tpm: requests and tokens per minute of each address; None:
-        from its x-ratelimit headers, if any. timeout: seconds per request. flags: prefix of the flags that configure
-        this model, for messages. patience: seconds without an answer from any address after which the endpoint is lost.
-        on_failure: called with every failed attempt; may be set later.
+    flags: prefix of the flags that configure this model, for messages. on_failure: called with every failed attempt;
+        may be set later.
     """
 
     def __init__(
         self,
         model: str,
+        limits: Limits,
         *,
         base_urls: Sequence[str] = (),
-        concurrency: int,
-        rpm: int | None = None,
-        tpm: int | None = None,
-        timeout: float,
         flags: str = "--",
         key_variable: str = KEY_VARIABLE,
-        patience: float = MAX_DOWN_S,
         on_failure: Callable[[CallFailure], None] = lambda _: None,
     ) -> None:
         self.name = model
@@ -199,11 +209,13 @@ class EndpointModel:
         self.say: Callable[[str], None] = lambda _: None
         """Called with messages about an endpoint for the user; may be set later."""
         self._endpoints = [
-            _Endpoint(Connection(base_url, key or "none", timeout), Pace(concurrency, Rate(rpm), Rate(tpm)))
+            _Endpoint(
+                Connection(base_url, key or "none", limits.timeout),
+                Pace(limits.concurrency, Rate(limits.rpm), Rate(limits.tpm)),
+            )
             for base_url in addresses
         ]
-        self._most = concurrency
-        self._patience = patience
+        self._limits = limits
         self._reply_tokens = 64.0
         """Expected completion tokens per draw: a running mean."""
         self._answered = 0
@@ -216,7 +228,7 @@ class EndpointModel:
 
     def begin(self) -> None:
         """Reset for a new session, whatever ended the last one."""
-        self.scheduler = RequestScheduler([each.pace for each in self._endpoints], most=self._most)
+        self.scheduler = RequestScheduler([each.pace for each in self._endpoints], most=self._limits.concurrency)
         self._given_up = self._forbidden = 0
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
@@ -403,8 +415,9 @@ class EndpointModel:
         else:
             trials.count(error, answered=self._answered)
         downs = [each.pace.down_since for each in self._endpoints]
-        if all(since is not None and now - since > self._patience for since in downs):
-            waited = f"{self._patience / 60:.0f} minutes" if self._patience >= 2 * 60 else f"{self._patience:g} seconds"
+        patience = self._limits.patience
+        if all(since is not None and now - since > patience for since in downs):
+            waited = f"{patience / 60:.0f} minutes" if patience >= 2 * 60 else f"{patience:g} seconds"
             raise EndpointLost(
                 f"{self._shown()} has not answered for {waited}: {_clean(error_message(error))}. "
                 "Run the same command to continue once it does"

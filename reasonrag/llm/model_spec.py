@@ -11,20 +11,9 @@ from dataclasses import dataclass, replace
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.endpoint import KEY_VARIABLE, MAX_DOWN_S, EndpointModel
+from reasonrag.llm.endpoint import KEY_VARIABLE, EndpointModel, Limits
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import PRICES_AS_OF, Price
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Request rates and timeouts of a model; see `EndpointModel` for each."""
-
-    concurrency: int
-    timeout: float
-    rpm: int | None = None
-    tpm: int | None = None
-    patience: float = MAX_DOWN_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +52,7 @@ class ModelSpec:
 
     def _at_endpoint(self) -> EndpointModel:
         return EndpointModel(
-            self.name,
-            base_urls=self.addresses,
-            concurrency=self.limits.concurrency,
-            rpm=self.limits.rpm,
-            tpm=self.limits.tpm,
-            timeout=self.limits.timeout,
-            patience=self.limits.patience,
-            flags=self.flags,
-            key_variable=self.key_variable,
+            self.name, self.limits, base_urls=self.addresses, flags=self.flags, key_variable=self.key_variable
         )
 
 

@@ -29,7 +29,7 @@ from preference.records import AgentAction
 from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt, renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.chat import ChatRequest, Sampling
-from reasonrag.llm.endpoint import EndpointModel
+from reasonrag.llm.endpoint import EndpointModel, Limits
 from tests.helpers.shared import Shared
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
 
@@ -253,9 +253,8 @@ async def posted(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     model = EndpointModel(
         "m",
+        Limits(concurrency=1, timeout=60),
         base_urls=[f"http://127.0.0.1:{runner.addresses[0][1]}/v1"],
-        concurrency=1,
-        timeout=60,
         on_failure=lambda _: None,
     )
     try:

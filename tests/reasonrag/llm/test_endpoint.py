@@ -17,7 +17,7 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError
 from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
-from reasonrag.llm.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, shown_url
+from reasonrag.llm.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, Limits, shown_url
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.servers.simulator import EndpointBehaviour, serving
 
@@ -54,7 +54,7 @@ async def client_of(
     *base_urls: str, model: str = "offline", concurrency: int = 8
 ) -> AsyncIterator[tuple[EndpointModel, list[CallFailure]]]:
     failures: list[CallFailure] = []
-    client = EndpointModel(model, base_urls=base_urls, concurrency=concurrency, timeout=60, on_failure=failures.append)
+    client = EndpointModel(model, Limits(concurrency, timeout=60), base_urls=base_urls, on_failure=failures.append)
     try:
         yield client, failures
     finally:
@@ -376,7 +376,7 @@ async def test_requests_that_break_an_endpoint_do_not_always_go_first() -> None:
 
 def test_a_client_serves_several_event_loops(endpoint: str) -> None:
     """One run after the other, also after a stop."""
-    client = EndpointModel("offline", base_urls=[endpoint], concurrency=2, timeout=60)
+    client = EndpointModel("offline", Limits(concurrency=2, timeout=60), base_urls=[endpoint])
 
     async def once() -> str:
         client.begin()
@@ -572,16 +572,16 @@ def test_a_key_with_characters_that_no_key_has_is_refused(key: str, monkeypatch:
     """A copied line break at the end is forgiven; the message does not hold the key."""
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(InputError, match="OPENAI_API_KEY contains characters") as raised:
-        EndpointModel("gpt-4o", concurrency=1, timeout=1)
+        EndpointModel("gpt-4o", Limits(concurrency=1, timeout=1))
     assert "sk-" not in str(raised.value)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-fine\n")
-    EndpointModel("gpt-4o", concurrency=1, timeout=1)
+    EndpointModel("gpt-4o", Limits(concurrency=1, timeout=1))
 
 
 def test_openai_without_a_key_is_refused() -> None:
     """The default endpoint needs a key; the message says which variable, and what works without."""
     with pytest.raises(InputError, match=r"OPENAI_API_KEY.*--model offline"):
-        EndpointModel("gpt-4o", concurrency=1, timeout=1)
+        EndpointModel("gpt-4o", Limits(concurrency=1, timeout=1))
 
 
 def test_shown_addresses_hold_no_password() -> None:

@@ -15,8 +15,9 @@ from preference import Message
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.endpoint import Limits
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import Limits, ModelSpec
+from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.models import Models
 from reasonrag.llm.session import Session
 from reasonrag.progress import SessionTally, SilentWatcher

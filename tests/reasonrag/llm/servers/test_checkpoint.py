@@ -27,7 +27,7 @@ from reasonrag import evaluate
 from reasonrag.errors import InputError, RunStopped
 from reasonrag.evaluation.evaluated_model.local_server import LocalServer, served
 from reasonrag.llm.chat import ChatRequest, Sampling
-from reasonrag.llm.endpoint import EndpointModel
+from reasonrag.llm.endpoint import EndpointModel, Limits
 from reasonrag.llm.servers.model_folder import open_model
 
 pytestmark = pytest.mark.slow
@@ -240,7 +240,7 @@ async def test_another_model_is_not_here(made: Made) -> None:
 
 async def test_it_works_with_our_client_and_tells_its_health(made: Made) -> None:
     """Unknown fields are ignored; our client checks it, gets all choices in one request, and real token counts."""
-    model = EndpointModel("student", base_urls=[made.base_url], concurrency=8, timeout=30)
+    model = EndpointModel("student", Limits(concurrency=8, timeout=30), base_urls=[made.base_url])
     request = ChatRequest(
         messages=(Message(role="system", content="Be brief."), Message(role="user", content="hello")),
         sampling=Sampling(temperature=1, top_p=0.9, max_tokens=8, stop=("</answer>",)),
