@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ class PreparedTraining:
     python: Path
     stock: TrainingEnvironment
     launch: Launch
-    provenance: Provenance
+    asked: DatasetQuestions
     lengths: dict[str, Any]
     decides: dict[str, Any]
     requested: str
@@ -71,6 +72,23 @@ class PreparedTraining:
     @property
     def config(self) -> dict[str, Any]:
         return self.resolution.config
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """The provenance that the model will carry, including what its base was trained on."""
+        came_from = self.base.came_from
+        before = [*(name for each in came_from for name in each.data), str(self.data.directory.resolve())]
+        return Provenance(
+            base_model=self.resolution.base_model,
+            stage=self.resolution.stage,
+            finetuning_type=self.resolution.finetuning_type,
+            asked=TrainingConditions.of(self.conditions),
+            data=list(dict.fromkeys(before)),
+            splits=sorted({*self.asked.by_split, *(name for each in came_from for name in each.splits)}),
+            questions=sorted({*self.asked.keys, *(key for each in came_from for key in each.questions)}),
+            config_hash=config_hash(self.decides),
+            versions=self.stock.named | {"reasonrag": version("reasonrag")},
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -133,9 +151,7 @@ def prepare_training(config: str, settings: TrainSettings, *, strict: bool) -> P
         python=python,
         stock=stock,
         launch=launch,
-        provenance=_provenance(
-            resolution, data, base, asked, conditions=conditions, stock=stock, config_hash=config_hash(decided)
-        ),
+        asked=asked,
         lengths=lengths,
         decides=decided,
         requested=requested,
@@ -164,31 +180,6 @@ def _inspected(python: Path, resolution: ResolvedConfig) -> Inspection:
     if inspection.failure:
         raise ReasonragError(f"LLaMA-Factory does not work at {python}; see reasonrag doctor. {inspection.failure}")
     return inspection
-
-
-def _provenance(
-    resolution: ResolvedConfig,
-    data: TrainingData,
-    base: BaseFacts,
-    asked: DatasetQuestions,
-    *,
-    conditions: DataConditions,
-    stock: TrainingEnvironment,
-    config_hash: str,
-) -> Provenance:
-    """The provenance that the model will carry, including what its base was trained on."""
-    before = [*(name for each in base.came_from for name in each.data), str(data.directory.resolve())]
-    return Provenance(
-        base_model=resolution.base_model,
-        stage=resolution.stage,
-        finetuning_type=resolution.finetuning_type,
-        asked=TrainingConditions.of(conditions),
-        data=list(dict.fromkeys(before)),
-        splits=sorted({*asked.by_split, *(name for each in base.came_from for name in each.splits)}),
-        questions=sorted({*asked.keys, *(key for each in base.came_from for key in each.questions)}),
-        config_hash=config_hash,
-        versions=stock.named | {"reasonrag": version("reasonrag")},
-    )
 
 
 def requested_hash(resolution: ResolvedConfig, data: TrainingData) -> str:
