@@ -350,10 +350,7 @@ def report_of(
         directory=directory,
         pairs=count,
         reviewers=[_reviewer_report(reviewer, each, facts) for reviewer, each in said.items() if each],
-        between=[
-            _between(one, said[one], other, said[other], facts)
-            for one, other in combinations(filter(said.get, said), 2)
-        ],
+        between=[_between(one, other, said, facts) for one, other in combinations(filter(said.get, said), 2)],
     )
 
 
@@ -403,13 +400,10 @@ def _remark(each: JudgedPair) -> RemarkedPair:
 
 
 def _between(
-    one: str,
-    ones: Mapping[str, JudgementRecord],
-    other: str,
-    others: Mapping[str, JudgementRecord],
-    facts: Mapping[str, PairFacts],
+    one: str, other: str, said: Mapping[str, Mapping[str, JudgementRecord]], facts: Mapping[str, PairFacts]
 ) -> ReviewersAgreement:
     """Compared by the positions shown to `one`; `other` may have seen the sides exchanged, with another seed."""
+    ones, others = said[one], said[other]
     cases = [
         (ones[key].verdict, _as_shown(others[key], ones[key].shown))
         for key in ones

@@ -13,7 +13,6 @@ from typing import Literal
 from pydantic import BaseModel
 
 from preference import (
-    Candidate,
     DropReason,
     FinalScore,
     GoldVerdict,
@@ -181,9 +180,19 @@ def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known
     pairs = []
     for each in explored.candidates:
         state = numbers[id(each.state)]
-        number = states[state].tree
-        tree = None if number is None else explored.trees[number]
-        pairs.append(_pair(each, explored, state, tree, rules, caps_known=caps_known))
+        tree = None if (number := states[state].tree) is None else explored.trees[number]
+        part, flipped = explored.parts.get(each.pair.pair_id), each.pair.pair_id in explored.flipped
+        shown = PairView.model_construct(
+            **shared_fields(each.pair, PairView),
+            id=each.pair.pair_id,
+            state=state,
+            dropped=each.dropped,
+            part=part,
+            flipped=flipped,
+            cautions=cautions(each),
+            why=explain(each, tree, rules, part=part, flipped=flipped, caps_known=caps_known),
+        )
+        pairs.append(shown)
     return QuestionView(
         number=explored.number,
         id=first.question_id,
@@ -321,29 +330,6 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
 
 def _parse_failure(step: StepRecord) -> ParseFailure | None:
     return None if step.parse_error is None else ParseFailure(cause=step.parse_error, detail="")
-
-
-def _pair(
-    each: Candidate,
-    explored: ExploredQuestion,
-    state: int,
-    tree: ExploredTree | None,
-    rules: PairingRules,
-    *,
-    caps_known: bool,
-) -> PairView:
-    pair = each.pair
-    part, flipped = explored.parts.get(pair.pair_id), pair.pair_id in explored.flipped
-    return PairView.model_construct(
-        **shared_fields(pair, PairView),
-        id=pair.pair_id,
-        state=state,
-        dropped=each.dropped,
-        part=part,
-        flipped=flipped,
-        cautions=cautions(each),
-        why=explain(each, tree, rules, part=part, flipped=flipped, caps_known=caps_known),
-    )
 
 
 StepStatus = Literal["answer", "failed", "repeated", "unexplored", "settled", "mixed"]
