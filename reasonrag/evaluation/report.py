@@ -44,7 +44,7 @@ class QuestionGroup(Record):
 
 
 class EvaluationConditions(Record):
-    """How the model was asked: what must be as it was in training. Same fields as `provenance.Asked`, one value each;
+    """How the model was asked: what must be as it was in training. Same fields as `TrainingConditions`, one value each;
     null where it has no meaning for the method.
 
     retriever: `identity` of the retriever.
