@@ -59,7 +59,7 @@ class Session:
         telling = asyncio.create_task(self._tell())
         reason = None
         try:
-            with self._interruptible():
+            with self._interruptible() as presses:
                 try:
                     await work_off(queue, work, at_once=at_once)
                 except RunStopped as stopped:
@@ -69,6 +69,8 @@ class Session:
                     self.stop(RunStopped(str(error)))
                     await self.models.drain()
                     raise
+                if len(presses) > 1:
+                    raise asyncio.CancelledError  # the second came while the workers ended, where it is lost
                 await self.models.drain()  # abandoned work had sent requests, which are paid too
         finally:
             telling.cancel()
@@ -93,27 +95,27 @@ class Session:
         self.models.stop(reason)
 
     @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Handle Ctrl-C as the module's docstring says. Only the main thread can."""
+    def _interruptible(self) -> Iterator[list[float]]:
+        """Handle Ctrl-C as the module's docstring says, and yield when it was pressed. Only the main thread can."""
+        presses: list[float] = []
         if threading.current_thread() is not threading.main_thread():
-            yield
+            yield presses
             return
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        interrupts: list[bool] = []
 
         def interrupt() -> None:
-            if interrupts and task is not None:
+            presses.append(self.seconds)
+            if len(presses) > 1 and task is not None:
                 task.cancel()
                 return
-            interrupts.append(True)
             self.stop(Interrupted("interrupted; what was finished and what was answered is kept"))
             self.watcher.say(f"finishing {self.models.in_flight:,} requests in flight; Ctrl-C again stops at once")
 
         loop.add_signal_handler(signal.SIGINT, interrupt)
         try:
-            yield
+            yield presses
         except asyncio.CancelledError:
-            if not interrupts:
+            if not presses:
                 raise
             raise KeyboardInterrupt from None
         finally:
