@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -106,6 +106,17 @@ class ImportReport(BaseModel):
     versions: dict[str, str] = {}
 
 
+@dataclass(frozen=True)
+class _ImportOrigin:
+    """What the flags tell about where the data come from; None: not told."""
+
+    dataset: str | None
+    split: str | None
+    teacher: str | None
+    known: dict[str, KnownQuestion]
+    """The questions of --questions by key."""
+
+
 def import_published(
     sources: str | Path | Sequence[str | Path], *, say: Say = lambda _: None, **flags: Any
 ) -> ImportReport:
@@ -119,11 +130,23 @@ def import_published(
     with tempfile.TemporaryDirectory(prefix="reasonrag-import-") as scratch:
         found = find_sources(given, Path(scratch), say)
         kind = common_kind(found.files)
-        _check_place(settings, kind, found)
+        _check_place(settings.out, kind, found, settings.questions, replace=settings.replace)
         known = _known_questions(settings.questions, settings.dataset, settings.split)
+        origin = _ImportOrigin(settings.dataset, settings.split, settings.teacher, known)
         with writing(settings.out), _own_place(settings.out):
-            make = _import_trees if kind == "trees" else _import_pairs
-            return make(found, settings, known)
+            if kind == "pairs":
+                _check_flags_of_trees(settings.recipe, settings.alpha, keep_rewards=settings.keep_rewards)
+                return _import_pairs(found, settings.out, origin)
+            rules = TreeRules(
+                recipe=settings.recipe,
+                alpha=settings.discount,
+                keep_rewards=settings.keep_rewards,
+                dataset=settings.dataset or UNKNOWN,
+                split=settings.split or UNKNOWN,
+                questions=known,
+                support=_StringMatchSupport(),
+            )
+            return _import_trees(found, settings.out, origin, rules)
 
 
 # -- known questions -------------------------------------------------------------------------------------------
@@ -147,13 +170,12 @@ def _known_questions(files: Sequence[Path], dataset: str | None, split: str | No
 # -- the output directory --------------------------------------------------------------------------------------
 
 
-def _check_place(settings: ImportSettings, kind: ImportKind, found: ImportFiles) -> None:
+def _check_place(out: Path, kind: ImportKind, found: ImportFiles, questions: Sequence[Path], *, replace: bool) -> None:
     """Raises InputError if `out` holds something else. An earlier import of the same files, by name or content, is
     replaced, one of other files of the same kind with --replace; a file that is being read never."""
-    out = settings.out
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; give a directory")
-    read = [(file.source.name, file.path) for file in found.files] + [(str(path), path) for path in settings.questions]
+    read = [(file.source.name, file.path) for file in found.files] + [(str(path), path) for path in questions]
     for name, path in read:
         if path.resolve().parent == out.resolve():
             raise InputError(f"--out {out} contains the source {name}, which could be overwritten; give another")
@@ -167,7 +189,7 @@ def _check_place(settings: ImportSettings, kind: ImportKind, found: ImportFiles)
         set(earlier.values()) == {file.source.name for file in found.files}  # whose content may have been corrected
     )
     there = MadeFrom.of(origins_in(out) or ()).runs.keys()  # of pairs; what came to them later is not in the report
-    if not settings.replace and not (same and there <= earlier.keys()):
+    if not replace and not (same and there <= earlier.keys()):
         raise InputError(
             f"--out {out} holds an import of other files, or more than that: {', '.join(earlier.values())}. "
             "Nothing was changed. Choose another --out, or put the new import in its place with --replace"
@@ -199,16 +221,16 @@ def _own_place(out: Path) -> Iterator[None]:
 
 
 def _report(
-    kind: ImportKind, found: ImportFiles, settings: ImportSettings, repair_log: RepairLog, **more: Any
+    kind: ImportKind, found: ImportFiles, out: Path, origin: _ImportOrigin, repair_log: RepairLog, **more: Any
 ) -> ImportReport:
     return ImportReport(
         kind=kind,
-        out=str(settings.out),
+        out=str(out),
         sources=[file.source for file in found.files],
         passed_over=found.passed_over,
-        dataset=settings.dataset,
-        split=settings.split,
-        teacher=settings.teacher,
+        dataset=origin.dataset,
+        split=origin.split,
+        teacher=origin.teacher,
         items=sum(file.source.items for file in found.files),
         repairs=_repair_counts(repair_log.repairs, REPAIRS),
         refusals=_repair_counts(repair_log.refusals, REFUSALS),
@@ -316,19 +338,9 @@ class _TreeImporter:
                 target.write(self._lines.read(length))
 
 
-def _import_trees(found: ImportFiles, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
-    rules = TreeRules(
-        recipe=settings.recipe,
-        alpha=settings.discount,
-        keep_rewards=settings.keep_rewards,
-        dataset=settings.dataset or UNKNOWN,
-        split=settings.split or UNKNOWN,
-        questions=known,
-        support=_StringMatchSupport(),
-    )
-    config = _config(found, settings, rules, known)
+def _import_trees(found: ImportFiles, out: Path, origin: _ImportOrigin, rules: TreeRules) -> ImportReport:
+    config = _config(found, origin, rules)
     rules = replace(rules, config_hash=config.config_hash)
-    out = settings.out
     with ExitStack() as opened:
         opened.enter_context(only_writer(out, flag="--out"))
         lines = opened.enter_context(tempfile.TemporaryFile(dir=out))
@@ -347,7 +359,8 @@ def _import_trees(found: ImportFiles, settings: ImportSettings, known: dict[str,
         report = _report(
             "trees",
             found,
-            settings,
+            out,
+            origin,
             trees.repair_log,
             recipe=rules.recipe,
             reward=rules.reward,
@@ -367,9 +380,7 @@ def _import_trees(found: ImportFiles, settings: ImportSettings, known: dict[str,
     return report
 
 
-def _config(
-    found: ImportFiles, settings: ImportSettings, rules: TreeRules, known: dict[str, KnownQuestion]
-) -> RunConfig:
+def _config(found: ImportFiles, origin: _ImportOrigin, rules: TreeRules) -> RunConfig:
     """The configuration of a run whose trees another system explored."""
     hashes = [file.source.sha256 for file in found.files]
     decides: dict[str, Any] = {
@@ -377,11 +388,11 @@ def _config(
         "dataset": rules.dataset,
         "split": rules.split,
         "questions_sha256": hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
-        "golden_answers_sha256": sorted({each.revision for each in known.values() if each.revision}),
+        "golden_answers_sha256": sorted({each.revision for each in origin.known.values() if each.revision}),
         "recipe": recipe_of(rules).model_dump(mode="json"),
     }
-    if settings.teacher:
-        decides["model"] = settings.teacher
+    if origin.teacher:
+        decides["model"] = origin.teacher
     files = [file.source.model_dump(include={"name", "sha256", "bytes"}) for file in found.files]
     return RunConfig.of(decides, {"imported": files})
 
@@ -425,17 +436,16 @@ def _next_for_trees(out: Path) -> list[str]:
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
-def _import_pairs(found: ImportFiles, settings: ImportSettings, known: dict[str, KnownQuestion]) -> ImportReport:
-    _check_flags_of_trees(settings)
+def _import_pairs(found: ImportFiles, out: Path, origin: _ImportOrigin) -> ImportReport:
     repair_log = RepairLog()
     rules = RowRules(
-        dataset=settings.dataset or UNKNOWN,
-        split=settings.split or UNKNOWN,
-        teacher=settings.teacher,
-        questions=known,
+        dataset=origin.dataset or UNKNOWN,
+        split=origin.split or UNKNOWN,
+        teacher=origin.teacher,
+        questions=origin.known,
         tokens=EstimatingCounter(),
     )
-    reader, out = PublishedRowReader(rules, repair_log), settings.out
+    reader = PublishedRowReader(rules, repair_log)
     with ExitStack() as opened:
         opened.enter_context(only_writer(out, flag="--out"))
         questions, candidates, rejected = (
@@ -453,16 +463,17 @@ def _import_pairs(found: ImportFiles, settings: ImportSettings, known: dict[str,
     report = _report(
         "pairs",
         found,
-        settings,
+        out,
+        origin,
         repair_log,
         kept=reader.rows,
         questions=len(asked),
-        questions_known=sum(question_key(each.question) in known for each in asked),
+        questions_known=sum(question_key(each.question) in origin.known for each in asked),
         without_golden_answers=sum(not each.golden_answers for each in asked),
         states=reader.states_found,
         exported=summary.pairs,
         not_exported={reason: count for reason, count in summary.dropped.items() if count},
-        warnings=_warnings_of_pairs(asked, settings.split, summary),
+        warnings=_warnings_of_pairs(asked, origin.split, summary),
         next_commands=[
             shlex.join(["reasonrag", "audit", str(out)]),
             shlex.join(["reasonrag", "pairs", str(out), "--out", f"{out}-filtered"]),
@@ -493,12 +504,12 @@ def _export(out: Path) -> PairSummary:
     return pairs(out, out=out, allow=list(ERRORS), **no_filters)
 
 
-def _check_flags_of_trees(settings: ImportSettings) -> None:
+def _check_flags_of_trees(recipe: str, alpha: float | None, *, keep_rewards: bool) -> None:
     """Raises InputError for flags that only apply to trees."""
     for flag, given in (
-        ("--recipe", settings.recipe != ImportSettings.model_fields["recipe"].default),
-        ("--keep-rewards", settings.keep_rewards),
-        ("--alpha", settings.alpha is not None),
+        ("--recipe", recipe != ImportSettings.model_fields["recipe"].default),
+        ("--keep-rewards", keep_rewards),
+        ("--alpha", alpha is not None),
     ):
         if given:
             raise InputError(f"{flag} is for trees: rows of pairs have no rewards; leave it out")

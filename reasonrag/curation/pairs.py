@@ -19,6 +19,7 @@ import orjson
 from pydantic import ValidationError
 
 from preference import (
+    ExportOptions,
     Origin,
     PairSummary,
     RolloutRecord,
@@ -87,17 +88,18 @@ def pairs(
     if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
         raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
     watcher = watcher or SilentWatcher()
-    with _understood(settings.out):
+    out, options = settings.out, settings.options
+    with _understood(out):
         splits = EvalSplits()
         add_named(splits, settings.eval)  # a bad file is told before anything is labelled
-        sources = _sources(runs, settings.out)
-        _replaces_other_runs(settings, sources)  # before the lock: a refusal leaves no file behind
-        with only_writer(settings.out, flag="--out"), _gathering(settings, sources) as place:
+        sources = _sources(runs, out)
+        _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
+        with only_writer(out, flag="--out"), _gathering(out, sources, options, replace=settings.replace) as place:
             gather(sources, place.folder, tokens, processes=processes)
             gated = _gate(splits, sources, place.folder, allowed=settings.allow_eval)
             if settings.label == "judge":
                 judge = _state_judge(settings, chat_model)
-                labelling = label_by_judge(place.folder / CANDIDATES, settings.out, judge, chat_model, watcher)
+                labelling = label_by_judge(place.folder / CANDIDATES, out, judge, chat_model, watcher)
                 judging = run_to_end(labelling).model_dump()
                 untold: list[str] = []
             else:
@@ -111,23 +113,21 @@ def pairs(
                 warnings=(*warnings, *untold, *place.kept, *gated.warnings),
                 versions=versions(),
             )
-            summary = export_pairs(
-                place.folder, settings.out, settings.rules, settings.options, facts, inspector=inspector
-            )
-            gated.write(settings.out)  # not before: if rows are refused, it stays that of the rows that are there
-            write_audit(inspector.report, settings.out)
-            for removed in remove_pages(settings.out):
+            summary = export_pairs(place.folder, out, settings.rules, options, facts, inspector=inspector)
+            gated.write(out)  # not before: if rows are refused, it stays that of the rows that are there
+            write_audit(inspector.report, out)
+            for removed in remove_pages(out):
                 watcher.say(removed)
     return summary
 
 
-def _replaces_other_runs(settings: PairsSettings, sources: Sequence[Path]) -> bool:
+def _replaces_other_runs(out: Path, sources: Sequence[Path], *, replace: bool) -> bool:
     """Whether another data set is in `out`. Raises InputError if it must not be replaced."""
     origins: set[Origin] = set()
     for source in sources:
         found = origins_in(source) if is_data_set(source) else {_origin_of_run(rollouts_in(source))}
         origins |= {each for each in found or () if each is not None}
-    return replaces_other_runs(settings.out, sources, MadeFrom.of(origins), replace=settings.replace)
+    return replaces_other_runs(out, sources, MadeFrom.of(origins), replace=replace)
 
 
 @dataclass(frozen=True)
@@ -140,17 +140,16 @@ class _Place:
 
 
 @contextmanager
-def _gathering(settings: PairsSettings, sources: Sequence[Path]) -> Iterator[_Place]:
+def _gathering(out: Path, sources: Sequence[Path], options: ExportOptions, *, replace: bool) -> Iterator[_Place]:
     """A data set of other runs stays whole until the new one is: its candidates are replaced last, at a good end."""
-    out = settings.out
     for left in out.glob(f"{_SCRATCH}*"):  # of a process that was killed
         shutil.rmtree(left, ignore_errors=True)
-    if not _replaces_other_runs(settings, sources):
+    if not _replaces_other_runs(out, sources, replace=replace):
         yield _Place(out)
         return
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=out))
     try:
-        yield _Place(scratch, kept_from_before(out, settings.options))
+        yield _Place(scratch, kept_from_before(out, options))
         remove_import(out)
         for name in (CANDIDATES, QUESTIONS):  # questions last: they say from which runs the data set is made
             (scratch / name).replace(out / name)
@@ -170,7 +169,7 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
     tokens, _ = token_counter(settings.tokenizer)
     with _understood(settings.out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
         sources = _sources(runs, settings.out)
-        _replaces_other_runs(settings, sources)
+        _replaces_other_runs(settings.out, sources, replace=settings.replace)
         gather(sources, Path(scratch), tokens)
         return _state_judge(settings).describe(Path(scratch) / CANDIDATES)
 
