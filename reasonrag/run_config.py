@@ -173,7 +173,7 @@ def read_config(path: Path) -> RunConfig:
         return RunConfig.model_validate(orjson.loads(path.read_bytes()))
     except FileNotFoundError as error:
         raise InputError(
-            f"{path.parent} has {_what_is_in(path.parent)} but no {CONFIG}, so nobody knows how it was made. "
+            f"{path.parent} has {_what_is_in(path.parent)} but no {CONFIG}, so how it was made is unknown. "
             "Choose another --run"
         ) from error
     except orjson.JSONDecodeError as error:

@@ -14,7 +14,7 @@ from reasonrag.settings import Panel, Price, Seed, Settings, Words, names_of_set
 
 BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1"]
 RESAMPLES = 2000
-"""Of every bootstrap, by default."""
+"""Resamples of every bootstrap, by default."""
 Resamples: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
 Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 MethodName = Literal["agent", BaselineName]

@@ -134,7 +134,7 @@ class RunCounts:
     signs: SignCounts = field(default_factory=SignCounts)
     repair_turns: int = 0
     usage: Usage = field(default_factory=Usage)
-    """Of all records, those of failed questions included."""
+    """The usage of all records, those of failed questions included."""
     diversity: DiversityCount = field(default_factory=DiversityCount)
     failed: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the question may hold its tree."""

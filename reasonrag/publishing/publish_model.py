@@ -256,7 +256,7 @@ def _write_card(
     written = path.read_text("utf-8") if path.is_file() else ""
     own = written.strip() and _FORM not in written.lower()
     card = ModelCard(written if own else _card(model, provenance, repo), ignore_metadata_errors=True)
-    card.data.base_model = base  # a folder's name would be a link to somebody else's model
+    card.data.base_model = base  # a folder's name would be a link to another user's model
     if licence is not None:
         card.data.license = licence
     if not own:

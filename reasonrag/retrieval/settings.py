@@ -23,7 +23,7 @@ IndexType = Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"]
 Library = Literal["flag", "sentence-transformers"]
 Pooling = Literal["cls", "mean", "lasttoken"]
 Precision = Literal["fp32", "bf16", "fp16"]
-"""Of encoders; `encoders` says what they are."""
+"""Libraries, poolings and precisions of encoders; `dense.encoders` explains them."""
 
 
 class SearchSettings(Settings):

@@ -38,7 +38,7 @@ class RowLengths(BaseModel):
 
     prompt: list[int]
     reply: list[int]
-    """Of the longer reply."""
+    """Tokens of the longer reply."""
 
 
 class ConfigCheck(BaseModel):

@@ -264,7 +264,7 @@ def test_a_run_without_any_line_takes_every_configuration(home: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, r"has rollouts\.jsonl but no config\.json, so nobody knows how it was made\. Choose another --run"),
+        (None, r"has rollouts\.jsonl but no config\.json, so how it was made is unknown\. Choose another --run"),
         (b"{", r"config\.json is not JSON: .*Choose another --run"),
         (b"[]", r"config\.json is not a configuration of reasonrag\. Choose another --run"),
         (b"{}", r"config\.json is not a configuration of reasonrag\. Choose another --run"),

@@ -154,10 +154,10 @@ def test_what_nobody_recorded_is_unknown(tmp_path: Path) -> None:
     assert front["license"] == "unknown"
     assert "language" not in front
     assert "teacher `unknown`" in text
-    assert "Nobody has audited these rows" in text
+    assert "These rows have not been audited" in text
     assert "Which `cutoff_len` is long enough is unknown" in text
     assert "Whether questions stand in evaluation sets was not checked" in text
-    assert "| `somebody's` | unknown | nobody told reasonrag | unknown |" in text
+    assert "| `somebody's` | unknown | not given | unknown |" in text
 
 
 HOSTILE = "a`b|c\n# owned\n<script>alert(1)</script>[x](javascript:1)![i](http://e.vil/p.png)\u202e{{7*7}}\n```\n---"
