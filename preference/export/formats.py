@@ -76,7 +76,7 @@ def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
 
 _ORIGIN_COLUMNS = ("dataset", "split", "revision", "config_hash", "seed", "recipe", "reward", "teacher", "renderer")
 _STEP_COLUMNS = ("grounded", "gold", "visits", "rollouts", "observations")
-"""The action types of both sides, the chosen one's first."""
+"""Columns that both sides have; the chosen side's come first."""
 
 
 def _fields(record: Record, names: Sequence[str]) -> Row:
