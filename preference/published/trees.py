@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
-from mcts import RECIPES, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
+from mcts import RECIPES, Estimate, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
 from preference.answer_scores import exact_match, f1_score, normalized_f1
 from preference.candidates import question_key
 from preference.export.sanitize import plain_text
@@ -518,8 +518,7 @@ class _LabelValues:
 
     rewards: list[dict[str, float | None]]
     tree: Tree[int]
-    observations: list[float | None]
-    expected: list[float | None]
+    estimates: list[Estimate | None]
     outcomes: dict[int, Outcome]
     f1: dict[int, float]
     em: dict[int, float]
@@ -538,12 +537,10 @@ def _values(steps: list[_PublishedStep], golds: list[str], rules: TreeRules) -> 
     ]
     released = rules.recipe == "released"
     tree = published if released else paper
-    known = estimates(tree, lambda end: end.outcome)
     return _LabelValues(
         rewards,
         tree,
-        observations=[each.observations if each else None for each in known],
-        expected=[each.mean if each else None for each in known],
+        estimates(tree, lambda end: end.outcome),
         outcomes={
             i: Outcome(name="builder_f1", value=by_builder[i]) if released else Outcome(name="f1", value=f1[i])
             for i in ends
@@ -569,7 +566,7 @@ def _tree(steps: list[_PublishedStep], outcomes: Mapping[int, float]) -> Tree[in
 
 
 def _record(i: int, steps: list[_PublishedStep], values: _LabelValues, rules: TreeRules) -> RolloutNode:
-    node, step = values.tree[i], steps[i]
+    node, step, estimate = values.tree[i], steps[i], values.estimates[i]
     common: dict[str, Any] = {
         "id": i,
         "parent_id": node.parent_id,
@@ -579,8 +576,8 @@ def _record(i: int, steps: list[_PublishedStep], values: _LabelValues, rules: Tr
         "value": step.value,
         "reward": values.rewards[i].get(rules.reward),
         "rewards": values.rewards[i],
-        "observations": values.observations[i],
-        "expected_outcome": values.expected[i],
+        "observations": estimate.observations if estimate else None,
+        "expected_outcome": estimate.mean if estimate else None,
         "rollouts": [_end(end.final, end.steps, steps, values) for end in node.rollouts],
     }
     if step.turns is None:

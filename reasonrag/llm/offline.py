@@ -119,12 +119,8 @@ def as_completions(request: ChatRequest, replies: Sequence[str]) -> list[Complet
     """Replies to one request as completions, with tokens of four characters each."""
     prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
     spent = sum(estimate_tokens(text) for text in replies)
-    return [
-        Completion(text=text, finish_reason="stop", requests=1, prompt_tokens=prompt_tokens, completion_tokens=spent)
-        if choice == 0
-        else Completion(text=text, finish_reason="stop", requests=0)
-        for choice, text in enumerate(replies)
-    ]
+    first = Completion(text=replies[0], finish_reason="stop", prompt_tokens=prompt_tokens, completion_tokens=spent)
+    return [first, *(Completion(text=text, finish_reason="stop", requests=0) for text in replies[1:])]
 
 
 def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice: int) -> str:
