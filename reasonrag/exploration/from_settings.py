@@ -1,18 +1,21 @@
-"""From settings to the agent, the models and the recipe of a run. Does not know how they are used."""
+"""From settings to the models, the recipe and the configuration of a run. Does not know how they are used."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mcts import RECIPES, Recipe, SearchConfig
 from mcts.recipes import JudgeKind
-from reasonrag.agent.from_settings import model_name, teacher_spec
+from reasonrag.agent.from_settings import model_name, shown_sampling, shown_settings, shown_urls, teacher_spec
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
+from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.agent.settings import MAX_STEPS
-from reasonrag.data.questions import criteria
+from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
+from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.files import reading
 from reasonrag.llm.chat import ChatModel
@@ -21,6 +24,8 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED, find_price
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run_config import RunConfig
 
 
 def max_steps(settings: GenerateSettings) -> int:
@@ -168,3 +173,64 @@ def function_or_name(flags: dict[str, Any]) -> tuple[OutcomeFunction | None, dic
     if not callable(given):
         return None, flags
     return given, {name: value for name, value in flags.items() if name != "outcome"}
+
+
+def run_identity(
+    settings: GenerateSettings,
+    source: QuestionSource,
+    corpus: Path | None,
+    retriever: Retriever,
+    prompts: Prompts,
+    *,
+    rule: OutcomeRule,
+    teacher: ModelSpec,
+    student: ModelSpec | None,
+) -> tuple[RunIdentity, RunConfig]:
+    """The run's fields in every record, and its configuration."""
+    recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
+    decides_answers = {
+        "dataset": source.dataset,
+        "split": source.split,
+        "questions_sha256": source.sha256,
+        "retriever": retriever.identity,
+        "top_k": settings.top_k,
+        "prompts": prompts.hash_with(*rule.prompts),
+        "model": teacher.name,
+        "sampling": shown_sampling(teacher.sampling),
+        "recipe": recipe.model_dump(mode="json"),
+        "max_steps": max_steps(settings),
+        "seed": settings.seed,
+    } | rule.identity
+    if student:
+        decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}
+    config = RunConfig.of(decides_answers, _operational(settings, source, corpus))
+    identity = RunIdentity(
+        dataset=source.dataset,
+        split=source.split,
+        config_hash=config.config_hash,
+        seed=settings.seed,
+        recipe=recipe,
+        renderer=renderer_hash(prompts),
+        price=teacher.price,
+        value_price=student.price if student else None,
+    )
+    return identity, config
+
+
+def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Path | None) -> dict[str, Any]:
+    """Settings that may change between sessions of a run."""
+    base_urls = settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
+    return {
+        "limit": settings.limit,
+        "concurrency": settings.concurrency,
+        "base_url": shown_urls(base_urls),
+        "value_base_url": shown_urls(settings.value_base_url),
+        "rpm": settings.rpm,
+        "tpm": settings.tpm,
+        "abort_degenerate": settings.abort_degenerate,
+        "caps": {"cost": settings.max_cost, "calls": settings.max_calls, "tokens": settings.max_tokens},
+        "questions": str(source.path),
+        "hub_revision": source.revision,
+        "corpus": None if corpus is None else str(corpus),
+        "settings": shown_settings(settings),
+    }

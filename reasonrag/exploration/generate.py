@@ -1,30 +1,27 @@
 """`reasonrag generate`: explores many questions and writes them to a run directory as they finish.
 
-Resolves settings into parts (questions, retriever, prompts, model, journal, caps) and decides the run's configuration.
+Puts the parts of a run together (questions, retriever, prompts, models, journal, caps) in the order of their cost.
 Trees, sessions, file formats and endpoints are decided elsewhere.
 """
 
 from __future__ import annotations
 
-import os
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.from_settings import caps_of, find_data, make_agent, shown_sampling, shown_settings, shown_urls
-from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
-from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
+from reasonrag.agent.from_settings import caps_of, find_data, make_agent
+from reasonrag.agent.outcomes import OutcomeFunction
+from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
-from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.from_settings import (
     find_models,
     find_rule,
     function_or_name,
     max_steps,
-    resolve_recipe,
+    run_identity,
 )
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.session import ExplorationSession
@@ -34,13 +31,12 @@ from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason
 from reasonrag.files import JOURNAL, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import RunConfig
 from reasonrag.settings import resolve
 
 
@@ -116,7 +112,7 @@ async def explore(
         if retriever is None:
             checks = [each.check for each in (chat_model, value_chat_model) if each]
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
-        identity, config = _run_identity(
+        identity, config = run_identity(
             settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
         )
         with RunDirectory(settings.run, config, say=watcher.say) as run:
@@ -144,7 +140,7 @@ async def explore(
                 raise session.stopped
             if session.stopped is None:
                 run.sort_by_question(question.id for question in questions)
-            summary = _summarise(run, session, source, settings, total=len(questions))
+            summary = _summarise(run, session, total=len(questions))
             run.write_summary(summary.model_dump())
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
@@ -162,65 +158,21 @@ def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
         )
 
 
-def _run_identity(
-    settings: GenerateSettings,
-    source: QuestionSource,
-    corpus: Path | None,
-    retriever: Retriever,
-    prompts: Prompts,
-    *,
-    rule: OutcomeRule,
-    teacher: ModelSpec,
-    student: ModelSpec | None,
-) -> tuple[RunIdentity, RunConfig]:
-    """The run's fields in every record, and its configuration."""
-    recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
-    decides_answers = {
-        "dataset": source.dataset,
-        "split": source.split,
-        "questions_sha256": source.sha256,
-        "retriever": retriever.identity,
-        "top_k": settings.top_k,
-        "prompts": prompts.hash_with(*rule.prompts),
-        "model": teacher.name,
-        "sampling": shown_sampling(teacher.sampling),
-        "recipe": recipe.model_dump(mode="json"),
-        "max_steps": max_steps(settings),
-        "seed": settings.seed,
-    } | rule.identity
-    if student:
-        decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}
-    config = RunConfig.of(decides_answers, _operational(settings, source, corpus))
-    identity = RunIdentity(
-        dataset=source.dataset,
-        split=source.split,
-        config_hash=config.config_hash,
-        seed=settings.seed,
-        recipe=recipe,
-        renderer=renderer_hash(prompts),
-        price=teacher.price,
-        value_price=student.price if student else None,
-    )
-    return identity, config
-
-
-def _summarise(
-    run: RunDirectory, session: ExplorationSession, source: QuestionSource, settings: GenerateSettings, *, total: int
-) -> RunSummary:
-    models, tally = session.models, session.session.tally
+def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) -> RunSummary:
+    identity, models, tally = session.identity, session.models, session.session.tally
     return count_run(
         run.rollouts_path,
         SessionNumbers(
             run=str(run.path),
-            config_hash=session.identity.config_hash,
-            recipe=session.identity.recipe.name,
-            outcome=session.identity.recipe.outcome,
-            reward=session.identity.recipe.reward_name,
+            config_hash=identity.config_hash,
+            recipe=identity.recipe.name,
+            outcome=identity.recipe.outcome,
+            reward=identity.recipe.reward_name,
             model=models.main.name,
             value_model=models.second.name if models.second else None,
-            dataset=source.dataset,
-            split=source.split,
-            seed=settings.seed,
+            dataset=identity.dataset,
+            split=identity.split,
+            seed=identity.seed,
             questions=total,
             cost_usd=models.cost,
             session_questions=tally.questions,
@@ -240,25 +192,3 @@ def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
     if isinstance(stopped, CapReached):
         raised = stopped.raised
     return StopReason(cause=stopped.cause, message=str(stopped), raise_cap=raised)
-
-
-# -- from settings to parts ------------------------------------------------------------------------------------
-
-
-def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Path | None) -> dict[str, Any]:
-    """Settings that may change between sessions of a run."""
-    base_urls = settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
-    return {
-        "limit": settings.limit,
-        "concurrency": settings.concurrency,
-        "base_url": shown_urls(base_urls),
-        "value_base_url": shown_urls(settings.value_base_url),
-        "rpm": settings.rpm,
-        "tpm": settings.tpm,
-        "abort_degenerate": settings.abort_degenerate,
-        "caps": {"cost": settings.max_cost, "calls": settings.max_calls, "tokens": settings.max_tokens},
-        "questions": str(source.path),
-        "hub_revision": source.revision,
-        "corpus": None if corpus is None else str(corpus),
-        "settings": shown_settings(settings),
-    }

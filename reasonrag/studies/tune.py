@@ -20,11 +20,11 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel
 
-from mcts import SearchConfig
+from mcts import Recipe, SearchConfig
 from mcts.recipes import JUDGED_OUTCOMES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.files import write_file, write_json
-from reasonrag.agent.from_settings import find_data
+from reasonrag.agent.from_settings import caps_of, find_data
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices
 from reasonrag.exploration.from_settings import (
@@ -39,7 +39,7 @@ from reasonrag.exploration.generate import explore
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
-from reasonrag.llm.budget import Tokens
+from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint import shown_url
 from reasonrag.llm.journal import open_journal
@@ -252,7 +252,7 @@ async def _tune(
     warnings = list[str]()
     async with AsyncExitStack() as opened:
         opened.enter_context(_locked_directory(settings.run))
-        watcher.say(_cost_line(trials, len(asked), base, await _delivered(journal)))
+        watcher.say(_cost_line(trials, len(asked), resolve_recipe(base), caps_of(base), await _delivered(journal)))
         if chat_model is None:
             chat_model = teacher.open(opened)
         if retriever is None:
@@ -293,16 +293,14 @@ async def _tune(
     return tuning
 
 
-def _cost_line(trials: Sequence[Trial], questions: int, base: GenerateSettings, answered: Tokens) -> str:
+def _cost_line(trials: Sequence[Trial], questions: int, recipe: Recipe, caps: Caps, answered: Tokens) -> str:
     most = sum(trial.call_budget(questions) for trial in trials)
     already = f", and {answered.calls:,} are there already" if answered.calls else ""
-    recipe = resolve_recipe(base)
     judged = ", and judgements on top" if recipe.judge or recipe.outcome in JUDGED_OUTCOMES else ""
-    capped = any(cap is not None for cap in (base.max_cost, base.max_calls, base.max_tokens))
     return (
         f"{len(trials)} trials on {questions:,} questions: at most {most:,} replies, the budgets of all "
         f"together{judged}; the trials share answers{already}"
-        + ("" if capped else ". No cap is set; --max-cost or --max-calls sets one")
+        + ("" if caps != Caps() else ". No cap is set; --max-cost or --max-calls sets one")
     )
 
 

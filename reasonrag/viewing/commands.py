@@ -52,8 +52,9 @@ def view(
         port = address.rstrip("/").rpartition(":")[2]
         print(f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then the same address", flush=True)
 
+    settings = resolve(ViewSettings, "view", flags)
     try:
-        asyncio.run(serve_view(path, resolve(ViewSettings, "view", flags), say=say))
+        asyncio.run(serve_view(path, settings.trees, port=settings.port, say=say))
     except KeyboardInterrupt:
         raise typer.Exit from None  # the way it is meant to end
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,11 @@ def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **fl
     return out
 
 
-async def serve_view(path: Path, settings: ViewSettings, *, say: Callable[[str], None]) -> None:
+async def serve_view(path: Path, trees: Sequence[Path], *, port: int, say: Callable[[str], None]) -> None:
     """Serve the page until cancelled. say: is told its address. Raises InputError, also if it cannot listen."""
     from reasonrag.viewing.view_server import serve_page
 
-    async with serve_page(open_collection(path, settings.trees), port=settings.port) as address:
+    async with serve_page(open_collection(path, trees), port=port) as address:
         say(address)
         await asyncio.Event().wait()
 

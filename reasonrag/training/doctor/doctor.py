@@ -7,7 +7,7 @@ nothing. Without a GPU here it plans for the GPUs named by flags, or for one of 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -152,9 +152,10 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
     if file:
         findings += _of_configuration(values, base, inspection, resolution, data)
     driver = query_driver()
-    target = _target(settings, values, stock, driver)
+    named = settings.gpus is not None or settings.gpu_memory is not None
+    target = _target(settings.gpus, settings.gpu_memory, values, (stock.devices if stock else []) or driver or [])
     findings += check_packages(stock, values, here=target.here) if stock else []
-    findings += check_gpus(stock, driver, values, elsewhere=_is_named(settings))
+    findings += check_gpus(stock, driver, values, elsewhere=named)
     training = _training(values, file, findings, advised=data.advised if data and not file else None, gpus=target.gpus)
     shape = _shape(model, findings)
     plans = _plans(shape, training, target, asked=file is not None) if shape else []
@@ -230,24 +231,13 @@ def _of_configuration(
     return findings
 
 
-def _target(
-    settings: DoctorSettings, values: Mapping[str, Any], stock: TrainingEnvironment | None, driver: list[Gpu] | None
-) -> PlanningTarget:
-    """The hardware to plan for: the flags, else what is here, else one GPU of 80 GB."""
-    there = (stock.devices if stock else []) or driver or []
-    if values.get("use_cpu") and not _is_named(settings):
+def _target(gpus: int | None, memory: float | None, values: Mapping[str, Any], there: Sequence[Gpu]) -> PlanningTarget:
+    """The hardware to plan for: gpus and memory in GB of the flags, else those there, else one GPU of 80 GB."""
+    named = gpus is not None or memory is not None
+    if values.get("use_cpu") and not named:
         return PlanningTarget(gpus=1, memory=host_memory() or 0, here=True, cpu=True)
-    memory = min((each.memory for each in there), default=GPU_MEMORY * GB)
-    if settings.gpu_memory is not None:
-        memory = int(settings.gpu_memory * GB)
-    return PlanningTarget(
-        gpus=settings.gpus or len(there) or 1, memory=memory, here=bool(there) and not _is_named(settings)
-    )
-
-
-def _is_named(settings: DoctorSettings) -> bool:
-    """Whether flags name the GPUs to plan for."""
-    return settings.gpus is not None or settings.gpu_memory is not None
+    size = min((each.memory for each in there), default=GPU_MEMORY * GB) if memory is None else int(memory * GB)
+    return PlanningTarget(gpus=gpus or len(there) or 1, memory=size, here=bool(there) and not named)
 
 
 def _shape(model: str, findings: list[CheckupFinding]) -> ModelShape | None:
