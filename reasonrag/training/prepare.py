@@ -1,11 +1,11 @@
-"""Everything that is resolved and checked before a training starts: from settings to a command that may be launched.
+"""Everything that is checked before a training starts: from a resolved configuration to a command to launch.
 
 Decides the order of the checks, the cheapest first. The checks themselves are in `preflight_checks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -18,11 +18,9 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.run_config import config_hash
 from reasonrag.training import preflight_checks
 from reasonrag.training.hardware import TrainingEnvironment
-from reasonrag.training.llamafactory.config_files import find_config, parse_changes
 from reasonrag.training.llamafactory.config_resolution import (
     ResolvedConfig,
     model_folders,
-    resolve_config,
     training_identity,
 )
 from reasonrag.training.llamafactory.dataset_info import (
@@ -30,7 +28,6 @@ from reasonrag.training.llamafactory.dataset_info import (
     TrainingData,
     count_rows,
     read_questions,
-    read_training_data,
 )
 from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
@@ -39,13 +36,11 @@ from reasonrag.training.llamafactory.launcher import (
     check_no_spaces,
     cli_command,
     launch_variables,
-    parse_master,
 )
 from reasonrag.training.output_directory import OutputDirectory
 from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
 from reasonrag.training.prompt_parity import DataConditions
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
-from reasonrag.training.settings import TrainSettings
 
 
 @dataclass
@@ -111,36 +106,45 @@ class PreparedTraining:
         }
 
 
-def prepare_training(config: str, settings: TrainSettings, *, strict: bool) -> PreparedTraining:
-    """Resolve and check everything. strict: refuse while blockers remain. Raises InputError."""
-    launch = launch_options(settings)
-    resolution, data = resolve_settings(config, settings)
+def prepare_training(
+    resolution: ResolvedConfig,
+    data: TrainingData,
+    launch: Launch,
+    *,
+    prompts_folder: Path | None,
+    allow: Sequence[str],
+    allow_eval: Sequence[str],
+    strict: bool,
+) -> PreparedTraining:
+    """Check everything. strict: refuse while blockers remain. Raises InputError."""
     requested = requested_hash(resolution, data)
     prompts, base, found = (
-        load_prompts(settings.prompts),
+        load_prompts(prompts_folder),
         preflight_checks.check_base_model(resolution.config),
         PreflightFindings(),
     )
     asked = read_questions(data, resolution.entry)
     preflight_checks.check_rows(resolution.entries, data, asked, found)
     preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)
-    conditions = preflight_checks.check_prompts(data, prompts, base, found, allow_other="renderer" in settings.allow)
+    conditions = preflight_checks.check_prompts(data, prompts, base, found, allow_other="renderer" in allow)
     preflight_checks.check_config(resolution.config, base, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
-        _standing(found.objections, settings, strict=True)
+        refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
         _check_output(resolution, data, base)
     python = find_python()
     inspection = _inspected(python, resolution)
     stock, judgement = inspection.stock, inspection.configs["train"]
-    if settings.ray:
-        workers = settings.nodes * (settings.gpus_per_node or len(stock.devices) or 1)
+    if launch.ray:
+        workers = launch.nodes * (launch.gpus_per_node or len(stock.devices) or 1)
         resolution.config.setdefault("ray_num_workers", workers)
     preflight_checks.check_packages(resolution.config, stock, found)
-    if settings.ray and not stock.has("ray"):
+    if launch.ray and not stock.has("ray"):
         found.object("no_ray", "--ray needs ray beside LLaMA-Factory (pip install 'ray[default]' there)")
     preflight_checks.check_config_accepted(resolution.config, judgement, found)
     lengths = preflight_checks.resolve_cutoff(resolution, data, judgement, found)
-    standing = _standing(found.objections, settings, strict=strict)
+    if strict:
+        refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
+    standing = _standing(found.objections, allow=allow, allow_eval=allow_eval)
     decided = training_identity(resolution.config, row_file_hashes(resolution, data)) | _base_of(base)
     prepared = PreparedTraining(
         resolution=resolution,
@@ -163,15 +167,6 @@ def prepare_training(config: str, settings: TrainSettings, *, strict: bool) -> P
     command = prepared.command(resolution.out / "train.yaml", {})
     check_no_spaces(command, prepared.environment, len(stock.devices))
     return prepared
-
-
-def resolve_settings(config: str, settings: TrainSettings) -> tuple[ResolvedConfig, TrainingData]:
-    """The configuration, resolved against the data. Raises InputError."""
-    if settings.data is None:
-        raise InputError("--data is needed: a folder that reasonrag pairs wrote")
-    file, changes = find_config(config), parse_changes(settings.set)
-    data = read_training_data(settings.data)
-    return resolve_config(file, changes, data, out=settings.out), data
 
 
 def _inspected(python: Path, resolution: ResolvedConfig) -> Inspection:
@@ -206,28 +201,12 @@ def row_file_hashes(resolution: ResolvedConfig, data: TrainingData) -> dict[str,
     return {name: digest for entry in resolution.entries for name, digest in data.hashed(entry).items()}
 
 
-def launch_options(settings: TrainSettings) -> Launch:
-    master = parse_master(settings.master, settings.nodes if not (settings.slurm or settings.ray) else 1)
-    if settings.slurm and settings.ray:
-        raise InputError("--slurm and --ray exclude each other: a Ray cluster is there already")
-    if settings.nodes > 1 and settings.node_rank is None and not (settings.slurm or settings.ray):
-        raise InputError("--nodes needs --node-rank, the number of this machine: 0 on the first, 1 on the next")
-    if (settings.node_rank or 0) >= settings.nodes:
-        raise InputError(
-            f"--node-rank {settings.node_rank}: of {settings.nodes} machines the last is {settings.nodes - 1}"
-        )
-    return Launch(settings.nodes, settings.node_rank or 0, master, settings.gpus_per_node, settings.ray)
-
-
-def _standing(found: list[Blocker], settings: TrainSettings, *, strict: bool) -> list[Blocker]:
-    """Blockers that no flag sets aside; with strict, any of them raises InputError."""
-    if strict:
-        refuse_unless_allowed(found, allow=settings.allow, allow_eval=settings.allow_eval, therefore="not trained")
-        return []
+def _standing(found: list[Blocker], *, allow: Sequence[str], allow_eval: Sequence[str]) -> list[Blocker]:
+    """Blockers that no flag sets aside."""
     standing = []
     for each in found:
         try:
-            refuse_unless_allowed([each], allow=settings.allow, allow_eval=settings.allow_eval)
+            refuse_unless_allowed([each], allow=allow, allow_eval=allow_eval)
         except InputError:
             standing.append(each)
     return standing

@@ -1,7 +1,7 @@
 """`reasonrag train`: a configuration and a data set become a model that says what it is.
 
-Puts the parts together: resolve and check (`prepare`), launch (`llamafactory.launcher`), watch (`progress`), report
-(`metrics`, `model_card`). Decides whether a training is new, resumed or already finished.
+Puts the parts together: resolve (`from_settings`), check (`prepare`), launch (`llamafactory.launcher`), watch
+(`progress`), report (`metrics`, `model_card`). Decides whether a training is new, resumed or already finished.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,8 +24,10 @@ from reasonrag.files import writing
 from reasonrag.progress import SilentWatcher
 from reasonrag.redaction import redact, secrets
 from reasonrag.settings import resolve
+from reasonrag.training.from_settings import launch_options, repeated_flags, resolve_settings
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
+from reasonrag.training.llamafactory.dataset_info import TrainingData
 from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE
 from reasonrag.training.llamafactory.launcher import (
     LAST_LINES,
@@ -36,13 +38,7 @@ from reasonrag.training.llamafactory.slurm import batch_script
 from reasonrag.training.metrics import TRAINER_LOG, read_metrics, read_object, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
-from reasonrag.training.prepare import (
-    PreparedTraining,
-    launch_options,
-    prepare_training,
-    requested_hash,
-    resolve_settings,
-)
+from reasonrag.training.prepare import PreparedTraining, prepare_training, requested_hash
 from reasonrag.training.progress import (
     LogParser,
     TrainingWatcher,
@@ -103,14 +99,25 @@ def train(
         flags["set"] = [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
     settings = resolve(TrainSettings, "train", flags)
     watcher = watcher or SilentWatcher()
-    if not dry_run and not settings.slurm and (done := _done_already(str(config), settings)):
+    launch = launch_options(settings)
+    resolution, data = resolve_settings(str(config), settings)
+    if not dry_run and not (settings.slurm or launch.node_rank) and (done := _done_already(resolution, data)):
         return done
-    prepared = prepare_training(str(config), settings, strict=not dry_run)
+    prepared = prepare_training(
+        resolution,
+        data,
+        launch,
+        prompts_folder=settings.prompts,
+        allow=settings.allow,
+        allow_eval=settings.allow_eval,
+        strict=not dry_run,
+    )
     if dry_run:
         return _result(prepared, "dry run")
     if settings.slurm:
-        return _write_script(prepared, str(config), settings)
-    output = OutputDirectory(prepared.resolution.out, rank=settings.node_rank or 0)
+        words = repeated_flags(str(config), settings, data=data.directory, out=resolution.out)
+        return _write_script(prepared, settings.slurm, words)
+    output = OutputDirectory(resolution.out, rank=launch.node_rank)
     with output.held() as lock:
         return _train(prepared, output, watcher, lock)
 
@@ -118,11 +125,8 @@ def train(
 # -- before ----------------------------------------------------------------------------------------------------
 
 
-def _done_already(config: str, settings: TrainSettings) -> TrainingResult | None:
+def _done_already(resolution: ResolvedConfig, data: TrainingData) -> TrainingResult | None:
     """The recorded result, if this very training is finished; LLaMA-Factory is not asked again."""
-    if settings.data is None or launch_options(settings).node_rank:
-        return None
-    resolution, data = resolve_settings(config, settings)
     record = OutputDirectory(resolution.out).record()
     if record is None or record.state != "finished" or record.requested != requested_hash(resolution, data):
         return None
@@ -298,10 +302,9 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
-def _write_script(prepared: PreparedTraining, config: str, settings: TrainSettings) -> TrainingResult:
-    """The batch script. Raises InputError where it cannot be written."""
-    assert settings.slurm is not None  # noqa: S101 - it was asked for
-    gpus = settings.gpus_per_node or len(prepared.stock.devices)
+def _write_script(prepared: PreparedTraining, script: Path, words: Sequence[str]) -> TrainingResult:
+    """The batch script, which repeats the words of the command. Raises InputError where it cannot be written."""
+    gpus = prepared.launch.gpus_per_node or len(prepared.stock.devices)
     if not gpus:
         gpus = DEFAULT_GPUS_PER_NODE
         prepared.notes.append(f"--gpus-per-node: {gpus} assumed, because this machine has no GPU")
@@ -310,31 +313,19 @@ def _write_script(prepared: PreparedTraining, config: str, settings: TrainSettin
         if os.environ.get(name):
             exported[name] = os.environ[name]
     text = batch_script(
-        _repeated_flags(prepared, config, settings),
+        words,
         python=Path(sys.executable),
         exported={name: value for name, value in exported.items() if redact(value) == value and value not in secrets()},
-        nodes=settings.nodes,
+        nodes=prepared.launch.nodes,
         gpus=gpus,
         port=prepared.launch.master[1] if prepared.launch.master else PORT,
-        script=settings.slurm,
+        script=script,
         out=prepared.resolution.out,
         here=Path.cwd(),
     )
-    with writing(settings.slurm):
-        settings.slurm.parent.mkdir(parents=True, exist_ok=True)
+    with writing(script):
+        script.parent.mkdir(parents=True, exist_ok=True)
         prepared.resolution.out.mkdir(parents=True, exist_ok=True)  # Slurm writes its log there and makes no folder
-        write_file(settings.slurm, text.encode())
+        write_file(script, text.encode())
     result = _result(prepared, "script written")
-    return result.model_copy(
-        update={"files": [str(settings.slurm)], "command": ["sbatch", shlex.quote(str(settings.slurm))]}
-    )
-
-
-def _repeated_flags(prepared: PreparedTraining, config: str, settings: TrainSettings) -> list[str]:
-    """The flags of `train` that the batch job repeats, without those about machines."""
-    place = Path(config)
-    words = [str(place.resolve()) if place.is_file() else config]
-    words += ["--data", str(prepared.data.directory.resolve()), "--out", str(prepared.resolution.out)]
-    for flag, values in (("--set", settings.set), ("--allow", settings.allow), ("--allow-eval", settings.allow_eval)):
-        words += [word for value in values for word in (flag, value)]
-    return words + (["--prompts", str(settings.prompts.resolve())] if settings.prompts else [])
+    return result.model_copy(update={"files": [str(script)], "command": ["sbatch", shlex.quote(str(script))]})
