@@ -191,6 +191,24 @@ SHOWN_BY = {
     "reasonrag/viewing/test_view_page": "reasonrag/viewing/commands reasonrag/viewing/page reasonrag/viewing/view",
 }
 """The test file that shows, by the way of what calls them, modules that have none of their own name."""
+MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.py", "cli.py")
+"""Modules that define settings, fill them, or turn them into parts."""
+TAKE_SETTINGS = {
+    "reasonrag/curation/pairs._state_judge": "turns them into the judge; its room has no place for a from_settings.py",
+    "reasonrag/evaluation/ask._ask": "the body of the public call",
+    "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
+    "reasonrag/evaluation/evaluate._Setup": "the report tells nearly all of them",
+    "reasonrag/exploration/cost_estimate._rehearse": "runs generate, with settings of its own",
+    "reasonrag/exploration/generate.explore": "the body of the public call",
+    "reasonrag/publishing/publish._publish_data_set": "the body of the public call, for a data set",
+    "reasonrag/publishing/publish_model.publish_model": "the body of the public call, for a model",
+    "reasonrag/retrieval/index._serve": "the body of the public call",
+    "reasonrag/studies/calibrate._calibrate": "the body of the public call",
+    "reasonrag/studies/tune._tune": "the body of the public call",
+    "reasonrag/studies/tune.Trial": "is a run of generate, with settings of its own",
+    "reasonrag/studies/tune.plan_trials": "makes the settings of each trial from those of the base",
+}
+"""What else takes or holds a whole settings object, and why."""
 MODULES = sorted(
     path.relative_to(ROOT)
     for package in PACKAGES
@@ -243,3 +261,26 @@ def test_no_module_imports_what_is_private_to_another() -> None:
         if re.match("_(?!_)", alias.name)
     ]
     assert private == []
+
+
+def test_inner_functions_take_values_or_records_not_settings() -> None:
+    """So that a function's parameters say what it reads."""
+    taking = {
+        f"{module.with_suffix('')}.{each.name}"
+        for module in MODULES
+        if module.name not in MAY_TAKE_SETTINGS
+        for each in ast.walk(ast.parse((ROOT / module).read_text("utf-8")))
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and any(re.search(r"Settings\b", annotation) for annotation in _annotations(each))
+    }
+    assert sorted(taking - TAKE_SETTINGS.keys()) == [], "take the values that are read, or a record of them"
+    assert sorted(TAKE_SETTINGS.keys() - taking) == [], "these take no settings any more: take them out of the list"
+
+
+def _annotations(of: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[str]:
+    """The annotations of a function's parameters, or of a class's fields."""
+    if isinstance(of, ast.ClassDef):
+        found: list[ast.expr | None] = [each.annotation for each in of.body if isinstance(each, ast.AnnAssign)]
+    else:
+        found = [each.annotation for each in ast.walk(of.args) if isinstance(each, ast.arg)]
+    return [ast.unparse(each) for each in found if each]
