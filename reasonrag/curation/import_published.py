@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -106,17 +106,6 @@ class ImportReport(BaseModel):
     versions: dict[str, str] = {}
 
 
-@dataclass(frozen=True)
-class _ImportOrigin:
-    """What the flags tell about where the data come from; None: not told."""
-
-    dataset: str | None
-    split: str | None
-    teacher: str | None
-    known: dict[str, KnownQuestion]
-    """The questions of --questions by key."""
-
-
 def import_published(
     sources: str | Path | Sequence[str | Path], *, say: Say = lambda _: None, **flags: Any
 ) -> ImportReport:
@@ -132,11 +121,20 @@ def import_published(
         kind = common_kind(found.files)
         _check_place(settings.out, kind, found, settings.questions, replace=settings.replace)
         known = _known_questions(settings.questions, settings.dataset, settings.split)
-        origin = _ImportOrigin(settings.dataset, settings.split, settings.teacher, known)
+        begun = ImportReport(
+            kind=kind,
+            out=str(settings.out),
+            sources=[file.source for file in found.files],
+            passed_over=found.passed_over,
+            dataset=settings.dataset,
+            split=settings.split,
+            teacher=settings.teacher,
+            versions=versions(),
+        )
         with writing(settings.out), _own_place(settings.out):
             if kind == "pairs":
                 _check_flags_of_trees(settings.recipe, settings.alpha, keep_rewards=settings.keep_rewards)
-                return _import_pairs(found, settings.out, origin)
+                return _import_pairs(found, settings.out, begun, known)
             rules = TreeRules(
                 recipe=settings.recipe,
                 alpha=settings.discount,
@@ -146,7 +144,7 @@ def import_published(
                 questions=known,
                 support=_StringMatchSupport(),
             )
-            return _import_trees(found, settings.out, origin, rules)
+            return _import_trees(found, settings.out, begun, rules)
 
 
 # -- known questions -------------------------------------------------------------------------------------------
@@ -220,22 +218,14 @@ def _own_place(out: Path) -> Iterator[None]:
         raise
 
 
-def _report(
-    kind: ImportKind, found: ImportFiles, out: Path, origin: _ImportOrigin, repair_log: RepairLog, **more: Any
-) -> ImportReport:
-    return ImportReport(
-        kind=kind,
-        out=str(out),
-        sources=[file.source for file in found.files],
-        passed_over=found.passed_over,
-        dataset=origin.dataset,
-        split=origin.split,
-        teacher=origin.teacher,
-        items=sum(file.source.items for file in found.files),
-        repairs=_repair_counts(repair_log.repairs, REPAIRS),
-        refusals=_repair_counts(repair_log.refusals, REFUSALS),
-        versions=versions(),
-        **more,
+def _completed(begun: ImportReport, found: ImportFiles, repair_log: RepairLog, **more: Any) -> ImportReport:
+    return begun.model_copy(
+        update={
+            "items": sum(file.source.items for file in found.files),
+            "repairs": _repair_counts(repair_log.repairs, REPAIRS),
+            "refusals": _repair_counts(repair_log.refusals, REFUSALS),
+            **more,
+        }
     )
 
 
@@ -338,8 +328,9 @@ class _TreeImporter:
                 target.write(self._lines.read(length))
 
 
-def _import_trees(found: ImportFiles, out: Path, origin: _ImportOrigin, rules: TreeRules) -> ImportReport:
-    config = _config(found, origin, rules)
+def _import_trees(found: ImportFiles, out: Path, begun: ImportReport, rules: TreeRules) -> ImportReport:
+    """begun: the report as far as it is known before anything is read."""
+    config = _config(found, begun.teacher, rules)
     rules = replace(rules, config_hash=config.config_hash)
     with ExitStack() as opened:
         opened.enter_context(only_writer(out, flag="--out"))
@@ -356,11 +347,9 @@ def _import_trees(found: ImportFiles, out: Path, origin: _ImportOrigin, rules: T
             raise _nothing_usable("tree", found, trees.repair_log)
         trees.write(rollouts)
         configuration.write(config.to_bytes())
-        report = _report(
-            "trees",
+        report = _completed(
+            begun,
             found,
-            out,
-            origin,
             trees.repair_log,
             recipe=rules.recipe,
             reward=rules.reward,
@@ -380,7 +369,7 @@ def _import_trees(found: ImportFiles, out: Path, origin: _ImportOrigin, rules: T
     return report
 
 
-def _config(found: ImportFiles, origin: _ImportOrigin, rules: TreeRules) -> RunConfig:
+def _config(found: ImportFiles, teacher: str | None, rules: TreeRules) -> RunConfig:
     """The configuration of a run whose trees another system explored."""
     hashes = [file.source.sha256 for file in found.files]
     decides: dict[str, Any] = {
@@ -388,11 +377,11 @@ def _config(found: ImportFiles, origin: _ImportOrigin, rules: TreeRules) -> RunC
         "dataset": rules.dataset,
         "split": rules.split,
         "questions_sha256": hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
-        "golden_answers_sha256": sorted({each.revision for each in origin.known.values() if each.revision}),
+        "golden_answers_sha256": sorted({each.revision for each in rules.questions.values() if each.revision}),
         "recipe": recipe_of(rules).model_dump(mode="json"),
     }
-    if origin.teacher:
-        decides["model"] = origin.teacher
+    if teacher:
+        decides["model"] = teacher
     files = [file.source.model_dump(include={"name", "sha256", "bytes"}) for file in found.files]
     return RunConfig.of(decides, {"imported": files})
 
@@ -436,13 +425,14 @@ def _next_for_trees(out: Path) -> list[str]:
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
-def _import_pairs(found: ImportFiles, out: Path, origin: _ImportOrigin) -> ImportReport:
+def _import_pairs(found: ImportFiles, out: Path, begun: ImportReport, known: dict[str, KnownQuestion]) -> ImportReport:
+    """begun: the report as far as it is known before anything is read."""
     repair_log = RepairLog()
     rules = RowRules(
-        dataset=origin.dataset or UNKNOWN,
-        split=origin.split or UNKNOWN,
-        teacher=origin.teacher,
-        questions=origin.known,
+        dataset=begun.dataset or UNKNOWN,
+        split=begun.split or UNKNOWN,
+        teacher=begun.teacher,
+        questions=known,
         tokens=EstimatingCounter(),
     )
     reader = PublishedRowReader(rules, repair_log)
@@ -460,20 +450,18 @@ def _import_pairs(found: ImportFiles, out: Path, origin: _ImportOrigin) -> Impor
         asked = list(reader.questions())
         questions.writelines(question.to_line() for question in asked)
     summary = _export(out)
-    report = _report(
-        "pairs",
+    report = _completed(
+        begun,
         found,
-        out,
-        origin,
         repair_log,
         kept=reader.rows,
         questions=len(asked),
-        questions_known=sum(question_key(each.question) in origin.known for each in asked),
+        questions_known=sum(question_key(each.question) in known for each in asked),
         without_golden_answers=sum(not each.golden_answers for each in asked),
         states=reader.states_found,
         exported=summary.pairs,
         not_exported={reason: count for reason, count in summary.dropped.items() if count},
-        warnings=_warnings_of_pairs(asked, origin.split, summary),
+        warnings=_warnings_of_pairs(asked, begun.split, summary),
         next_commands=[
             shlex.join(["reasonrag", "audit", str(out)]),
             shlex.join(["reasonrag", "pairs", str(out), "--out", f"{out}-filtered"]),
