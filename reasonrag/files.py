@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, StorageError
 
 CONFIG, ROLLOUTS, FAILURES, JOURNAL = "config.json", "rollouts.jsonl", "failures.jsonl", "journal.jsonl"
 VIEW_PAGE = "view.html"
@@ -108,6 +108,15 @@ def writing(what: object) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"cannot write {what}: {error.strerror or error}") from error
+
+
+@contextmanager
+def storing(path: Path, advice: str = "Make room and run the same command again") -> Iterator[None]:
+    """Explain why a running session cannot write what it has made, by a StorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}. {advice}") from error
 
 
 def unwritable(directory: Path, error: OSError) -> InputError:

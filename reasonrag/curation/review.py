@@ -38,8 +38,8 @@ from preference.review_statistics import (
 )
 from reasonrag import __version__
 from reasonrag.curation.settings import ReviewSettings
-from reasonrag.errors import InputError, StorageError
-from reasonrag.files import append_durably, writing
+from reasonrag.errors import InputError
+from reasonrag.files import append_durably, storing, writing
 from reasonrag.settings import resolve
 from reasonrag.terminal import on_one_line
 
@@ -188,13 +188,8 @@ class _ReviewFile:
 
     def append(self, judgement: JudgementRecord) -> None:
         """Durably append a judgement. Raises StorageError; the file is then unchanged."""
-        try:
+        with storing(self._path, "The last judgement is lost; make room and run the same command again"):
             append_durably(self._file.fileno(), judgement.to_line(), end=self._file.seek(0, os.SEEK_END))
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {self._path}: {error.strerror}. The last judgement is lost; make room and run the same "
-                "command again"
-            ) from error
         self.lines.append(judgement)
 
     def _take(self) -> None:

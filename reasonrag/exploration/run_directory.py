@@ -15,14 +15,14 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from preference import MalformedRolloutsError, RolloutRecord
 from preference.export.files import atomic_replacement, write_json
 from preference.export.summary import SUMMARY
 from preference.records import OtherSchemaError, parse_rollout
-from reasonrag.errors import InputError, StorageError
-from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer, writing
+from reasonrag.errors import InputError
+from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer, storing, writing
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.run_config import RunConfig, has_answers, keep_config, read_config
 
@@ -65,11 +65,9 @@ class RunDirectory:
 
     def append(self, rollout: RolloutRecord) -> None:
         """Write a finished tree, or its error, to disk. Raises StorageError; the file is then unchanged."""
-        line, start = rollout.to_line(), self._end_of(self._rollouts)
-        try:
+        line, start = rollout.to_line(), self._rollouts.seek(0, os.SEEK_END)
+        with storing(self.rollouts_path):
             append_durably(self._rollouts.fileno(), line, end=start)
-        except OSError as error:
-            raise _full(self.rollouts_path, error) from error
         self._index(rollout, start, len(line))
 
     def sort_by_question(self, question_ids: Iterable[str]) -> None:
@@ -131,11 +129,3 @@ class RunDirectory:
             self._failed.add(rollout.question_id)
         else:
             self._failed.discard(rollout.question_id)
-
-    @staticmethod
-    def _end_of(file: BinaryIO) -> int:
-        return file.seek(0, os.SEEK_END)
-
-
-def _full(path: Path, error: OSError) -> StorageError:
-    return StorageError(f"cannot write {path}: {error.strerror}. Make room and run the same command again")

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, Self
 
 import orjson
 
-from reasonrag.errors import ReasonragError, StorageError
-from reasonrag.files import append_durably
+from reasonrag.errors import ReasonragError
+from reasonrag.files import append_durably, storing
 from reasonrag.llm.endpoint import CallFailure
 from reasonrag.redaction import redact
 
@@ -48,13 +48,9 @@ class FailureLog:
     def note(self, kind: str, **failure: Any) -> dict[str, Any]:
         """Write a failure down; what was written of it."""
         shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
-        try:
+        with storing(self._path):
             if self._file is None:
                 self._file = self._path.open("ab", buffering=0)
             line = orjson.dumps({"kind": kind} | shown, option=orjson.OPT_APPEND_NEWLINE)
             append_durably(self._file.fileno(), line, end=self._file.seek(0, os.SEEK_END), sync=False)
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {self._path}: {error.strerror}. Make room and run the same command again"
-            ) from error
         return shown

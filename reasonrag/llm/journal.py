@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError, RunStopped, StorageError
-from reasonrag.files import append_durably
+from reasonrag.files import append_durably, storing
 from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
 
@@ -133,12 +133,10 @@ class Journal:
             batch, self._pending = self._pending, []
             try:
                 if self._broken is None:
-                    await asyncio.to_thread(self._write, b"".join(line for line, _ in batch))
-            except OSError as error:
-                self._broken = StorageError(
-                    f"cannot write {self.path}: {error.strerror}. Earlier answers are kept; free some space and run "
-                    "the same command again"
-                )
+                    with storing(self.path, "Earlier answers are kept; free some space and run the same command again"):
+                        await asyncio.to_thread(self._write, b"".join(line for line, _ in batch))
+            except StorageError as error:
+                self._broken = error
             for _, written in batch:
                 if not written.done():
                     written.set_exception(self._broken) if self._broken else written.set_result(None)
