@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SCHEMA_VERSION: Final = "reasonrag.rollouts/1"
 
@@ -354,14 +358,15 @@ def read_rollouts(path: Path) -> Iterator[RolloutRecord]:
             yield parse_rollout(line, where=f"{path}, line {number}")
 
 
-def shared_fields(record: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
-    """The record's values of the fields that `kind` has, too, under the same name."""
+def shared_fields(record: BaseModel | DataclassInstance, kind: type[BaseModel]) -> dict[str, Any]:
+    """The values of a model's or a dataclass's fields that `kind` has, too, under the same name."""
     return {name: getattr(record, name) for name in _shared_names(type(record), kind)}
 
 
 @cache
-def _shared_names(one: type[BaseModel], other: type[BaseModel]) -> tuple[str, ...]:
-    return tuple(name for name in one.model_fields if name in other.model_fields)
+def _shared_names(one: type[Any], other: type[BaseModel]) -> tuple[str, ...]:
+    own = one.model_fields if issubclass(one, BaseModel) else [each.name for each in fields(one)]
+    return tuple(name for name in own if name in other.model_fields)
 
 
 def first_error(error: ValidationError) -> str:

@@ -27,7 +27,7 @@ from mcts import (
 )
 from mcts.rewards import REWARDS
 from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, equivalent_steps
-from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement
+from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement, shared_fields
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.grounding import reports
 from reasonrag.agent.outcomes import AnswerValuer, outcome_of, with_value
@@ -258,15 +258,8 @@ def _as_record(
     known: Estimate | None,
     gold: int | None,
 ) -> RolloutNode:
-    common = {
-        "id": node.id,
-        "parent_id": node.parent_id,
-        "children_ids": node.children_ids,
+    found = shared_fields(node, RolloutNode) | {
         "layer": node.layer,
-        "draws": node.draws,
-        "plain_draws": node.plain_draws,
-        "same_as": node.same_as,
-        "visits": node.visits,
         "value": node.value,
         "reward": _reward(rewards, recipe),
         "rewards": rewards,
@@ -274,32 +267,15 @@ def _as_record(
         "expected_outcome": known.mean if known else None,
         "rollouts": [_final_score(each, recipe.outcome) for each in node.rollouts],
     }
-    if node.step is None:
-        return RolloutNode.model_validate(common)
-    step = node.payload
-    return RolloutNode.model_validate(
-        common
-        | {
+    if node.step is not None:
+        step = node.payload
+        found |= shared_fields(step, RolloutNode) | {
             "action": step.state.action,
-            "prompt": step.prompt,
-            "response": step.response,
-            "action_type": step.action_type,
-            "content": step.content,
             "passages": step.passage_refs,
-            "terminal": step.terminal,
-            "parse_error": step.parse_error,
-            "repaired": step.repaired,
-            "f1": step.f1,
-            "em": step.em,
             "outcome": Outcome(name=recipe.outcome, value=outcome_of(step, recipe.outcome)) if step.terminal else None,
-            "grounded": step.grounded,
-            "in_evidence": step.in_evidence,
             "gold": gold,
-            "sampled_by": step.sampled_by,
-            "sampled_with": step.sampled_with,
-            "sampled_temperature": step.sampled_temperature,
         }
-    )
+    return RolloutNode.model_validate(found)
 
 
 def _final_score(rollout: Rollout[AgentStep], outcome: str) -> FinalScore:
