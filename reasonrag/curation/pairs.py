@@ -33,7 +33,7 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import MAX_REPLY_TOKENS, TIMEOUT_S
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
-from reasonrag.curation.decontamination import Decontamination, decontaminate
+from reasonrag.curation.decontamination import decontaminate
 from reasonrag.curation.existing_data_set import (
     MadeFrom,
     kept_from_before,
@@ -96,7 +96,8 @@ def pairs(
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
         with only_writer(out, flag="--out"), _gathering(out, sources, options, replace=settings.replace) as place:
             gather(sources, place.folder, tokens, processes=processes)
-            gated = _gate(splits, sources, place.folder, allowed=settings.allow_eval)
+            add_referenced(splits, sources, allowed=settings.allow_eval)
+            gated = decontaminate(place.folder, splits, allowed=settings.allow_eval)
             if settings.label == "judge":
                 judge = _state_judge(settings, chat_model)
                 labelling = label_by_judge(place.folder / CANDIDATES, out, judge, chat_model, watcher)
@@ -147,20 +148,11 @@ def _gathering(out: Path, sources: Sequence[Path], options: ExportOptions, *, re
     if not _replaces_other_runs(out, sources, replace=replace):
         yield _Place(out)
         return
-    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=out))
-    try:
-        yield _Place(scratch, kept_from_before(out, options))
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=out, ignore_cleanup_errors=True) as scratch:
+        yield _Place(Path(scratch), kept_from_before(out, options))
         remove_import(out)
         for name in (CANDIDATES, QUESTIONS):  # questions last: they say from which runs the data set is made
-            (scratch / name).replace(out / name)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _gate(splits: EvalSplits, sources: Sequence[Path], gathered: Path, *, allowed: Sequence[str]) -> Decontamination:
-    """Check the questions against evaluation splits: those given, and those known from the sources."""
-    add_referenced(splits, sources, allowed=allowed)
-    return decontaminate(gathered, splits, allowed=allowed)
+            Path(scratch, name).replace(out / name)
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
@@ -241,17 +233,14 @@ def gather(
         recount_tokens(out, tokens)
         return sources
     out.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=out))
-    try:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=out, ignore_cleanup_errors=True) as scratch:
         folders = []
         for number, source in enumerate(sources):
-            folders.append(source if is_data_set(source) else scratch / str(number))
+            folders.append(source if is_data_set(source) else Path(scratch, str(number)))
             if not is_data_set(source):
                 _label(source, folders[-1], tokens, processes)
         merge_candidates(folders, out)
         recount_tokens(out, tokens)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return sources
 
 

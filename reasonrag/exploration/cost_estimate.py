@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -173,16 +173,9 @@ def _rehearse(
     quiet = _MessagesOnly(watcher) if watcher else SilentWatcher()
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        free = {
-            "run": run,
-            "limit": questions,
-            "max_cost": None,
-            "max_calls": None,
-            "max_tokens": None,
-            "abort_degenerate": 0.0,
-        }
+        uncapped = dict.fromkeys(("max_cost", "max_calls", "max_tokens"))
         in_its_place = OfflineTeacher(name=STUDENT) if student else None
-        rehearsal = settings.model_copy(update=free)
+        rehearsal = settings.model_copy(update=uncapped | {"run": run, "limit": questions, "abort_degenerate": 0.0})
         run_to_end(explore(rehearsal, OfflineTeacher(), None, quiet, value_chat_model=in_its_place, function=function))
         trees = [rollout for rollout in read_rollouts(run / ROLLOUTS) if not rollout.error]
     if not trees:
@@ -247,15 +240,10 @@ def _value_usages(trees: Sequence[RolloutRecord]) -> list[Usage]:
     return [tree.value_usage or Usage() for tree in trees]
 
 
-def _columns(usages: Sequence[Usage]) -> list[list[float]]:
+def _columns(usages: Sequence[Usage]) -> list[tuple[float, ...]]:
     """Calls, requests, prompt and completion tokens, of each question."""
-    fields: list[Callable[[Usage], float]] = [
-        lambda usage: usage.calls,
-        lambda usage: usage.requests,
-        lambda usage: usage.prompt_tokens,
-        lambda usage: usage.completion_tokens,
-    ]
-    return [[field(usage) for usage in usages] for field in fields]
+    rows = ((each.calls, each.requests, each.prompt_tokens, each.completion_tokens) for each in usages)
+    return list(zip(*rows, strict=True))
 
 
 def _thoughts_in_a_prompt(trees: Sequence[RolloutRecord]) -> float:

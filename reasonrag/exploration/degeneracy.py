@@ -264,13 +264,12 @@ def _draws(rollout: RolloutRecord) -> Iterator[RolloutNode]:
 
 
 def _queries_above(rollout: RolloutRecord, node: RolloutNode) -> set[str]:
-    return {_said(each) for each in _above(rollout, node) if each.action_type == "query"}
-
-
-def _above(rollout: RolloutRecord, node: RolloutNode) -> Iterator[RolloutNode]:
+    found = set()
     while node.parent_id is not None:
         node = rollout.nodes[node.parent_id]
-        yield node
+        if node.action_type == "query":
+            found.add(_said(node))
+    return found
 
 
 def _said(node: RolloutNode) -> str:
