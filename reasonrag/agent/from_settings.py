@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.agent import Agent
-from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.atlas import SPLITS, write_world
 from reasonrag.data.datasets import ATLAS, DATASETS, data_sets, find_questions
@@ -18,13 +16,12 @@ from reasonrag.data.questions import Check, QuestionSource, open_questions
 from reasonrag.errors import InputError, choices
 from reasonrag.files import writing
 from reasonrag.llm.budget import Caps
-from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.chat import Sampling
 from reasonrag.llm.endpoint import Limits, shown_url
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price
 from reasonrag.retrieval.from_settings import is_remote
-from reasonrag.retrieval.retriever import Retriever
 from reasonrag.settings import Settings
 
 
@@ -46,27 +43,6 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
 
 def caps_of(settings: AgentSettings) -> Caps:
     return Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
-
-
-def make_agent(
-    settings: AgentSettings,
-    model: ChatModel,
-    sampling: Sampling,
-    retriever: Retriever,
-    prompts: Prompts,
-    *,
-    max_steps: int,
-) -> Agent:
-    """The agent that the settings describe, with some model."""
-    return Agent(
-        model=model,
-        retriever=retriever,
-        prompts=prompts,
-        sampling=sampling,
-        top_k=settings.top_k,
-        max_steps=max_steps,
-        seed=settings.seed,
-    )
 
 
 def model_name(settings: AgentSettings) -> str:

@@ -141,12 +141,7 @@ def render_prompt(
 
 def render_repair(prompts: Prompts, prompt: Sequence[Message], *, reply: str, detail: str) -> tuple[Message, ...]:
     """The repair turn: the prompt, the reply that did not parse, and its parse error."""
-    request = prompts.repair.replace("{detail}", detail)
-    return (
-        *prompt,
-        Message(role="assistant", content=plain_text(reply)),
-        Message(role="user", content=request),
-    )
+    return _continued(prompt, reply, prompts.repair.replace("{detail}", detail))
 
 
 def render_variation(prompts: Prompts, prompt: Sequence[Message], *, said: Sequence[str]) -> tuple[Message, ...]:
@@ -155,11 +150,11 @@ def render_variation(prompts: Prompts, prompt: Sequence[Message], *, said: Seque
     said: replies of the siblings so far, at least one.
     """
     listed = "\n".join(f"- {plain_text(each)}" for each in dict.fromkeys(said))
-    return (
-        *prompt,
-        Message(role="assistant", content=plain_text(said[0])),
-        Message(role="user", content=prompts.vary.replace("{siblings}", listed)),
-    )
+    return _continued(prompt, said[0], prompts.vary.replace("{siblings}", listed))
+
+
+def _continued(prompt: Sequence[Message], reply: str, request: str) -> tuple[Message, ...]:
+    return (*prompt, Message(role="assistant", content=plain_text(reply)), Message(role="user", content=request))
 
 
 def render_judgement(

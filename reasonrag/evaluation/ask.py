@@ -12,8 +12,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from preference.records import ParseFailure, PassageRef
-from reasonrag.agent.agent import AgentStep
-from reasonrag.agent.from_settings import caps_of, find_corpus, make_agent
+from reasonrag.agent.agent import Agent, AgentStep
+from reasonrag.agent.from_settings import caps_of, find_corpus
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question
@@ -140,7 +140,7 @@ async def _ask(
             watcher.warn(warning)
         ledger = Ledger(spec.price, caps_of(settings))
         model = _CappedModel(chat_model, ledger)
-        agent = make_agent(settings, model, spec.sampling, retriever, prompts, max_steps=settings.steps)
+        agent = Agent(model, retriever, prompts, spec.sampling, settings.top_k, settings.steps, settings.seed)
 
         def hear(step: AgentStep) -> None:
             steps.append(step)

@@ -17,7 +17,8 @@ from functools import cached_property
 from typing import Any
 
 from preference.candidates import is_training_split
-from reasonrag.agent.from_settings import caps_of, find_data, make_agent, shown_sampling, shown_settings, shown_urls
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.from_settings import caps_of, find_data, shown_sampling, shown_settings, shown_urls
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
@@ -187,7 +188,7 @@ class _Setup:
 
     def method_of(self, model: ChatModel) -> Method:
         settings, sampling = self.settings, self.spec.sampling
-        agent = make_agent(settings, model, sampling, self.retriever, self.prompts, max_steps=settings.steps)
+        agent = Agent(model, self.retriever, self.prompts, sampling, settings.top_k, settings.steps, settings.seed)
         return method_for(settings, agent)
 
     def judge_of(self, model: ChatModel) -> Judge:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.from_settings import caps_of, find_data, make_agent
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.from_settings import caps_of, find_data
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
@@ -129,7 +130,8 @@ async def explore(
             value = (student, value_chat_model) if student else None
             models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value)
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
-            agent = make_agent(settings, billed[0], teacher.sampling, retriever, prompts, max_steps=max_steps(settings))
+            steps = max_steps(settings)
+            agent = Agent(billed[0], retriever, prompts, teacher.sampling, settings.top_k, steps, settings.seed)
             value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
             session = ExplorationSession(
                 run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate

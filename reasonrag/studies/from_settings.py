@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import make_agent, teacher_spec
+from reasonrag.agent.from_settings import teacher_spec
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import Prompts, load_prompts
 from reasonrag.data.compressed import is_on_the_hub
@@ -99,12 +99,13 @@ async def find_parts(
             "give the run's by --index, or its corpus by --corpus"
         )
     agent_of = partial(
-        make_agent,
-        continuing.settings,
-        sampling=continuing.model.sampling,
+        Agent,
         retriever=retriever,
         prompts=prompts,
+        sampling=continuing.model.sampling,
+        top_k=continuing.settings.top_k,
         max_steps=max_steps(continuing.settings),
+        seed=continuing.settings.seed,
     )
     label_model = decides.student or decides.model or "unknown"
     return RunParts(label_model, continuing.model, caps, agent_of, rule, bool(decides.recipe.judge_sees_gold))
