@@ -89,25 +89,37 @@ class NothingMeasured(ReasonragError):
 
 
 @dataclass(frozen=True)
-class _UsagePerQuestion:
-    """Lower and upper estimate of a question's usage."""
+class _UsageRange:
+    """Lower and upper estimate of some usage."""
 
-    calls: tuple[float, float]
-    requests: tuple[float, float]
-    prompt_tokens: tuple[float, float]
-    completion_tokens: tuple[float, float]
+    calls: Range
+    requests: Range
+    prompt_tokens: Range
+    completion_tokens: Range
 
-    def of_all(self, questions: int) -> dict[str, Range]:
-        low, high = ({name: questions * each[end] for name, each in vars(self).items()} for end in (0, 1))
-        return {name: Range(low=low[name], high=high[name]) for name in low}
+    def times(self, questions: int) -> _UsageRange:
+        each = vars(self).values()
+        return _UsageRange(*(Range(low=questions * one.low, high=questions * one.high) for one in each))
+
+    def without(self, part: _UsageRange) -> _UsageRange:
+        """The difference, at least 0, since a pilot's bounds are estimated separately."""
+        both = zip(vars(self).values(), vars(part).values(), strict=True)
+        return _UsageRange(*(Range(low=max(0.0, a.low - b.low), high=max(0.0, a.high - b.high)) for a, b in both))
+
+    def dollars(self, price: Price | None) -> Range | None:
+        """None without a price."""
+        if price is None:
+            return None
+        prompt, completion = self.prompt_tokens, self.completion_tokens
+        return Range(low=price.cost(prompt.low, completion.low), high=price.cost(prompt.high, completion.high))
 
 
 @dataclass(frozen=True)
 class _MeasuredUsage:
     """Means per question, of all models and of the value model among them."""
 
-    all: _UsagePerQuestion
-    values: _UsagePerQuestion | None
+    all: _UsageRange
+    values: _UsageRange | None
     seconds_per_request: tuple[float, float]
     questions: int
     spent_dollars: float | None = None
@@ -138,16 +150,20 @@ def estimate(
         measured = _pilot(min(pilot, total), flags, watcher, chat_model, value_chat_model)
     else:
         measured = _rehearse(min(REHEARSED_QUESTIONS, total), settings, watcher, student, function)
-    whole, values = measured.all.of_all(total), measured.values.of_all(total) if measured.values else {}
-    by_model = _dollars_by_model(whole, values, teacher, student)
-    hours, limited_by = _hours(whole, values, measured, [teacher, *([student] if student else [])])
+    whole = measured.all.times(total)
+    shares = [(teacher, whole)]
+    if student and measured.values:
+        values = measured.values.times(total)
+        shares = [(teacher, whole.without(values)), (student, values)]
+    by_model = {model.name: share.dollars(model.price) for model, share in shares}
+    hours, limited_by = _hours(whole.requests, shares, measured.seconds_per_request)
     return CostEstimate(
         measured_by="pilot" if pilot else "rehearsal",
         measured_questions=measured.questions,
         questions=total,
         model=teacher.name,
         recipe=settings.recipe,
-        **whole,
+        **vars(whole),
         dollars=_sum(by_model.values()),
         dollars_by_model=by_model,
         batch_discount=teacher.price.batch_discount if teacher.price else 0.0,
@@ -194,16 +210,16 @@ def _rehearse(
     )
 
 
-def _rehearsed(usages: Sequence[Usage], scale: float, thoughts: float) -> _UsagePerQuestion:
+def _rehearsed(usages: Sequence[Usage], scale: float, thoughts: float) -> _UsageRange:
     """Measured usage, and the upper end with replies `scale` times as long. thoughts: earlier replies per prompt."""
     calls, requests, prompt_tokens, _ = (statistics.mean(each) for each in _columns(usages))
     short, talkative = REPLY_TOKENS
     grown = requests * thoughts * (talkative - short)
-    return _UsagePerQuestion(
-        calls=(calls, calls * scale),
-        requests=(requests, requests * scale),
-        prompt_tokens=(prompt_tokens, (prompt_tokens + grown) * scale),
-        completion_tokens=(calls * short, calls * scale * talkative),
+    return _UsageRange(
+        calls=Range(low=calls, high=calls * scale),
+        requests=Range(low=requests, high=requests * scale),
+        prompt_tokens=Range(low=prompt_tokens, high=(prompt_tokens + grown) * scale),
+        completion_tokens=Range(low=calls * short, high=calls * scale * talkative),
     )
 
 
@@ -226,8 +242,8 @@ def _pilot(
         )
     latency = summary.session_seconds_per_request
     return _MeasuredUsage(
-        all=_UsagePerQuestion(*map(_confidence, _columns([tree.usage for tree in trees]))),
-        values=_UsagePerQuestion(*map(_confidence, _columns(_value_usages(trees)))) if summary.value_model else None,
+        all=_UsageRange(*map(_confidence, _columns([tree.usage for tree in trees]))),
+        values=_UsageRange(*map(_confidence, _columns(_value_usages(trees)))) if summary.value_model else None,
         seconds_per_request=(latency, latency) if latency else SECONDS_PER_REQUEST,
         questions=len(trees),
         spent_dollars=summary.cost_usd,
@@ -252,30 +268,13 @@ def _thoughts_in_a_prompt(trees: Sequence[RolloutRecord]) -> float:
     return (statistics.mean(steps) - 1) / 2 if steps else 0.0
 
 
-def _confidence(values: Sequence[float]) -> tuple[float, float]:
+def _confidence(values: Sequence[float]) -> Range:
     """The mean plus and minus two standard errors; half to double for a single value."""
     mean = statistics.mean(values)
     if len(values) == 1:
-        return mean / 2, 2 * mean
+        return Range(low=mean / 2, high=2 * mean)
     error = 2 * statistics.stdev(values) / math.sqrt(len(values))
-    return max(0.0, mean - error), mean + error
-
-
-def _dollars_by_model(
-    whole: dict[str, Range], values: dict[str, Range], teacher: ModelSpec, student: ModelSpec | None
-) -> dict[str, Range | None]:
-    found = {teacher.name: _dollars(_difference(whole, values), teacher.price)}
-    return found if student is None else found | {student.name: _dollars(values, student.price)}
-
-
-def _difference(whole: dict[str, Range], part: dict[str, Range]) -> dict[str, Range]:
-    """The difference, at least 0, since a pilot's bounds are estimated separately."""
-    return {
-        name: Range(low=max(0.0, each.low - part[name].low), high=max(0.0, each.high - part[name].high))
-        if name in part
-        else each
-        for name, each in whole.items()
-    }
+    return Range(low=max(0.0, mean - error), high=mean + error)
 
 
 def _sum(ranges: Iterable[Range | None]) -> Range | None:
@@ -287,36 +286,28 @@ def _sum(ranges: Iterable[Range | None]) -> Range | None:
     return total
 
 
-def _dollars(whole: dict[str, Range], price: Price | None) -> Range | None:
-    if price is None:
-        return None
-    prompt, completion = whole["prompt_tokens"], whole["completion_tokens"]
-    return Range(low=price.cost(prompt.low, completion.low), high=price.cost(prompt.high, completion.high))
-
-
 def _hours(
-    whole: dict[str, Range], values: dict[str, Range], measured: _MeasuredUsage, models: Sequence[ModelSpec]
+    requests: Range, shares: Sequence[tuple[ModelSpec, _UsageRange]], seconds: tuple[float, float]
 ) -> tuple[Range, str]:
     """How long the requests take at the given limits, and which of them is the tightest.
 
-    models: the teacher, and the value model if there is one; rate limits hold for each by itself. One path's requests
-    wait for each other, whichever model answers them, so a value model's are no second lane.
+    shares: of the teacher, and of the value model if there is one; rate limits hold for each by itself. One path's
+    requests wait for each other, whichever model answers them, so a value model's are no second lane.
     """
-    parts = [(model, part) for model, part in zip(models, (_difference(whole, values), values), strict=False) if part]
 
     def needed(end: Literal["low", "high"], seconds: float) -> dict[str, float]:
-        found = {"concurrency": getattr(whole["requests"], end) * seconds / models[0].limits.concurrency / 3600}
-        for model, part in parts:
-            tokens = getattr(part["prompt_tokens"], end) + getattr(part["completion_tokens"], end)
+        found = {"concurrency": getattr(requests, end) * seconds / shares[0][0].limits.concurrency / 3600}
+        for model, part in shares:
+            tokens = getattr(part.prompt_tokens, end) + getattr(part.completion_tokens, end)
             for name, count, most in (
-                ("requests per minute", getattr(part["requests"], end), model.limits.rpm),
+                ("requests per minute", getattr(part.requests, end), model.limits.rpm),
                 ("tokens per minute", tokens, model.limits.tpm),
             ):
                 if most:
                     found[name] = max(found.get(name, 0.0), count / most / 60)
         return found
 
-    low, high = needed("low", measured.seconds_per_request[0]), needed("high", measured.seconds_per_request[1])
+    low, high = needed("low", seconds[0]), needed("high", seconds[1])
     return Range(low=max(low.values()), high=max(high.values())), max(high, key=lambda name: high[name])
 
 

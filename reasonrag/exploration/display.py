@@ -102,15 +102,14 @@ def _range(values: Range) -> str:
     return f"{values.low:,.0f} to {values.high:,.0f}"
 
 
+def _dollars(values: Range) -> str:
+    return f"{dollars_or_unknown(values.low)} to {dollars_or_unknown(values.high)}"
+
+
 def _costs_by_model(estimate: CostEstimate) -> list[tuple[str, str]]:
-    """One row per model, if several have a price."""
-    known = [(name, dollars) for name, dollars in estimate.dollars_by_model.items() if dollars]
-    several = len(estimate.dollars_by_model) > 1
-    return [
-        (f"of {name}", f"{dollars_or_unknown(each.low)} to {dollars_or_unknown(each.high)}")
-        for name, each in known
-        if several
-    ]
+    """One row per model with a price, if there are several models."""
+    by_model = estimate.dollars_by_model
+    return [(f"of {name}", _dollars(each)) for name, each in by_model.items() if each and len(by_model) > 1]
 
 
 def _price_range(estimate: CostEstimate) -> str:
@@ -120,4 +119,4 @@ def _price_range(estimate: CostEstimate) -> str:
         return (
             f"no price of {unknown} in the table of {estimate.prices_as_of}; give {flags}price-in and {flags}price-out"
         )
-    return f"{dollars_or_unknown(estimate.dollars.low)} to {dollars_or_unknown(estimate.dollars.high)}"
+    return _dollars(estimate.dollars)
