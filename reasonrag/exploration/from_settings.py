@@ -91,15 +91,9 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     recipe = _with_rewards(named.model_copy(update={"outcome": settings.outcome or named.outcome}), settings)
     if settings.exploration is not None and recipe.search.selection == "mixed":
         raise InputError(f"--exploration is c of UCT, which recipe {recipe.name} does not use; leave it out")
-    overrides = {
-        "siblings": settings.siblings,
-        "continuations": settings.continuations,
-        "simulations": settings.simulations,
-        "max_calls": settings.max_calls_per_question,
-        "alpha": settings.alpha,
-        "exploration": settings.exploration,
-    }
-    changed = {name: value for name, value in overrides.items() if value is not None}
+    given = settings.model_dump(include={"siblings", "continuations", "simulations", "alpha", "exploration"})
+    given["max_calls"] = settings.max_calls_per_question
+    changed = {name: value for name, value in given.items() if value is not None}
     search = recipe.search.model_copy(update=changed)
     return recipe.model_copy(update={"search": search})
 

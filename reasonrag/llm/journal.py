@@ -9,6 +9,7 @@ its batch is on disk. Failures are never recorded. Knows no endpoint and no pric
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class Journal:
         self.answers: dict[str, Completion] = {}
         self.delivered = Tokens()
         """Everything in the file, finished questions included."""
-        self.delivered_by: dict[str | None, Tokens] = {}
+        self.delivered_by: defaultdict[str | None, Tokens] = defaultdict(Tokens)
         """By model; None is the run's teacher."""
         self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
@@ -95,7 +96,7 @@ class Journal:
             self._size += len(line)
             delivered = Tokens.of(entry.answers.values())
             self.delivered += delivered
-            self.delivered_by[entry.model] = self.delivered_by.get(entry.model, Tokens()) + delivered
+            self.delivered_by[entry.model] += delivered
             if wanted(entry.question_id):
                 for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
                     self.answers.setdefault(key, completion)

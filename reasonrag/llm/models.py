@@ -34,11 +34,11 @@ class Models:
         """Models behind a journal. Each comes with the model that answers what the journal lacks; None: only the
         journal answers."""
         spec, _ = main
-        ledger = Ledger(spec.price, caps, spent=_spent(journal, spec))
+        ledger = Ledger(spec.price, caps, spent=journal.delivered_by[spec.recorded_as])
         if second is None:
             return cls(_journaled(journal, ledger, *main))
         beside, _ = second
-        others = ledger.beside(beside.price, _spent(journal, beside))
+        others = ledger.beside(beside.price, journal.delivered_by[beside.recorded_as])
         return cls(_journaled(journal, ledger, *main), _journaled(journal, others, *second))
 
     @property
@@ -110,10 +110,6 @@ class Models:
         if reasons := [endpoint.waiting_for for endpoint in self._endpoints if endpoint.waiting_for]:
             return "; ".join(reasons)
         return "a cap is near: one request at a time" if any(each.ledger.waiting for each in self.all) else ""
-
-
-def _spent(journal: Journal, spec: ModelSpec) -> Tokens:
-    return journal.delivered_by.get(spec.recorded_as, Tokens())
 
 
 def _journaled(journal: Journal, ledger: Ledger, spec: ModelSpec, inner: ChatModel | None) -> JournaledModel:

@@ -61,6 +61,12 @@ class ConfigurationMeasurements:
         """Per expected right pair, by more than noise; never where a resampling has no pair to tell."""
         return interval(self.cost_change(base))[1] < 0
 
+    def standing(self, name: str, base: ConfigurationMeasurements) -> TrialStanding:
+        """Where a configuration of that name stands, on the questions themselves."""
+        known = (self.cost, self.right, self.confidence, self.share)
+        cost, right, confidence, share = (float(each[0]) for each in known)
+        return TrialStanding(name, cost, right, confidence, share, self.worse_than(base), self.cheaper_than(base))
+
     def cost_change(self, base: ConfigurationMeasurements) -> _Values:
         """Relative change of the cost per expected right pair from the base's."""
         neither_has_pairs = np.isinf(self.cost) & np.isinf(base.cost)

@@ -52,7 +52,6 @@ from reasonrag.settings import SETTINGS_FILE, resolve
 from reasonrag.studies.pareto import (
     ConfigurationMeasurements,
     QuestionYield,
-    TrialStanding,
     interval,
     pareto_frontier,
     suggest_trial,
@@ -404,8 +403,10 @@ def _compare(tried: Sequence[_FinishedTrial], *, seed: int) -> tuple[list[TrialR
     for position, each in enumerate(tried):
         if each.complete and each.trial.comparable:
             measured = ConfigurationMeasurements(each.yields(), seed=seed)
-            reports[position] = _against(base, measured, reports[position])
-            standings.append(_standing(measured, reports[position], cheaper=measured.cheaper_than(base)))
+            standing = measured.standing(each.trial.name, base)
+            standings.append(standing)
+            compared = {"intervals": _intervals(measured, base), "worse_than_base": standing.worse}
+            reports[position] = reports[position].model_copy(update=compared)
     on_frontier = pareto_frontier(standings)
     reports = [report.model_copy(update={"on_frontier": report.name in on_frontier}) for report in reports]
     suggested = suggest_trial(standings)
@@ -445,8 +446,7 @@ def _report(tried: _FinishedTrial) -> TrialReport:
     )
 
 
-def _against(base: ConfigurationMeasurements, measured: ConfigurationMeasurements, report: TrialReport) -> TrialReport:
-    """The report with intervals and the comparison with the base."""
+def _intervals(measured: ConfigurationMeasurements, base: ConfigurationMeasurements) -> dict[str, Interval95]:
     resampled = {
         "right_pairs": measured.right,
         "questions_with_a_pair": measured.share,
@@ -458,23 +458,11 @@ def _against(base: ConfigurationMeasurements, measured: ConfigurationMeasurement
     for name, values in resampled.items():
         low, high = interval(values)
         intervals[name] = Interval95(low=_finite(low), high=_finite(high))
-    return report.model_copy(update={"intervals": intervals, "worse_than_base": measured.worse_than(base)})
+    return intervals
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _standing(measured: ConfigurationMeasurements, report: TrialReport, *, cheaper: bool) -> TrialStanding:
-    return TrialStanding(
-        report.name,
-        cost=float(measured.cost[0]),
-        right=float(measured.right[0]),
-        confidence=float(measured.confidence[0]),
-        share=float(measured.share[0]),
-        worse=report.worse_than_base,
-        cheaper=cheaper,
-    )
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
