@@ -63,30 +63,8 @@ def stop_strings(action: AgentAction) -> tuple[str, ...]:
 
 def parse_reply(text: str, *, action: AgentAction, finish_reason: FinishReason) -> ParsedReply | ParseError:
     """The step of a reply in a turn, or its parse error."""
-    if finish_reason == "content_filter":
-        return ParseError("withheld", "the endpoint's content filter took the reply back")
-    tags = list(_TAG.finditer(text))
-    closing = next((tag for tag in tags if tag[1]), None)
-    opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
-    if closing is None and not opened:
-        cause: ParseCause = "cut_off" if finish_reason == "length" else "no_tag"
-        return ParseError(cause, f"{_expected(action)}; found no tag")
-    name = (closing or opened[-1])[2].lower()
-    if name not in TURN_TAGS[action]:
-        return ParseError("wrong_tag", f"{_expected(action)}; found <{name}>")
-    if closing is None and finish_reason == "length":
-        return ParseError("cut_off", f"<{name}> is still open at the token limit")
-    opening = opened[-1] if opened else None
-    if opening is None:
-        return ParseError("not_opened", f"</{name}> closes nothing")
-    if len(opened) > 1 or opening[2].lower() != name:
-        found = " ".join(f"<{tag[2].lower()}>" for tag in opened)
-        return ParseError("mixed_tags", f"{found} opened where only <{name}> is closed")
-    content = text[opening.end() : closing.start() if closing else None].strip()
-    if not content:
-        return ParseError("empty", f"nothing stands inside <{name}>")
-    lead = text[: opening.start()].lstrip()
-    return ParsedReply(f"{lead}<{name}>{content}</{name}>", _as_type(name), content)
+    found = _parse(text, _TAG, TURN_TAGS[action], finish_reason, mentioned=False)
+    return found if isinstance(found, ParseError) else ParsedReply(found.response, _as_type(found.tag), found.content)
 
 
 def parse_tagged(text: str, *, tags: tuple[str, ...], finish_reason: FinishReason) -> TaggedReply | ParseError:
@@ -94,23 +72,38 @@ def parse_tagged(text: str, *, tags: tuple[str, ...], finish_reason: FinishReaso
 
     Parsed like a step, up to the first closing tag; but reasoning may mention the tags, so the last opening one counts.
     """
+    pattern = re.compile(rf"<\s*(/?)\s*({'|'.join(tags)})\s*>", re.IGNORECASE)
+    return _parse(text, pattern, tags, finish_reason, mentioned=True)
+
+
+def _parse(
+    text: str, pattern: re.Pattern[str], allowed: tuple[str, ...], finish_reason: FinishReason, *, mentioned: bool
+) -> TaggedReply | ParseError:
+    """The content of one of the allowed tags, or a parse error. mentioned: the reasoning before it may mention tags."""
     if finish_reason == "content_filter":
         return ParseError("withheld", "the endpoint's content filter took the reply back")
-    wanted = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in tags)
-    found = list(re.finditer(rf"<\s*(/?)\s*({'|'.join(tags)})\s*>", text, re.IGNORECASE))
-    closing = next((tag for tag in found if tag[1]), None)
-    opened = [tag for tag in found if not tag[1] and (closing is None or tag.start() < closing.start())]
+    expected = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in allowed)
+    tags = list(pattern.finditer(text))
+    closing = next((tag for tag in tags if tag[1]), None)
+    opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
     if closing is None and not opened:
-        return ParseError("cut_off" if finish_reason == "length" else "no_tag", f"{wanted}; found no tag")
+        return ParseError("cut_off" if finish_reason == "length" else "no_tag", f"{expected}; found no tag")
     name = (closing or opened[-1])[2].lower()
+    if name not in allowed:
+        return ParseError("wrong_tag", f"{expected}; found <{name}>")
     if closing is None and finish_reason == "length":
         return ParseError("cut_off", f"<{name}> is still open at the token limit")
-    if not opened or opened[-1][2].lower() != name:
-        return ParseError("not_opened" if not opened else "mixed_tags", f"</{name}> closes nothing")
-    content = text[opened[-1].end() : closing.start() if closing else None].strip()
+    if not opened:
+        return ParseError("not_opened", f"</{name}> closes nothing")
+    opening = opened[-1]
+    if opening[2].lower() != name or (len(opened) > 1 and not mentioned):
+        found = " ".join(f"<{tag[2].lower()}>" for tag in opened)
+        detail = f"</{name}> closes nothing" if mentioned else f"{found} opened where only <{name}> is closed"
+        return ParseError("mixed_tags", detail)
+    content = text[opening.end() : closing.start() if closing else None].strip()
     if not content:
         return ParseError("empty", f"nothing stands inside <{name}>")
-    return TaggedReply(f"{text[: opened[-1].start()].lstrip()}<{name}>{content}</{name}>", name, content)
+    return TaggedReply(f"{text[: opening.start()].lstrip()}<{name}>{content}</{name}>", name, content)
 
 
 def tags_of(text: str) -> tuple[int, int]:
@@ -159,7 +152,3 @@ def _inside(tag: str, text: str, finish_reason: FinishReason) -> str:
 
 def _as_type(name: str) -> ActionType:
     return next(tag for tags in TURN_TAGS.values() for tag in tags if tag == name)
-
-
-def _expected(action: AgentAction) -> str:
-    return "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in TURN_TAGS[action])
