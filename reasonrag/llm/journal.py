@@ -25,6 +25,8 @@ from reasonrag.files import append_durably, storing
 from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
 
+Wanted = Callable[[str], bool]
+Held = Callable[[Iterable[Completion]], list[Completion]]
 _UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValueError, ValidationError)
 
 
@@ -44,12 +46,7 @@ class Journal:
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        wanted: Callable[[str], bool] = lambda _: True,
-        held: Callable[[Iterable[Completion]], list[Completion]] = list,
-        writable: bool = True,
+        self, path: Path, *, wanted: Wanted = lambda _: True, held: Held = list, writable: bool = True
     ) -> None:
         self.path = path
         self.answers: dict[str, Completion] = {}
@@ -72,13 +69,7 @@ class Journal:
             self._file.close()
             raise
 
-    def _load(
-        self,
-        wanted: Callable[[str], bool],
-        held: Callable[[Iterable[Completion]], list[Completion]],
-        *,
-        writable: bool,
-    ) -> None:
+    def _load(self, wanted: Wanted, held: Held, *, writable: bool) -> None:
         """Read all lines; complete or drop a last line that a crash left without its line break."""
         self._file.seek(0)
         self._size = 0
