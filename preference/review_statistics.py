@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
 from preference.filters import seeded_uniform
-from preference.records import Record
+from preference.records import Record, shared_fields
 from preference.statistics import (
     LABEL_LEVEL,
     Bin,
@@ -387,14 +387,9 @@ def _remark(each: JudgedPair) -> RemarkedPair:
     better: Literal["chosen", "rejected"] = "chosen" if each.confirmed else "rejected"
     return RemarkedPair(
         pair=facts.key,
-        pair_id=facts.pair_id,
-        file=facts.file,
-        row=facts.row,
         verdict=said if said in ("tie", "skip") else better,
         chosen_action_type=facts.action_type,
-        rejected_action_type=facts.rejected_action_type,
-        layer=facts.layer,
-        confidence=facts.confidence,
+        **shared_fields(facts, RemarkedPair),
         note=each.judgement.note,
     )
 
