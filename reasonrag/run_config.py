@@ -25,24 +25,31 @@ from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS
 class _Kept(BaseModel):
     """A part of the file: the fields are the keys that other stages read; all keys are written as they were given.
 
-    A key in a form that another version gave it is read like one that is missing.
+    A key in a form that another version gave it is read like one that is missing; `unreadable` names it.
     """
 
     model_config = ConfigDict(frozen=True, protected_namespaces=())
     _given: dict[str, Any] = PrivateAttr()
+    _unreadable: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="wrap")
     @classmethod
     def _keep(cls, given: Any, read: Handler[Self]) -> Self:
+        unreadable: set[str] = set()
         try:
             kept = read(given)
         except ValidationError as error:
             if not isinstance(given, dict):
                 raise
-            unreadable = {each["loc"][0] for each in error.errors()}
+            unreadable = {str(each["loc"][0]) for each in error.errors()}
             kept = read({key: value for key, value in given.items() if key not in unreadable})
-        kept._given = given
+        kept._given, kept._unreadable = given, tuple(sorted(unreadable & given.keys()))
         return kept
+
+    def unreadable(self) -> list[str]:
+        """Keys that are there and cannot be read, by their path; for those who must not take them for missing."""
+        parts = {name: part for name in type(self).model_fields if isinstance(part := getattr(self, name), _Kept)}
+        return [*self._unreadable, *(f"{name}.{key}" for name, part in parts.items() for key in part.unreadable())]
 
     @model_serializer
     def _as_given(self) -> dict[str, Any]:

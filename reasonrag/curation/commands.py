@@ -12,7 +12,7 @@ import typer
 from reasonrag.curation.settings import AuditSettings, ImportSettings, PairsSettings, ReviewSettings
 from reasonrag.errors import Interrupted
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
-from reasonrag.settings import Panel
+from reasonrag.settings import Panel, resolve
 
 
 @options(PairsSettings)
@@ -119,7 +119,8 @@ def audit(
     from reasonrag.curation.audit.audit import page_path
     from reasonrag.curation.audit.display import show_audit
 
+    out = resolve(AuditSettings, "audit", flags).out
     found = audit_rows(directory, **flags)
-    print_result(found, lambda audited: show_audit(audited, page_path(directory, flags["out"])), as_json=as_json)
+    print_result(found, lambda audited: show_audit(audited, page_path(directory, out)), as_json=as_json)
     if found.errors:
         raise typer.Exit(FAILED)

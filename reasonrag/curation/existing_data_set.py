@@ -7,7 +7,7 @@ labels come about nor how rows are written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +17,13 @@ from preference.candidates import Origin
 from preference.export.export_pairs import files_of_formats
 from preference.export.formats import FORMATS, SPLITS
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, ExportOptions
-from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
+from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE, read_audit
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.judge_labels import JUDGING
 from reasonrag.curation.review import REPORT, REVIEW
 from reasonrag.errors import InputError
 from reasonrag.files import JOURNAL, VIEW_PAGE
+from reasonrag.rendering import counted
 
 IMPORT_REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
 STAGED = "publish"
@@ -84,6 +85,14 @@ def origins_in(data_set: Path) -> set[Origin] | None:
     return None if lines and not found else found
 
 
+def lines_in(path: Path) -> int:
+    """Lines of a file; 0 if it is not there."""
+    if not path.is_file():
+        return 0
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
 def _origins(path: Path) -> Iterator[Origin | None]:
     """A value per line; None if a line does not have it."""
     with path.open("rb") as lines:
@@ -97,30 +106,40 @@ def _origins(path: Path) -> Iterator[Origin | None]:
 # -- before anything is written --------------------------------------------------------------------------------
 
 
-def replaces_other_runs(out: Path, sources: Sequence[Path], given: MadeFrom, *, replace: bool) -> bool:
-    """Whether the data set in `out` was made from other runs than those given, which only `replace` allows.
+def replaces_other_runs(
+    out: Path, sources: Sequence[Path], given: MadeFrom, questions: Callable[[], int], *, replace: bool
+) -> bool:
+    """Whether the data set in `out` was made from other runs than those given, or from more of their questions, which
+    only `replace` allows.
 
-    sources: where the runs are; one that is `out` itself is taken in, so that nothing is lost. Raises InputError for
-    other runs without `replace`, and for a folder whose files are not of a data set; OSError.
+    sources: where the runs are; one that is `out` itself is taken in, so that nothing is lost. questions: counts
+    theirs. Raises InputError for other runs without `replace`, and for a folder whose files are not of a data set;
+    OSError.
     """
     if not (out / CANDIDATES).is_file():
         taken = [name for name in (*_OF_PAIRS, *_OF_FORMATS) if (out / name).exists()]
-        if taken and not (taken == [QUESTIONS] and origins_in(out)):  # alone: a first command was killed in between
-            raise InputError(f"--out {out} is taken: {_foreign(taken[0])}; give a directory of its own")
+        begun = taken == [QUESTIONS] and origins_in(out)  # a first command was killed in between
+        if taken and not begun and not (set(taken) <= {AUDIT, AUDIT_PAGE} and _is_audited(out)):
+            raise InputError(f"--out {out} is taken: {_foreign(taken)}; give a directory of its own")
         if not taken:
             return False
     if out.resolve() in [each.resolve() for each in sources]:
         return False
     origins = origins_in(out)
     there = None if origins is None else MadeFrom.of(origins)
+    fewer = 0
     if there is not None and (not there.runs or there.runs.keys() == given.runs.keys()):
-        return False
+        fewer = max(0, lines_in(out / QUESTIONS) - questions())
+        if not fewer:
+            return False
     if replace:
         return True
     names = _shortened([each for each in _earlier_sources(out) if each != str(out)])
     what = (
         "whose lines do not say from which runs it was made"
         if there is None
+        else f"of the same configuration with {counted(fewer, 'more question')}"
+        if fewer
         else f"made from other runs{f' ({names})' if names else ''}: {there}"
     )
     kept = f". The judgements in {out / REVIEW} would stay" if _reviewers(out) else ""
@@ -138,13 +157,22 @@ def _earlier_sources(out: Path) -> list[str]:
         return []
 
 
-def _foreign(name: str) -> str:
-    if name == DATASET_INFO_FILE:
+def _is_audited(out: Path) -> bool:
+    """Whether `audit --out` has written its report there."""
+    try:
+        read_audit(out)
+    except (InputError, OSError):
+        return False
+    return True
+
+
+def _foreign(taken: Sequence[str]) -> str:
+    if taken[0] == DATASET_INFO_FILE and not {QUESTIONS, SUMMARY} & set(taken):
         return (
-            f"its {name} describes other data sets and would be replaced (a directory of its own is the trainer's "
-            "dataset_dir then)"
+            f"its {DATASET_INFO_FILE} describes other data sets and would be replaced (a directory of its own is the "
+            "trainer's dataset_dir then)"
         )
-    return f"it holds {name} but no {CANDIDATES}, so it is no data set of reasonrag, and the file would be replaced"
+    return f"it holds {taken[0]} but no {CANDIDATES}, so it is no whole data set of reasonrag, and would be replaced"
 
 
 # -- what goes with the data it was made from ------------------------------------------------------------------

@@ -449,6 +449,8 @@ def _import_pairs(found: ImportFiles, out: Path, begun: ImportReport, known: dic
             candidates.write(state.to_line())
         asked = list(reader.questions())
         questions.writelines(question.to_line() for question in asked)
+    for removed in remove_pages(out):
+        found.say(removed)
     summary = _export(out)
     report = _completed(
         begun,

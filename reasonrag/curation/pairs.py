@@ -37,6 +37,7 @@ from reasonrag.curation.decontamination import decontaminate
 from reasonrag.curation.existing_data_set import (
     MadeFrom,
     kept_from_before,
+    lines_in,
     origins_in,
     remove_import,
     remove_pages,
@@ -128,7 +129,11 @@ def _replaces_other_runs(out: Path, sources: Sequence[Path], *, replace: bool) -
     for source in sources:
         found = origins_in(source) if is_data_set(source) else {_origin_of_run(rollouts_in(source))}
         origins |= {each for each in found or () if each is not None}
-    return replaces_other_runs(out, sources, MadeFrom.of(origins), replace=replace)
+
+    def questions() -> int:
+        return sum(lines_in(each / QUESTIONS if is_data_set(each) else rollouts_in(each)) for each in sources)
+
+    return replaces_other_runs(out, sources, MadeFrom.of(origins), questions, replace=replace)
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,13 @@ class RunParts:
 
 
 def made_with(run: Path) -> RunConfig:
-    """The configuration of the run. Raises InputError naming a key that calibration needs and the file lacks."""
+    """The configuration of the run. Raises InputError naming a key that cannot be read, or is needed and missing."""
     made = read_config(run / CONFIG)
+    if unreadable := made.unreadable():
+        raise InputError(
+            f"{run / CONFIG} is damaged, or of another version of reasonrag: it cannot be read at {unreadable[0]}. "
+            "Give a run directory of reasonrag generate"
+        )
     needed = {"config_hash": made.config_hash}
     if not made.decides_answers.imported:
         decides = made.decides_answers

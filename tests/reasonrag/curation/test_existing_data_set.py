@@ -95,6 +95,38 @@ def test_the_same_runs_replace_their_data_set_silently(runs: Path, tmp_path: Pat
     assert reasonrag("pairs", runs / "a", "--out", out).status == 2, "what was of b would be lost"
 
 
+def test_a_smaller_run_of_the_same_configuration_does_not_replace_a_data_set(
+    runs: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Questions that it lacks would be lost; --replace says that this is meant."""
+    out, run = tmp_path / "data", tmp_path / "smaller"
+    run.mkdir()
+    shutil.copy(runs / "a" / "config.json", run)
+    lines = (runs / "a" / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "rollouts.jsonl").write_bytes(b"".join(lines[:2]))
+    assert reasonrag("pairs", runs / "a", "--out", out).status == 0
+    before = contents(out)
+    done = reasonrag("pairs", run, "--out", out)
+    assert done.status == 2
+    assert "holds a data set of the same configuration with 4 more questions" in done.err
+    assert contents(out) == before
+    assert reasonrag("pairs", run, "--out", out, "--replace").status == 0
+    assert read_json(out / "summary.json")["questions"] == 2
+
+
+def test_an_audit_that_was_written_there_does_not_take_the_place(
+    runs: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """`audit --out` may have been first; its page is said to be where it is, whatever told the place."""
+    assert reasonrag("pairs", runs / "a", "--out", tmp_path / "first").status == 0
+    (tmp_path / "reasonrag.toml").write_text(f'[audit]\nout = "{tmp_path / "second"}"\n')
+    done = reasonrag("audit", tmp_path / "first")
+    assert done.status == 0
+    assert f"{tmp_path / 'second'}/audit.html" in "".join(done.out.split())
+    assert (tmp_path / "second" / "audit.html").is_file()
+    assert reasonrag("pairs", runs / "a", "--out", tmp_path / "second").status == 0
+
+
 def test_what_shows_earlier_rows_goes_with_them(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Of the same runs too: pages and reports are made again by a command, what a person said is not."""
     out = tmp_path / "data"

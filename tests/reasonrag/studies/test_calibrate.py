@@ -527,6 +527,24 @@ def test_a_configuration_that_lacks_something_is_refused(run: Path, missing: str
         package.calibrate(run, revalue=2, k=1)
 
 
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("decides_answers", "recipe", None),
+        ("decides_answers", "value_model", "foo"),
+        ("decides_answers", "model", 7),
+        ("operational", "base_url", "http://127.0.0.1:1/v1"),
+    ],
+)
+def test_a_configuration_with_a_damaged_key_is_refused(run: Path, part: str, key: str, value: object) -> None:
+    """A key that cannot be read is not taken for one that is missing: its default would value other things."""
+    config = json.loads((run / "config.json").read_text())
+    config[part][key] = value
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=rf"config.json is damaged.* cannot be read at {part}\.{key}\. Give a run"):
+        package.calibrate(run, revalue=2, k=1)
+
+
 # -- what is said ----------------------------------------------------------------------------------------------
 
 
