@@ -1,1 +1,1 @@
-"""Questions become search trees, and trees a run directory; imports `agent` and below, never `curation`'s callers."""
+"""Questions become search trees, and trees a run directory; imports `agent` and the floors below, and knows no pair."""
