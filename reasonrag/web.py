@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
@@ -120,13 +121,13 @@ def open_session(
     )
 
 
-class HttpClient:
+class HttpClient(ABC):
     """An HTTP session per event loop, opened by the loop's first request."""
 
     _opened: tuple[asyncio.AbstractEventLoop, ClientSession] | None = None
 
-    def _open(self) -> ClientSession:
-        raise NotImplementedError
+    @abstractmethod
+    def _open(self) -> ClientSession: ...
 
     @property
     def _session(self) -> ClientSession:

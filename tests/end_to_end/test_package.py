@@ -36,7 +36,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_the_wheel_holds_the_prompts_and_the_type_markers(wheel: zipfile.ZipFile) -> None:
-    """Files that are no Python are forgotten easily, and missed only on the machine of somebody else."""
+    """Files that are no Python are forgotten easily, and missed only on another machine."""
     names = set(wheel.namelist())
     assert {f"reasonrag/prompts/{name}.txt" for name in PROMPT_NAMES} <= names
     assert {"reasonrag/templates/audit.html.j2", "reasonrag/templates/view.html.j2"} <= names

@@ -200,7 +200,7 @@ def serve(address: str) -> None:
     for name in PRELOADED:
         importlib.import_module(name)
     gc.freeze()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # somebody who interrupts the tests means the commands
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt of the tests is meant for the commands
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
@@ -231,7 +231,7 @@ def keep(connection: socket.socket) -> NoReturn:
         os.close(each)
     connection.sendall(b"%d\n" % pid)
     _, status = os.waitpid(pid, 0)
-    with suppress(OSError):  # nobody waits for it any more
+    with suppress(OSError):  # its waiter is gone
         connection.sendall(b"%d" % os.waitstatus_to_exitcode(status))
     os._exit(0)
 

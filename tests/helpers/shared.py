@@ -40,7 +40,7 @@ class Shared:
     def folder(self, name: str, make: Callable[[], object]) -> Path:
         """The folder that `make` fills as its working directory, once. Not to be changed by a test.
 
-        name: of this content; whoever asks for the same name must make the same. Half a folder, left by a `make` that
+        name: of this content; all who ask for one name must make the same. Half a folder, left by a `make` that
         failed, is made anew.
         """
         place, done = self.home / name, self.home / f".{name}.done"
