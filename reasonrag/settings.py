@@ -29,7 +29,7 @@ COMMANDS = (
 
 
 class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), validate_default=True)
 
 
 class Panel(StrEnum):
