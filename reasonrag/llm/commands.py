@@ -53,7 +53,7 @@ def simulate_endpoint(**flags: Any) -> None:
 
     # flags only: the environment's rate limits are those of a run
     settings = resolve(SimulatorSettings, "simulate-endpoint", flags, environment={}, file=Path(os.devnull))
-    habits = EndpointBehaviour(
+    behaviour = EndpointBehaviour(
         latency_s=settings.latency,
         faults=parse_faults(settings.fault),
         hang_s=settings.hang,
@@ -66,6 +66,6 @@ def simulate_endpoint(**flags: Any) -> None:
         print(f"try: reasonrag generate --model offline --base-url {base_url} --run runs/rehearsal", flush=True)
 
     try:
-        asyncio.run(serve_forever(habits, host=settings.host, port=settings.port, say=say))
+        asyncio.run(serve_forever(behaviour, host=settings.host, port=settings.port, say=say))
     except KeyboardInterrupt:
         raise typer.Exit from None  # the way it is meant to end

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
-from reasonrag.retrieval.settings import IndexSettings, ServeSettings
+from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
 
 
 @options(IndexSettings)
@@ -39,8 +39,8 @@ def info(directory: Annotated[Path, typer.Argument(help="Directory of an index")
 def check(
     directory: Annotated[Path, typer.Argument(help="Directory of an index")],
     *,
-    queries: Annotated[int, typer.Option(min=1, help="Queries to measure recall with")] = 200,
-    at: Annotated[int, typer.Option(min=1, help="Passages compared per query")] = 10,
+    queries: Annotated[int, typer.Option(min=1, help="Queries to measure recall with")] = CHECKED_QUERIES,
+    at: Annotated[int, typer.Option(min=1, help="Passages compared per query")] = CHECKED_AT,
     questions: Annotated[
         Path | None, typer.Option(help="Also search for these questions (JSONL): are their gold passages found?")
     ] = None,

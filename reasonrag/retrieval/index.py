@@ -34,7 +34,7 @@ from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
-from reasonrag.retrieval.settings import IndexSettings, ServeSettings
+from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
 from reasonrag.settings import resolve
 from reasonrag.web import LOOPBACK, serve_until_stopped
 
@@ -95,8 +95,8 @@ class IndexCheck(BaseModel):
 def index_check(
     directory: Path | str,
     *,
-    queries: int = 200,
-    at: int = 10,
+    queries: int = CHECKED_QUERIES,
+    at: int = CHECKED_AT,
     questions: Path | str | None = None,
     watcher: BuildWatcher | None = None,
 ) -> IndexCheck:

@@ -16,6 +16,8 @@ MAX_TOP_K = 1000
 TOP_K = 3
 """Passages per search: ReasonRAG's, and Search-R1's."""
 RETRIEVER_PORT = 8977
+CHECKED_QUERIES, CHECKED_AT = 200, 10
+"""Queries with which `index check` measures recall, and passages compared per query."""
 MAX_WAITING = 4096
 """Queries that a retrieval server lets wait: a whole step of Search-R1's trainer, which sends 2,560 at once."""
 IndexType = Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"]

@@ -133,7 +133,7 @@ def make_data() -> None:
 
 
 def make_world(shared: Shared, python: Path | None) -> World:
-    """The data; the model where there is LLaMA-Factory. Trainings are added by whoever is the first to ask for one."""
+    """The data; the model where there is LLaMA-Factory. The first test that asks for a training adds it."""
     world = World(shared.folder("training-world", make_data), python)
     if python:
         tiny = shared.folder("tiny-qwen2", lambda: make_tiny_qwen2(python)) / "models" / "tiny-qwen2"

@@ -83,8 +83,8 @@ CHECKS: dict[CheckName, CheckDescription] = {
     ),
     "secret": CheckDescription(
         "error",
-        "a text with what looks like somebody's key or password; it is shown nowhere",
-        "take it out of the source, revoke the key, and make the data set anew",
+        "a text with what looks like a key or a password; it is shown nowhere",
+        "take it out of the source, revoke the key, and make the data set again",
     ),
     "special_token": CheckDescription(
         "error",
