@@ -476,7 +476,7 @@ async def _recorder(base_url: str, bodies: Path) -> AsyncIterator[str]:
 
 def _send_all(bodies: Path, base_url: str, in_flight: int, count: int) -> _Run:
     """The bare loop: the connection that reasonrag sends through, and nothing else."""
-    from reasonrag.llm.http_client import Connection
+    from reasonrag.llm.endpoint.http_client import Connection
 
     connection = Connection(base_url, key="none", timeout=60)
     return _loop_over(bodies, count, in_flight, connection.post, connection.close)

@@ -17,7 +17,7 @@ from reasonrag.errors import InputError, choices
 from reasonrag.files import writing
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import Sampling
-from reasonrag.llm.endpoint import Limits, shown_url
+from reasonrag.llm.endpoint.endpoint import Limits, shown_url
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price

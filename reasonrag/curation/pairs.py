@@ -52,7 +52,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, only_writer, rollouts_in
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.endpoint import Limits
+from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price

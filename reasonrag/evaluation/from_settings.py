@@ -14,7 +14,7 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, fingerprint
 from reasonrag.evaluation.settings import EvaluateSettings, ModelSettings
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.endpoint import JUDGE_KEY_VARIABLE
+from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED, find_price

@@ -19,7 +19,7 @@ from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.files import reading
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.endpoint import VALUE_KEY_VARIABLE
+from reasonrag.llm.endpoint.endpoint import VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT

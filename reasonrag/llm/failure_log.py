@@ -13,7 +13,7 @@ import orjson
 
 from reasonrag.errors import ReasonragError
 from reasonrag.files import append_durably, storing
-from reasonrag.llm.endpoint import CallFailure
+from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.redaction import redact
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.endpoint import KEY_VARIABLE, EndpointModel, Limits
+from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, EndpointModel, Limits
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import PRICES_AS_OF, Price
 

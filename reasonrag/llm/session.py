@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from reasonrag.concurrency import work_off
 from reasonrag.errors import Interrupted, RunStopped
-from reasonrag.llm.endpoint import CallFailure
+from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.llm.models import Models
 from reasonrag.progress import TICK_S, SessionTally, Watcher
 

@@ -26,7 +26,7 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import CONFIG
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
+from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED

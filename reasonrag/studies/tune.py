@@ -41,7 +41,7 @@ from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.endpoint import shown_url
+from reasonrag.llm.endpoint.endpoint import shown_url
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import SilentWatcher, Watcher

@@ -29,7 +29,7 @@ from preference.records import AgentAction
 from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt, renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.chat import ChatRequest, Sampling
-from reasonrag.llm.endpoint import EndpointModel, Limits
+from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from tests.helpers.shared import Shared
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
 

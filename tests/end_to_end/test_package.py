@@ -148,7 +148,7 @@ SHOWN_BY = {
         reasonrag/llm/servers/model_folder
         """,
     "reasonrag/llm/servers/test_simulator": "reasonrag/llm/servers/openai_api",
-    "reasonrag/llm/test_http_client": "reasonrag/web",
+    "reasonrag/llm/endpoint/test_http_client": "reasonrag/web",
     "reasonrag/publishing/test_dataset_card": """
         reasonrag/curation/blockers reasonrag/publishing/licences reasonrag/rendering
         """,

@@ -41,7 +41,7 @@ PRELOADED = (
     "reasonrag.curation.pairs",
     "reasonrag.curation.review",
     "reasonrag.exploration.generate",
-    "reasonrag.llm.endpoint",
+    "reasonrag.llm.endpoint.endpoint",
     "reasonrag.llm.servers.simulator",
     "reasonrag.publishing.publish",
     "yaml",

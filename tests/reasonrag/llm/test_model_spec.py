@@ -9,7 +9,7 @@ import pytest
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Sampling
-from reasonrag.llm.endpoint import EndpointModel, Limits
+from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import SELF_HOSTED

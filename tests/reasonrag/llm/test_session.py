@@ -15,7 +15,7 @@ from preference import Message
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
-from reasonrag.llm.endpoint import Limits
+from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.models import Models

@@ -27,7 +27,7 @@ from reasonrag import evaluate
 from reasonrag.errors import InputError, RunStopped
 from reasonrag.evaluation.evaluated_model.local_server import LocalServer, served
 from reasonrag.llm.chat import ChatRequest, Sampling
-from reasonrag.llm.endpoint import EndpointModel, Limits
+from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.llm.servers.model_folder import open_model
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling, estimate_tokens
-from reasonrag.llm.http_client import (
+from reasonrag.llm.endpoint.http_client import (
     BadAnswerError,
     Connection,
     completions_of,
@@ -34,8 +34,8 @@ from reasonrag.llm.http_client import (
     is_retryable,
     named_parameter,
 )
-from reasonrag.llm.rate_limits import WINDOW_FULL, Pace, Rate
-from reasonrag.llm.scheduler import RequestScheduler, RequestSlot
+from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
+from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.redaction import redact, secrets
 from reasonrag.web import http_address, retry_after
 

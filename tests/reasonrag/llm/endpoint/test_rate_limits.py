@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reasonrag.llm.rate_limits import (
+from reasonrag.llm.endpoint.rate_limits import (
     BURST_S,
     DECREASE,
     FAILURES_TO_OPEN,

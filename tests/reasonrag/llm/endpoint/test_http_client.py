@@ -23,7 +23,7 @@ from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Completion
-from reasonrag.llm.http_client import (
+from reasonrag.llm.endpoint.http_client import (
     BadAnswerError,
     Connection,
     completions_of,

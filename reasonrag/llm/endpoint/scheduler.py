@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from reasonrag.errors import RunStopped
-from reasonrag.llm.rate_limits import Pace
+from reasonrag.llm.endpoint.rate_limits import Pace
 
 
 @dataclass(slots=True)

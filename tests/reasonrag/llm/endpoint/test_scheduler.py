@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasonrag.errors import CapReached, Interrupted
-from reasonrag.llm.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate
-from reasonrag.llm.scheduler import RequestScheduler, RequestSlot
+from reasonrag.llm.endpoint.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate
+from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 
 
 async def settle() -> None:
