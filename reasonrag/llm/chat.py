@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from preference import Message
 
@@ -21,7 +21,11 @@ the endpoint withheld the reply, wholly or from some point on."""
 
 
 class Sampling(BaseModel):
-    """Sampling parameters of an endpoint. Frozen; part of every answer's key."""
+    """Sampling parameters of an endpoint. Frozen; part of every answer's key.
+
+    extra_body: further fields of a request's body, as JSON; absent from every dump where it is not set, so that keys
+    and files are those of versions without it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,6 +33,14 @@ class Sampling(BaseModel):
     top_p: float = Field(gt=0, le=1)
     max_tokens: int = Field(ge=1)
     stop: tuple[str, ...] = ()
+    extra_body: dict[str, Any] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped: dict[str, Any] = dump(self)
+        if self.extra_body is None:
+            dumped.pop("extra_body", None)
+        return dumped
 
 
 class ChatRequest(BaseModel):

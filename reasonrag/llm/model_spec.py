@@ -52,7 +52,12 @@ class ModelSpec:
 
     def _at_endpoint(self) -> EndpointModel:
         return EndpointModel(
-            self.name, self.limits, base_urls=self.addresses, flags=self.flags, key_variable=self.key_variable
+            self.name,
+            self.limits,
+            sampling=self.sampling,
+            base_urls=self.addresses,
+            flags=self.flags,
+            key_variable=self.key_variable,
         )
 
 

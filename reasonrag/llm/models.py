@@ -76,6 +76,12 @@ class Models:
     # -- state ----------------------------------------------------------------------
 
     @property
+    def refused_parameters(self) -> dict[str, list[str]]:
+        """What the endpoints of this session refused, by name of the model; without those that refused nothing."""
+        refused = {each.name: each.inner.refused for each in self.all if isinstance(each.inner, EndpointModel)}
+        return {name: parameters for name, parameters in refused.items() if parameters}
+
+    @property
     def spent(self) -> Tokens:
         """Tokens delivered by all of them, in all sessions."""
         return sum((each.ledger.spent for each in self.all), start=Tokens())

@@ -1,7 +1,7 @@
 """One or several OpenAI-compatible endpoints as a `ChatModel`.
 
 Decides how draws become HTTP requests, what is retried and when a request fails, and learns at run time what an
-endpoint lacks (several choices at once, `seed`, `stop`, `max_tokens`). What is learned never changes which draws are
+endpoint refuses (`refusals`), or does not do: several choices at once. What is learned never changes which draws are
 requested, nor their seeds. `rate_limits` and `scheduler` decide when a request is sent. Knows no agent and no tree.
 """
 
@@ -13,17 +13,18 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.llm.endpoint.http_client import (
+    API_VERSION,
     BadAnswerError,
     Connection,
     completions_of,
@@ -32,9 +33,9 @@ from reasonrag.llm.endpoint.http_client import (
     is_account_refused,
     is_endpoint_failure,
     is_retryable,
-    named_parameter,
 )
 from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
+from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.redaction import redact, secrets
 from reasonrag.web import http_address, retry_after
@@ -62,23 +63,12 @@ MAX_FORBIDDEN = 20
 """After this many forbidden requests in a row the run ends."""
 SHORT_ANSWERS = 2
 """After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
-_SUBSTITUTES: dict[str, str | None] = {
-    "max_tokens": "max_completion_tokens",
-    "seed": None,
-    "stop": None,
-}
-"""Parameters that an endpoint may refuse, and their substitutes. Without `stop` the parser cuts replies itself."""
-_MAY_BE_REFUSED = ("n", *_SUBSTITUTES)
 _BEHIND_ALL = 10**9
 """Larger than any priority: lets another request probe a failing endpoint, in case this one breaks it."""
 
-_TRIAL = ChatRequest(
-    messages=(Message(role="user", content="Say yes."),),
-    sampling=Sampling(temperature=1, top_p=1, max_tokens=16),
-    samples=(0,),
-    seeds=(0,),
-)
-"""The check's request: a few tokens, once per address and session, outside caps and counts."""
+_TRIAL_TOKENS = 16
+"""Length limit of the check's reply."""
+_PLAIN_SAMPLING = Sampling(temperature=1, top_p=1, max_tokens=_TRIAL_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +106,17 @@ class _Endpoint:
     short_answers: int = 0
     """Number in a row; from SHORT_ANSWERS on, `n` is not used any more."""
     refused: set[str] = field(default_factory=set)
-    """Parameters it refuses."""
+    """Parameters that it refuses, and is not sent any more."""
 
-    def can_substitute(self, parameter: str | None) -> bool:
-        """Note a refused parameter; False if it was known or has no substitute."""
-        if parameter not in _SUBSTITUTES or parameter in self.refused:
-            return False
-        self.refused.add(parameter)
-        return True
+    @property
+    def gives_one_choice(self) -> bool:
+        return self.short_answers >= SHORT_ANSWERS
 
-    def body(self, model: str, request: ChatRequest) -> dict[str, Any]:
+    def body(self, model: str, request: ChatRequest, *, without: Collection[str]) -> dict[str, Any]:
+        """The request's body, without the parameters that this endpoint refuses, and others."""
         sampling = request.sampling
         body: dict[str, Any] = {
+            **(sampling.extra_body or {}),
             "model": model,
             "messages": request.wire_messages(),
             "temperature": sampling.temperature,
@@ -140,10 +129,10 @@ class _Endpoint:
             body["stop"] = list(sampling.stop)
         if len(request.samples) > 1:
             body["n"] = len(request.samples)
-        for parameter in self.refused & body.keys():
-            value, substitute = body.pop(parameter), _SUBSTITUTES[parameter]
-            if substitute:
-                body[substitute] = value
+        for parameter in body.keys() & (self.refused | set(without)):
+            value = body.pop(parameter)
+            if parameter in RENAMED:
+                body[RENAMED[parameter]] = value
         return body
 
 
@@ -181,8 +170,8 @@ class _Attempts:
 class EndpointModel:
     """Chat completions over HTTP, from one address or several that serve the same model.
 
-    flags: prefix of the flags that configure this model, for messages. on_failure: called with every failed attempt;
-        may be set later.
+    sampling: of the requests to come, which the check tries. flags: prefix of the flags that configure this model, for
+        messages. on_failure: called with every failed attempt; may be set later.
     """
 
     def __init__(
@@ -190,6 +179,7 @@ class EndpointModel:
         model: str,
         limits: Limits,
         *,
+        sampling: Sampling = _PLAIN_SAMPLING,
         base_urls: Sequence[str] = (),
         flags: str = "--",
         key_variable: str = KEY_VARIABLE,
@@ -215,7 +205,7 @@ class EndpointModel:
             )
             for base_url in addresses
         ]
-        self._limits = limits
+        self._limits, self._sampling = limits, sampling
         self._reply_tokens = 64.0
         """Expected completion tokens per draw: a running mean."""
         self._answered = 0
@@ -257,10 +247,17 @@ class EndpointModel:
         from openai import APIConnectionError, APIStatusError
 
         shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
+        # a few tokens, once per address and session, outside caps and counts; with a stop string, as most refuse it
+        trial = ChatRequest(
+            messages=(Message(role="user", content="Say yes."),),
+            sampling=self._sampling.model_copy(update={"max_tokens": _TRIAL_TOKENS, "stop": ("</answer>",)}),
+            samples=(0,),
+            seeds=(0,),
+        )
 
         async def attempt() -> None:
             try:
-                await self._post(endpoint, _TRIAL)
+                await self._post(endpoint, trial)
             except Exception as error:
                 trials.count(error)
                 raise
@@ -290,6 +287,8 @@ class EndpointModel:
         served = await endpoint.connection.served_models()
         known = f"; it serves {', '.join(served[:10])}" if served else ""
         hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
+        if extra := [each for each in self._sampling.extra_body or {} if each in reason]:
+            hint += f". {self._flags}extra-body sets {', '.join(extra)}"
         kind = _UnreachableError if is_retryable(error) else InputError
         return kind(f"{shown} does not answer for {self._flags}model {self.name} ({reason}){known}{hint}")
 
@@ -359,22 +358,33 @@ class EndpointModel:
         return completions
 
     async def _post(self, endpoint: _Endpoint, request: ChatRequest) -> list[Completion]:
-        """One request, resent at once without a refused parameter that is dispensable."""
-        from openai import BadRequestError
+        """One request, sent again at once without what it is refused for.
 
-        asked = request.draws(0, 1) if endpoint.short_answers >= SHORT_ANSWERS else request
+        What was left out is known to be refused once the request is answered, and then left out of all others. Each
+        looks at what it has sent itself, as many are under way when the first one learns.
+        """
+        from openai import APIStatusError
+
+        asked = request.draws(0, 1) if endpoint.gives_one_choice else request
+        without: list[str] = []
         while True:
+            body = endpoint.body(self.name, asked, without=without)
             try:
-                answer = await endpoint.connection.post(endpoint.body(self.name, asked))
+                answer = await endpoint.connection.post(body)
                 break
-            except BadRequestError as error:
-                parameter = named_parameter(error, _MAY_BE_REFUSED)
-                if parameter == "n" and len(asked.samples) > 1:
-                    asked = asked.draws(0, 1)
-                elif endpoint.can_substitute(parameter):
-                    self._say_of(endpoint, f"does not accept {parameter}; continuing without it")
-                else:
+            except APIStatusError as error:
+                named = refused_parameters(error, body)
+                if not named and "n" in body and is_refusal(error):
+                    named = ["n"]  # some refuse several choices without a word about them
+                if not named:
                     raise
+                if "n" in named:
+                    asked = asked.draws(0, 1)
+                without += named
+        for parameter in without:
+            if parameter != "n" and parameter not in endpoint.refused:  # n: by the answers, as it may be too high only
+                endpoint.refused.add(parameter)
+                self._say_of(endpoint, f"does not accept {parameter}: {DISPENSABLE[parameter]}")
         endpoint.pace.learn(answer.headers)
         completions = completions_of(answer.content, self._secrets, prompt_size=request.size)[: len(request.samples)]
         self._learn_of_choices(endpoint, len(request.samples), len(completions))
@@ -384,11 +394,11 @@ class EndpointModel:
         return completions
 
     def _learn_of_choices(self, endpoint: _Endpoint, wanted: int, given: int) -> None:
-        if wanted == 1 or endpoint.short_answers >= SHORT_ANSWERS:
+        if wanted == 1 or endpoint.gives_one_choice:
             return
         endpoint.short_answers = endpoint.short_answers + 1 if given == 1 else 0
-        if endpoint.short_answers == SHORT_ANSWERS:
-            self._say_of(endpoint, "returns one choice per request; each sibling pays for its own prompt")
+        if endpoint.gives_one_choice:
+            self._say_of(endpoint, f"returns one choice per request: {DISPENSABLE['n']}")
 
     def _say_of(self, endpoint: _Endpoint, lesson: str) -> None:
         self.say(f"{shown_url(endpoint.connection.base_url)} {lesson}")
@@ -441,6 +451,12 @@ class EndpointModel:
             self._pauses.remove(until)
         if self._stopped is not None:
             raise self._stopped
+
+    @property
+    def refused(self) -> list[str]:
+        """Parameters that some address refuses, `n` among them where it gives one choice whatever is asked."""
+        found = {each for endpoint in self._endpoints for each in endpoint.refused}
+        return sorted(found | ({"n"} if any(each.gives_one_choice for each in self._endpoints) else set()))
 
     @property
     def in_flight(self) -> int:
@@ -503,10 +519,11 @@ def _check_url(url: str) -> None:
 
 
 def shown_url(url: str) -> str:
-    """A base URL safe for files and terminals: without user, password and query."""
+    """A base URL safe for files and terminals: without user and password, and of its query only Azure's version."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name == API_VERSION])
+    return urlunsplit((parts.scheme, host, parts.path, query, ""))
 
 
 def _wait(state: RetryCallState) -> float:

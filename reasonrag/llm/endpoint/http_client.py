@@ -8,13 +8,12 @@ package's, but the transport is aiohttp: that package's client takes nearly thre
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 import orjson
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from openai import APIError
 
+API_VERSION = "api-version"
+"""The query parameter of Azure's dated addresses, which take the key in a header of their own (Microsoft's reference of
+Azure OpenAI's REST API); its /openai/v1 takes it like OpenAI does."""
 _BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
 """Finish reasons of incomplete replies; other unknown ones count as `stop`."""
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
@@ -59,6 +61,8 @@ class Connection(HttpClient):
 
     def _open(self) -> ClientSession:
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        if any(name == API_VERSION for name, _ in parse_qsl(urlsplit(self.base_url).query)):
+            headers["api-key"] = self.key
         return open_session(self.base_url, headers, timeout=self.timeout, proxy=_proxy_for(self.base_url))
 
     async def post(self, body: Mapping[str, Any]) -> HttpAnswer:
@@ -84,7 +88,8 @@ class Connection(HttpClient):
             return []
 
     def _url(self, path: str) -> str:
-        return f"{self.base_url.rstrip('/')}/{path}"
+        address = urlsplit(self.base_url)
+        return urlunsplit(address._replace(path=f"{address.path.rstrip('/')}/{path}", fragment=""))
 
 
 def _proxy_for(url: str) -> str | None:
@@ -120,20 +125,23 @@ def _as_openai_errors(url: str) -> Iterator[None]:
 def _refusal(response: ClientResponse, content: bytes) -> APIError:
     """The error for a status of 300 or above, with the endpoint's message."""
     from httpx2 import Request, Response
-    from openai import APIStatusError, BadRequestError
+    from openai import APIStatusError
 
     try:
         body: object = orjson.loads(content)
     except orjson.JSONDecodeError:
         body = None
+    if isinstance(body, list) and body:  # Gemini's address
+        body = body[0]
     said = body.get("error", body) if isinstance(body, dict) else None
-    message = said.get("message") if isinstance(said, dict) else said or content[:500].decode("utf-8", "replace")
+    message = said.get("message") or said.get("detail") if isinstance(said, dict) else said
+    message = message or content[:500].decode("utf-8", "replace")
+    message = message if isinstance(message, str) else orjson.dumps(message).decode()[:500]
     if moved_to := response.headers.get("location"):
         message = f"moved to {moved_to}; give the address it moved to"
-    kind = BadRequestError if response.status == HTTPStatus.BAD_REQUEST else APIStatusError
     headers = {name: value for name in _HEADERS if (value := response.headers.get(name, "")).isascii() and value}
     whole = Response(response.status, headers=headers, content=content, request=Request("POST", str(response.url)))
-    return kind(f"status {response.status}: {message}", response=whole, body=said)
+    return APIStatusError(f"status {response.status}: {message}", response=whole, body=said)
 
 
 def _decoded(content: bytes) -> object:
@@ -237,14 +245,6 @@ def is_account_refused(error: Exception) -> bool:
         return False
     shut = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
     return error.status_code in shut or error.code == "insufficient_quota"
-
-
-def named_parameter(error: APIError, known: Sequence[str]) -> str | None:
-    """The refused parameter: named by the endpoint, or the first known one quoted in its message."""
-    if isinstance(error.param, str):
-        return error.param
-    quoted = re.findall(r"[`'\"](\w+)[`'\"]", error.message)
-    return next((word for word in quoted if word in known), None)
 
 
 def error_cause(error: Exception) -> str:

@@ -18,6 +18,7 @@ from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError
 from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, Limits, shown_url
+from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.servers.simulator import EndpointBehaviour, serving
 
@@ -103,7 +104,7 @@ async def test_missing_siblings_are_asked_for_singly_and_that_is_remembered() ->
             assert len(await all_of(client, request_for(3))) == 3
     assert asked == [3, None, None, 3, None, None, None, None, None]
     assert [line.partition("/v1 ")[2] for line in said] == [
-        "returns one choice per request; each sibling pays for its own prompt"
+        "returns one choice per request: each sibling is requested by itself and pays for its own prompt"
     ]
 
 
@@ -132,32 +133,100 @@ async def test_what_was_learned_of_an_endpoint_changes_no_answer() -> None:
     assert fresh == knowing
 
 
-@pytest.mark.parametrize(
-    ("refused", "message", "sent_instead"),
-    [
-        ("max_tokens", "Unsupported parameter: 'max_tokens' is not supported with this model", "max_completion_tokens"),
-        ("seed", "Unknown parameter: 'seed'", None),
-        ("stop", "Unsupported parameter: 'stop'", None),
-    ],
-)
-async def test_parameters_an_endpoint_does_not_know_are_left_out(
-    refused: str, message: str, sent_instead: str | None
-) -> None:
-    """Parameters one can do without are dropped or renamed after the first refusal."""
+async def test_what_is_refused_is_left_out_from_then_on_and_said_once() -> None:
+    """Each refusal names one parameter; the fourth attempt is answered, and the next request needs no other."""
     bodies: list[dict[str, object]] = []
 
     async def picky(request: web.Request) -> web.Response:
         bodies.append(orjson.loads(await request.read()))
-        return refusal(400, message) if refused in bodies[-1] else answer("<answer>x</answer>")
+        for name in ("max_tokens", "stop", "temperature"):
+            if name in bodies[-1]:
+                return refusal(400, f"Unsupported parameter: '{name}' is not supported with this model")
+        return answer("<answer>x</answer>")
 
-    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
         said: list[str] = []
         client.say = said.append
         await client.complete(request_for(1))
         await client.complete(request_for(1))
-    assert len(bodies) == 3
-    assert [line.partition("/v1 ")[2] for line in said] == [f"does not accept {refused}; continuing without it"]
-    assert sent_instead is None or sent_instead in bodies[-1]
+        assert client.refused == ["max_tokens", "stop", "temperature"]
+    assert len(bodies) == 5
+    assert bodies[-1].keys() == {"model", "messages", "max_completion_tokens", "seed"}
+    assert [line.partition("/v1 ")[2] for line in said] == [
+        f"does not accept {name}: {DISPENSABLE[name]}" for name in ("max_tokens", "stop", "temperature")
+    ]
+    assert failures == []
+
+
+async def test_requests_under_way_when_something_is_learned_are_asked_again_too() -> None:
+    """All 64 are sent before the first refusal arrives, and none of them fails."""
+    held, refused = asyncio.Event(), 0
+
+    async def picky(request: web.Request) -> web.Response:
+        nonlocal refused
+        if "stop" not in orjson.loads(await request.read()):
+            return answer("<answer>x</answer>")
+        refused += 1
+        if refused == 64:
+            held.set()
+        await held.wait()
+        return refusal(400, "Unsupported parameter: 'stop' is not supported with this model")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url, concurrency=64) as (client, failures):
+        said: list[str] = []
+        client.say = said.append
+        await asyncio.gather(*(client.complete(request_for(1)) for _ in range(64)))
+    assert (refused, len(said), failures) == (64, 1, [])
+
+
+async def test_a_refusal_that_leaving_out_did_not_help_teaches_nothing() -> None:
+    """The sentence mentions a parameter, but that was not it: the request fails with it, and others are sent whole."""
+    bodies: list[dict[str, object]] = []
+
+    async def picky(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        return refusal(400, "the seed of all evil is in this prompt")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
+        with pytest.raises(ModelError, match="the seed of all evil"):
+            await client.complete(request_for(1))
+        assert client.refused == []
+    assert ["seed" in each for each in bodies] == [True, False]
+
+
+@pytest.mark.parametrize("message", ["n: Input should be 1", "Bad request"])
+async def test_several_choices_are_refused_also_without_a_name(message: str) -> None:
+    """After such a refusal the request is asked once with one choice; after two, no other asks for several."""
+    asked: list[int | None] = []
+
+    async def no_n(request: web.Request) -> web.Response:
+        asked.append(orjson.loads(await request.read()).get("n"))
+        return refusal(400, message) if asked[-1] else answer("<answer>x</answer>")
+
+    async with endpoint_of(no_n) as base_url, client_of(base_url) as (client, failures):
+        for _ in range(3):
+            assert len(await all_of(client, request_for(2))) == 2
+        assert client.refused == ["n"]
+    assert asked == [2, None, None, 2, None, None, None, None]
+    assert failures == []
+
+
+async def test_fields_of_the_user_are_sent_and_change_the_key_of_an_answer() -> None:
+    """`--extra-body`: a request with it is another request; one without it has the key that it always had."""
+    bodies: list[dict[str, object]] = []
+
+    async def note(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        return answer("<answer>x</answer>")
+
+    plain = request_for(1)
+    thinking = plain.sampling.model_copy(update={"extra_body": {"reasoning_effort": "low"}})
+    asked = plain.model_copy(update={"sampling": thinking})
+    async with endpoint_of(note) as base_url, client_of(base_url) as (client, _):
+        await client.complete(asked)
+    assert bodies[0]["reasoning_effort"] == "low"
+    assert asked.key(0, model="m") != plain.key(0, model="m")
+    assert "extra_body" not in plain.sampling.model_dump()
 
 
 async def test_passing_trouble_is_survived_and_written_down() -> None:
@@ -588,6 +657,8 @@ def test_shown_addresses_hold_no_password() -> None:
     """User, password and query of a base URL are not written anywhere."""
     assert shown_url("https://me:secret@host:8000/v1?token=t") == "https://host:8000/v1"
     assert shown_url("http://[::1]:8000/v1") == "http://[::1]:8000/v1"
+    dated = "https://mine.openai.azure.com/openai/deployments/x?api-version=2024-10-21"
+    assert shown_url(f"{dated}&key=t") == dated
 
 
 async def test_a_request_cut_at_the_token_limit_says_so() -> None:

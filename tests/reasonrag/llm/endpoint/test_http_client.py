@@ -32,7 +32,6 @@ from reasonrag.llm.endpoint.http_client import (
     is_account_refused,
     is_endpoint_failure,
     is_retryable,
-    named_parameter,
 )
 from reasonrag.redaction import redact
 from reasonrag.web import LONGEST_RETRY_AFTER_S, retry_after
@@ -71,6 +70,24 @@ def refused(status: int, *, code: str | None = None, message: str = "no", **said
 
 
 # -- requests --------------------------------------------------------------------------------------------------
+
+
+async def test_a_dated_azure_address_keeps_its_query_and_gets_the_key_in_its_own_header() -> None:
+    """Its v1 address, like all others, takes the key as OpenAI does."""
+    seen: list[tuple[str, str | None]] = []
+
+    async def echo(request: web.Request) -> web.Response:
+        seen.append((request.path_qs, request.headers.get("api-key")))
+        return web.json_response({"ok": True})
+
+    async with address_of(echo) as address:
+        for base_url in (f"{address}/openai/deployments/mine?api-version=2024-10-21", f"{address}/openai/v1"):
+            async with connected(base_url) as connection:
+                await connection.post({})
+    assert seen == [
+        ("/openai/deployments/mine/chat/completions?api-version=2024-10-21", "sk-mine"),
+        ("/openai/v1/chat/completions", None),
+    ]
 
 
 async def test_a_body_is_posted_with_the_key_and_the_answer_comes_with_its_headers() -> None:
@@ -161,6 +178,9 @@ async def test_compressed_bodies_are_read(status: int) -> None:
         (b'{"error": {"message": "too long"}}', "too long"),
         (b'{"error": "too long"}', "too long"),
         (b'{"message": "too long"}', "too long"),
+        (b'[{"error": {"message": "too long"}}]', "too long"),
+        (b'{"detail": [{"loc": ["body", "n"], "msg": "too many"}]}', "too many"),
+        (b'{"message": {"detail": [{"msg": "too many"}]}}', "too many"),
         (b"<html>too long", "<html>too long"),
         (b"\xff", "\ufffd"),
         (b"", "status 400: "),
@@ -495,19 +515,3 @@ def test_retry_after_may_be_a_date_to_come() -> None:
     """Half a minute from now."""
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     assert retry_after({"retry-after": date}) == pytest.approx(30, abs=2)
-
-
-@pytest.mark.parametrize(
-    ("error", "parameter"),
-    [
-        (refused(400, message="Unknown parameter: 'seed'"), "seed"),
-        (refused(400, message='`stop` and "seed" are unknown'), "stop"),
-        (refused(400, message="'messages' must not be empty"), None),
-        (refused(400, message="bad", param="max_tokens"), "max_tokens"),
-        (refused(400, message="no 'seed'", param="messages"), "messages"),
-        (refused(400, message="seed"), None),
-    ],
-)
-def test_the_parameter_of_a_refusal_is_named_or_quoted(error: APIError, parameter: str | None) -> None:
-    """What the endpoint names goes first; quoted words only if they are known parameters."""
-    assert named_parameter(error, ("n", "seed", "stop")) == parameter

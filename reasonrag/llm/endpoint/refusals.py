@@ -1,0 +1,90 @@
+"""What an endpoint may refuse of a request: which parameters can be left out, and how a refusal names them.
+
+Endpoints name a refused parameter in a dict or a list of errors, by `param`, `field` or `loc`, or only in a sentence,
+quoted or not; with status 400 or 422. What is left out costs the run something, which is said once. Knows no connection
+and sends nothing: `endpoint` asks again without what was refused, and learns it once that was answered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from openai import APIStatusError
+
+DISPENSABLE: dict[str, str] = {
+    "top_logprobs": "replies come without them",
+    "logprobs": "replies come without them",
+    "top_p": "replies are sampled from all tokens",
+    "seed": "equal requests may get other replies",
+    "stop": "replies run on behind their closing tag, where they are cut here",
+    "n": "each sibling is requested by itself and pays for its own prompt",
+    "temperature": "replies are sampled at the model's own temperature",
+    "max_tokens": "max_completion_tokens is sent instead",
+}
+"""Parameters that a request can do without, least missed first, and what leaving them out means."""
+RENAMED = {"max_tokens": "max_completion_tokens"}
+"""What is sent instead of a refused parameter. A request always has a limit, as its cost is bounded by it."""
+_REFUSED_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+_ABOUT_THE_TEXT = frozenset({"content_filter", "context_length_exceeded"})
+"""Codes of refusals that no parameter helps."""
+_NAMING = ("param", "field", "loc")
+"""Keys under which an error names a parameter, perhaps as a path: `body.seed`, `["body", "seed"]`."""
+MOST_BYTES, MOST_DEPTH = 64 * 1024, 8
+"""Part of an error body that is read."""
+
+
+def is_refusal(error: APIStatusError) -> bool:
+    """Whether the endpoint refuses the request as it is, so that another one may be answered."""
+    content = _decoded(error.response.content)
+    codes = {value for key, value in _leaves(content) if key == "code" and isinstance(value, str)}
+    return error.status_code in _REFUSED_STATUSES and not codes & _ABOUT_THE_TEXT
+
+
+def refused_parameters(error: APIStatusError, sent: Collection[str]) -> list[str]:
+    """The parameters to leave out after a refusal: those it names by a key, else the least missed of those in its
+    sentences; empty if it names none that was sent and can be left out."""
+    if not is_refusal(error):
+        return []
+    dispensable = [each for each in DISPENSABLE if each in sent]
+    leaves = list(_leaves(_decoded(error.response.content)))
+    named = {re.split(r"[.\[\]]+", value)[-1] for key, value in leaves if key in _NAMING and isinstance(value, str)}
+    if named:
+        return [each for each in dispensable if each in named]
+    said = "\n".join(value for _, value in leaves if isinstance(value, str)) or str(error)
+    quoted = set(re.findall(r"[`'\"](\w+)\\*[`'\"]", said))  # with a backslash where one error quotes another
+    mentioned = [each for each in dispensable if each in quoted] or [
+        each for each in dispensable if re.search(_BARE.get(each, rf"(?<![\w-]){each}(?![\w-])"), said)
+    ]
+    return mentioned[:1]  # a sentence may name another that is fine, as in "temperature and top_p cannot both be set"
+
+
+_BARE = {"n": r"(?<![\w'-])n(?=\s*(?:[:=>.,)]|$|(?:must|should|is|greater|larger)\b))"}
+"""Patterns of names that are words in a sentence, too."""
+
+
+def _decoded(body: bytes) -> Any:
+    """The JSON of an error body; its text if it is none."""
+    try:
+        return orjson.loads(body[:MOST_BYTES])
+    except orjson.JSONDecodeError:
+        return body[:MOST_BYTES].decode("utf-8", "replace")
+
+
+def _leaves(content: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """All values of nested objects and lists, each with the nearest key above it."""
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield from _leaves(value, name, depth + 1)
+    elif isinstance(content, list):
+        for value in content:
+            yield from _leaves(value, key, depth + 1)
+    else:
+        yield key, content
