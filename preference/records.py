@@ -11,10 +11,18 @@ from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -48,6 +56,21 @@ class Record(BaseModel):
     def to_line(self) -> bytes:
         """The record as one JSON line, newline included; the same bytes for the same record."""
         return self.model_dump_json().encode() + b"\n"
+
+
+class SparseRecord(Record):
+    """A record with optional fields that are absent from its JSON where they are empty: files of those who do not use
+    them keep their bytes."""
+
+    ABSENT_IF_EMPTY: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = as_fields(self)
+        for name in self.ABSENT_IF_EMPTY:
+            if not found.get(name, True):
+                del found[name]
+        return found
 
 
 class Message(Record):
@@ -110,16 +133,20 @@ class Outcome(Record):
     value: float | None
 
 
-class Usage(Record):
+class Usage(SparseRecord):
     """What the completions in this record cost, counted once however often a run was continued. Excludes retries.
 
     calls: completions; requests: HTTP requests that delivered them (several completions may share one).
     """
 
+    ABSENT_IF_EMPTY = ("reasoning_tokens",)
+
     calls: int = 0
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    """Completion tokens that are reasoning."""
     cached_tokens: int = 0
     """Prompt tokens that the endpoint charged at its cached price."""
     repairs: int = 0
@@ -146,8 +173,10 @@ class QuestionError(Record):
     message: str
 
 
-class RolloutNode(Record):
+class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
+
+    ABSENT_IF_EMPTY = ("reasoning",)
 
     id: int
     parent_id: int | None
@@ -158,6 +187,8 @@ class RolloutNode(Record):
     prompt: list[Message] | None = None
     """The state's own prompt, byte-identical to the one training and evaluation use."""
     response: str | None = None
+    reasoning: str = ""
+    """What the model reasoned before `response`; never part of a prompt, and in no export."""
     action_type: ActionType | None = None
     content: str | None = None
     """Text inside the tag."""
@@ -253,8 +284,10 @@ class RecipeRef(Record):
     margin_by_layer: bool
 
 
-class RolloutRecord(Record):
+class RolloutRecord(SparseRecord):
     """Everything explored for one question, or why nothing was."""
+
+    ABSENT_IF_EMPTY = ("revision",)
 
     schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
     question_id: str
@@ -323,11 +356,8 @@ class RolloutRecord(Record):
         return node.parent_id
 
     def to_line(self) -> bytes:
-        """As `Record.to_line`, without `revision` if there is none."""
-        fields = self.model_dump(mode="json")
-        if self.revision is None:
-            del fields["revision"]
-        return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+        """As `Record.to_line`; floats are written as orjson writes them."""
+        return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def parse_rollout(line: bytes, *, where: str) -> RolloutRecord:

@@ -43,6 +43,11 @@ def counted(count: int, thing: str) -> str:
     return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
+def of_which_reasoning(tokens: int) -> str:
+    """` (of which 1,024 reasoning)`, behind the completion tokens that include them; empty without any."""
+    return f" (of which {tokens:,} reasoning)" if tokens else ""
+
+
 def percent(share: float) -> str:
     """`95 %`."""
     return f"{100 * share:.10g} %"

@@ -38,6 +38,7 @@ class Spending:
             requests=self.tokens.requests,
             prompt_tokens=self.tokens.prompt,
             completion_tokens=self.tokens.completion,
+            reasoning_tokens=self.tokens.reasoning,
             cached_tokens=self.tokens.cached,
             repairs=self.repairs,
             judgements=self.judgements,

@@ -79,6 +79,8 @@ class AgentAnswer(BaseModel):
     calls: int
     prompt_tokens: int
     completion_tokens: int
+    reasoning_tokens: int = 0
+    """Completion tokens that are reasoning."""
     cost_usd: float | None
     warnings: list[str]
 
@@ -159,6 +161,7 @@ async def _ask(
         calls=ledger.spent.calls,
         prompt_tokens=ledger.spent.prompt,
         completion_tokens=ledger.spent.completion,
+        reasoning_tokens=ledger.spent.reasoning,
         cost_usd=ledger.cost,
         warnings=warnings,
     )

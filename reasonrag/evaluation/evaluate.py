@@ -329,14 +329,11 @@ def _parse_failures(predictions: Iterable[Prediction]) -> dict[str, int]:
 
 
 def _spent(outcomes: Iterable[QuestionOutcome]) -> EvaluationUsage:
-    answers = judgements = Tokens()
-    for each in outcomes:
-        answers += Tokens(each.prediction.calls, 0, each.prediction.prompt_tokens, each.prediction.completion_tokens)
-        judgements += each.judge
+    known = list(outcomes)
+    judgements = sum((each.judge for each in known), start=Tokens())
+    answers = ("calls", "prompt_tokens", "completion_tokens", "reasoning_tokens")
     return EvaluationUsage(
-        calls=answers.calls,
-        prompt_tokens=answers.prompt,
-        completion_tokens=answers.completion,
+        **{name: sum(getattr(each.prediction, name) for each in known) for name in answers},
         judge_calls=judgements.calls,
         judge_prompt_tokens=judgements.prompt,
         judge_completion_tokens=judgements.completion,

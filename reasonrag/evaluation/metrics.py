@@ -68,6 +68,7 @@ def score_attempt(question: Question, attempt: Attempt, spent: Tokens, *, judged
             "calls": spent.calls,
             "prompt_tokens": spent.prompt,
             "completion_tokens": spent.completion,
+            "reasoning_tokens": spent.reasoning,
             "malformed": attempt.malformed,
             "steps": list(attempt.steps),
         }

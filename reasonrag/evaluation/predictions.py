@@ -14,7 +14,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from preference.export.files import atomic_replacement
-from preference.records import PassageRef, QuestionError, Record, first_error
+from preference.records import PassageRef, QuestionError, SparseRecord, first_error
 from reasonrag.errors import InputError
 from reasonrag.files import reading
 
@@ -23,12 +23,16 @@ PREDICTIONS_SCHEMA: Final = "reasonrag.predictions/1"
 WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it when every question was asked: run it again to go on"
 
 
-class PredictedStep(Record):
+class PredictedStep(SparseRecord):
     """One reply on the way to the answer."""
+
+    ABSENT_IF_EMPTY = ("reasoning",)
 
     action: str
     """think, read or conclude for the agent; a baseline's own word."""
     response: str
+    reasoning: str = ""
+    """What the model reasoned before the response, where that is not part of the method's format."""
     content: str | None = None
     """The text inside the tag; null if the reply could not be parsed, see `parse_error`."""
     passages: list[PassageRef] = Field(default_factory=list)
@@ -39,11 +43,13 @@ class PredictedStep(Record):
     """Whether it needed the repair turn."""
 
 
-class Prediction(Record):
+class Prediction(SparseRecord):
     """A line of `predictions.jsonl`.
 
     Scores are null if the question failed (`error`); 0 if there are replies but no answer.
     """
+
+    ABSENT_IF_EMPTY = ("reasoning_tokens",)
 
     schema_version: Literal["reasonrag.predictions/1"] = PREDICTIONS_SCHEMA
     question_id: str
@@ -68,6 +74,8 @@ class Prediction(Record):
     """Completions of the evaluated model, repair turns included, without the judge's."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    """Completion tokens that are reasoning."""
     malformed: bool = False
     """Whether a reply could not be parsed, even after its repair turn."""
     steps: list[PredictedStep] = Field(default_factory=list)

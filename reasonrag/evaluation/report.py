@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from preference.export.files import write_json
-from preference.records import Record, first_error
+from preference.records import Record, SparseRecord, first_error
 from reasonrag.errors import InputError
 from reasonrag.evaluation.predictions import WRITTEN_AT_THE_END
 from reasonrag.files import reading
@@ -56,13 +56,16 @@ class EvaluationConditions(Record):
     max_steps: int | None
 
 
-class EvaluationUsage(Record):
+class EvaluationUsage(SparseRecord):
     """Completions and tokens of the evaluated model in `predictions.jsonl`, independent of how often the run was
     resumed; judge_*: those of the judge. Retries are not included; they are in `failures.jsonl`."""
+
+    ABSENT_IF_EMPTY = ("reasoning_tokens",)
 
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
     judge_calls: int = 0
     judge_prompt_tokens: int = 0
     judge_completion_tokens: int = 0

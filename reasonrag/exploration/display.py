@@ -8,7 +8,7 @@ from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.exploration.cost_estimate import CostEstimate, Range
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
-from reasonrag.rendering import counted
+from reasonrag.rendering import counted, of_which_reasoning
 from reasonrag.terminal import (
     counts_text,
     dollars_or_unknown,
@@ -22,6 +22,7 @@ from reasonrag.terminal import (
 def show_run(summary: RunSummary) -> None:
     """Show the summary of `generate`, where the files are, and the next command."""
     run, attempts = Path(summary.run), f"{summary.session_failed_calls:,}"
+    reasoning = of_which_reasoning(summary.reasoning_tokens)
     rows = [
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} requested"),
         ("failure causes", counts_text(summary.failures_by_cause)),
@@ -34,7 +35,7 @@ def show_run(summary: RunSummary) -> None:
         ("degenerate", counts_text(summary.degenerate)),
         ("unreadable replies", counts_text(summary.parse_failures_by_cause)),
         ("completions", f"{summary.calls:,} in {summary.requests:,} requests{_from_journal(summary)}"),
-        ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out"),
+        ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out{reasoning}"),
         ("cost of the run", dollars_or_unknown(summary.cost_usd)),
         (
             "this session",

@@ -12,6 +12,9 @@ from itertools import pairwise
 
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 
+_SPLIT = ("completion_tokens", "reasoning_tokens")
+"""Numbers of a request that are split over its replies; the others are the whole request's."""
+
 
 class Bill:
     """Splits usage into single answers, and combines it for draws requested together."""
@@ -21,16 +24,17 @@ class Bill:
         """Whether the endpoint returned several choices to one request."""
 
     def apart(self, completions: Iterable[Completion]) -> list[Completion]:
-        """Each answer billed alone: the whole prompt, and its share of the request's completion tokens by text length.
-        Answers already alone are unchanged."""
+        """Each answer billed alone: the whole prompt, and its share of the request's completion tokens by the length of
+        text and reasoning. Answers already alone are unchanged."""
         found: list[Completion] = []
         for request in _requests(completions):
             self.replies_share_requests |= len(request) > 1
-            parts = _parts(request[0].completion_tokens, [len(each.text) + 1 for each in request])
-            first = request[0].model_dump(exclude={"text", "finish_reason", "completion_tokens"})
+            lengths = [len(each.text) + len(each.reasoning) + 1 for each in request]
+            first = request[0].model_dump(exclude={"text", "finish_reason", "reasoning", *_SPLIT})
+            parts = {name: _parts(getattr(request[0], name), lengths) for name in _SPLIT}
             found += [
-                each.model_copy(update=first | {"completion_tokens": part})
-                for each, part in zip(request, parts, strict=True)
+                each.model_copy(update=first | {name: parts[name][position] for name in _SPLIT})
+                for position, each in enumerate(request)
             ]
         return found
 
@@ -39,8 +43,8 @@ class Bill:
         time."""
         if not self.replies_share_requests:
             return list(apart)
-        unpaid = {"requests": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0}
-        paid = apart[0].model_copy(update={"completion_tokens": sum(each.completion_tokens for each in apart)})
+        unpaid = dict.fromkeys(("requests", "prompt_tokens", "cached_tokens", *_SPLIT), 0)
+        paid = apart[0].model_copy(update={name: sum(getattr(each, name) for each in apart) for name in _SPLIT})
         return [paid, *(each.model_copy(update=unpaid | {"tokens_bounded": False}) for each in apart[1:])]
 
 

@@ -17,6 +17,9 @@ from reasonrag.run_config import versions
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
 """Kind of an unreadable judgement -> the cause it is counted under."""
 
+USED = ("calls", "requests", "prompt_tokens", "completion_tokens", "reasoning_tokens")
+"""What a summary sums of the usage of its records."""
+
 
 class StopReason(BaseModel):
     """Why the last session ended before all questions were done."""
@@ -87,6 +90,7 @@ class RunSummary(SessionNumbers):
     requests: int
     prompt_tokens: int
     completion_tokens: int
+    reasoning_tokens: int = 0
     """Usage of the answers in rollouts.jsonl."""
     warnings: list[str]
     versions: dict[str, str]
@@ -112,7 +116,7 @@ def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
         degenerate=counts.signs.by_sign,
         parse_failures_by_cause=dict(counts.parse_failures.most_common()),
         repair_turns=counts.repair_turns,
-        **counts.usage.model_dump(include={"calls", "requests", "prompt_tokens", "completion_tokens"}),
+        **{name: getattr(counts.usage, name) for name in USED},
         warnings=counts.warnings(numbers.split),
         versions=versions(),
     )

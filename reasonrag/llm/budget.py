@@ -22,13 +22,15 @@ TEMPLATE_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Sums over answers. `cached`: prompt tokens that the endpoint charged at its cached price."""
+    """Sums over answers. `cached`: prompt tokens that the endpoint charged at its cached price. `reasoning`: completion
+    tokens that are no part of an answer's text."""
 
     calls: int = 0
     requests: int = 0
     prompt: int = 0
     completion: int = 0
     cached: int = 0
+    reasoning: int = 0
 
     def __add__(self, other: Tokens) -> Tokens:
         return Tokens(
@@ -37,13 +39,21 @@ class Tokens:
             self.prompt + other.prompt,
             self.completion + other.completion,
             self.cached + other.cached,
+            self.reasoning + other.reasoning,
         )
 
     @staticmethod
     def of(completions: Iterable[Completion]) -> Tokens:
         total = Tokens()
         for each in completions:
-            total += Tokens(1, each.requests, each.prompt_tokens, each.completion_tokens, each.cached_tokens)
+            total += Tokens(
+                calls=1,
+                requests=each.requests,
+                prompt=each.prompt_tokens,
+                completion=each.completion_tokens,
+                cached=each.cached_tokens,
+                reasoning=each.reasoning_tokens,
+            )
         return total
 
     def cost(self, price: Price) -> float:

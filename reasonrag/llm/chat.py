@@ -92,7 +92,8 @@ class Completion(BaseModel):
 
     requests, prompt_tokens, completion_tokens, cached_tokens (prompt tokens in the endpoint's cache): the whole
     request's numbers are on its first reply and 0 on the others, so that sums are right whichever replies share a
-    request.
+    request. So are reasoning_tokens, which are part of completion_tokens.
+    reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
     tokens_bounded: the endpoint reported no tokens; they are counted as bytes, an upper bound.
     """
 
@@ -100,13 +101,15 @@ class Completion(BaseModel):
 
     text: str
     finish_reason: FinishReason
+    reasoning: str = ""
     requests: int = 1
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
     cached_tokens: int = 0
     tokens_bounded: bool = False
 
-    @field_validator("text", mode="before")
+    @field_validator("text", "reasoning", mode="before")
     @classmethod
     def _encodable(cls, text: object) -> object:
         """Replace lone surrogates, which no file can hold, by question marks."""

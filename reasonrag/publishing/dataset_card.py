@@ -32,7 +32,7 @@ from reasonrag.publishing.staging import (
     without_addresses,
 )
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import Verbatim, code, markdown_templates
+from reasonrag.rendering import Verbatim, code, markdown_templates, of_which_reasoning
 from reasonrag.terminal import share_text
 
 _TEMPLATE = "dataset_card.md.j2"
@@ -151,7 +151,10 @@ def _cost(summary: PairSummary) -> str:
     usage = summary.usage
     if usage is None:
         return "unknown: not every question tells what it cost"
-    tokens = f"{usage.calls:,} completions, {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out"
+    reasoning = of_which_reasoning(usage.reasoning_tokens)
+    tokens = (
+        f"{usage.calls:,} completions, {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out{reasoning}"
+    )
     if usage.cost_usd is None:
         return f"{tokens}; dollars unknown, because a model had no price"
     return f"{tokens}, {usage.cost_usd:,.2f} US dollars at the prices that the runs were billed at"

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from preference import Usage
 from reasonrag.curation.audit.report import Histogram
+from reasonrag.rendering import of_which_reasoning
 from reasonrag.terminal import counts_text, dollars, on_one_line, print_table, share_text
 from reasonrag.viewing.overview import Overview, TreeFacts
 from reasonrag.viewing.question_screen import end_words
@@ -79,9 +80,10 @@ def _costs(found: Overview) -> list[tuple[str, str]]:
     usage = found.usage
     if usage is None or not usage.calls:  # trees that were imported do not say
         return [("completions, cost", "not known")]
+    reasoning = of_which_reasoning(usage.reasoning_tokens)
     return [
         ("completions", f"{usage.calls:,} in {usage.requests:,} requests{_each(usage.calls, found)}"),
-        ("tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out"),
+        ("tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"),
         ("cost", _cost(usage, found)),
     ]
 

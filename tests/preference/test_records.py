@@ -88,6 +88,7 @@ def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
                 action=st.none() | actions,
                 prompt=st.none() | st.lists(messages, max_size=2),
                 response=st.none() | texts,
+                reasoning=texts,
                 action_type=st.none() | st.sampled_from(["query", "evidence", "answer"]),
                 content=st.none() | texts,
                 passages=st.none() | st.lists(st.builds(PassageRef, id=texts, title=texts, score=numbers), max_size=2),
@@ -147,7 +148,7 @@ def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
                 alpha=st.floats(0, 1, exclude_min=True),
                 margin_by_layer=st.booleans(),
             ),
-            usage=st.builds(Usage, calls=ints, prompt_tokens=ints, cost_usd=st.none() | numbers),
+            usage=st.builds(Usage, calls=ints, prompt_tokens=ints, reasoning_tokens=ints, cost_usd=st.none() | numbers),
             nodes=st.just(nodes),
             failed_continuations=st.lists(failed, max_size=2),
             error=st.none() | st.builds(QuestionError, cause=texts, message=texts),
@@ -195,6 +196,19 @@ def test_the_bytes_of_a_line_are_stable() -> None:
             '"failed_continuations":[],"unreadable_judgements":[],"error":null}\n'
         ).encode()
     )
+
+
+def test_reasoning_is_in_a_line_only_where_there_is_some() -> None:
+    """A file of a model that does not reason has the bytes it had before the fields were added, and reads as before."""
+    plain = as_json(rollout(node(0, None, (1,)), node(1)))
+    thought = as_json(
+        rollout(node(0, None, (1,)), node(1, reasoning="Paris, so the Seine."), usage=Usage(reasoning_tokens=6))
+    )
+    assert "reasoning" not in plain["nodes"][1]
+    assert "reasoning_tokens" not in plain["usage"]
+    assert thought["nodes"][1].pop("reasoning") == "Paris, so the Seine."
+    assert thought["usage"].pop("reasoning_tokens") == 6
+    assert thought == plain
 
 
 def test_records_are_frozen() -> None:

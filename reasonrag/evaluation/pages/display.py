@@ -24,7 +24,7 @@ from reasonrag.evaluation.pages.report_page import (
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
 from reasonrag.files import FAILURES
-from reasonrag.rendering import percent
+from reasonrag.rendering import of_which_reasoning, percent
 from reasonrag.terminal import counts_text, dollars, on_one_line, print_table
 
 
@@ -113,5 +113,6 @@ def show_answer(found: AgentAnswer) -> None:
     answer = "none: the last reply was unreadable" if found.answer is None else on_one_line(found.answer) + grounded
     console.print(Text(f"answer: {answer}", style="bold"), soft_wrap=True)
     cost = "cost unknown" if found.cost_usd is None else dollars(found.cost_usd)
-    tokens = f"{found.prompt_tokens:,} tokens in, {found.completion_tokens:,} out"
+    reasoning = of_which_reasoning(found.reasoning_tokens)
+    tokens = f"{found.prompt_tokens:,} tokens in, {found.completion_tokens:,} out{reasoning}"
     print(f"{found.searches:,} searches, {found.calls:,} completions, {tokens}, {cost}")

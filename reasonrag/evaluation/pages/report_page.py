@@ -14,7 +14,7 @@ from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import MetricMean, QuestionGroup, Report
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import markdown_templates, percent
+from reasonrag.rendering import markdown_templates, of_which_reasoning, percent
 from reasonrag.terminal import dollars
 
 PAGE = "report.md"
@@ -130,7 +130,8 @@ def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
     """The cost of the answers, as rows."""
     usage, latency = report.usage, report.latency
     yield "completions", f"{usage.calls:,}"
-    yield "tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out"
+    reasoning = of_which_reasoning(usage.reasoning_tokens)
+    yield "tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"
     if report.judge:
         tokens = f"{usage.judge_prompt_tokens:,} tokens in, {usage.judge_completion_tokens:,} out"
         yield f"judged by {report.judge}", f"{usage.judge_calls:,} completions, {tokens}{_unjudged(report)}"

@@ -19,7 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 import orjson
 
 from reasonrag.errors import InputError
-from reasonrag.llm.chat import Completion, FinishReason
+from reasonrag.llm.chat import Completion
 from reasonrag.redaction import redact
 from reasonrag.web import HttpClient, open_session
 
@@ -36,6 +36,9 @@ _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
 """Statuses of an overloaded or absent server; other errors are about the request."""
 _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens")
 """Headers kept of an error response; others may hold anything."""
+_REASONING = ("reasoning_content", "reasoning")
+"""Where servers put the reasoning of a message: DeepSeek, vLLM, SGLang and llama.cpp the first; OpenRouter and newer
+vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second."""
 _RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 
 
@@ -161,7 +164,7 @@ def completions_of(content: bytes, known_secrets: Sequence[str], *, prompt_size:
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
         raise BadAnswerError(f"the body is not a chat completion: {str(answer)[:200]!r}")
-    replies: list[tuple[str, FinishReason]] = []
+    replies: list[Completion] = []
     for choice in choices:
         try:
             replies.append(_reply(choice, known_secrets))
@@ -174,20 +177,36 @@ def completions_of(content: bytes, known_secrets: Sequence[str], *, prompt_size:
     details = tokens.get("prompt_tokens_details")
     cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else 0
     told = _count(tokens.get("prompt_tokens"))
-    text, finish_reason = replies[0]
-    first = Completion(
-        text=text,
-        finish_reason=finish_reason,
-        prompt_tokens=told or prompt_size,
-        completion_tokens=_count(tokens.get("completion_tokens")) if told else sum(len(t.encode()) for t, _ in replies),
-        cached_tokens=min(cached, told),
-        tokens_bounded=not told,
-    )
-    return [first, *(Completion(text=text, finish_reason=reason, requests=0) for text, reason in replies[1:])]
+    if told:
+        completion_tokens, reasoning_tokens = _completion_tokens(tokens, prompt_tokens=told)
+    else:
+        completion_tokens = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
+        reasoning_tokens = 0
+    bill = {
+        "requests": 1,
+        "prompt_tokens": told or prompt_size,
+        "completion_tokens": completion_tokens,
+        "reasoning_tokens": reasoning_tokens,
+        "cached_tokens": min(cached, told),
+        "tokens_bounded": not told,
+    }
+    return [replies[0].model_copy(update=bill), *replies[1:]]
 
 
-def _reply(choice: object, known_secrets: Sequence[str]) -> tuple[str, FinishReason]:
-    """Text and finish reason of one choice. Raises BadAnswerError for an incomplete reply."""
+def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple[int, int]:
+    """The completion tokens that are billed, and those of them that are reasoning.
+
+    xAI and Gemini leave the reasoning out of `completion_tokens`, but not out of `total_tokens`
+    (https://github.com/vercel/ai/pull/12425, https://github.com/router-for-me/CLIProxyAPI/issues/5733).
+    """
+    completion, details = _count(usage.get("completion_tokens")), usage.get("completion_tokens_details")
+    reasoning = _count(details.get("reasoning_tokens")) if isinstance(details, dict) else 0
+    billed = max(completion, _count(usage.get("total_tokens")) - prompt_tokens)
+    return billed, min(billed, max(reasoning, billed - completion))
+
+
+def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
+    """One choice as a completion without usage. Raises BadAnswerError for an incomplete reply."""
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswerError(f"a choice has no message: {str(choice)[:200]!r}")
@@ -198,7 +217,13 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> tuple[str, FinishRea
         said = "".join(str(part.get("text") or "") for part in said if isinstance(part, dict))
     if not isinstance(said, str | None):
         raise BadAnswerError(f"the content of a reply is not text: {str(said)[:200]!r}")
-    return redact(said or "", known_secrets), reason if reason in ("length", "content_filter") else "stop"
+    reasoned = (message.get(name) for name in _REASONING)
+    return Completion(
+        text=redact(said or "", known_secrets),
+        finish_reason=reason if reason in ("length", "content_filter") else "stop",
+        reasoning=redact(next((text for text in reasoned if isinstance(text, str) and text), ""), known_secrets),
+        requests=0,
+    )
 
 
 def _count(said: object) -> int:

@@ -13,18 +13,34 @@ from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.scripted_model import ScriptedModel
 
 
-def answered(*texts: str, prompt: int = 100, completion: int = 40, cached: int = 0) -> list[Completion]:
-    """The answers of one request, with its tokens on the first."""
-    first = {"prompt_tokens": prompt, "completion_tokens": completion, "cached_tokens": cached}
+def answered(
+    *texts: str, prompt: int = 100, completion: int = 40, reasoning: int = 0, cached: int = 0
+) -> list[Completion]:
+    """The answers of one request, with its tokens on the first; where it reasoned, each in reverse."""
+    first = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "reasoning_tokens": reasoning,
+        "cached_tokens": cached,
+    }
     return [
-        Completion(text=text, finish_reason="stop", requests=int(i == 0), **(first if i == 0 else {}))
+        Completion(
+            text=text,
+            finish_reason="stop",
+            reasoning=text[::-1] if reasoning else "",
+            requests=int(i == 0),
+            **(first if i == 0 else {}),
+        )
         for i, text in enumerate(texts)
     ]
 
 
 requests = st.builds(
-    lambda texts, prompt, completion: answered(*texts, prompt=prompt, completion=completion),
+    lambda texts, prompt, completion, reasoning: answered(
+        *texts, prompt=prompt, completion=completion, reasoning=min(reasoning, completion)
+    ),
     st.lists(st.text(max_size=30), min_size=1, max_size=6),
+    st.integers(0, 5_000),
     st.integers(0, 5_000),
     st.integers(0, 5_000),
 )

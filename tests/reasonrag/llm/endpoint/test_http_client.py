@@ -356,6 +356,53 @@ def test_tokens_that_are_not_told_are_counted_as_bytes(usage: str) -> None:
     assert (second.prompt_tokens, second.completion_tokens, second.tokens_bounded) == (0, 0, False)
 
 
+@pytest.mark.parametrize(
+    ("usage", "billed", "reasoning"),
+    [
+        (
+            {"completion_tokens": 400, "total_tokens": 409, "completion_tokens_details": {"reasoning_tokens": 384}},
+            400,
+            384,
+        ),
+        # xAI: https://github.com/vercel/ai/pull/12425
+        (
+            {"completion_tokens": 2, "total_tokens": 328, "completion_tokens_details": {"reasoning_tokens": 317}},
+            319,
+            317,
+        ),
+        # Gemini says no more than this
+        ({"completion_tokens": 2, "total_tokens": 71}, 62, 60),
+        ({"completion_tokens": 5, "total_tokens": 14}, 5, 0),
+        ({"completion_tokens": 5}, 5, 0),
+        ({"completion_tokens": 5, "total_tokens": 3, "completion_tokens_details": None}, 5, 0),
+        ({"completion_tokens": 5, "total_tokens": "many"}, 5, 0),
+        ({"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 80}}, 5, 5),
+    ],
+)
+def test_reasoning_is_billed_wherever_an_endpoint_counts_it(usage: object, billed: int, reasoning: int) -> None:
+    """Some leave it out of completion_tokens, and only their total tells."""
+    body = orjson.dumps({"choices": [{"message": {"content": "a"}}], "usage": {"prompt_tokens": 9} | usage})
+    [completion] = completions_of(body, (), prompt_size=99)
+    assert (completion.completion_tokens, completion.reasoning_tokens) == (billed, reasoning)
+
+
+@pytest.mark.parametrize(
+    ("message", "reasoning"),
+    [
+        ({"reasoning_content": "Paris, so"}, "Paris, so"),
+        ({"reasoning": "Paris, so"}, "Paris, so"),
+        ({"reasoning_content": None, "reasoning": "Paris, so"}, "Paris, so"),
+        ({"reasoning_content": "it is sk-mine"}, "it is [secret]"),
+        ({"reasoning": {"effort": "high"}}, ""),
+    ],
+)
+def test_reasoning_comes_apart_from_the_content(message: dict[str, object], reasoning: str) -> None:
+    """DeepSeek and vLLM call it reasoning_content, OpenRouter and newer vLLM reasoning; what is no text is left out."""
+    body = orjson.dumps({"choices": [{"message": {"content": "<query>Seine</query>"} | message}]})
+    [completion] = completions_of(body, ["sk-mine"], prompt_size=0)
+    assert (completion.text, completion.reasoning) == ("<query>Seine</query>", reasoning)
+
+
 def test_no_more_tokens_are_cached_than_sent() -> None:
     """Else an answer would have a negative price."""
     usage = {"prompt_tokens": 9.0, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 400}}
@@ -423,13 +470,16 @@ JSON = st.recursive(
     max_leaves=5,
 )
 MESSAGES = st.fixed_dictionaries(
-    {"message": JSON | st.fixed_dictionaries({"content": JSON})}, optional={"finish_reason": JSON}
+    {"message": JSON | st.fixed_dictionaries({"content": JSON}, optional={"reasoning_content": JSON})},
+    optional={"finish_reason": JSON},
 )
 USAGES = JSON | st.fixed_dictionaries(
     {},
     optional={
         "prompt_tokens": JSON,
         "completion_tokens": JSON,
+        "total_tokens": JSON,
+        "completion_tokens_details": JSON | st.fixed_dictionaries({"reasoning_tokens": JSON}),
         "prompt_tokens_details": JSON | st.fixed_dictionaries({"cached_tokens": JSON}),
     },
 )
@@ -446,7 +496,9 @@ def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
     except BadAnswerError:
         return
     assert completions
-    assert min(completions[0].prompt_tokens, completions[0].completion_tokens, completions[0].cached_tokens) >= 0
+    first = completions[0]
+    assert min(first.prompt_tokens, first.completion_tokens, first.reasoning_tokens, first.cached_tokens) >= 0
+    assert first.reasoning_tokens <= first.completion_tokens
 
 
 # -- what an error means ---------------------------------------------------------------------------------------
