@@ -22,8 +22,9 @@ from reasonrag.agent.from_settings import find_data
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.exploration.explore import explore
 from reasonrag.exploration.from_settings import call_budget, find_models, find_rule, function_or_name, resolve_recipe
-from reasonrag.exploration.generate import explore, generate
+from reasonrag.exploration.generate import generate
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import ROLLOUTS

@@ -27,6 +27,7 @@ from preference.export.files import write_file, write_json
 from reasonrag.agent.from_settings import caps_of, find_data
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError, choices
+from reasonrag.exploration.explore import explore
 from reasonrag.exploration.from_settings import (
     call_budget,
     find_models,
@@ -35,7 +36,6 @@ from reasonrag.exploration.from_settings import (
     resolve_recipe,
     value_flags,
 )
-from reasonrag.exploration.generate import explore
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer

@@ -22,7 +22,7 @@ import pytest
 import reasonrag as package
 from preference import Message, read_rollouts
 from reasonrag.errors import InputError, ModelError
-from reasonrag.exploration.generate import RunSummary
+from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import ScriptedModel

@@ -111,7 +111,7 @@ SHOWN_BY = {
     "end_to_end/test_main_job": """
         preference/export/summary reasonrag/curation/commands reasonrag/curation/dataset_directory
         reasonrag/curation/display reasonrag/curation/pairs reasonrag/curation/settings reasonrag/exploration/commands
-        reasonrag/exploration/display reasonrag/exploration/from_settings reasonrag/exploration/generate
+        reasonrag/exploration/display reasonrag/exploration/explore reasonrag/exploration/from_settings
         reasonrag/exploration/session reasonrag/exploration/summary reasonrag/agent/from_settings
         reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models
         reasonrag/files
@@ -199,7 +199,7 @@ TAKE_SETTINGS = {
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
     "reasonrag/evaluation/evaluate._Setup": "the report tells nearly all of them",
     "reasonrag/exploration/cost_estimate._rehearse": "runs generate, with settings of its own",
-    "reasonrag/exploration/generate.explore": "the body of the public call",
+    "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/publishing/publish._publish_data_set": "the body of the public call, for a data set",
     "reasonrag/publishing/publish_model.publish_model": "the body of the public call, for a model",
     "reasonrag/retrieval/index._serve": "the body of the public call",

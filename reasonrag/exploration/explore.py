@@ -1,0 +1,155 @@
+"""One run, from resolved settings to its summary.
+
+Puts the parts of a run together (questions, retriever, prompts, models, journal, caps) in the order of their cost.
+Trees, sessions, file formats and endpoints are decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.from_settings import caps_of, find_data
+from reasonrag.agent.outcomes import OutcomeFunction
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
+from reasonrag.exploration.from_settings import (
+    find_models,
+    find_rule,
+    max_steps,
+    run_identity,
+)
+from reasonrag.exploration.run_directory import RunDirectory
+from reasonrag.exploration.session import ExplorationSession
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.exploration.shared_costs import Bill, BilledModel
+from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
+from reasonrag.files import JOURNAL, TRIALS, TUNING
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.journal import open_journal
+from reasonrag.llm.model_spec import check_prices
+from reasonrag.llm.models import Models
+from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.progress import Watcher
+from reasonrag.retrieval.from_settings import open_retriever
+from reasonrag.retrieval.retriever import Retriever
+
+
+async def explore(
+    settings: GenerateSettings,
+    chat_model: ChatModel | None,
+    retriever: Retriever | None,
+    watcher: Watcher,
+    *,
+    value_chat_model: ChatModel | None = None,
+    replay: bool | str | Path = False,
+    shared_journal: Path | None = None,
+    function: OutcomeFunction | None = None,
+) -> RunSummary:
+    """`generate` for resolved settings, inside an event loop.
+
+    function: the user's outcome function. shared_journal: of several runs, instead of the run's own. Caps then apply to
+        all of them together, and the usage in the run's records is what it would have cost alone.
+    """
+    rule = find_rule(settings, function)
+    source, corpus = find_data(settings, rule.check)
+    _check_place(settings.run, shared=shared_journal is not None, replay=replay)
+    prompts = load_prompts(settings.prompts)
+    teacher, student = find_models(settings, chat_model, value_chat_model)
+    if settings.max_cost is not None:
+        check_prices(teacher, student)
+    if student and student.price is SELF_HOSTED:
+        watcher.say(f"{student.name} has no list price and a --value-base-url of its own: its tokens cost nothing here")
+    async with AsyncExitStack() as opened:
+        if replay:
+            chat_model = value_chat_model = None
+        else:
+            chat_model = chat_model or teacher.open(opened)
+            if student and value_chat_model is None:
+                value_chat_model = student.open(opened)
+        if retriever is None:
+            checks = [each.check for each in (chat_model, value_chat_model) if each]
+            retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
+        identity, config = run_identity(
+            settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
+        )
+        with RunDirectory(settings.run, config, say=watcher.say) as run:
+            own_journal = shared_journal or settings.run / JOURNAL
+            bill = Bill() if shared_journal else None
+            journal = await opened.enter_async_context(
+                open_journal(
+                    own_journal if replay is True or not replay else Path(replay),
+                    wanted=lambda question_id: not run.is_done(question_id),
+                    held=bill.apart if bill else list,
+                    writable=not replay,
+                )
+            )
+            value = (student, value_chat_model) if student else None
+            models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value)
+            billed = [BilledModel(each, bill) if bill else each for each in models.all]
+            steps = max_steps(settings)
+            agent = Agent(billed[0], retriever, prompts, teacher.sampling, settings.top_k, steps, settings.seed)
+            value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
+            session = ExplorationSession(
+                run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate
+            )
+            questions = source.limited(settings.limit)
+            await session.explore_all(questions, at_once=settings.concurrency)
+            if isinstance(session.stopped, StorageError):
+                raise session.stopped
+            if session.stopped is None:
+                run.sort_by_question(question.id for question in questions)
+            summary = _summarise(run, session, total=len(questions))
+            run.write_summary(summary.model_dump())
+    if isinstance(session.stopped, Interrupted):
+        raise KeyboardInterrupt
+    return summary
+
+
+def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
+    """Raises InputError for trials of tune, and for a replay without recorded answers, before anything is written."""
+    if not shared and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
+        raise InputError(f"{run} holds trials of tune; choose another --run")
+    journal = run / JOURNAL if replay is True else Path(replay or run)
+    if replay and not journal.is_file():
+        raise InputError(
+            f"there is no {journal} to replay; give the --run that was explored, or leave out --replay to explore it"
+        )
+
+
+def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) -> RunSummary:
+    identity, models, tally = session.identity, session.models, session.session.tally
+    return count_run(
+        run.rollouts_path,
+        SessionNumbers(
+            run=str(run.path),
+            config_hash=identity.config_hash,
+            recipe=identity.recipe.name,
+            outcome=identity.recipe.outcome,
+            reward=identity.recipe.reward_name,
+            model=models.main.name,
+            value_model=models.second.name if models.second else None,
+            dataset=identity.dataset,
+            split=identity.split,
+            seed=identity.seed,
+            questions=total,
+            cost_usd=models.cost,
+            session_questions=tally.questions,
+            session_seconds=round(session.session.seconds, 2),
+            session_failed_calls=tally.failed_calls,
+            session_cached_calls=models.cached_calls,
+            session_seconds_per_request=models.seconds_per_request,
+            stopped=_stop_reason(session.stopped),
+        ),
+    )
+
+
+def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
+    if stopped is None:
+        return None
+    raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}
+    if isinstance(stopped, CapReached):
+        raised = stopped.raised
+    return StopReason(cause=stopped.cause, message=str(stopped), raise_cap=raised)
