@@ -205,5 +205,5 @@ def config_hash(decides_answers: dict[str, Any]) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of the software that made the results."""
-    packages = ("reasonrag", "openai", "bm25s", "pydantic")
+    packages = ("reasonrag", "openai", "bm25s", "pydantic", "genai-prices")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}

@@ -35,7 +35,7 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
         name,
         Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens),
         Limits(settings.concurrency, settings.timeout, settings.rpm, settings.tpm),
-        price=find_price(name, tokens_in=settings.price_in, tokens_out=settings.price_out),
+        price=find_price(name, addresses=settings.base_url, tokens_in=settings.price_in, tokens_out=settings.price_out),
         addresses=tuple(settings.base_url),
         in_process=name == OFFLINE and not settings.base_url,
     )

@@ -121,8 +121,7 @@ async def label_by_judge(
     where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: the candidates are then as they were,
     answers are kept, and the same call goes on.
     """
-    if judge.caps.cost is not None:
-        check_prices(judge.model)
+    check_prices(watcher.say, judge.model, capped=judge.caps.cost is not None)
     place = out / JUDGING
     with only_writer(place, flag="--out"):
         async with AsyncExitStack() as opened:

@@ -120,7 +120,7 @@ async def _ask(
     subject, prompts = find_evaluated_model(settings, chat_model), load_prompts(settings.prompts)
     spec = evaluated_spec(subject, settings)
     if settings.max_cost is not None:
-        check_prices(spec)
+        check_prices(watcher.say, spec, capped=True)
     corpus = None if retriever else find_corpus(settings)
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
     async with AsyncExitStack() as opened:

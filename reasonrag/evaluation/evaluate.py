@@ -102,8 +102,7 @@ async def _evaluate(
     subject, prompts = find_evaluated_model(settings, chat_model), load_prompts(settings.prompts)
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, judge_chat_model)
-    if settings.max_cost is not None:
-        check_prices(spec, judge=judge)
+    check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
     if (settings.run / ROLLOUTS).exists():
         raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
     split = f"{source.dataset}/{source.split}"

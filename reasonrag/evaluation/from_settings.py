@@ -80,7 +80,12 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
         judged.at_addresses(settings.judge_base_url, key_variable=JUDGE_KEY_VARIABLE),
         name=name,
         sampling=judged.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}),
-        price=find_price(name, tokens_in=settings.judge_price_in, tokens_out=settings.judge_price_out),
+        price=find_price(
+            name,
+            addresses=settings.judge_base_url or judged.addresses,
+            tokens_in=settings.judge_price_in,
+            tokens_out=settings.judge_price_out,
+        ),
         flags="--judge-" if own else "--",
         recorded_as=f"{name} (judge)",
         in_process=name == OFFLINE and not own,

@@ -31,7 +31,7 @@ from reasonrag.files import ROLLOUTS
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
-from reasonrag.llm.prices import PRICES_AS_OF, Price
+from reasonrag.llm.prices import Price, price_list
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.settings import resolve
 
@@ -68,6 +68,7 @@ class CostEstimate(BaseModel):
     cached_price_in: float | None
     """Dollars per million prompt tokens from the endpoint's cache; `dollars` does not assume it."""
     prices_as_of: str
+    """The price list and its version; `given by hand` where the user gave the prices."""
     hours: Range
     limited_by: str
     """What decides the high end of the hours: `concurrency`, `requests per minute` or `tokens per minute`."""
@@ -169,7 +170,7 @@ def estimate(
         dollars_by_model=by_model,
         batch_discount=teacher.price.batch_discount if teacher.price else 0.0,
         cached_price_in=teacher.price.cached_in if teacher.price else None,
-        prices_as_of=PRICES_AS_OF if settings.price_in is settings.price_out is None else "given by hand",
+        prices_as_of=price_list() if settings.price_in is settings.price_out is None else "given by hand",
         hours=hours,
         limited_by=limited_by,
         spent_dollars=measured.spent_dollars,

@@ -94,7 +94,7 @@ def show_estimate(estimate: CostEstimate) -> None:
         )
     if estimate.dollars and estimate.batch_discount:
         print(
-            f"list prices of {estimate.prices_as_of}; the endpoint's prompt cache (${estimate.cached_price_in:g} per "
+            f"prices: {estimate.prices_as_of}; the endpoint's prompt cache (${estimate.cached_price_in:g} per "
             f"million) would cost less, a Batch API, which reasonrag does not use, {estimate.batch_discount:.0%} less"
         )
 
@@ -117,7 +117,5 @@ def _price_range(estimate: CostEstimate) -> str:
     if estimate.dollars is None:
         unknown = next(name for name, dollars in estimate.dollars_by_model.items() if dollars is None)
         flags = "--" if unknown == estimate.model else "--value-"
-        return (
-            f"no price of {unknown} in the table of {estimate.prices_as_of}; give {flags}price-in and {flags}price-out"
-        )
+        return f"no price of {unknown} is known; give {flags}price-in and {flags}price-out"
     return _dollars(estimate.dollars)

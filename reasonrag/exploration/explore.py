@@ -58,8 +58,8 @@ async def explore(
     _check_place(settings.run, shared=shared_journal is not None, replay=replay)
     prompts = load_prompts(settings.prompts)
     teacher, student = find_models(settings, chat_model, value_chat_model)
-    if settings.max_cost is not None:
-        check_prices(teacher, student)
+    if shared_journal is None:  # tune has said it for all its trials
+        check_prices(watcher.say, teacher, student, capped=settings.max_cost is not None)
     if student and student.price is SELF_HOSTED:
         watcher.say(f"{student.name} has no list price and a --value-base-url of its own: its tokens cost nothing here")
     async with AsyncExitStack() as opened:

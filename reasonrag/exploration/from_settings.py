@@ -23,7 +23,7 @@ from reasonrag.llm.endpoint.endpoint import VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
-from reasonrag.llm.prices import SELF_HOSTED, find_price
+from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig
 
@@ -66,12 +66,18 @@ def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
     sampling, own = teacher.sampling, bool(settings.value_base_url)
     if settings.value_temperature is not None:
         sampling = sampling.model_copy(update={"temperature": settings.value_temperature})
-    price = find_price(name, tokens_in=settings.value_price_in, tokens_out=settings.value_price_out)
+    price = find_price(
+        name,
+        addresses=settings.value_base_url or settings.base_url,
+        tokens_in=settings.value_price_in,
+        tokens_out=settings.value_price_out,
+    )
     by_hand = settings.value_price_in is not None or settings.value_price_out is not None
+    free = price is None and own and not by_hand and not is_sold_at(settings.value_base_url)
     return replace(
         teacher.at_addresses(settings.value_base_url, key_variable=VALUE_KEY_VARIABLE),
         sampling=sampling,
-        price=SELF_HOSTED if price is None and own and not by_hand else price,
+        price=SELF_HOSTED if free else price,
         flags="--value-",
         recorded_as=name,
         in_process=name == STUDENT and not own,

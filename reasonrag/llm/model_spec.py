@@ -5,7 +5,7 @@ Decides what a second model shares with the first. Knows neither settings nor wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, EndpointModel, Limits
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.prices import PRICES_AS_OF, Price
+from reasonrag.llm.prices import Price, price_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,19 @@ class ModelSpec:
         )
 
 
-def check_prices(teacher: ModelSpec, student: ModelSpec | None = None, judge: ModelSpec | None = None) -> None:
-    """Raises InputError for a model without a price, which --max-cost could not count."""
-    for model, flags, free in (
-        (teacher, "--", ""),
-        (student, "--value-", "; one at a --value-base-url is free"),
-        (judge, "--judge-", ""),
-    ):
-        if model and model.price is None:
-            raise InputError(
-                f"--max-cost needs the price of {model.name}, which is not in the table of {PRICES_AS_OF}: "
-                f"give {flags}price-in and {flags}price-out, in dollars per million tokens{free}"
-            )
+def check_prices(
+    say: Callable[[str], None],
+    teacher: ModelSpec,
+    student: ModelSpec | None = None,
+    judge: ModelSpec | None = None,
+    *,
+    capped: bool,
+) -> None:
+    """Say of which models no price is known. Raises InputError where --max-cost has to count it (capped)."""
+    for model, flags in (teacher, "--"), (student, "--value-"), (judge, "--judge-"):
+        if model is None or model.price is not None:
+            continue
+        given = f"give {flags}price-in and {flags}price-out, in dollars per million tokens (0 for a server of your own)"
+        if capped:
+            raise InputError(f"--max-cost needs the price of {model.name}, which {price_list()} does not have: {given}")
+        say(f"no price is known for {model.name}, so costs are not shown and --max-cost cannot be used; {given}")

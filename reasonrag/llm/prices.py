@@ -1,12 +1,28 @@
-"""Prices of models: one dated table, overridden by the user's prices. An unknown model has no price, not a guess."""
+"""Prices of models: of the snapshot in the package genai-prices, overridden by the user's. An unknown model has no
+price, not a guess.
+
+Decides which of a model's prices counts. Never asks the network: prices change with the version of the package.
+"""
 
 from __future__ import annotations
 
-import re
+import os
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-PRICES_AS_OF = "2026-06"
-"""When the table was last compared with the published list prices (OpenAI's pricing page), which change."""
+from reasonrag.llm.offline import NAME, STUDENT
+
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
+    from genai_prices.types import ModelInfo, Provider, TieredPrices
+
+PACKAGE = "genai-prices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +46,25 @@ class Price:
 
 SELF_HOSTED = Price(0.0, 0.0, cached_in=0.0)
 """Price of an unlisted model at its own address."""
-_BATCH = 0.5
-PRICES: dict[str, Price] = {
-    "gpt-4o": Price(2.50, 10.00, cached_in=1.25, batch_discount=_BATCH),
-    "gpt-4o-2024-05-13": Price(5.00, 15.00, cached_in=5.00, batch_discount=_BATCH),
-    "gpt-4o-mini": Price(0.15, 0.60, cached_in=0.075, batch_discount=_BATCH),
-    "gpt-4.1": Price(2.00, 8.00, cached_in=0.50, batch_discount=_BATCH),
-    "gpt-4.1-mini": Price(0.40, 1.60, cached_in=0.10, batch_discount=_BATCH),
-    "gpt-4.1-nano": Price(0.10, 0.40, cached_in=0.025, batch_discount=_BATCH),
-    "gpt-5": Price(1.25, 10.00, cached_in=0.125, batch_discount=_BATCH),
-    "gpt-5-mini": Price(0.25, 2.00, cached_in=0.025, batch_discount=_BATCH),
-    "gpt-5-nano": Price(0.05, 0.40, cached_in=0.005, batch_discount=_BATCH),
-    "o4-mini": Price(1.10, 4.40, cached_in=0.275, batch_discount=_BATCH),
-    "offline": Price(0.0, 0.0, cached_in=0.0),
-    "offline-student": Price(0.0, 0.0, cached_in=0.0),
-}
-_SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+_OFFLINE = replace(SELF_HOSTED)
+"""Another object: what is said of a server of one's own is not said of the offline teacher."""
 
 
-def find_price(model: str, *, tokens_in: float | None = None, tokens_out: float | None = None) -> Price | None:
-    """The price of a model; None if unknown.
+def price_list() -> str:
+    """The package and its version, whose prices `find_price` knows."""
+    return f"{PACKAGE} {version(PACKAGE)}"
 
-    A dated snapshot (`gpt-4o-2024-11-20`) has its model's price, unless it is listed itself.
-    tokens_in, tokens_out: the user's prices, which override the table. An unknown model needs both.
+
+def find_price(
+    model: str, *, addresses: Sequence[str] = (), tokens_in: float | None = None, tokens_out: float | None = None
+) -> Price | None:
+    """The price of a model; None if unknown. A dated snapshot of a model has its model's price, unless listed itself.
+
+    addresses: where it is asked; none: OPENAI_BASE_URL. The provider at the first known one decides, else the model's
+        name: a gateway has the prices of those behind it.
+    tokens_in, tokens_out: the user's prices, which override the list. An unknown model needs both.
     """
-    listed = PRICES.get(model) or PRICES.get(_SNAPSHOT.sub("", model))
+    listed = _OFFLINE if model in (NAME, STUDENT) else _listed(model, addresses)
     if tokens_in is None and tokens_out is None:
         return listed
     if listed is None:
@@ -64,3 +74,59 @@ def find_price(model: str, *, tokens_in: float | None = None, tokens_out: float 
     if tokens_in is not None:
         listed = replace(listed, tokens_in=tokens_in, cached_in=tokens_in)
     return listed if tokens_out is None else replace(listed, tokens_out=tokens_out)
+
+
+def is_sold_at(addresses: Sequence[str]) -> bool:
+    """Whether one of them is that of a provider with prices."""
+    return _find_provider(addresses) is not None
+
+
+def _listed(model: str, addresses: Sequence[str]) -> Price | None:
+    found = _find_model(model, addresses or [os.environ.get("OPENAI_BASE_URL", "")])
+    if found is None:
+        return None
+    today = datetime.now(UTC)
+    hours = [today.replace(hour=hour, minute=30) for hour in range(24)]
+    # some are cheaper at night; a cap has to hold at any hour
+    hour = max(hours, key=lambda each: _first_tier(found.get_prices(each).output_mtok) or 0)
+    usual, batch = found.get_prices(hour), found.get_prices(hour, {"processing": "batch"})
+    tokens_in, tokens_out = _first_tier(usual.input_mtok), _first_tier(usual.output_mtok)
+    if tokens_in is None or tokens_out is None or usual.requests_kcount:  # a price per request is none per token
+        return None
+    cached_in, batched = _first_tier(usual.cache_read_mtok), _first_tier(batch.output_mtok)
+    return Price(
+        tokens_in,
+        tokens_out,
+        cached_in=tokens_in if cached_in is None else cached_in,
+        batch_discount=1 - batched / tokens_out if batched and tokens_out else 0.0,
+    )
+
+
+def _first_tier(price: Decimal | TieredPrices | None) -> float | None:
+    """Higher tiers begin at prompts of 32,000 tokens and more, mostly at 200,000; an agent's prompts are shorter."""
+    return None if price is None else float(price if isinstance(price, Decimal) else price.base)
+
+
+def _find_model(model: str, addresses: Sequence[str]) -> ModelInfo | None:
+    if provider := _find_provider(addresses):
+        # its own or none: what another one asks for a model of that name would be a guess
+        return provider.find_model(model, all_providers=_snapshot().providers)
+    with suppress(LookupError):
+        return _snapshot().find_provider_model(model, None, None, None)[1]
+    return None
+
+
+def _find_provider(addresses: Sequence[str]) -> Provider | None:
+    for address in addresses:
+        with suppress(LookupError):
+            return _snapshot().find_provider(None, None, address)
+    return None
+
+
+@cache
+def _snapshot() -> DataSnapshot:
+    """The one in the package, whatever else this process has made it use. Loaded at the first question for a price."""
+    from genai_prices.data import providers
+    from genai_prices.data_snapshot import DataSnapshot
+
+    return DataSnapshot(providers, from_auto_update=False)

@@ -92,8 +92,7 @@ async def find_parts(
     continuing = _who_continues(run, made, given, caller.chat_model)
     rule = _find_rule(run, made, caller.function, model=continuing.model)
     caps = Caps(given.max_cost, given.max_calls)
-    if caps.cost is not None:
-        check_prices(continuing.model)
+    check_prices(caller.watcher.say, continuing.model, capped=caps.cost is not None)
     prompts = _load_prompts(run, made, continuing.settings.prompts, rule)
     retriever = caller.retriever or await open_retriever(
         continuing.settings, continuing.corpus, opened, say=caller.watcher.say

@@ -243,8 +243,7 @@ async def _tune(
     trials, (source, corpus) = plan_trials(base, settings.vary), find_data(base, find_rule(base).check)
     asked = [question.id for question in source.limited(base.limit)]
     teacher, _ = find_models(base, chat_model)
-    if base.max_cost is not None:
-        check_prices(teacher)
+    check_prices(watcher.say, teacher, capped=base.max_cost is not None)
     price = teacher.price
     unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
     journal, tried, stopped = settings.run / JOURNAL, list[_FinishedTrial](), None

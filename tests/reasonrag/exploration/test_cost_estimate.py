@@ -24,7 +24,7 @@ from reasonrag.exploration.cost_estimate import (
 )
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.prices import PRICES_AS_OF, find_price
+from reasonrag.llm.prices import find_price, price_list
 from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import simulated_endpoint
@@ -73,7 +73,7 @@ def test_without_a_pilot_nobody_is_asked_and_no_key_is_needed() -> None:
     """No key is set here and no network is there; nothing is left behind where the run would be."""
     found = estimate(model="gpt-4o", limit=30, **SMALL)
     assert (found.measured_by, found.measured_questions, found.questions) == ("rehearsal", REHEARSED_QUESTIONS, 30)
-    assert (found.model, found.recipe, found.prices_as_of) == ("gpt-4o", "economy", PRICES_AS_OF)
+    assert (found.model, found.recipe, found.prices_as_of) == ("gpt-4o", "economy", price_list())
     assert (found.batch_discount, found.cached_price_in, found.spent_dollars) == (0.5, 1.25, None)
     assert found.dollars is not None
     assert found.dollars.low > 0

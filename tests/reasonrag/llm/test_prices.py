@@ -1,39 +1,107 @@
-"""What tokens cost: the table, what a user says instead, and models that nobody has a price of."""
+"""What tokens cost: the list that comes with a package, what a user says instead, and models that nobody has a price
+of."""
 
 from __future__ import annotations
 
-import re
+import importlib.metadata
+import subprocess
+import sys
 
 import pytest
+from genai_prices.data import providers
+from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 
-from reasonrag.llm.prices import PRICES, PRICES_AS_OF, Price, find_price
+from reasonrag.llm.prices import Price, find_price, is_sold_at, price_list
 
 GPT_4O = Price(2.50, 10.00, cached_in=1.25, batch_discount=0.5)
 OLD_GPT_4O = Price(5.00, 15.00, cached_in=5.00, batch_discount=0.5)
+FREE = Price(0.0, 0.0, cached_in=0.0)
+OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com/v1"
+GATEWAY = "https://gateway.example.org/v1"
+MODELS = sorted({(provider.id, model.id) for provider in providers for model in provider.models})
 
 
 @pytest.mark.parametrize(
     ("model", "price"),
     [
         ("gpt-4o", GPT_4O),
+        ("gpt-4o-2024-05-13", OLD_GPT_4O),
+        ("gpt-4o-mini", Price(0.15, 0.60, cached_in=0.075, batch_discount=0.5)),
+        ("gpt-4.1", Price(2.00, 8.00, cached_in=0.50, batch_discount=0.5)),
+        ("gpt-4.1-mini", Price(0.40, 1.60, cached_in=0.10, batch_discount=0.5)),
+        ("gpt-4.1-nano", Price(0.10, 0.40, cached_in=0.025, batch_discount=0.5)),
+        ("gpt-5", Price(1.25, 10.00, cached_in=0.125, batch_discount=0.5)),
+        ("gpt-5-mini", Price(0.25, 2.00, cached_in=0.025, batch_discount=0.5)),
+        ("gpt-5-nano", Price(0.05, 0.40, cached_in=0.005, batch_discount=0.5)),
+        ("o4-mini", Price(1.10, 4.40, cached_in=0.275, batch_discount=0.5)),
+    ],
+)
+def test_the_list_agrees_with_the_table_that_it_replaced(model: str, price: Price) -> None:
+    """Ten rows compared by hand with the provider's page in June 2026. A newer list that differs is looked at."""
+    assert find_price(model) == find_price(model, addresses=[OPENAI]) == price
+
+
+@pytest.mark.parametrize(
+    ("model", "price"),
+    [
         ("gpt-4o-2024-11-20", GPT_4O),  # a dated snapshot costs what its model costs
-        ("gpt-4o-2024-05-13", OLD_GPT_4O),  # unless it is listed itself
-        ("gpt-4o-mini-2024-07-18", PRICES["gpt-4o-mini"]),
-        ("gpt-4.1-2025-04-14", PRICES["gpt-4.1"]),
-        ("offline", Price(0.0, 0.0, cached_in=0.0)),
-        ("gpt-4o-audio-preview", None),  # another model, not a snapshot
+        ("gpt-4o-mini-2024-07-18", find_price("gpt-4o-mini")),
+        ("gpt-4.1-2025-04-14", find_price("gpt-4.1")),
+        ("gpt-5-2025-08-07", find_price("gpt-5")),
+        ("claude-sonnet-4-5-20250929", Price(3.0, 15.0, cached_in=0.3, batch_discount=0.5)),  # the first of two tiers
+        ("gemini-2.5-pro", Price(1.25, 10.0, cached_in=0.125, batch_discount=0.5)),
+        ("deepseek-chat", Price(0.27, 1.10, cached_in=0.07)),  # half of it at night
+        ("GPT-4o", GPT_4O),
+        ("offline", FREE),
+        ("offline-student", FREE),
         ("gpt-4o-2024", None),
         ("gpt-4o-2024-11-20-mine", None),
         ("2024-11-20", None),
         ("openai/gpt-4o", None),
-        ("GPT-4o", None),
+        ("claude-of-my-own", None),
+        ("text-embedding-3-large", None),  # a price of prompts alone
         ("meta-llama/Llama-3.1-8B-Instruct", None),
+        ("Qwen/Qwen2.5-7B-Instruct", None),
         ("", None),
     ],
 )
 def test_a_model_costs_what_is_listed_or_nobody_knows(model: str, price: Price | None) -> None:
     """A name that is only similar has no price: a wrong one would be worse than none."""
     assert find_price(model) == price
+
+
+@pytest.mark.parametrize(
+    ("model", "addresses", "price"),
+    [
+        ("gpt-4o", [GATEWAY], GPT_4O),  # a proxy, a gateway or a simulator: by the name
+        ("gpt-4o", ["http://127.0.0.1:8000/v1"], GPT_4O),
+        ("gpt-4o", ["https://mine.openai.azure.com/openai/v1/"], GPT_4O),  # which has the provider's own prices
+        ("llama-3.3-70b-versatile", [], None),
+        ("llama-3.3-70b-versatile", ["https://api.groq.com/openai/v1"], Price(0.59, 0.79, cached_in=0.59)),
+        ("llama-3.3-70b-versatile", [GATEWAY, "https://api.groq.com/openai/v1"], Price(0.59, 0.79, cached_in=0.59)),
+        ("gpt-oss-20b", ["https://api.cerebras.ai/v1"], None),  # known by name, but not of this one
+        ("gpt-4o", [ANTHROPIC], None),
+        ("sonar", ["https://api.perplexity.ai"], None),  # tokens are not all it costs
+        ("offline", [GATEWAY], FREE),
+    ],
+)
+def test_the_provider_whose_address_is_asked_decides(model: str, addresses: list[str], price: Price | None) -> None:
+    """An address that nobody knows leaves it to the name."""
+    assert find_price(model, addresses=addresses) == price
+
+
+def test_without_an_address_the_one_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_price("llama-3.3-70b-versatile") is None
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://api.groq.com/openai/v1")
+    assert find_price("llama-3.3-70b-versatile") is not None
+    assert find_price("gpt-4o") is None
+    assert find_price("gpt-4o", addresses=[OPENAI]) == GPT_4O
+
+
+def test_a_server_of_ones_own_is_no_seller() -> None:
+    """What it serves may be free; what an unlisted model of a provider costs, nobody knows."""
+    assert is_sold_at([GATEWAY, OPENAI])
+    assert not is_sold_at([GATEWAY, "http://127.0.0.1:8000/v1", ""])
 
 
 @pytest.mark.parametrize(
@@ -49,7 +117,7 @@ def test_a_model_costs_what_is_listed_or_nobody_knows(model: str, price: Price |
         ("gpt-4o-2024-11-20", 2.0, 9.0, Price(2.0, 9.0, cached_in=2.0, batch_discount=0.5)),
     ],
 )
-def test_a_user_s_own_prices_stand_over_the_table(
+def test_a_user_s_own_prices_stand_over_the_list(
     model: str, tokens_in: float | None, tokens_out: float | None, price: Price | None
 ) -> None:
     """Each for itself where the model is listed, both where it is not. Nothing is known of a discount on cached tokens
@@ -73,14 +141,40 @@ def test_dollars_are_per_million_tokens(prompt: int, completion: int, cached: in
     assert GPT_4O.cost(prompt, completion, cached_tokens=cached) == pytest.approx(dollars)
 
 
-@pytest.mark.parametrize("model", sorted(PRICES))
-def test_every_price_in_the_table_is_possible(model: str) -> None:
-    """Cached tokens never cost more than fresh ones, and a reply never less than its prompt."""
-    price = PRICES[model]
-    assert 0 <= price.cached_in <= price.tokens_in <= price.tokens_out
-    assert 0 <= price.batch_discount < 1
+def test_every_price_of_the_large_providers_is_possible() -> None:
+    """Cached tokens never cost more than fresh ones, and a batch is never dearer."""
+    for provider, address in ("openai", OPENAI), ("anthropic", ANTHROPIC):
+        found = [price for of, model in MODELS if of == provider and (price := find_price(model, addresses=[address]))]
+        assert len(found) > 15
+        assert all(0 <= each.cached_in <= each.tokens_in for each in found)
+        assert all(0 <= each.batch_discount < 1 for each in found)
 
 
-def test_the_table_says_of_when_it_is() -> None:
-    """Year and month."""
-    assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", PRICES_AS_OF)
+def test_the_list_is_named_with_its_version() -> None:
+    assert price_list() == f"genai-prices {importlib.metadata.version('genai-prices')}"
+
+
+def test_prices_are_those_of_the_package_whatever_a_process_has_fetched() -> None:
+    """The version that a run records has to say what its prices were."""
+    set_custom_snapshot(DataSnapshot(providers=[], from_auto_update=True))
+    try:
+        assert find_price("gpt-4o", addresses=[OPENAI]) == GPT_4O
+    finally:
+        set_custom_snapshot(None)
+
+
+def test_a_price_is_found_without_any_socket_and_the_list_is_read_only_then() -> None:
+    code = """
+import socket, sys
+def refused(*_, **__):
+    raise AssertionError("a price asked the network")
+socket.socket.__init__ = socket.getaddrinfo = socket.create_connection = refused
+from reasonrag.llm.prices import find_price, price_list
+price_list()
+assert "genai_prices" not in sys.modules
+print(find_price("gpt-5", addresses=["https://api.openai.com/v1"]).tokens_out)
+import threading
+assert threading.active_count() == 1
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "10.0\n"
