@@ -74,14 +74,14 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
 
 
 def _kind(annotation: Any) -> Any:
-    """The type that typer converts to: without None, a Literal as the text that it is on the command line."""
+    """The type that typer converts to: without None, a Literal or JSON as the text that it is on the command line."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         [annotation] = (each for each in parts if each is not NoneType)
         return _kind(annotation)
     if origin is list:
         return list[_kind(parts[0])]  # type: ignore[misc]
-    return str if origin is Literal else annotation
+    return str if origin in (Literal, dict) else annotation
 
 
 def _panel_number(parameter: Parameter) -> int:

@@ -101,6 +101,8 @@ class Operational(_Kept):
     corpus: str | None = None
     base_url: list[str] = []
     value_base_url: list[str] = []
+    refused_parameters: dict[str, list[str]] = {}
+    """Request parameters that an endpoint refused in some session, by name of the model: its answers came without."""
 
 
 class RunConfig(_Kept):
@@ -123,6 +125,13 @@ class RunConfig(_Kept):
             }
         )
 
+    def with_refusals(self, refused: dict[str, list[str]]) -> RunConfig:
+        """The configuration that records these refused parameters, beside those that it has."""
+        known = self.operational.refused_parameters if self.operational else {}
+        every = {name: sorted({*known.get(name, []), *refused.get(name, [])}) for name in sorted({*known, *refused})}
+        given = self.model_dump()
+        return self.model_validate(given | {"operational": given["operational"] | {"refused_parameters": every}})
+
     def to_bytes(self) -> bytes:
         return orjson.dumps(self.model_dump(), option=INDENTED)
 
@@ -143,13 +152,25 @@ def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
     Raises InputError naming every setting that does not; and for a config.json of others, a model's for instance.
     """
     path = directory / CONFIG
-    changed = read_config(path).changed_to(config) if held or path.exists() else []
+    earlier = read_config(path) if held or path.exists() else None
+    changed = earlier.changed_to(config) if earlier else []
     if held and changed:
         raise InputError(
             f"{directory} holds a run with another configuration; its trees and answers would be of no use. "
             f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
         )
+    if held and earlier and earlier.operational and earlier.operational.refused_parameters:
+        config = config.with_refusals(earlier.operational.refused_parameters)
     write_file(path, config.to_bytes())
+
+
+def note_refusals(directory: Path, refused: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Record in config.json which parameters endpoints refused in this session; returns those of all sessions."""
+    config = read_config(directory / CONFIG)
+    noted = config.with_refusals(refused) if refused else config
+    if noted.operational != config.operational:
+        write_file(directory / CONFIG, noted.to_bytes())
+    return noted.operational.refused_parameters if noted.operational else {}
 
 
 def changed_keys(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -15,9 +15,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
+import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from reasonrag.errors import InputError, choices
+from reasonrag.redaction import keys_in, secrets, texts_in
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
@@ -96,7 +98,34 @@ def names_of_settings(value: object) -> object:
     return names
 
 
+_OUR_FIELDS = frozenset(
+    "model messages temperature top_p max_tokens max_completion_tokens stop seed n stream".split()  # of every request
+)
+
+
+def fields_of_a_body(value: object) -> object:
+    """A JSON object, or its text, that adds fields to a request's body; None if it adds none. Its keys in order, as the
+    same fields make the same request."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise ValueError(f"this is not JSON ({error}); quote it for the shell, as '{EXTRA_BODY}'") from None
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError(f"this is no JSON object; write one, as '{EXTRA_BODY}'")  # noqa: TRY004 - read by pydantic
+    for name in sorted(_OUR_FIELDS & value.keys()):
+        raise ValueError(f"{name!r} is a field that reasonrag sets itself; leave it out")
+    if keys_in("\n".join(texts_in(value)), secrets()):
+        raise ValueError("this holds what looks like a key, and it would be written into files")
+    return orjson.loads(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) or None
+
+
 SEVERAL = BeforeValidator(one_or_several)
+EXTRA_BODY = '{"reasoning_effort": "low"}'
+"""An example."""
+ExtraBody: TypeAlias = Annotated[dict[str, Any] | None, BeforeValidator(fields_of_a_body)]
 Words: TypeAlias = Annotated[list[str], SEVERAL]
 Places: TypeAlias = Annotated[list[Path], BeforeValidator(list_of_places)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]

@@ -33,7 +33,12 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
     """The model that the settings name, or another one in its place: `name` is the one its answers go by."""
     return ModelSpec(
         name,
-        Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_reply_tokens),
+        Sampling(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_tokens=settings.max_reply_tokens,
+            extra_body=settings.extra_body,
+        ),
         Limits(settings.concurrency, settings.timeout, settings.rpm, settings.tpm),
         price=find_price(name, addresses=settings.base_url, tokens_in=settings.price_in, tokens_out=settings.price_out),
         addresses=tuple(settings.base_url),

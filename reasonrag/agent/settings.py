@@ -9,7 +9,19 @@ from pydantic import Field
 
 from mcts import RecipeName
 from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K, SearchSettings
-from reasonrag.settings import CompletionPrice, Concurrency, MaxCalls, MaxCost, Panel, PromptPrice, Seed, Words, setting
+from reasonrag.settings import (
+    EXTRA_BODY,
+    CompletionPrice,
+    Concurrency,
+    ExtraBody,
+    MaxCalls,
+    MaxCost,
+    Panel,
+    PromptPrice,
+    Seed,
+    Words,
+    setting,
+)
 
 MAX_REPLY_TOKENS, TIMEOUT_S = 512, 300.0
 """Default length limit of a reply, and default timeout of a request in seconds."""
@@ -49,6 +61,11 @@ class AgentSettings(SearchSettings):
     top_p: float = setting("Nucleus sampling", Panel.MODEL, default=1.0, gt=0, le=1)
     max_reply_tokens: int = setting(
         "Maximum length of a completion, in tokens", Panel.MODEL, default=MAX_REPLY_TOKENS, ge=1
+    )
+    extra_body: ExtraBody = setting(
+        f"Further fields of every request to the model, as a JSON object: '{EXTRA_BODY}', "
+        '\'{"chat_template_kwargs": {"enable_thinking": false}}\'',
+        Panel.MODEL,
     )
     max_cost: MaxCost = setting("Stop before the run costs more than this, in dollars")
     max_calls: MaxCalls = setting("Stop before the run uses more completions than this")

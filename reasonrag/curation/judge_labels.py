@@ -65,6 +65,8 @@ class Judging(BaseModel):
     calls: int
     session_calls: int
     cost_usd: float | None
+    refused_parameters: dict[str, list[str]] = {}
+    """Request parameters that its endpoint refused in the last session, by name of the model."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ async def label_by_judge(
         calls=models.spent.calls,
         session_calls=models.spent.calls - calls_before,
         cost_usd=models.cost,
+        refused_parameters=models.refused_parameters,
     )
 
 

@@ -178,7 +178,7 @@ def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -
         raise InputError("--label judge needs --model, the name of the judge; offline rehearses it for nothing")
     model = ModelSpec(
         name,
-        Sampling(temperature=0.0, top_p=1.0, max_tokens=MAX_REPLY_TOKENS),
+        Sampling(temperature=0.0, top_p=1.0, max_tokens=MAX_REPLY_TOKENS, extra_body=settings.extra_body),
         Limits(settings.concurrency, TIMEOUT_S),
         price=find_price(name, addresses=settings.base_url, tokens_in=settings.price_in, tokens_out=settings.price_out),
         addresses=tuple(settings.base_url),

@@ -16,6 +16,7 @@ from reasonrag.settings import (
     SEVERAL,
     CompletionPrice,
     Concurrency,
+    ExtraBody,
     Limit,
     MaxCalls,
     MaxCost,
@@ -172,6 +173,7 @@ class PairsSettings(PairingSettings):
         Panel.LABELS,
         default=[],
     )
+    extra_body: ExtraBody = setting("Further fields of every request to the judge, as JSON", Panel.LABELS)
     judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
     prompts: Path | None = setting("Directory of your own prompts; the judge's is pick.txt", Panel.LABELS)
     concurrency: Concurrency = setting("HTTP requests in flight", Panel.LABELS, default=32)

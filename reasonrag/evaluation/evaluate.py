@@ -58,7 +58,7 @@ from reasonrag.llm.models import Models
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import RunConfig, has_answers, keep_config, versions
+from reasonrag.run_config import RunConfig, has_answers, keep_config, note_refusals, versions
 from reasonrag.settings import resolve
 
 BEFORE_SEARCHING = ("renderer", "top_k", "max_steps")
@@ -206,6 +206,8 @@ class _Run:
     watcher: Watcher
     outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
     latency: Latency = field(default_factory=Latency)
+    refused: dict[str, list[str]] = field(default_factory=dict)
+    """Parameters that endpoints refused."""
 
     async def carry_out(self) -> Report:
         """Answer every question, from the journal or by asking, and write the report."""
@@ -232,6 +234,7 @@ class _Run:
                 self.watcher.started(total=len(setup.questions), done=len(setup.questions))
                 self.watcher.ended()
                 cost = self._behind(journal, None, None).cost
+        self.refused = note_refusals(settings.run, self.refused)
         report = self._report(cost)
         self._write(report)
         return report
@@ -243,6 +246,7 @@ class _Run:
         began, before = time.monotonic(), models.main.ledger.spent.completion
         found = await session.ask(models, owed, fresh)
         self.outcomes |= found
+        self.refused = models.refused_parameters
         self.latency = latency_summary(
             [each.seconds for each in found.values() if each.seconds is not None and each.prediction.error is None],
             session=time.monotonic() - began,
@@ -300,6 +304,7 @@ class _Run:
             cost_usd=None if cost is None else round(cost, 8),
             latency=self.latency if self.latency.questions else self._earlier_latency(),
             checks=setup.checks,
+            refused_parameters=self.refused,
             provenance=setup.lineage.trained,
             warnings=setup.warnings,
             settings=setup.shown_settings,

@@ -79,7 +79,9 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
     return replace(
         judged.at_addresses(settings.judge_base_url, key_variable=JUDGE_KEY_VARIABLE),
         name=name,
-        sampling=judged.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}),
+        sampling=judged.sampling.model_copy(
+            update={"temperature": 0.0, "top_p": 1.0, "extra_body": settings.judge_extra_body}
+        ),
         price=find_price(
             name,
             addresses=settings.judge_base_url or judged.addresses,

@@ -149,6 +149,8 @@ class Report(Record):
     """Total cost of the run over all sessions, judge included; null without a price."""
     latency: Latency = Latency()
     checks: list[ConditionCheck] = Field(default_factory=list)
+    refused_parameters: dict[str, list[str]] = Field(default_factory=dict)
+    """Request parameters that an endpoint refused, by name of the model: its answers came without them."""
     provenance: TrainedModel | None = None
     """Null if the model's training is unknown."""
     warnings: list[str] = Field(default_factory=list)

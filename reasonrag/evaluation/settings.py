@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import MAX_STEPS, AgentSettings
 from reasonrag.errors import choices
-from reasonrag.settings import Panel, Price, Seed, Settings, Words, names_of_settings, setting
+from reasonrag.settings import ExtraBody, Panel, Price, Seed, Settings, Words, names_of_settings, setting
 
 BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1"]
 RESAMPLES = 2000
@@ -82,6 +82,7 @@ class EvaluateSettings(ModelSettings):
     judge_base_url: Words = setting(
         "Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]", Panel.JUDGE, default=[]
     )
+    judge_extra_body: ExtraBody = setting("Further fields of every request to the judge, as JSON", Panel.JUDGE)
     judge_price_in: Price = setting("Dollars per million prompt tokens of the judge [default: from the price table]")
     judge_price_out: Price = setting(
         "Dollars per million completion tokens of the judge [default: from the price table]"

@@ -136,6 +136,7 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) ->
             seed=identity.seed,
             questions=total,
             cost_usd=models.cost,
+            refused_parameters=run.note_refusals(models.refused_parameters),
             session_questions=tally.questions,
             session_seconds=round(session.session.seconds, 2),
             session_failed_calls=tally.failed_calls,

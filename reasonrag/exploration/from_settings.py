@@ -60,10 +60,11 @@ def value_flags(settings: GenerateSettings) -> list[str]:
 
 
 def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
-    """The value model: sampled like the teacher except for its own temperature, and at the teacher's address unless it
-    has its own. There, an unlisted model costs nothing."""
+    """The value model: sampled like the teacher except for its own temperature and extra body, and at the teacher's
+    address unless it has its own. There, an unlisted model costs nothing."""
     teacher = teacher_spec(settings, name)
-    sampling, own = teacher.sampling, bool(settings.value_base_url)
+    sampling = teacher.sampling.model_copy(update={"extra_body": settings.value_extra_body})
+    own = bool(settings.value_base_url)
     if settings.value_temperature is not None:
         sampling = sampling.model_copy(update={"temperature": settings.value_temperature})
     price = find_price(

@@ -24,7 +24,7 @@ from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer, storing, writing
 from reasonrag.llm.failure_log import FailureLog
-from reasonrag.run_config import RunConfig, has_answers, keep_config, read_config
+from reasonrag.run_config import RunConfig, has_answers, keep_config, note_refusals, read_config
 
 
 class RunDirectory:
@@ -85,6 +85,10 @@ class RunDirectory:
                     self._lines[question_id] = (ordered.tell(), length)
                     ordered.write(self._rollouts.read(length))
         self._rollouts = self._files.enter_context(self.rollouts_path.open("a+b", buffering=0))
+
+    def note_refusals(self, refused: dict[str, list[str]]) -> dict[str, list[str]]:
+        """Record which parameters endpoints refused in this session; returns those of all sessions."""
+        return note_refusals(self.path, refused)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)

@@ -72,6 +72,7 @@ class ExplorationSession:
         first = next(owed, None)
         if first is not None:
             await self.models.check()
+            self.run.note_refusals(self.models.refused_parameters)
         self.watcher.started(total=total, done=self._done_before)
         if first is None:
             self.watcher.ended()

@@ -8,7 +8,7 @@ from typing import Literal
 from mcts import RecipeName
 from preference import OutcomeName
 from reasonrag.agent.settings import AgentSettings
-from reasonrag.settings import Panel, Price, Share, Words, setting
+from reasonrag.settings import ExtraBody, Panel, Price, Share, Words, setting
 
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
@@ -33,6 +33,7 @@ class GenerateSettings(AgentSettings):
     value_temperature: float | None = setting(
         "Sampling temperature of the value model [default: --temperature]", Panel.MODEL, ge=0, le=2
     )
+    value_extra_body: ExtraBody = setting("Further fields of every request to the value model, as JSON", Panel.MODEL)
     recipe: RecipeName = setting("economy, paper or released", Panel.SEARCH, default="economy")
     outcome: OutcomeName | None = setting(
         "Score of an answer: f1, em, evident_f1 (f1, but 0 unless earlier evidence holds the answer), "

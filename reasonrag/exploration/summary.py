@@ -50,6 +50,8 @@ class SessionNumbers(BaseModel):
     """Requested number: the data set's, or --limit."""
     cost_usd: float | None
     """Cost of everything delivered to the run, in all sessions; null without a price."""
+    refused_parameters: dict[str, list[str]] = {}
+    """Request parameters that an endpoint refused, by name of the model: its answers came without them."""
     session_questions: int
     """Explored in the last session."""
     session_seconds: float

@@ -134,7 +134,11 @@ def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_mo
         own = {"base_url": given.base_url, **prices}
         settings = saved.model_copy(update={"model": wanted} | _given(own))
         return _Continuing(settings, teacher_spec(settings, wanted), corpus)
-    own = {"value_base_url": given.base_url, **{f"value_{name}": price for name, price in prices.items()}}
+    own = {
+        "value_base_url": given.base_url,
+        "value_extra_body": None,
+        **{f"value_{name}": price for name, price in prices.items()},
+    }
     settings = saved.model_copy(update={"value_model": wanted} | (_given(own) if wanted == student else own))
     model = value_spec(settings, wanted if chat_model else value_model_name(settings))
     if model.price is SELF_HOSTED and (given.base_url or wanted != student):

@@ -115,6 +115,8 @@ class Revaluation(BaseModel):
     """Completions requested in this session."""
     cost_usd: float | None
     """Cost of all of them."""
+    refused_parameters: dict[str, list[str]] = {}
+    """Request parameters that an endpoint refused in this session, by name of the model."""
     sample: list[RevaluedPair]
 
 
@@ -224,6 +226,7 @@ async def revalue(
         calls=models.spent.calls,
         session_calls=models.spent.calls - calls_before,
         cost_usd=models.cost,
+        refused_parameters=models.refused_parameters,
     )
 
 

@@ -473,6 +473,8 @@ def _config(trial: Trial) -> dict[str, Any]:
     given = settings.model_dump(mode="json", include=settings.model_fields_set - _OF_ONE_RUN | {"recipe"})
     if "base_url" in given:
         given["base_url"] = [shown_url(each) for each in settings.base_url]
+    if settings.extra_body:
+        given["extra_body"] = orjson.dumps(settings.extra_body).decode()
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -122,6 +122,35 @@ def test_the_ends_of_the_ranges_are_in_them(flags: dict[str, float]) -> None:
     assert settings_of(flags).model_dump(include=set(flags)) == flags
 
 
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ('{"reasoning_effort": "low"}', {"reasoning_effort": "low"}),
+        ({"b": 1, "a": {"d": 1, "c": [2]}}, {"a": {"c": [2], "d": 1}, "b": 1}),
+        ("{}", None),
+        (None, None),
+    ],
+)
+def test_further_fields_of_a_body_are_a_json_object(given: object, fields: object) -> None:
+    """As text or as an object; its keys in order, since the order changes no request. An empty one is none."""
+    found = settings_of({"extra_body": given}).extra_body
+    assert (found, list(found or {})) == (fields, sorted(found or {}))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("nope", r"--extra-body: this is not JSON .*quote it for the shell"),
+        ("[1]", "--extra-body: this is no JSON object"),
+        ('{"seed": 1}', "--extra-body: 'seed' is a field that reasonrag sets itself"),
+        ('{"a": {"b": "sk-abcdefghij1234567890"}}', "--extra-body: this holds what looks like a key"),
+    ],
+)
+def test_fields_of_a_body_that_cannot_be_sent_are_refused(given: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        settings_of({"extra_body": given})
+
+
 def test_a_margin_of_zero_is_a_margin() -> None:
     """It keeps every pair whose rewards differ at all."""
     assert resolve(PairsSettings, "pairs", {"out": "x", "min_margin": 0}, environment={}).min_margin == 0
