@@ -128,7 +128,9 @@ async def label_by_judge(
     with only_writer(place, flag="--out"):
         async with AsyncExitStack() as opened:
             journal = await opened.enter_async_context(open_journal(place / JOURNAL))
-            models = Models.journaled(journal, judge.caps, (judge.model, chat_model or judge.model.open(opened)))
+            models = Models.journaled(
+                journal, judge.caps, (judge.model, chat_model or judge.model.open(opened, say=watcher.say))
+            )
             calls_before = models.spent.calls
             failures = opened.enter_context(FailureLog(place / FAILURES))
             watcher.say(judge.describe(candidates))

@@ -260,7 +260,7 @@ class _Run:
         setup, judge = self.setup, self.judge_chat_model
         model = self.chat_model or await open_evaluated_model(setup.subject, setup.spec, opened, say=self.watcher.say)
         if setup.judge and judge is None:
-            judge = setup.judge.open(opened)
+            judge = setup.judge.open(opened, say=self.watcher.say)
         return model, judge
 
     def _behind(self, journal: Journal, model: ChatModel | None, judge: ChatModel | None) -> Models:

@@ -37,6 +37,7 @@ def show_run(summary: RunSummary) -> None:
         ("completions", f"{summary.calls:,} in {summary.requests:,} requests{_from_journal(summary)}"),
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out{reasoning}"),
         ("cost of the run", dollars_or_unknown(summary.cost_usd)),
+        *((f"refused by {name}", ", ".join(refused)) for name, refused in summary.refused_parameters.items()),
         (
             "this session",
             f"{summary.session_questions:,} questions in {summary.session_seconds:.1f} s, {attempts} failed attempts",

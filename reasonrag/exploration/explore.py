@@ -66,9 +66,9 @@ async def explore(
         if replay:
             chat_model = value_chat_model = None
         else:
-            chat_model = chat_model or teacher.open(opened)
+            chat_model = chat_model or teacher.open(opened, say=watcher.say)
             if student and value_chat_model is None:
-                value_chat_model = student.open(opened)
+                value_chat_model = student.open(opened, say=watcher.say)
         if retriever is None:
             checks = [each.check for each in (chat_model, value_chat_model) if each]
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)

@@ -44,14 +44,15 @@ class ModelSpec:
         limits = replace(self.limits, rpm=None, tpm=None)
         return replace(self, addresses=tuple(addresses), key_variable=key_variable, limits=limits)
 
-    def open(self, opened: AsyncExitStack) -> ChatModel:
-        """Open the model; it is closed with `opened`. Raises InputError for a malformed address or a missing key."""
-        model = OfflineTeacher(name=self.name) if self.in_process else self._at_endpoint()
+    def open(self, opened: AsyncExitStack, *, say: Callable[[str], None]) -> ChatModel:
+        """Open the model; it is closed with `opened`. say: called with messages about its endpoint for the user. Raises
+        InputError for a malformed address or a missing key."""
+        model = OfflineTeacher(name=self.name) if self.in_process else self._at_endpoint(say)
         opened.push_async_callback(model.close)
         return model
 
-    def _at_endpoint(self) -> EndpointModel:
-        return EndpointModel(
+    def _at_endpoint(self, say: Callable[[str], None]) -> EndpointModel:
+        model = EndpointModel(
             self.name,
             self.limits,
             sampling=self.sampling,
@@ -59,6 +60,8 @@ class ModelSpec:
             flags=self.flags,
             key_variable=self.key_variable,
         )
+        model.say = say
+        return model
 
 
 def check_prices(

@@ -211,7 +211,7 @@ async def revalue(
         continuations = _FreshContinuations(agent, k, failures, _FreshOutcomes(parts.rule, gold=parts.gold))
         values, owed = await continuations.recorded(sides)
         if owed:
-            models = Models.journaled(journal, parts.caps, (spec, chat_model or spec.open(opened)))
+            models = Models.journaled(journal, parts.caps, (spec, chat_model or spec.open(opened, say=watcher.say)))
             watcher.say(continuations.describe(owed, spec.name))
             values |= await continuations.ask(models, owed, watcher)
     return _summary(

@@ -252,7 +252,7 @@ async def _tune(
         opened.enter_context(_locked_directory(settings.run))
         watcher.say(_cost_line(trials, len(asked), resolve_recipe(base), caps_of(base), await _delivered(journal)))
         if chat_model is None:
-            chat_model = teacher.open(opened)
+            chat_model = teacher.open(opened, say=watcher.say)
         if retriever is None:
             retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
         for number, trial in enumerate(trials, start=1):

@@ -75,4 +75,4 @@ async def open_evaluated_model(
 
         server = await opened.enter_async_context(served(subject.folder, say=say, base_model=subject.base_model))
         spec = replace(spec, name=server.name, addresses=(server.base_url,))
-    return spec.open(opened)
+    return spec.open(opened, say=say)

@@ -39,7 +39,7 @@ def test_opens_what_answers_by_its_name(in_process: bool, kind: type) -> None:
         async with AsyncExitStack() as stack:
             return ModelSpec(
                 "own", TEACHER.sampling, TEACHER.limits, addresses=TEACHER.addresses, in_process=in_process
-            ).open(stack)
+            ).open(stack, say=print)
 
     model = asyncio.run(opened())
     assert isinstance(model, kind)
