@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO
 
+from preference.export.summary import CANDIDATES, QUESTIONS
 from reasonrag.errors import InputError, StorageError
 
 CONFIG, ROLLOUTS, FAILURES, JOURNAL = "config.json", "rollouts.jsonl", "failures.jsonl", "journal.jsonl"
@@ -19,16 +21,37 @@ TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
 
 
+_OF_A_START = (CONFIG, ROLLOUTS, FAILURES, JOURNAL, CANDIDATES, QUESTIONS)
+"""What a start writes before anything is asked."""
+_ANSWERS = (ROLLOUTS, JOURNAL)
+
+
 @contextmanager
 def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
     """Lock a directory for writing, creating it if needed. Raises InputError if that fails or another process holds the
     lock.
 
+    A block that ends by an InputError, so that nothing was started, leaves no file of a start and no folder that was
+    not there before; unless an answer was recorded.
     flag: the flag that names the directory."""
-    with _lock_file(directory / ".lock", directory) as lock:
-        if not _locked(lock, directory):
-            raise InputError(f"{directory} is being written by another reasonrag; wait for it or choose another {flag}")
-        yield
+
+    def taken() -> None:
+        raise InputError(f"{directory} is being written by another reasonrag; wait for it or choose another {flag}")
+
+    with _lock(directory / ".lock", directory, taken):
+        before, answers = set(directory.iterdir()), _sizes(directory, _ANSWERS)
+        try:
+            yield
+        except InputError:
+            if _sizes(directory, _ANSWERS) == answers:
+                for path in {directory / name for name in _OF_A_START} - before:
+                    path.unlink(missing_ok=True)
+            raise
+
+
+def _sizes(directory: Path, names: Iterable[str]) -> list[int]:
+    paths = [directory / name for name in names]
+    return [path.stat().st_size if path.exists() else 0 for path in paths]
 
 
 def rollouts_in(run: Path) -> Path:
@@ -64,29 +87,72 @@ def build_lock(directory: Path, *, say: Callable[[str], None] = lambda _: None) 
     locked."""
     if not directory.name:
         raise InputError(f"{directory} cannot hold an index; give it a directory of its own")
-    with _lock_file(directory.with_name(f".{directory.name}.lock"), directory) as lock:
-        if not _locked(lock, directory):
-            say(f"waiting for another process that builds {directory}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+
+    def taken() -> None:
+        say(f"waiting for another process that builds {directory}")
+
+    with _lock(directory.with_name(f".{directory.name}.lock"), directory, taken):
         yield
 
 
-def _lock_file(path: Path, directory: Path) -> BinaryIO:
+@contextmanager
+def _lock(path: Path, directory: Path, taken: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of a file, which is created with its folders; after an InputError, what was created is removed,
+    folders only where they are empty. taken: called before waiting for another process."""
+    created, lock = list[Path](), None
+    try:
+        try:
+            created += takewhile(lambda each: not each.exists(), (path, *path.parents))
+            lock = _locked(path, taken)
+        except OSError as error:  # also a file system without locks
+            raise unwritable(directory, error) from error
+        yield
+    except InputError:
+        if lock and os.name == "nt":
+            lock.close()  # nobody can remove an open file there
+        for each in created:
+            with suppress(OSError):
+                if each != path:
+                    each.rmdir()
+                elif lock:
+                    each.unlink()
+        raise
+    finally:
+        if lock:
+            lock.close()
+
+
+def _locked(path: Path, taken: Callable[[], None]) -> BinaryIO:
+    """The file, opened and locked. Raises OSError."""
+    while True:
+        lock = _opened_in_folder(path)
+        try:
+            if not _lock_at_once(lock):
+                taken()
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock.fileno()).st_nlink:
+                return lock
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()  # a start that failed has removed it: that lock excludes nobody
+
+
+def _opened_in_folder(path: Path) -> BinaryIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("wb")
-    except OSError as error:
-        raise unwritable(directory, error) from error
+        return path.open("ab")
+    except FileNotFoundError:  # a start that failed has just removed the folder
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("ab")
 
 
-def _locked(lock: BinaryIO, directory: Path) -> bool:
+def _lock_at_once(lock: BinaryIO) -> bool:
     """Lock it, unless another process has."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError as error:  # a file system without locks
-        raise unwritable(directory, error) from error
     return True
 
 

@@ -93,14 +93,14 @@ def pairs(
     with _understood(out):
         splits = EvalSplits()
         add_named(splits, settings.eval)  # a bad file is told before anything is labelled
+        judge = _state_judge(settings, chat_model) if settings.label == "judge" else None
         sources = _sources(runs, out)
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
         with only_writer(out, flag="--out"), _gathering(out, sources, options, replace=settings.replace) as place:
             gather(sources, place.folder, tokens, processes=processes)
             add_referenced(splits, sources, allowed=settings.allow_eval)
             gated = decontaminate(place.folder, splits, allowed=settings.allow_eval)
-            if settings.label == "judge":
-                judge = _state_judge(settings, chat_model)
+            if judge:
                 labelling = label_by_judge(place.folder / CANDIDATES, out, judge, chat_model, watcher)
                 judging = run_to_end(labelling).model_dump()
                 untold: list[str] = []

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 from preference import MalformedRolloutsError, RolloutRecord
@@ -52,8 +53,10 @@ class RunDirectory:
             self._files = files.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._files.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._files.__exit__(kind, error, traceback)
 
     @property
     def rollouts_path(self) -> Path:

@@ -114,7 +114,6 @@ SHOWN_BY = {
         reasonrag/exploration/display reasonrag/exploration/explore reasonrag/exploration/from_settings
         reasonrag/exploration/session reasonrag/exploration/summary reasonrag/agent/from_settings
         reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models
-        reasonrag/files
         """,
     "mcts/test_search_laws": "mcts/recipes",
     "preference/export/test_export_pairs": "preference/export/parquet",
