@@ -29,7 +29,7 @@ from reasonrag.data.atlas import write_world
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import ScriptedModel
-from reasonrag.llm.servers.simulator import EndpointBehaviour
+from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, finished, simulated_endpoint, until
 from tests.helpers.shared import Shared
@@ -104,7 +104,7 @@ class Killer:
 def test_a_run_killed_at_fifty_random_moments_ends_like_an_undisturbed_one(undisturbed: str) -> None:
     """SIGKILL, again and again: the same bytes in the end, and only what was in flight at a kill was asked again."""
     concurrency, killer, kills = 4, Killer(), 0
-    stage = Stage(EndpointBehaviour(latency_s=0.005), arrived=killer.arrived, answered=killer.answered)
+    stage = Stage(EndpointBehaviour(latency=0.005), arrived=killer.arrived, answered=killer.answered)
     with stage.open():
         words = command(stage.base_url, "--concurrency", concurrency)
         while True:

@@ -26,7 +26,7 @@ from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import ScriptedModel
-from reasonrag.llm.servers.simulator import EndpointBehaviour
+from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, simulated_endpoint, until

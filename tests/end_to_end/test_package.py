@@ -146,7 +146,7 @@ SHOWN_BY = {
         reasonrag/evaluation/evaluated_model/local_server reasonrag/llm/servers/decoder
         reasonrag/llm/servers/model_folder
         """,
-    "reasonrag/llm/servers/test_simulator": "reasonrag/llm/servers/openai_api",
+    "reasonrag/llm/servers/test_simulator": "reasonrag/llm/servers/behaviour reasonrag/llm/servers/openai_api",
     "reasonrag/llm/endpoint/test_http_client": "reasonrag/web",
     "reasonrag/publishing/test_dataset_card": """
         reasonrag/curation/blockers reasonrag/publishing/licences reasonrag/rendering

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from reasonrag.llm.servers.simulator import EndpointBehaviour, make_app
+from reasonrag.llm.servers.behaviour import EndpointBehaviour
+from reasonrag.llm.servers.simulator import address_path, make_app
 from reasonrag.web import listening
 
 
@@ -28,7 +29,7 @@ class Stage:
         answered: Callable[[int], object] = lambda _: None,
     ) -> None:
         self.base_url = ""
-        self._app = make_app(habits)
+        self._app, self._path = make_app(habits), address_path(habits)
         self._app.middlewares.append(self._watching())
         self._arrived, self._answered = arrived, answered
         self._number = 0
@@ -96,5 +97,5 @@ class Stage:
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
         async with listening(self._app, host="127.0.0.1", port=0) as address:
-            self.base_url = f"{address}/v1"
+            self.base_url = address + self._path
             yield

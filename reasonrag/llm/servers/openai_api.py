@@ -74,7 +74,7 @@ class ChatCompletionRequest(BaseModel):
         return self.max_completion_tokens or self.max_tokens
 
 
-def as_json(content: Mapping[str, Any], *, status: int = HTTPStatus.OK) -> web.Response:
+def as_json(content: object, *, status: int = HTTPStatus.OK) -> web.Response:
     return web.Response(body=orjson.dumps(content), status=status, content_type="application/json")
 
 
@@ -89,7 +89,7 @@ def model_list(names: Iterable[str]) -> web.Response:
 
 
 def completion(
-    model: object, replies: Iterable[tuple[str, FinishReason]], *, prompt_tokens: int, completion_tokens: int
+    model: object, replies: Iterable[tuple[str | None, FinishReason]], *, prompt_tokens: int, completion_tokens: int
 ) -> dict[str, Any]:
     """The body of an answer. completion_tokens: of all replies together."""
     return {

@@ -1,9 +1,11 @@
 """The offline teacher behind HTTP: an OpenAI-compatible endpoint for tests, rehearsals and load measurements, with
-configurable faults.
+configurable faults and stand-ins for the endpoints of today.
 
-Answers are a pure function of messages, temperature, seed and choice index. Behaviour and faults decide whether, when
-and how completely an answer arrives, never what a complete one says. Besides `/v1` there are `GET /stats` and `POST
-/down {"down": true}`, which need no key. Listens on loopback by default.
+Answers are a pure function of messages, temperature, seed and choice index. Behaviour, profile and faults decide
+whether, when, in which form and how completely an answer arrives, never what a complete one says. Where a profile takes
+no seed, it is the number of times that the same request came before: a request never says the same twice, and all its
+answers together are the same in any order. Besides the API there are `GET /stats` and `POST /down {"down": true}`,
+which need no key. Listens on loopback by default.
 """
 
 from __future__ import annotations
@@ -16,48 +18,32 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 from aiohttp import web
+from pydantic import ConfigDict
 
-from reasonrag.errors import InputError, choices
 from reasonrag.llm import offline
 from reasonrag.llm.chat import FinishReason, estimate_tokens
+from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour
 from reasonrag.llm.servers.openai_api import (
     MOST_BODY_BYTES,
     ChatCompletionRequest,
     as_json,
     completion,
-    cut_at,
     error_answer,
     model_list,
 )
+from reasonrag.llm.servers.profiles import Refusal, Reply
 from reasonrag.web import listening
 
-PASSING_FAULTS = {
-    "429": "status 429 without Retry-After",
-    "429-retry-after": "status 429 with Retry-After: 0.1",
-    "500": "status 500, each time with another text",
-    "reset": "the connection is reset without an answer",
-    "half-body": "the connection is closed in the middle of the answer",
-    "hang": "no answer for hang_s seconds, then the connection is closed",
-    "invalid-json": "status 200 and a body that is not JSON",
-    "empty-choices": "status 200 and no choices",
-    "slow-first-byte": "the answer, but after slow_s seconds",
-}
-"""Faults drawn by request number: a retry may be answered."""
-LASTING_FAULTS = {
-    "same-500": "status 500, always with the same text",
-    "length": "replies cut in the middle, finish_reason length",
-    "content-filter": "empty replies, finish_reason content_filter",
-}
-"""Faults drawn by messages, temperature and seed: a retry meets the same fault."""
 _CUT_SHORT: dict[str, FinishReason] = {"length": "length", "content-filter": "content_filter"}
 _WHOLE_ANSWERS = frozenset({None, "slow-first-byte", "length", "content-filter"})
 """Faults under which a client keeps and pays for the answer."""
@@ -70,57 +56,13 @@ MOST_CANNED = 65_536
 """Most answers kept with `canned`; about 20 MB."""
 
 
-@dataclass(frozen=True)
-class EndpointBehaviour:
-    """How the endpoint behaves. Raises InputError for unknown faults.
-
-    latency_s: seconds every answer takes. ignore_n: always give one choice. ignore_stop: replies run on past the stop
-        string. fail_every: every n-th request is answered with status 503; 0: never. api_key: the key required for /v1;
-        None: no key needed.
-
-    rpm, tpm: requests and tokens per minute, from a bucket of BURST_S seconds' worth, at least 1; None: no limit. Above
-        it: status 429. Prompt tokens count when a request is admitted, completion tokens when it is answered; refused
-        requests do not count. retry_after: send Retry-After with these 429. max_choices: most choices per request.
-
-    faults: share of requests by kind, in [0, 1], together at most 1; a request has at most one. Shares of lasting
-        faults are over distinct requests, not attempts. fault_seed: decides which requests are hit. hang_s, slow_s:
-        seconds of the faults hang and slow-first-byte.
-
-    canned: keep replies by request, so that asking again costs little CPU.
-    """
-
-    latency_s: float = 0.0
-    ignore_n: bool = False
-    ignore_stop: bool = False
-    fail_every: int = 0
-    api_key: str | None = None
-    rpm: int | None = None
-    tpm: int | None = None
-    retry_after: bool = True
-    max_choices: int | None = None
-    faults: Mapping[str, float] = field(default_factory=dict)
-    fault_seed: int = 0
-    hang_s: float = 600.0
-    slow_s: float = 2.0
-    canned: bool = False
-
-    def __post_init__(self) -> None:
-        kinds = [*PASSING_FAULTS, *LASTING_FAULTS]
-        for kind, share in self.faults.items():
-            if kind not in kinds:
-                raise InputError(f"there is no fault {kind!r}; {choices(kind, kinds)}")
-            if not 0 <= share <= 1:
-                raise InputError(f"the share of fault {kind} is {share:g}; it must be from 0 to 1")
-        if math.fsum(self.faults.values()) > 1 + 1e-9:
-            raise InputError(f"the shares of {', '.join(self.faults)} are together more than 1")
-
-
 @dataclass
 class Traffic:
     """Counters of the endpoint.
 
-    requests: chat requests with the right key, or while down. refused: those answered with 429. failed: those that got
-        no complete answer for another reason on the endpoint's side. faults: requests by the fault they met.
+    requests: chat requests with the right key, or while down. refused: those answered with 429. unsupported: those with
+        a parameter that the profile refuses. failed: those that got no complete answer for another reason on the
+        endpoint's side. faults: requests by the fault they met.
     in_flight, most_in_flight: requests open now, and the largest number that was open at once.
     delivered: complete answers by request, see `request_identity`; complete means that every byte was handed to the
         network.
@@ -131,6 +73,7 @@ class Traffic:
     requests: int = 0
     failed: int = 0
     refused: int = 0
+    unsupported: int = 0
     in_flight: int = 0
     most_in_flight: int = 0
     prompt_tokens: int = 0
@@ -146,21 +89,6 @@ class Traffic:
         return {**vars(self), "delivered": delivered}
 
 
-def parse_faults(flags: Iterable[str]) -> dict[str, float]:
-    """Faults from words like `500=0.05`. Raises InputError."""
-    faults: dict[str, float] = {}
-    for flag in flags:
-        kind, _, share = flag.partition("=")
-        if kind in faults:
-            raise InputError(f"--fault {kind} is given twice")
-        try:
-            faults[kind] = float(share)
-        except ValueError:
-            valid = choices(kind, [*PASSING_FAULTS, *LASTING_FAULTS])
-            raise InputError(f"--fault {flag} is not KIND=SHARE, as in --fault 500=0.05; {valid}") from None
-    return faults
-
-
 # -- serving ---------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +99,13 @@ async def serving(
     """The running endpoint's base URL and traffic. Port 0 takes a free one."""
     app = make_app(behaviour)
     async with listening(app, host=host, port=port) as address:
-        yield f"{address}/v1", app[_ENDPOINT].traffic
+        yield address + address_path(behaviour), app[_ENDPOINT].traffic
+
+
+def address_path(behaviour: EndpointBehaviour) -> str:
+    """What follows the host in the base URL: `/v1`, or as the profile wants it."""
+    query = urlencode(behaviour.stand_in.query)
+    return f"{behaviour.stand_in.path}?{query}" if query else behaviour.stand_in.path
 
 
 async def serve_forever(behaviour: EndpointBehaviour, *, host: str, port: int, say: Any) -> None:
@@ -183,11 +117,11 @@ async def serve_forever(behaviour: EndpointBehaviour, *, host: str, port: int, s
 
 
 def make_app(behaviour: EndpointBehaviour) -> web.Application:
-    """The endpoint: GET /v1/models, POST /v1/chat/completions, and for tests GET /stats and POST /down."""
+    """The endpoint: GET models, POST chat/completions, and for tests GET /stats and POST /down."""
     app = web.Application(client_max_size=MOST_BODY_BYTES)
     app[_ENDPOINT] = endpoint = _SimulatedEndpoint(behaviour)
-    app.router.add_get("/v1/models", _models)
-    app.router.add_post("/v1/chat/completions", _chat)
+    app.router.add_get(f"{behaviour.stand_in.path}/models", _models)
+    app.router.add_post(f"{behaviour.stand_in.path}/chat/completions", _chat)
     app.router.add_get("/stats", _stats)
     app.router.add_post("/down", _down)
     if endpoint.allowances:
@@ -199,13 +133,28 @@ class _SimulatedEndpoint:
     """EndpointBehaviour, and everything that changes while they are lived by."""
 
     def __init__(self, behaviour: EndpointBehaviour) -> None:
-        self.behaviour = behaviour
+        self.behaviour, self.profile = behaviour, behaviour.stand_in
         self.traffic = Traffic()
         limits = {"requests": behaviour.rpm, "tokens": behaviour.tpm}
         self.allowances = {kind: _Allowance(kind, limit) for kind, limit in limits.items() if limit}
         self._passing = _intervals(behaviour.faults, PASSING_FAULTS)
         self._lasting = _intervals(behaviour.faults, LASTING_FAULTS)
         self._canned: dict[str, list[str]] = {}
+        self._came: Counter[str] = Counter()
+        """How often a request without a seed came; only where a profile is set."""
+
+    def as_treated(self, asked: _SimulatedRequest) -> _SimulatedRequest:
+        """The request without what the profile ignores, and with a seed of its own."""
+        if self.behaviour.profile is None:
+            return asked
+        defaults = {name: each.default for name, each in type(asked).model_fields.items()}
+        ignored = {name: defaults[name] for name in self.profile.ignores & defaults.keys()}
+        asked = asked.model_copy(update=ignored)
+        if asked.seed is not None:
+            return asked
+        came = asked.content_hash()
+        self._came[came] += 1
+        return asked.model_copy(update={"seed": self._came[came] - 1})
 
     def fault(self, asked: _SimulatedRequest, number: int) -> str | None:
         """The fault of a request. Shares are exact: passing faults are drawn among requests without a lasting one."""
@@ -250,7 +199,7 @@ class _SimulatedEndpoint:
     def note_delivery(self, asked: _SimulatedRequest, usage: Mapping[str, int]) -> None:
         self.traffic.delivered[asked.identity] += 1
         self.traffic.prompt_tokens += usage["prompt_tokens"]
-        self.traffic.completion_tokens += usage["completion_tokens"]
+        self.traffic.completion_tokens += usage["total_tokens"] - usage["prompt_tokens"]
 
 
 _ENDPOINT = web.AppKey("endpoint", _SimulatedEndpoint)
@@ -260,11 +209,23 @@ _ENDPOINT = web.AppKey("endpoint", _SimulatedEndpoint)
 
 
 class _SimulatedRequest(ChatCompletionRequest):
+    model_config = ConfigDict(extra="allow")
+
     @cached_property
     def content(self) -> str:
         """Hash of everything that decides a choice's text, i.e. all but n and stop."""
+        return self.content_hash()
+
+    def content_hash(self) -> str:
+        """The same, not kept."""
         decisive = [[(each.role, each.content) for each in self.messages], self.temperature, self.seed or 0]
         return hashlib.sha256(orjson.dumps(decisive)).hexdigest()
+
+    @cached_property
+    def sent(self) -> dict[str, Any]:
+        """What the client sent and did not leave at null."""
+        said = {name: getattr(self, name) for name in self.model_fields_set}
+        return {name: value for name, value in said.items() if value not in (None, ())}
 
     @property
     def identity(self) -> str:
@@ -308,12 +269,16 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
         asked = _SimulatedRequest.read(await request.read())
     except ValueError as error:
         return error_answer(400, str(error), "invalid_request")
+    if unsupported := endpoint.profile.refusal(asked.sent):
+        traffic.unsupported += 1
+        return _refused(unsupported)
     if refusal := endpoint.admit(asked):
         traffic.refused += 1
         return refusal
+    asked = endpoint.as_treated(asked)
     fault = endpoint.fault(asked, number)
-    if behaviour.latency_s:
-        await asyncio.sleep(behaviour.latency_s)
+    if behaviour.latency:
+        await asyncio.sleep(behaviour.latency)
     if behaviour.fail_every and number % behaviour.fail_every == 0:
         traffic.failed += 1
         return error_answer(503, "simulated overload", "overloaded")
@@ -322,7 +287,7 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
     if fault not in _WHOLE_ANSWERS:
         return await _misbehave(request, asked, fault, number)
     if fault == "slow-first-byte":
-        await asyncio.sleep(behaviour.slow_s)
+        await asyncio.sleep(behaviour.slow)
     return await _deliver(request, asked, fault)
 
 
@@ -342,14 +307,16 @@ async def _down(request: web.Request) -> web.Response:
 
 
 def _closed(request: web.Request) -> web.Response | None:
-    """The refusal of a request to /v1 while the endpoint is down, or without the right key; else None."""
+    """The refusal of a request to the API while it is down, at a wrong address or without the right key; else None."""
     endpoint = request.app[_ENDPOINT]
     if endpoint.traffic.down:
         return error_answer(503, "The server is down", "service_unavailable")
-    key = endpoint.behaviour.api_key
-    if key is None or request.headers.get("Authorization") == f"Bearer {key}":
-        return None
-    return error_answer(401, "Incorrect API key provided", "invalid_api_key")
+    refusal = endpoint.profile.closed(request.headers, request.query, endpoint.behaviour.api_key)
+    return _refused(refusal) if refusal else None
+
+
+def _refused(refusal: Refusal) -> web.Response:
+    return as_json(refusal.body, status=refusal.status)
 
 
 # -- answers ---------------------------------------------------------------------------------------------------
@@ -369,29 +336,31 @@ async def _deliver(request: web.Request, asked: _SimulatedRequest, fault: str | 
 
 def _answer(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, fault: str | None) -> dict[str, Any]:
     """The chat completion, possibly cut by a lasting fault; its completion tokens are charged to the limit."""
-    replies = endpoint.replies(asked)
-    if fault == "length":
-        replies = [text[: len(text) // 2] for text in replies]
-    prompt_tokens, completion_tokens = asked.prompt_tokens, sum(map(estimate_tokens, replies))
+    replies = [_reply(endpoint, asked, fault, text) for text in endpoint.replies(asked)]
+    completion_tokens = sum(each.tokens for each in replies)
     if "tokens" in endpoint.allowances:
         endpoint.allowances["tokens"].take(completion_tokens, time.monotonic())
-    shown = [_shown(text, asked.stop, endpoint.behaviour, fault) for text in replies]
-    finish_reason: FinishReason = _CUT_SHORT.get(fault or "", "stop")
-    choices = [(text, finish_reason) for text in shown]
-    return completion(asked.model, choices, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+    choices = [(each.content, _CUT_SHORT.get(fault or "", each.finish_reason)) for each in replies]
+    body = completion(asked.model, choices, prompt_tokens=asked.prompt_tokens, completion_tokens=completion_tokens)
+    endpoint.profile.dress(body, replies)
+    return body
 
 
-def _shown(reply: str, stop: Sequence[str], behaviour: EndpointBehaviour, fault: str | None) -> str:
-    """The part of a reply that the client receives."""
+def _reply(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, fault: str | None, text: str) -> Reply:
+    """What the client receives of a complete reply."""
+    ignored = endpoint.behaviour.ignore_stop
+    if fault == "length":
+        text = text[: len(text) // 2]
+    stop = () if ignored else asked.stop
+    reply = endpoint.profile.reply(text, asked.sent, stop=stop, limit=asked.token_limit)
     if fault == "content-filter":
-        return ""
-    if not behaviour.ignore_stop:
-        return cut_at(reply, stop)
-    return reply if fault == "length" else _run_on(reply)
+        return replace(reply, content="")
+    runs_on = ignored and fault != "length" and reply.finish_reason == "stop"
+    return replace(reply, content=_run_on(reply.content or "")) if runs_on else reply
 
 
 def _run_on(text: str) -> str:
-    """A reply that ignores the stop string."""
+    """A reply that ignores the stop string; what it adds is not billed, so that usage is that of a good endpoint."""
     return f"{text}\n\nQuestion: And what else? So the answer is <answer>nothing of interest</answer>"
 
 
@@ -443,7 +412,7 @@ async def _misbehave(
         case "half-body":
             return await _send_half(request, orjson.dumps(_answer(endpoint, asked, fault)))
         case "hang":
-            await asyncio.sleep(endpoint.behaviour.hang_s)
+            await asyncio.sleep(endpoint.behaviour.hang)
     return _hang_up(request, reset=fault == "reset")
 
 

@@ -24,8 +24,8 @@ from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.model_folder import open_model
-from reasonrag.llm.servers.simulator import EndpointBehaviour
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance

@@ -20,7 +20,8 @@ from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, Limits, shown_url
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
-from reasonrag.llm.servers.simulator import EndpointBehaviour, serving
+from reasonrag.llm.servers.behaviour import EndpointBehaviour
+from reasonrag.llm.servers.simulator import serving
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -286,7 +287,7 @@ async def test_what_asking_again_cannot_mend_is_given_up_at_once(
 async def test_never_more_requests_are_in_flight_than_allowed() -> None:
     """--concurrency bounds HTTP requests, also where one request for siblings becomes several."""
     async with (
-        serving(EndpointBehaviour(latency_s=0.01, ignore_n=True)) as (base_url, traffic),
+        serving(EndpointBehaviour(latency=0.01, ignore_n=True)) as (base_url, traffic),
         client_of(base_url, concurrency=3) as (client, _),
     ):
         await asyncio.gather(*(all_of(client, request_for(4, question=f"Who is {i}?")) for i in range(5)))
@@ -465,7 +466,7 @@ async def test_an_endpoint_that_only_fails_is_left_alone_while_another_answers()
 
     async with (
         endpoint_of(useless) as bad,
-        serving(EndpointBehaviour(latency_s=0.01)) as (good, traffic),
+        serving(EndpointBehaviour(latency=0.01)) as (good, traffic),
         client_of(bad, good, concurrency=4) as (client, _),
     ):
         for _ in range(10):
@@ -496,8 +497,8 @@ async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> Non
 async def test_two_endpoints_share_the_load_and_one_survives_the_other() -> None:
     """Requests go to the less loaded one; when it dies, the other answers everything."""
     async with (
-        serving(EndpointBehaviour(latency_s=0.02)) as (first, one),
-        serving(EndpointBehaviour(latency_s=0.02)) as (second, two),
+        serving(EndpointBehaviour(latency=0.02)) as (first, one),
+        serving(EndpointBehaviour(latency=0.02)) as (second, two),
         client_of(first, second) as (client, _),
     ):
         await client.check()

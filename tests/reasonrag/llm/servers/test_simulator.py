@@ -16,15 +16,8 @@ import orjson
 import pytest
 
 from reasonrag.errors import InputError
-from reasonrag.llm.servers.simulator import (
-    LASTING_FAULTS,
-    PASSING_FAULTS,
-    EndpointBehaviour,
-    Traffic,
-    parse_faults,
-    request_identity,
-    serving,
-)
+from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour, parse_faults
+from reasonrag.llm.servers.simulator import Traffic, request_identity, serving
 from tests.helpers.processes import simulated_endpoint
 
 PATIENCE_S = 60.0
@@ -127,7 +120,7 @@ async def test_no_fault_changes_an_answer() -> None:
         plain = [(await client.ask(chat(seed=each, n=3))).body for each in range(20)]
     kinds = [each for each in PASSING_FAULTS if each not in ("hang", "invalid-json", "empty-choices")]
     faults = dict.fromkeys(kinds, 0.5 / len(kinds))
-    async with told(EndpointBehaviour(faults=faults, slow_s=0.01)) as (client, traffic):
+    async with told(EndpointBehaviour(faults=faults, slow=0.01)) as (client, traffic):
         for each, expected in enumerate(plain):
             answer = None
             while answer is None:
@@ -311,7 +304,7 @@ async def test_half_a_body_is_half_of_what_was_promised() -> None:
 
 async def test_a_hanging_request_ends_without_an_answer() -> None:
     """Nothing comes, and at last the connection is closed."""
-    async with told(always("hang", hang_s=0.1)) as (client, traffic):
+    async with told(always("hang", hang=0.1)) as (client, traffic):
         started = time.perf_counter()
         assert await raw(client.base_url) == b""
     assert time.perf_counter() - started >= 0.1
@@ -378,7 +371,7 @@ async def test_cut_replies_do_not_depend_on_how_many_are_asked_for() -> None:
 
 async def test_a_slow_answer_is_an_answer() -> None:
     """It only takes its time."""
-    async with told(always("slow-first-byte", slow_s=0.1)) as (client, traffic):
+    async with told(always("slow-first-byte", slow=0.1)) as (client, traffic):
         started = time.perf_counter()
         assert (await client.ask()).status == 200
     assert time.perf_counter() - started >= 0.1
@@ -410,7 +403,7 @@ async def test_shares_are_shares() -> None:
 
 async def test_every_so_manieth_request_fails_however_many_are_open() -> None:
     """Requests are numbered as they come in."""
-    async with told(EndpointBehaviour(fail_every=4, latency_s=0.05)) as (client, traffic):
+    async with told(EndpointBehaviour(fail_every=4, latency=0.05)) as (client, traffic):
         answers = await asyncio.gather(*(client.ask(chat(seed=each)) for each in range(12)))
     assert Counter(each.status for each in answers) == {200: 9, 503: 3}
     assert traffic.failed == 3
@@ -471,7 +464,7 @@ async def test_tokens_are_those_of_the_answers_delivered() -> None:
 
 async def test_an_answer_that_nobody_waited_for_is_not_delivered() -> None:
     """The client went away during the latency."""
-    async with told(EndpointBehaviour(latency_s=0.2)) as (client, traffic):
+    async with told(EndpointBehaviour(latency=0.2)) as (client, traffic):
         asking = asyncio.create_task(client.ask())
         await until(lambda: traffic.in_flight == 1)
         asking.cancel()
@@ -518,7 +511,7 @@ async def test_the_command_knows_every_habit() -> None:
             seen = await outcomes(client, 20)
             stats = (await client.keeper("GET", "/stats")).json
             limits = (await client.send("GET", f"{base_url}/models")).headers
-    behaviour = EndpointBehaviour(faults={"500": 0.25, "hang": 0.25}, fault_seed=3, hang_s=0.01)
+    behaviour = EndpointBehaviour(faults={"500": 0.25, "hang": 0.25}, fault_seed=3, hang=0.01)
     async with told(behaviour) as (client, _):
         assert seen == await outcomes(client, 20)
     assert stats["delivered"] == {"answers": seen.count(200), "repeated": 0}

@@ -1,0 +1,97 @@
+"""How the simulated endpoint behaves: the flags of `simulate-endpoint`, with each default once.
+
+Decides names, defaults and validity of behaviours, faults and profiles. Knows no server: the help of a command reads
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from reasonrag.errors import InputError, choices
+from reasonrag.llm.servers.profiles import PROFILES, Profile, find_profile
+from reasonrag.settings import Opposite, Panel, Settings, setting
+
+PASSING_FAULTS = {
+    "429": "status 429 without Retry-After",
+    "429-retry-after": "status 429 with Retry-After: 0.1",
+    "500": "status 500, each time with another text",
+    "reset": "the connection is reset without an answer",
+    "half-body": "the connection is closed in the middle of the answer",
+    "hang": "no answer for --hang seconds, then the connection is closed",
+    "invalid-json": "status 200 and a body that is not JSON",
+    "empty-choices": "status 200 and no choices",
+    "slow-first-byte": "the answer, but after --slow seconds",
+}
+"""Faults drawn by request number: a retry may be answered."""
+LASTING_FAULTS = {
+    "same-500": "status 500, always with the same text",
+    "length": "replies cut in the middle, finish_reason length",
+    "content-filter": "empty replies, finish_reason content_filter",
+}
+"""Faults drawn by messages, temperature and seed: a retry meets the same fault."""
+
+Switch = Annotated[bool, Opposite(None)]
+
+
+class EndpointBehaviour(Settings):
+    """How the endpoint behaves. Raises InputError for an unknown profile or fault.
+
+    rpm, tpm: from a bucket of a few seconds' worth, at least 1; None: no limit. Prompt tokens count when a request is
+        admitted, completion tokens when it is answered; refused requests do not count.
+
+    faults: share of requests by kind, in [0, 1], together at most 1; a request has at most one. Shares of lasting
+        faults are over distinct requests, not attempts.
+    """
+
+    profile: str | None = setting(f"Stand in for an endpoint of today: {', '.join(PROFILES)}")
+    latency: float = setting("Seconds that every response takes", default=0.0, ge=0)
+    ignore_n: Switch = setting("Return one choice, whatever n is", default=False)
+    ignore_stop: Switch = setting("Continue past the stop string", default=False)
+    fail_every: int = setting("Answer every Nth request with status 503; 0: none", default=0, ge=0)
+    api_key: str | None = setting("Accept only this key [default: any]")
+    max_choices: int | None = setting("Maximum choices per request", ge=1)
+    rpm: int | None = setting("Requests per minute; further ones get status 429", Panel.LIMITS, ge=1)
+    tpm: int | None = setting("Tokens per minute; further ones get status 429", Panel.LIMITS, ge=1)
+    retry_after: bool = setting("Send Retry-After with status 429", Panel.LIMITS, default=True)
+    faults: Mapping[str, float] = Field(default={})
+    fault_seed: int = setting("Seed that decides which requests are hit", Panel.FAULTS, default=0)
+    hang: float = setting("Seconds that a request with fault hang waits", Panel.FAULTS, default=600.0, ge=0)
+    slow: float = setting("Seconds to the first byte with fault slow-first-byte", Panel.FAULTS, default=2.0, ge=0)
+    canned: Switch = setting("Keep replies, so that repeating a run costs less CPU", default=False)
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        find_profile(self.profile)
+        kinds = [*PASSING_FAULTS, *LASTING_FAULTS]
+        for kind, share in self.faults.items():
+            if kind not in kinds:
+                raise InputError(f"there is no fault {kind!r}; {choices(kind, kinds)}")
+            if not 0 <= share <= 1:
+                raise InputError(f"the share of fault {kind} is {share:g}; it must be from 0 to 1")
+        if math.fsum(self.faults.values()) > 1 + 1e-9:
+            raise InputError(f"the shares of {', '.join(self.faults)} are together more than 1")
+        return self
+
+    @property
+    def stand_in(self) -> Profile:
+        return find_profile(self.profile)
+
+
+def parse_faults(flags: Iterable[str]) -> dict[str, float]:
+    """Faults from words like `500=0.05`. Raises InputError."""
+    faults: dict[str, float] = {}
+    for flag in flags:
+        kind, _, share = flag.partition("=")
+        if kind in faults:
+            raise InputError(f"--fault {kind} is given twice")
+        try:
+            faults[kind] = float(share)
+        except ValueError:
+            valid = choices(kind, [*PASSING_FAULTS, *LASTING_FAULTS])
+            raise InputError(f"--fault {flag} is not KIND=SHARE, as in --fault 500=0.05; {valid}") from None
+    return faults

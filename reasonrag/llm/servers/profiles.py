@@ -1,0 +1,353 @@
+"""Stand-ins for the endpoints of today: what each refuses, how it says so, and where it puts its reasoning.
+
+Decides in which form a request is refused and an answer is given, never what a reply says. They imitate what providers
+document and users report (`source`); none was compared with the provider itself. Knows no HTTP server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from reasonrag.errors import InputError, choices
+from reasonrag.llm.chat import FinishReason, estimate_tokens
+
+THOUGHT = "Okay, let me see. "
+"""Every reasoning begins with it."""
+_WITH_TAGS = (
+    "This could be <query>something else</query>, or <evidence>None</evidence>, or even <answer>a guess</answer>. "
+)
+_SECOND_THOUGHT = "Wait, is that all there is to it? Let me check. "
+_MOST_SECOND_THOUGHTS = 5
+
+_AZURE_NOT_FOUND = {"error": {"code": "404", "message": "Resource not found"}}
+_AZURE_DENIED = {
+    "error": {
+        "code": "401",
+        "message": "Access denied due to invalid subscription key or wrong API endpoint. Make sure to provide a valid "
+        "key for an active subscription and use a correct regional API endpoint for your resource.",
+    }
+}
+_NO_KEY = {
+    "error": {
+        "message": "Incorrect API key provided",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "invalid_api_key",
+    }
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Status and JSON body of a refused request."""
+
+    status: int
+    body: Any
+
+
+@dataclass(frozen=True)
+class Offence:
+    """A parameter that is refused. only: the one value that would be accepted; None: none would."""
+
+    name: str
+    value: Any
+    only: float | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One choice as the client receives it. tokens: all that were generated, reasoning_tokens included."""
+
+    content: str | None
+    finish_reason: FinishReason
+    tokens: int
+    reasoning: str = ""
+    reasoning_tokens: int = 0
+
+
+# -- the forms of errors -----------------------------------------------------------------------------------------
+
+
+def _like_openai(offences: Sequence[Offence]) -> Refusal:
+    """One parameter at a time, named in `param`."""
+    first = offences[0]
+    if first.only is None:
+        code, message = "unsupported_parameter", f"'{first.name}' is not supported with this model."
+        message += " Use 'max_completion_tokens' instead." if first.name == "max_tokens" else ""
+    else:
+        code, message = "unsupported_value", f"'{first.name}' does not support {first.value:g} with this model."
+        message += f" Only the default ({first.only:g}) value is supported."
+    message = f"{code.capitalize().replace('_', ' ')}: {message}"
+    error = {"message": message, "type": "invalid_request_error", "param": first.name, "code": code}
+    return Refusal(400, {"error": error})
+
+
+def _like_google(offences: Sequence[Offence]) -> Refusal:
+    """All parameters at once, in a list of one error."""
+    said = [f'Invalid JSON payload received. Unknown name "{each.name}": Cannot find field.' for each in offences]
+    violations = [{"description": each} for each in said]
+    details = [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}]
+    error = {"code": 400, "message": "\n".join(said), "status": "INVALID_ARGUMENT", "details": details}
+    return Refusal(400, [{"error": error}])
+
+
+def _like_fastapi(offences: Sequence[Offence]) -> Refusal:
+    """All parameters at once, each with its place in the request."""
+    msg = "Extra inputs are not permitted"
+    return Refusal(
+        422,
+        {
+            "detail": [
+                {"type": "extra_forbidden", "loc": ["body", each.name], "msg": msg, "input": each.value}
+                for each in offences
+            ]
+        },
+    )
+
+
+def _like_mistral(offences: Sequence[Offence]) -> Refusal:
+    """FastAPI's error as the message of another."""
+    kind = {"type": "invalid_request_error", "param": None, "code": None}
+    return Refusal(422, {"object": "error", "message": _like_fastapi(offences).body, **kind})
+
+
+def _like_anthropic(offences: Sequence[Offence]) -> Refusal:
+    """One parameter at a time, named only in the message."""
+    first = offences[0]
+    refused = f"`{first.name}` is deprecated for this model."
+    message = refused if first.only is None else f"{first.name}: Input should be {first.only:g}"
+    error = {"code": "invalid_request_error", "message": message, "type": "invalid_request_error"}
+    return Refusal(400, {"error": error})
+
+
+# -- the stand-ins -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How an endpoint differs from one that accepts everything. Without any value: not at all.
+
+    stands_for, source: for people; a source is an address or an issue.
+
+    refuses: parameters that are refused. accepts: the only known ones, others are refused; empty: all are known. only:
+        parameters with the one value that is accepted. error: the form of a refusal. ignores: parameters that are
+        accepted without effect.
+
+    reasoning: where it is shown. hidden: nowhere. think: in the content, in a <think> block. headless: the same without
+        the opening tag, which the chat template wrote. Otherwise the field of the message beside the content. Reasoning
+        always counts against the token limit. stops_reasoning: a stop string ends the reasoning too (always so where it
+        is part of the content). no_reasoning: what a request says to have none. counted: reasoning tokens are in
+        completion_tokens; else they are only in total_tokens. itemized: they are told in completion_tokens_details.
+
+    path, query: of the address; without its query it is not found. key_headers: headers that may hold the key.
+        needs_key: requests without a key are refused. denied: the body of that refusal.
+    """
+
+    stands_for: str = ""
+    source: str = ""
+
+    refuses: tuple[str, ...] = ()
+    accepts: frozenset[str] = frozenset()
+    only: Mapping[str, float] = field(default_factory=dict)
+    error: Callable[[Sequence[Offence]], Refusal] = _like_openai
+    ignores: frozenset[str] = frozenset()
+
+    reasoning: Literal["hidden", "think", "headless", "reasoning_content", "reasoning"] | None = None
+    stops_reasoning: bool = False
+    no_reasoning: Mapping[str, Any] = field(default_factory=dict)
+    counted: bool = True
+    itemized: bool = False
+
+    path: str = "/v1"
+    query: Mapping[str, str] = field(default_factory=dict)
+    key_headers: tuple[str, ...] = ("Authorization",)
+    needs_key: bool = False
+    denied: Mapping[str, Any] = field(default_factory=lambda: _NO_KEY)
+
+    def refusal(self, sent: Mapping[str, Any]) -> Refusal | None:
+        """The refusal of a request with these parameters, if it is one."""
+        unknown = sorted(sent.keys() - self.accepts) if self.accepts else ()
+        offences = [Offence(each, sent[each]) for each in (*self.refuses, *unknown) if each in sent]
+        fixed = [(each, sent[each], only) for each, only in self.only.items() if each in sent]
+        offences += [Offence(name, value, only) for name, value, only in fixed if value != only]
+        return self.error(offences) if offences else None
+
+    def closed(self, headers: Mapping[str, str], query: Mapping[str, str], api_key: str | None) -> Refusal | None:
+        """The refusal of a request to the wrong address or without a key that is accepted; api_key None: any is."""
+        if not self.query.keys() <= query.keys():
+            return Refusal(404, _AZURE_NOT_FOUND)
+        keys = [headers[each].removeprefix("Bearer ") for each in self.key_headers if each in headers]
+        if (api_key in keys) if api_key is not None else (any(keys) or not self.needs_key):
+            return None
+        return Refusal(401, self.denied)
+
+    def reply(self, text: str, sent: Mapping[str, Any], *, stop: Sequence[str], limit: int | None) -> Reply:
+        """A choice from a complete reply. stop: strings at which generation ends. limit: in tokens; None: none."""
+        thought = "" if self.reasoning is None or self._is_off(sent) else self._reasoning_about(text)
+        if thought and self.reasoning in ("think", "headless"):
+            opening = "<think>\n" if self.reasoning == "think" else ""
+            return Reply(*_generated(f"{opening}{thought}\n</think>\n\n{text}", stop, limit))
+        reasoning, ended, spent = _generated(thought, stop if self.stops_reasoning else (), limit)
+        if ended == "length" or reasoning != thought:
+            return Reply("" if ended == "length" else None, ended, spent, self._shown(reasoning), spent)
+        content, ended, tokens = _generated(text, stop, None if limit is None else limit - spent)
+        return Reply(content, ended, spent + tokens, self._shown(reasoning), spent)
+
+    def dress(self, body: dict[str, Any], replies: Sequence[Reply]) -> None:
+        """Add to a chat completion what this endpoint says of its reasoning."""
+        reasoning_tokens = sum(each.reasoning_tokens for each in replies)
+        for choice, reply in zip(body["choices"], replies, strict=True):
+            if reply.reasoning and self.reasoning:
+                choice["message"][self.reasoning] = reply.reasoning
+        if self.itemized:
+            body["usage"]["completion_tokens_details"] = {"reasoning_tokens": reasoning_tokens}
+        if not self.counted:
+            body["usage"]["completion_tokens"] -= reasoning_tokens
+
+    def _reasoning_about(self, text: str) -> str:
+        """A pure function of the reply. Has tags that must not count, unless a stop string would then cut it to
+        something that looks like a reply, and nobody could tell."""
+        with_tags = "" if self.reasoning == "headless" else _WITH_TAGS
+        return THOUGHT + with_tags + _SECOND_THOUGHT * (1 + len(text) % _MOST_SECOND_THOUGHTS)
+
+    def _is_off(self, sent: Mapping[str, Any]) -> bool:
+        return bool(self.no_reasoning) and all(sent.get(name) == value for name, value in self.no_reasoning.items())
+
+    def _shown(self, reasoning: str) -> str:
+        return "" if self.reasoning == "hidden" else reasoning
+
+
+def _generated(text: str, stop: Sequence[str], limit: int | None) -> tuple[str, FinishReason, int]:
+    """What is shown of a text, why it ended, and the tokens generated, the stop string included."""
+    found = min(((at, each) for each in stop if (at := text.find(each)) >= 0), default=None)
+    shown = text if found is None else text[: found[0]]
+    tokens = estimate_tokens(shown if found is None else shown + found[1])
+    if limit is None or tokens <= limit:
+        return shown, "stop", tokens
+    if estimate_tokens(shown) <= limit:
+        return shown, "stop", limit
+    return shown[: 4 * limit], "length", limit
+
+
+PLAIN = Profile()
+_ENABLE_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
+_MISTRAL_ACCEPTS = (
+    "model messages temperature top_p max_tokens stream stop random_seed response_format tools tool_choice "
+    "presence_penalty frequency_penalty n prediction parallel_tool_calls prompt_mode safe_prompt reasoning_effort"
+)
+
+PROFILES: dict[str, Profile] = {
+    "gpt-5": Profile(
+        stands_for="OpenAI's GPT-5 family and o-series",
+        source="tmc/langchaingo#1355, MaartenGr/BERTopic#2423, pvliesdonk/markdown-vault-mcp#919",
+        refuses=("max_tokens", "top_p", "stop", "logprobs"),
+        only={"temperature": 1},
+        reasoning="hidden",
+        no_reasoning={"reasoning_effort": "minimal"},
+        itemized=True,
+    ),
+    "gemini": Profile(
+        stands_for="Gemini at Google's OpenAI address",
+        source="Vali-98/ChatterUI#227, mcpchecker/mcpchecker#188, discuss.ai.google.dev/t/127400",
+        refuses=("seed",),
+        error=_like_google,
+        reasoning="hidden",
+        no_reasoning={"reasoning_effort": "none"},
+        counted=False,
+        path="/v1beta/openai",
+    ),
+    "mistral": Profile(
+        stands_for="Mistral's API",
+        source="nomtek/mistralai_client_dart#44, editor-code-assistant/eca#231",
+        accepts=frozenset(_MISTRAL_ACCEPTS.split()),
+        error=_like_mistral,
+    ),
+    "fastapi-strict": Profile(
+        stands_for="a FastAPI server that forbids unknown fields",
+        source="langchain-ai/langchain-azure#82",
+        accepts=frozenset(("model", "messages", "temperature", "top_p", "max_tokens", "stop", "n", "stream")),
+        error=_like_fastapi,
+    ),
+    "anthropic": Profile(
+        stands_for="Claude at Anthropic's OpenAI address",
+        source="platform.claude.com/docs/en/api/openai-sdk, theopenco/llmgateway#2359",
+        only={"n": 1},
+        error=_like_anthropic,
+        ignores=frozenset(("seed", "logprobs")),
+    ),
+    "claude-opus": Profile(
+        stands_for="Claude Opus 4.7 and newer at Anthropic's OpenAI address",
+        source="sipeed/picoclaw#2939, RooCodeInc/Roo-Code#12162, platform.claude.com/docs/en/api/openai-sdk",
+        refuses=("temperature", "top_p"),
+        only={"n": 1},
+        error=_like_anthropic,
+        ignores=frozenset(("seed", "logprobs")),
+    ),
+    "qwen3-think": Profile(
+        stands_for="Qwen3 on vLLM without a reasoning parser",
+        source="docs.vllm.ai/en/latest/features/reasoning_outputs, QwenLM/Qwen3#1300",
+        reasoning="think",
+        no_reasoning=_ENABLE_THINKING,
+    ),
+    "r1": Profile(
+        stands_for="DeepSeek R1 on vLLM without a reasoning parser",
+        source="deepseek-ai/DeepSeek-R1#526, vllm-project/vllm#13125",
+        reasoning="headless",
+    ),
+    "vllm-reasoning": Profile(
+        stands_for="a reasoning model on vLLM with --reasoning-parser",
+        source="docs.vllm.ai/en/latest/features/reasoning_outputs, vllm-project/vllm#52393",
+        reasoning="reasoning",
+        stops_reasoning=True,
+        no_reasoning=_ENABLE_THINKING,
+    ),
+    "deepseek": Profile(
+        stands_for="DeepSeek's API in thinking mode",
+        source="api-docs.deepseek.com/guides/thinking_mode",
+        ignores=frozenset(("temperature", "top_p")),
+        reasoning="reasoning_content",
+        no_reasoning={"thinking": {"type": "disabled"}},
+        itemized=True,
+    ),
+    "openrouter": Profile(
+        stands_for="a reasoning model behind OpenRouter",
+        source="openrouter.ai/docs/use-cases/reasoning-tokens, cosmicoptima/loom#21",
+        ignores=frozenset(("n",)),
+        reasoning="reasoning",
+        no_reasoning={"reasoning": {"enabled": False}},
+        itemized=True,
+    ),
+    "azure": Profile(
+        stands_for="Azure OpenAI, v1 address",
+        source="learn.microsoft.com/azure/foundry/openai/api-version-lifecycle",
+        path="/openai/v1",
+        key_headers=("Authorization", "api-key"),
+        needs_key=True,
+        denied=_AZURE_DENIED,
+    ),
+    "azure-legacy": Profile(
+        stands_for="Azure OpenAI, address of one deployment",
+        source="learn.microsoft.com/azure/ai-services/openai/reference, SciSharp/BotSharp#386",
+        path="/openai/deployments/offline",
+        query={"api-version": "2024-10-21"},
+        key_headers=("api-key",),
+        needs_key=True,
+        denied=_AZURE_DENIED,
+    ),
+    "ollama": Profile(
+        stands_for="Ollama's OpenAI address",
+        source="docs.ollama.com/api/openai-compatibility, ollama/ollama#6948",
+        ignores=frozenset(("n",)),
+    ),
+}
+
+
+def find_profile(name: str | None) -> Profile:
+    """The profile of this name; without one, an endpoint that accepts everything. Raises InputError."""
+    if name is None:
+        return PLAIN
+    if name not in PROFILES:
+        raise InputError(f"there is no profile {name!r}; {choices(name, PROFILES)}")
+    return PROFILES[name]

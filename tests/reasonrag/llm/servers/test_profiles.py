@@ -1,0 +1,451 @@
+"""Stand-ins for the endpoints of today: each speaks as its source says, and a run against any of them is clean."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
+
+import reasonrag as package
+from reasonrag.llm.chat import estimate_tokens
+from reasonrag.llm.servers.behaviour import EndpointBehaviour
+from reasonrag.llm.servers.profiles import PLAIN, PROFILES, THOUGHT
+from reasonrag.llm.servers.simulator import serving
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.endpoints import Stage
+from tests.helpers.processes import Command
+from tests.helpers.shared import Shared
+
+ROOT = Path(__file__).parents[4]
+SYSTEM = "End with So the next query is <query>..</query> or So the answer is <answer>..</answer>"
+BEARER = {"Authorization": "Bearer any"}
+AZURE_KEY = {"api-key": "any"}
+MOST_PARAMETERS = {"top_p": 0.9, "stop": ["</query>", "</answer>"], "n": 2, "temperature": 0.5}
+IN_CONTENT = [name for name, each in PROFILES.items() if each.reasoning in ("think", "headless")]
+REASONING = [name for name, each in PROFILES.items() if each.reasoning]
+
+
+def request(**parameters: object) -> dict[str, object]:
+    """A chat request; parameters that are None are left out."""
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Question: Who wrote Iron?"}]
+    body = {"model": "offline", "messages": messages, "temperature": 1, "max_tokens": 512, "seed": 1} | parameters
+    return {name: value for name, value in body.items() if value is not None}
+
+
+async def answers(behaviour: EndpointBehaviour, *bodies: object, headers: Mapping[str, str] | None = None) -> list[Any]:
+    """Status and JSON of each request to a running endpoint, one after the other."""
+    async with serving(behaviour) as (base_url, _), aiohttp.ClientSession() as session:
+        address = URL(base_url)
+        url = (address / "chat/completions").with_query(address.query)
+        given = []
+        for body in bodies:
+            async with session.post(url, data=orjson.dumps(body), headers=headers or BEARER) as response:
+                given.append((response.status, orjson.loads(await response.read())))
+        return given
+
+
+async def ask(profile: str | None, headers: Mapping[str, str] | None = None, **parameters: object) -> Any:
+    """Status and JSON of one request."""
+    own = AZURE_KEY if profile == "azure-legacy" else None
+    [answer] = await answers(EndpointBehaviour(profile=profile), request(**parameters), headers=headers or own)
+    return answer
+
+
+async def choice(profile: str | None, **parameters: object) -> Any:
+    """The first choice and the usage, once what the profile refuses is left out."""
+    status, body = await ask(profile, **without_refused(profile, parameters))
+    assert status == 200, body
+    return body["choices"][0], body["usage"]
+
+
+def without_refused(profile: str | None, parameters: Mapping[str, object]) -> dict[str, object]:
+    """The request that a client asks in the end."""
+    stand_in = PROFILES[profile] if profile else PLAIN
+    left = request(**parameters)
+    if "max_tokens" in stand_in.refuses:
+        left["max_completion_tokens"] = left["max_tokens"]
+    refused = {*stand_in.refuses, *(stand_in.only if stand_in.only.keys() & left.keys() else ())}
+    refused |= left.keys() - stand_in.accepts if stand_in.accepts else set()
+    return left | dict.fromkeys(refused)
+
+
+# -- what is refused, and how ------------------------------------------------------------------------------------
+
+
+def openai_error(message: str, param: str, code: str = "unsupported_parameter") -> dict[str, object]:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
+
+
+def forbidden(name: str, value: object) -> dict[str, object]:
+    message = "Extra inputs are not permitted"
+    return {"type": "extra_forbidden", "loc": ["body", name], "msg": message, "input": value}
+
+
+NOT_WITH_THIS_MODEL = "is not supported with this model."
+NO_SEED = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
+BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+MISTRAL = {"object": "error", "type": "invalid_request_error", "param": None, "code": None}
+
+
+@pytest.mark.parametrize(
+    ("profile", "parameters", "status", "expected"),
+    [
+        (
+            "gpt-5",
+            {"max_tokens": None, "stop": ["x"]},
+            400,
+            openai_error(f"Unsupported parameter: 'stop' {NOT_WITH_THIS_MODEL}", "stop"),
+        ),
+        (
+            "gpt-5",
+            {"max_tokens": 9, "top_p": 0.9, "stop": "x", "temperature": 0},
+            400,
+            openai_error(
+                f"Unsupported parameter: 'max_tokens' {NOT_WITH_THIS_MODEL} Use 'max_completion_tokens' instead.",
+                "max_tokens",
+            ),
+        ),
+        (
+            "gpt-5",
+            {"max_tokens": None, "temperature": 0},
+            400,
+            openai_error(
+                "Unsupported value: 'temperature' does not support 0 with this model. "
+                "Only the default (1) value is supported.",
+                "temperature",
+                "unsupported_value",
+            ),
+        ),
+        (
+            "gemini",
+            {},
+            400,
+            [
+                {
+                    "error": {
+                        "code": 400,
+                        "message": NO_SEED,
+                        "status": "INVALID_ARGUMENT",
+                        "details": [{"@type": BAD_REQUEST, "fieldViolations": [{"description": NO_SEED}]}],
+                    }
+                }
+            ],
+        ),
+        ("mistral", {}, 422, MISTRAL | {"message": {"detail": [forbidden("seed", 1)]}}),
+        (
+            "fastapi-strict",
+            {"service_tier": "flex"},
+            422,
+            {"detail": [forbidden("seed", 1), forbidden("service_tier", "flex")]},
+        ),
+        (
+            "anthropic",
+            {"n": 2},
+            400,
+            {
+                "error": {
+                    "code": "invalid_request_error",
+                    "message": "n: Input should be 1",
+                    "type": "invalid_request_error",
+                }
+            },
+        ),
+        (
+            "claude-opus",
+            {"n": 1},
+            400,
+            {
+                "error": {
+                    "code": "invalid_request_error",
+                    "message": "`temperature` is deprecated for this model.",
+                    "type": "invalid_request_error",
+                }
+            },
+        ),
+    ],
+)
+async def test_a_refusal_has_the_form_of_its_endpoint(
+    profile: str, parameters: dict[str, object], status: int, expected: object
+) -> None:
+    """Status, nesting, and one parameter at a time or all at once."""
+    assert await ask(profile, **parameters) == (status, expected)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_what_is_left_after_the_refusals_is_answered(profile: str) -> None:
+    """Every profile answers the request that a client arrives at, and only gives as many choices as it does."""
+    status, body = await ask(profile, **without_refused(profile, MOST_PARAMETERS))
+    assert status == 200, body
+    one = {"n"} & (PROFILES[profile].ignores | PROFILES[profile].only.keys())
+    assert len(body["choices"]) == (1 if one else 2)
+
+
+async def test_azure_wants_a_key_in_either_header() -> None:
+    """At the v1 address."""
+    assert [(await ask("azure", headers))[0] for headers in (BEARER, AZURE_KEY, {"x": "y"})] == [200, 200, 401]
+
+
+async def test_azures_dated_address_wants_its_query_and_its_own_header() -> None:
+    """Without the query there is nothing, and a key as OpenAI's clients send it is none."""
+    behaviour = EndpointBehaviour(profile="azure-legacy", api_key="right")
+    async with serving(behaviour) as (base_url, _), aiohttp.ClientSession() as session:
+        dated = URL(base_url) / "chat/completions"
+        assert URL(base_url).path == "/openai/deployments/offline"
+        said = []
+        for query in ({}, URL(base_url).query):
+            for headers in ({"Authorization": "Bearer right"}, {"api-key": "wrong"}, {"api-key": "right"}):
+                async with session.post(dated.with_query(query), json=request(), headers=headers) as response:
+                    said.append((response.status, (await response.json()).get("error", {}).get("code")))
+    assert said == [(404, "404")] * 3 + [(401, "401")] * 2 + [(200, None)]
+
+
+# -- what a reply says, and where the reasoning is ---------------------------------------------------------------
+
+
+def after_reasoning(content: str) -> str:
+    return content.rpartition("</think>\n\n")[2]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_no_profile_changes_what_a_reply_says(profile: str) -> None:
+    """Behind its reasoning it is the reply of an endpoint that accepts everything; a seed that is not taken is 0 at the
+    first time."""
+    seedless = "seed" in PROFILES[profile].ignores or without_refused(profile, {})["seed"] is None
+    plain, _ = await choice(None, seed=0 if seedless else 1)
+    said, _ = await choice(profile)
+    assert after_reasoning(said["message"]["content"]) == plain["message"]["content"]
+    assert (THOUGHT in str(said)) == (PROFILES[profile].reasoning not in (None, "hidden"))
+
+
+async def test_qwen_thinks_in_its_content_and_a_stop_string_ends_it_there() -> None:
+    """The tags that it considers are part of the text that the server looks through."""
+    said, usage = await choice("qwen3-think")
+    content = said["message"]["content"]
+    assert content.startswith(f"<think>\n{THOUGHT}")
+    assert "<answer>a guess</answer>" in content
+    assert usage["completion_tokens"] == estimate_tokens(content)
+    cut, _ = await choice("qwen3-think", stop=["</query>", "</answer>"])
+    assert cut["finish_reason"] == "stop"
+    assert content.startswith(cut["message"]["content"])
+    assert "</think>" not in cut["message"]["content"]
+
+
+async def test_r1_has_only_the_end_of_its_reasoning() -> None:
+    """Its chat template wrote the beginning."""
+    said, _ = await choice("r1", stop=["</query>", "</answer>"])
+    assert said["message"]["content"].startswith(THOUGHT)
+    assert "</think>\n\n" in said["message"]["content"]
+    assert "<think>" not in said["message"]["content"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "field"),
+    [("deepseek", "reasoning_content"), ("openrouter", "reasoning"), ("vllm-reasoning", "reasoning")],
+)
+async def test_reasoning_beside_the_content(profile: str, field: str) -> None:
+    """In a field of the message, and counted with the completion."""
+    said, usage = await choice(profile)
+    assert said["message"][field].startswith(THOUGHT)
+    assert THOUGHT not in said["message"]["content"]
+    both = estimate_tokens(said["message"][field]) + estimate_tokens(said["message"]["content"])
+    assert usage["completion_tokens"] == both
+
+
+async def test_vllm_ends_reasoning_at_a_stop_string() -> None:
+    """Then there is no content, and the reply is said to have ended by itself."""
+    said, _ = await choice("vllm-reasoning", stop=["</query>"])
+    assert (said["message"]["content"], said["finish_reason"]) == (None, "stop")
+    assert said["message"]["reasoning"].endswith("<query>something else")
+
+
+async def test_hidden_reasoning_is_only_counted() -> None:
+    """OpenAI tells it as a part of the completion tokens, Gemini only in the total."""
+    said, usage = await choice("gpt-5")
+    reasoning = usage["completion_tokens_details"]["reasoning_tokens"]
+    assert reasoning + estimate_tokens(said["message"]["content"]) == usage["completion_tokens"]
+    assert usage["completion_tokens"] + usage["prompt_tokens"] == usage["total_tokens"]
+    said, usage = await choice("gemini")
+    assert usage["completion_tokens"] == estimate_tokens(said["message"]["content"])
+    assert usage["completion_tokens"] + usage["prompt_tokens"] < usage["total_tokens"]
+
+
+@pytest.mark.parametrize("profile", [name for name in REASONING if PROFILES[name].no_reasoning])
+async def test_reasoning_can_be_switched_off_as_its_endpoint_does(profile: str) -> None:
+    """By a field of the request."""
+    off = dict(PROFILES[profile].no_reasoning)
+    said, usage = await choice(profile, **off)
+    assert THOUGHT not in str(said)
+    assert usage["total_tokens"] - usage["prompt_tokens"] == estimate_tokens(said["message"]["content"])
+
+
+# -- the token limit ---------------------------------------------------------------------------------------------
+
+
+@given(
+    text=st.text(alphabet="ab </>", max_size=80),
+    stop=st.lists(st.text(alphabet="ab", min_size=1, max_size=2), max_size=2),
+    limits=st.tuples(st.integers(1, 120), st.integers(1, 120)).map(sorted),
+    profile=st.sampled_from([None, *PROFILES]),
+)
+def test_a_limit_only_cuts_the_end_of_a_reply(
+    text: str, stop: list[str], limits: list[int], profile: str | None
+) -> None:
+    """What is shown grows with the limit, never costs more than it, and is said to be cut exactly when it is."""
+    stand_in = PROFILES[profile] if profile else PLAIN
+    less, more = (stand_in.reply(text, {}, stop=stop, limit=each) for each in limits)
+    whole = stand_in.reply(text, {}, stop=stop, limit=None)
+    assert (more.content or "").startswith(less.content or "")
+    assert more.reasoning.startswith(less.reasoning)
+    assert less.tokens <= min(limits[0], whole.tokens)
+    assert less.reasoning_tokens <= less.tokens
+    cut = (less.content, less.reasoning) != (whole.content, whole.reasoning)
+    assert cut <= (less.finish_reason == "length")
+    assert whole.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_a_reply_is_cut_at_the_limit_and_billed_up_to_it(name: str) -> None:
+    """Four characters a token."""
+    whole, usage = await choice(None)
+    said, cut_usage = await choice(None, **{"max_tokens": None} | {name: 3})
+    assert said["message"]["content"] == whole["message"]["content"][:12]
+    assert (said["finish_reason"], cut_usage["completion_tokens"]) == ("length", 3)
+    assert (whole["finish_reason"], usage["completion_tokens"] > 3) == ("stop", True)
+
+
+@pytest.mark.parametrize("profile", REASONING)
+async def test_reasoning_eats_the_limit(profile: str) -> None:
+    """Nothing of the answer is left, and all tokens are billed."""
+    said, usage = await choice(profile, max_tokens=4)
+    assert said["finish_reason"] == "length"
+    assert len(said["message"]["content"]) == (16 if profile in IN_CONTENT else 0)
+    assert usage["total_tokens"] - usage["prompt_tokens"] == 4
+
+
+# -- with everything else ----------------------------------------------------------------------------------------
+
+
+async def test_without_a_seed_each_time_is_another_draw() -> None:
+    """As at an endpoint that takes none; all answers to one request are the same in any order of requests."""
+    first, second = request(seed=None), request(seed=None, temperature=0.9)
+    behaviour = EndpointBehaviour(profile="anthropic")
+    one = await answers(behaviour, *[first] * 8, *[second] * 8)
+    other = await answers(behaviour, *[second, first] * 8)
+    texts = [Counter(str(body["choices"]) for _, body in given) for given in (one[:8], other[1::2])]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) > 1
+
+
+async def test_a_refused_parameter_costs_nothing_of_the_rate_limit() -> None:
+    """Profiles, rate limits and faults act together."""
+    behaviour = EndpointBehaviour(profile="gpt-5", rpm=1, faults={"length": 1.0}, latency=0.01)
+    bad, good = request(), request(max_tokens=None)
+    got = await answers(behaviour, bad, good, bad, good)
+    assert [status for status, _ in got] == [400, 200, 400, 429]
+    assert got[1][1]["choices"][0]["finish_reason"] == "length"
+
+
+# -- runs --------------------------------------------------------------------------------------------------------
+
+
+def atlas_index(shared: Shared) -> Path:
+    """The index of the demo corpus, built once."""
+
+    def build() -> None:
+        package.generate(dataset="atlas", model="offline", limit=1, run="runs/first")
+
+    return shared.folder("atlas-index", build) / "indexes"
+
+
+def run_against(
+    profile: str | None, shared: Shared, monkeypatch: pytest.MonkeyPatch, *, concurrency: int, limit: int, **more: Any
+) -> list[dict[str, Any]]:
+    """The rollouts of a small run through real HTTP; everything is done and readable."""
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    run = Path(f"runs/{profile}-{concurrency}")
+    with Stage(EndpointBehaviour(profile=profile)).open() as stage:
+        package.generate(
+            dataset="atlas",
+            model="offline",
+            base_url=stage.base_url,
+            index_home=atlas_index(shared),
+            run=run,
+            concurrency=concurrency,
+            limit=limit,
+            **{"simulations": 4, "siblings": 2, "continuations": 1, "max_steps": 3, "abort_degenerate": 0} | more,
+        )
+    rollouts = [orjson.loads(line) for line in (run / "rollouts.jsonl").read_bytes().splitlines()]
+    nodes = [node for each in rollouts for node in each["nodes"]]
+    assert [each["error"] for each in rollouts] == [None] * limit
+    assert Counter(str(node["parse_error"]) for node in nodes) == {"None": len(nodes)}
+    assert (run / "failures.jsonl").read_bytes() == b""
+    for node in nodes:
+        assert THOUGHT not in f"{node['response']} {node['content']} {node['prompt']}"
+    return rollouts
+
+
+@pytest.mark.parametrize(("concurrency", "limit"), [(1, 4), (64, 40)])
+@pytest.mark.parametrize("profile", [each for each in PROFILES if each not in (*IN_CONTENT, "vllm-reasoning")])
+def test_a_run_against_any_profile_is_clean(
+    profile: str, concurrency: int, limit: int, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every question done, none failed, every reply readable, no reasoning in a response."""
+    rollouts = run_against(profile, shared, monkeypatch, concurrency=concurrency, limit=limit)
+    assert len(rollouts) == limit
+
+
+def test_gpt_5_makes_the_trees_of_a_teacher_that_takes_every_parameter(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its own temperature, 1, whatever was asked for: what is left out, and when that was learned, changes none."""
+    plain = run_against(None, shared, monkeypatch, concurrency=64, limit=12, temperature=1.0)
+    for concurrency in (1, 64):
+        trees = run_against("gpt-5", shared, monkeypatch, concurrency=concurrency, limit=12, temperature=0.7, top_p=0.9)
+        assert [each["nodes"] for each in trees] == [each["nodes"] for each in plain]
+    files = [Path(f"runs/gpt-5-{each}/rollouts.jsonl").read_bytes() for each in (1, 64)]
+    assert files[0] == files[1]
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_which_endpoint_it_stands_for_and_how_to_reach_it() -> None:
+    """With the source, and a command to copy: a key where one is needed, an address that the shell leaves alone."""
+    with Command("simulate-endpoint", "--port", 0, "--profile", "azure-legacy") as server:
+        base_url = server.first_line().split()[2]
+        while server.out.count("\n") < 3:
+            assert server.poll() is None
+    _, profile, example = server.out.splitlines()
+    assert base_url.endswith("/openai/deployments/offline?api-version=2024-10-21")
+    assert profile.startswith(f"profile azure-legacy: {PROFILES['azure-legacy'].stands_for}. Source: learn.microsoft.")
+    assert example.startswith("try: OPENAI_API_KEY=any reasonrag generate ")
+    assert example.endswith(f"--base-url '{base_url}'")
+
+
+def test_an_unknown_profile_is_bad_input(reasonrag: Reasonrag) -> None:
+    """Exit status 2; the message names what there is."""
+    done = reasonrag("simulate-endpoint", "--port", 0, "--profile", "gpt5")
+    assert done.status == 2
+    assert "there is no profile 'gpt5'; did you mean 'gpt-5'?" in done.err
+    assert all(name in done.err for name in PROFILES)
+
+
+def test_the_help_and_the_documentation_name_every_profile(
+    reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the documentation its sources."""
+    monkeypatch.setenv("COLUMNS", "600")
+    shown = reasonrag("simulate-endpoint", "--help").out
+    documented = (ROOT / "docs" / "endpoints.md").read_text("utf-8")
+    for name, profile in PROFILES.items():
+        assert name in shown
+        [row] = [line for line in documented.splitlines() if line.startswith(f"| `{name}` |")]
+        assert all(source in row for source in profile.source.split(", "))
