@@ -13,8 +13,6 @@ TORCH ?= torch==2.13.0
 FLASHRAG := flashrag-dev==0.3.0.dev20260919
 TRAIN_BIN := .venv-train/bin
 TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-check
-# Brings the vocabulary that Qwen2.5 has, for the tests of prompt parity; its dependencies are not for them.
-VOCABULARY := dashscope==2.0.2
 
 .PHONY: demo test test-fast test-core lint types golden bench loop pictures train-env tiny-model clean
 
@@ -84,6 +82,8 @@ endef
 
 .venv/test: .venv/core pyproject.toml
 	$(PIP) --editable '.[test]'
+	@# Qwen2.5's vocabulary, once, for all tests that count tokens; where it cannot be had a line says so.
+	@$(BIN)/python -c 'from reasonrag.curation.token_counters import token_counter; print(*token_counter(None)[1], end="")'
 	@touch $@
 
 # A Chromium for the tests of pages, once; where none can be had a line says so, and they are skipped.
@@ -116,7 +116,6 @@ endef
 		mkdir -p "$$sound"; \
 		echo '__version__ = "0.0.0"' > "$$sound/__init__.py"; \
 	fi
-	$(TRAIN_PIP) --no-deps $(VOCABULARY)
 	@touch $@
 
 clean:

@@ -1,6 +1,6 @@
 """Token counts of prompts and replies as a trainer counts them: in LLaMA-Factory's template `qwen`, which is ChatML.
 
-Three counters: Qwen2.5's own vocabulary from a package, any `tokenizer.json`, and an estimate labelled as such. Special
+Three counters: Qwen2.5's own vocabulary, any `tokenizer.json`, and an estimate labelled as such. Special
 tokens are counted as the trainer reads them, also inside a text. Only counts; decides nothing. Source: LLaMA-Factory
 0.9.5, data/template.py (`qwen`) and data/processor/pairwise.py, which encode each turn separately.
 """
@@ -20,14 +20,13 @@ from typing import Any, Protocol
 from preference import Message
 from preference.labelling import TokenCounter
 from preference.published.repairs import QWEN_DEFAULT_SYSTEM
+from reasonrag.data.qwen_vocabulary import qwen_vocabulary
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import file_digest
 from reasonrag.llm.chat import estimate_tokens
 
 QWEN, ESTIMATE = "qwen2.5", "estimate"
 """Values of `--tokenizer` other than folders and names on the Hub."""
-QWEN_VOCABULARY_SIZE = 151_643
-"""Vocabulary entries of Qwen2 and Qwen2.5, without special tokens."""
 _REMEMBERED = 512
 """Cached text lengths: rows of a state are adjacent, and there are few distinct system turns."""
 
@@ -60,7 +59,7 @@ class EstimatingCounter:
 
 
 class QwenTokenCounter:
-    """Exact for Qwen2 and Qwen2.5 of any size, without the Hub: their vocabulary comes with a package."""
+    """Exact for Qwen2 and Qwen2.5 of any size, without the Hub: see `reasonrag.data.qwen_vocabulary`."""
 
     name = "Qwen2.5's vocabulary, template qwen"
     exact = True
@@ -104,40 +103,27 @@ class TokenizerFileCounter:
 def token_counter(name: str | None) -> tuple[TemplateTokenCounter, list[str]]:
     """The counter that `--tokenizer` names, and warnings about it.
 
-    None: Qwen2.5's vocabulary if the extra is installed, else the estimate and a warning. Raises InputError if what is
-    named is not available.
+    None: Qwen2.5's vocabulary if the extra is installed and it can be had, else the estimate and a warning. Raises
+    InputError if what is named is not available.
     """
-    if name is None:
-        if missing := _missing_for_qwen():
-            estimated = f"token lengths are estimates, four characters a token, because {missing}"
-            return EstimatingCounter(), [f"{estimated}. For exact counts: pip install 'reasonrag[tokens]'"]
-        return QwenTokenCounter(), []
     if name == ESTIMATE:
         return EstimatingCounter(), []
-    if name == QWEN:
-        if missing := _missing_for_qwen():
-            raise InputError(f"--tokenizer {QWEN}: {missing}. Install the extra: pip install 'reasonrag[tokens]'")
-        return QwenTokenCounter(), []
-    return _of_a_file(name), []
+    if name not in (None, QWEN):
+        return _of_a_file(name), []
+    try:
+        _check_qwen()
+    except InputError as error:
+        if name == QWEN:
+            raise InputError(f"--tokenizer {QWEN}: {error}") from error
+        return EstimatingCounter(), [f"token lengths are estimates, four characters a token: {error}"]
+    return QwenTokenCounter(), []
 
 
-def _missing_for_qwen() -> str | None:
-    """Why the vocabulary is not available; None if it is."""
+def _check_qwen() -> None:
+    """Gets the vocabulary if it is not there yet. Raises InputError if Qwen2.5's tokens cannot be counted."""
     if importlib.util.find_spec("tiktoken") is None:
-        return "the package tiktoken is not installed"
-    path = _vocabulary()
-    if path is None:
-        return "the package dashscope, which carries Qwen2.5's vocabulary, is not installed"
-    if not path.is_file():
-        return f"the package dashscope that is installed has no {path.name}"
-    return None
-
-
-def _vocabulary() -> Path | None:
-    """Path of the vocabulary. The package is not imported, because that is slow."""
-    found = importlib.util.find_spec("dashscope")
-    places = found.submodule_search_locations if found else None
-    return Path(next(iter(places))) / "resources" / "qwen.tiktoken" if places else None
+        raise InputError("the package tiktoken is not installed. For exact counts: pip install 'reasonrag[tokens]'")
+    qwen_vocabulary()
 
 
 def _of_a_file(name: str) -> TokenizerFileCounter:
@@ -226,16 +212,8 @@ def _plain_length(text: str) -> int:
 def _qwen_encoding() -> Any:
     import tiktoken
 
-    path = _vocabulary()
-    if path is None:
-        raise InputError("the package dashscope is not installed: pip install 'reasonrag[tokens]'")
-    lines = (line.split() for line in path.read_bytes().splitlines() if line)
+    lines = map(bytes.split, qwen_vocabulary().read_bytes().splitlines())
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    if len(ranks) != QWEN_VOCABULARY_SIZE:
-        raise InputError(
-            f"{path} has {len(ranks):,} entries, not the {QWEN_VOCABULARY_SIZE:,} of Qwen2.5; install another version "
-            f"of dashscope, or give --tokenizer FOLDER with the tokenizer.json of your model"
-        )
     return tiktoken.Encoding("qwen2.5", pat_str=_QWEN_PATTERN, mergeable_ranks=ranks, special_tokens={})
 
 

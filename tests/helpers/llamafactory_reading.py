@@ -4,8 +4,8 @@
 
 The job is a JSON object, what was done another, with the same parts:
 
-    read        list of {model, kind, load, render}: `kind` of a model, `tiny` or `real` (Qwen's own vocabulary), made
-                in the folder `model` if it is not there yet; null comes back where it cannot be made
+    read        list of {model, vocabulary, load, render}: a model in the folder `model`, made if it is not there yet:
+                a tiny one, or, where there is a file `vocabulary`, a tokenizer with Qwen's own
       load      name -> {dataset_dir, dataset, stage, cutoff_len}: data sets as LLaMA-Factory's get_dataset gives them
       render    name -> messages: token ids by the tokenizer's chat template, with the header of the reply
     arguments   name -> command line arguments: the settings LLaMA-Factory understands by them; `export` of an export
@@ -37,14 +37,14 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(
-    model: str, kind: str, load: dict[str, Any], render: dict[str, list[dict[str, str]]]
-) -> dict[str, dict[str, Any]] | None:
+    model: str, load: dict[str, Any], render: dict[str, list[dict[str, str]]], vocabulary: str | None = None
+) -> dict[str, dict[str, Any]]:
     folder = Path(model)
     if not (folder / "config.json").exists():
-        if kind == "tiny":
+        if vocabulary is None:
             tiny_qwen.make_tiny_qwen(folder)
-        elif not tiny_qwen.make_real_tokenizer(folder):
-            return None
+        else:
+            tiny_qwen.make_real_tokenizer(folder, Path(vocabulary))
     return {
         "load": {name: _loaded(folder, **each) for name, each in load.items()},
         "render": _rendered(folder, render),

@@ -1,4 +1,4 @@
-"""A `tokenizer.json` of Qwen2.5 made without the Hub: the vocabulary from a package, the rules as its own file has
+"""A `tokenizer.json` of Qwen2.5 made without the Hub: the vocabulary as we get it, the rules as its own file has
 them. A second implementation of what `reasonrag.curation.token_counters` counts."""
 
 from __future__ import annotations
@@ -10,17 +10,24 @@ from pathlib import Path
 import pytest
 
 from reasonrag.curation import token_counters
+from reasonrag.data.qwen_vocabulary import qwen_vocabulary
+from reasonrag.errors import InputError
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
 
 
+def vocabulary() -> Path | None:
+    """Qwen2.5's vocabulary; None where it cannot be had, which what needs it is skipped for."""
+    try:
+        return qwen_vocabulary()
+    except InputError:
+        return None
+
+
 def write_tokenizer(folder: Path) -> Path:
     """Write `tokenizer.json` and what transformers needs beside it; return the folder."""
-    vocabulary = token_counters._vocabulary()
-    assert vocabulary is not None
-    ranks = {
-        base64.b64decode(token): int(rank) for token, rank in map(bytes.split, vocabulary.read_bytes().splitlines())
-    }
+    lines = map(bytes.split, qwen_vocabulary().read_bytes().splitlines())
+    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     letters = _letters()
     spelled = {token: "".join(letters[byte] for byte in token) for token in ranks}
     merges = []

@@ -8,7 +8,6 @@ split, which tokens are special, how turns are put together. By hand: python tes
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import sys
 from itertools import pairwise
@@ -61,21 +60,17 @@ def make_tiny_qwen(folder: Path) -> None:
     Qwen2ForCausalLM(config).save_pretrained(folder)
 
 
-def make_real_tokenizer(folder: Path) -> bool:
-    """Write a tokenizer with Qwen's own vocabulary, if the package that carries it is installed; says whether it is."""
+def make_real_tokenizer(folder: Path, vocabulary: Path) -> None:
+    """Write a tokenizer with Qwen's own vocabulary."""
     from transformers import Qwen2Config
 
-    package = importlib.util.find_spec("dashscope")
-    if package is None or package.origin is None:
-        return False
     ranks = {}
-    for line in Path(package.origin).with_name("resources").joinpath("qwen.tiktoken").read_bytes().splitlines():
+    for line in vocabulary.read_bytes().splitlines():
         token, rank = line.split()
         ranks[base64.b64decode(token)] = int(rank)
     tokenizer = _tokenizer(*_unpacked(ranks))
     tokenizer.save_pretrained(folder)
     Qwen2Config(eos_token_id=tokenizer.eos_token_id).save_pretrained(folder)
-    return True
 
 
 def _tokenizer(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Any:

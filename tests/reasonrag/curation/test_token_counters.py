@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -21,12 +20,12 @@ from reasonrag.curation.token_counters import (
 )
 from reasonrag.errors import InputError
 from tests.helpers.command_line import AskLlamaFactory
-from tests.helpers.qwen_files import write_tokenizer
+from tests.helpers.qwen_files import vocabulary, write_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
-for package in ("tiktoken", "dashscope"):
-    if importlib.util.find_spec(package) is None:
-        pytest.skip("the tokens extra is not installed", allow_module_level=True)
+pytest.importorskip("tiktoken", reason="the tokens extra is not installed")
+if vocabulary() is None:
+    pytest.skip("Qwen's vocabulary cannot be had here", allow_module_level=True)
 
 TEXTS = (
     "",
@@ -118,18 +117,30 @@ def test_a_million_blanks_are_counted() -> None:
     assert 1000 < QwenTokenCounter().reply("a" + " " * 1_000_000 + "b") < 20_000
 
 
-@pytest.mark.parametrize("package", ["tiktoken", "dashscope"])
-def test_without_the_extra_lengths_are_estimates_and_say_so(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warning names what is missing and the extra; asked for by name it is an error."""
-    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+@pytest.mark.parametrize(
+    ("missing", "advice"),
+    [
+        ("the package tiktoken is not installed", "pip install 'reasonrag[tokens]'"),
+        ("Qwen2.5's vocabulary is not on this machine", "pip install --no-deps dashscope==2.0.2"),
+    ],
+)
+def test_without_the_extra_or_its_file_lengths_are_estimates_and_say_so(
+    missing: str, advice: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A warning names what is missing and what brings it; asked for by name it is an error."""
+    monkeypatch.setitem(sys.modules, "tiktoken" if "tiktoken" in missing else "dashscope", None)  # not installed
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     counter, [warning] = token_counter(None)
     assert isinstance(counter, EstimatingCounter)
     assert not counter.exact
     assert "estimate" in counter.name
-    assert package in warning
-    assert "pip install 'reasonrag[tokens]'" in warning
-    with pytest.raises(InputError, match=r"reasonrag\[tokens\]"):
+    assert missing in warning
+    assert advice in warning
+    with pytest.raises(InputError, match=f"--tokenizer qwen2.5: {missing}") as refused:
         token_counter(QWEN)
+    assert advice in str(refused.value)
 
 
 def test_an_estimate_can_be_asked_for() -> None:

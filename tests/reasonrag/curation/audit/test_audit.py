@@ -23,6 +23,7 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.generate import generate
 from reasonrag.redaction import KEY_SHAPES
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.qwen_files import vocabulary
 
 Row = dict[str, Any]
 THINK = "Decide.\nSo the next query is <query>what</query>\nSo the answer is <answer>it</answer>"
@@ -527,7 +528,8 @@ def test_lengths_never_pass_for_those_of_another_counter(
 ) -> None:
     """A data set that is exported again by another counter is counted again, and says by whom."""
     pytest.importorskip("tiktoken", reason="the tokens extra is not installed")
-    pytest.importorskip("dashscope", reason="the tokens extra is not installed")
+    if vocabulary() is None:
+        pytest.skip("Qwen's vocabulary cannot be had here")
     first, second = tmp_path / "first", tmp_path / "second"
     assert reasonrag("pairs", run_directory, "--out", first, "--tokenizer", "estimate").status == 0
     assert reasonrag("pairs", first, "--out", second, "--tokenizer", "qwen2.5").status == 0
