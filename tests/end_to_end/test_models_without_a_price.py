@@ -1,0 +1,58 @@
+"""A model that no list knows: every command that asks one says so before the first request, once, with the flags that
+help."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.command_line import Reasonrag
+
+UNKNOWN = (
+    "no price is known for {}, so costs are not shown and --max-cost cannot be used; give {}price-in and {}price-out"
+)
+FEW = ("--dataset", "atlas", "--limit", 2, "--simulations", 2, "--run", "runs/a", "--model", "mystery")
+
+
+def told(name: str, flags: str = "--") -> str:
+    return UNKNOWN.format(name, flags, flags)
+
+
+def test_each_command_says_it_once(reasonrag: Reasonrag, endpoint: str) -> None:
+    """Trials of one tune, and a judge that is not asked, say nothing of their own."""
+    at = ("--base-url", endpoint)
+    tried = ("--dataset", "atlas", "--pilot", 2, "--vary", "siblings", "--run", "tunes/a")
+    labelled = ("runs/a", "--out", "data/a", "--tokenizer", "estimate", "--label", "judge")
+    for words in (
+        ("generate", *FEW, *at),
+        ("calibrate", "runs/a", "--revalue", 2, "--k", 1),
+        ("tune", *tried, "--model", "mystery", *at),
+        ("pairs", *labelled, "--model", "mystery", *at),
+    ):
+        done = reasonrag(*words)
+        assert done.status == 0, done.err
+        assert done.err.count("no price is known for") == 1, done.err
+        assert told("mystery") in done.err
+    done = reasonrag("evaluate", *FEW[:4], "--run", "evals/a", "--model", "mystery", "--judge", "strict", *at)
+    assert done.status == 0, done.err
+    assert done.err.count("no price is known for") == 2
+    assert told("mystery") in done.err
+    assert told("strict", "--judge-") in done.err
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--model", "mystery", "--price-in", 0, "--price-out", 0),
+        ("--model", "gpt-4o"),
+        ("--model", "gpt-4o", "--value-model", "mystery", "--value-base-url", ""),
+        ("--model", "offline"),
+    ],
+)
+def test_what_has_a_price_says_nothing(more: tuple[object, ...], reasonrag: Reasonrag, endpoint: str) -> None:
+    """Also a value model at an address of its own, which is taken for free and says that."""
+    done = reasonrag(
+        "generate", *FEW[:-2], "--base-url", endpoint, *(each if each != "" else endpoint for each in more)
+    )
+    assert done.status == 0, done.err
+    assert "no price is known" not in done.err
+    assert ("its tokens cost nothing here" in done.err) == ("--value-model" in more)
