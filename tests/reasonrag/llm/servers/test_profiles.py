@@ -29,6 +29,17 @@ SYSTEM = "End with So the next query is <query>..</query> or So the answer is <a
 BEARER = {"Authorization": "Bearer any"}
 AZURE_KEY = {"api-key": "any"}
 MOST_PARAMETERS = {"top_p": 0.9, "stop": ["</query>", "</answer>"], "n": 2, "temperature": 0.5}
+LEARNED = {
+    "gpt-5": ["max_tokens", "stop"],
+    "gemini": ["seed"],
+    "mistral": ["seed"],
+    "fastapi-strict": ["seed"],
+    "anthropic": ["n"],
+    "claude-opus": ["n", "temperature"],
+    "openrouter": ["n"],
+    "ollama": ["n"],
+}
+"""What a run with the default sampling has to leave out, because it is refused or does nothing."""
 IN_CONTENT = [name for name, each in PROFILES.items() if each.reasoning in ("think", "headless")]
 REASONING = [name for name, each in PROFILES.items() if each.reasoning]
 
@@ -397,9 +408,11 @@ def run_against(
 def test_a_run_against_any_profile_is_clean(
     profile: str, concurrency: int, limit: int, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every question done, none failed, every reply readable, no reasoning in a response."""
-    rollouts = run_against(profile, shared, monkeypatch, concurrency=concurrency, limit=limit)
-    assert len(rollouts) == limit
+    """Every question done, none failed, every reply readable, no reasoning in a response; what was left out is said."""
+    run_against(profile, shared, monkeypatch, concurrency=concurrency, limit=limit)
+    summary = orjson.loads(Path(f"runs/{profile}-{concurrency}/summary.json").read_bytes())
+    assert (summary["done"], summary["failed"]) == (limit, 0)
+    assert summary["refused_parameters"] == ({"offline": LEARNED[profile]} if profile in LEARNED else {})
 
 
 def test_gpt_5_makes_the_trees_of_a_teacher_that_takes_every_parameter(
@@ -412,6 +425,23 @@ def test_gpt_5_makes_the_trees_of_a_teacher_that_takes_every_parameter(
         assert [each["nodes"] for each in trees] == [each["nodes"] for each in plain]
     files = [Path(f"runs/gpt-5-{each}/rollouts.jsonl").read_bytes() for each in (1, 64)]
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("profile", "refused"), [("gpt-5", ["max_tokens", "stop", "temperature"]), ("claude-opus", ["temperature"])]
+)
+def test_a_judge_is_asked_without_its_temperature(
+    profile: str, refused: list[str], shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be 0; every state is judged all the same, and the summary says what was left out."""
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    run = atlas_index(shared).parent / "runs" / "first"
+    with Stage(EndpointBehaviour(profile=profile)).open() as stage:
+        made = package.pairs([run], out="data", label="judge", model="offline", base_url=stage.base_url)
+    assert made.judging is not None
+    assert made.judging["states"] > 3
+    assert (made.judging["given_up"], made.judging["unreadable"]) == (0, 0)
+    assert made.judging["refused_parameters"] == {"offline": refused}
 
 
 # -- the command -------------------------------------------------------------------------------------------------
