@@ -287,13 +287,13 @@ PROFILES: dict[str, Profile] = {
     ),
     "qwen3-think": Profile(
         stands_for="Qwen3 on vLLM without a reasoning parser",
-        source="docs.vllm.ai/en/latest/features/reasoning_outputs, QwenLM/Qwen3#1300",
+        source="docs.vllm.ai/en/latest/features/reasoning_outputs, vllm-project/vllm#21130",
         reasoning="think",
         no_reasoning=_ENABLE_THINKING,
     ),
     "r1": Profile(
-        stands_for="DeepSeek R1 on vLLM without a reasoning parser",
-        source="deepseek-ai/DeepSeek-R1#526, vllm-project/vllm#13125",
+        stands_for="DeepSeek R1 or Qwen3 Thinking 2507 on vLLM without a reasoning parser",
+        source="deepseek-ai/DeepSeek-R1#526, vllm-project/vllm#22507",
         reasoning="headless",
     ),
     "vllm-reasoning": Profile(
