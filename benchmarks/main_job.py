@@ -22,7 +22,7 @@ from reporting import ROOT, publish, table
 import reasonrag
 from mcts import RECIPES
 from reasonrag.data.questions import open_questions
-from reasonrag.llm.prices import PRICES
+from reasonrag.llm.prices import find_price
 from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.recall import measure_recall
@@ -88,7 +88,7 @@ def _recipes(data_dir: Path, limit: int, scratch: Path) -> Iterator[str]:
         run = reasonrag.generate(**_hotpotqa(data_dir, limit, scratch), recipe=recipe, run=scratch / recipe)
         pairs = reasonrag.pairs(scratch / recipe, out=scratch / f"{recipe}-pairs")
         seconds = watch.lap()
-        dollars = PRICES["gpt-4o"].cost(run.prompt_tokens, run.completion_tokens)
+        dollars = find_price("gpt-4o").cost(run.prompt_tokens, run.completion_tokens)
         row = {
             "recipe": recipe,
             "requests": f"{run.requests / run.questions:.0f}",

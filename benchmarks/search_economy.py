@@ -43,7 +43,7 @@ from mcts.rewards import REWARDS
 from preference import NO_FILTERS, Candidate, Message, PairingRules, RolloutNode, RolloutRecord, candidates
 from preference.labelling import TOLERANCE
 from preference.records import FinalScore, RecipeRef, Usage
-from reasonrag.llm.prices import PRICES
+from reasonrag.llm.prices import find_price
 
 BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
 """Of a prompt: instructions and question, each step so far, three passages; and of a reply."""
@@ -454,7 +454,7 @@ class Tally:
 
     @property
     def dollars(self) -> float:
-        return PRICES["gpt-4o"].cost(self.sum("tokens_in"), self.sum("replies") * REPLY_TOKENS)
+        return find_price("gpt-4o").cost(self.sum("tokens_in"), self.sum("replies") * REPLY_TOKENS)
 
     @property
     def replies_per_right(self) -> float:

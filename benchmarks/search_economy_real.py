@@ -30,7 +30,7 @@ from reasonrag.agent.settings import MAX_STEPS
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import Sampling
-from reasonrag.llm.prices import PRICES
+from reasonrag.llm.prices import find_price
 from reasonrag.retrieval.settings import INDEX_HOME
 
 TOP_K = 3
@@ -73,7 +73,7 @@ class Explored:
     @property
     def dollars(self) -> float:
         """At GPT-4o's list price, tokens at four characters each."""
-        return PRICES["gpt-4o"].cost(self.prompt_tokens, self.completion_tokens)
+        return find_price("gpt-4o").cost(self.prompt_tokens, self.completion_tokens)
 
     @property
     def right(self) -> int:

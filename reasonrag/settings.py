@@ -140,10 +140,10 @@ MaxCost: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
 MaxCalls: TypeAlias = Annotated[int | None, Panel.BUDGET, Field(ge=0)]
 Price: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
 PromptPrice: TypeAlias = Annotated[
-    Price, Field(description="Dollars per million prompt tokens [default: from the price table]")
+    Price, Field(description="Dollars per million prompt tokens [default: the list price]")
 ]
 CompletionPrice: TypeAlias = Annotated[
-    Price, Field(description="Dollars per million completion tokens [default: from the price table]")
+    Price, Field(description="Dollars per million completion tokens [default: the list price]")
 ]
 
 

@@ -83,10 +83,8 @@ class EvaluateSettings(ModelSettings):
         "Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]", Panel.JUDGE, default=[]
     )
     judge_extra_body: ExtraBody = setting("Further fields of every request to the judge, as JSON", Panel.JUDGE)
-    judge_price_in: Price = setting("Dollars per million prompt tokens of the judge [default: from the price table]")
-    judge_price_out: Price = setting(
-        "Dollars per million completion tokens of the judge [default: from the price table]"
-    )
+    judge_price_in: Price = setting("Dollars per million prompt tokens of the judge [default: the list price]")
+    judge_price_out: Price = setting("Dollars per million completion tokens of the judge [default: the list price]")
     allow: Annotated[list[str], BeforeValidator(names_of_settings)] = setting(
         f"Only warn if this differs from training; repeatable: {', '.join(ALLOWABLE)}", Panel.CONSISTENCY, default=[]
     )

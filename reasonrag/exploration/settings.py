@@ -71,12 +71,10 @@ class GenerateSettings(AgentSettings):
         "c of UCT; for recipes paper and released [default: the recipe's]", Panel.SEARCH, ge=0
     )
     value_price_in: Price = setting(
-        "Dollars per million prompt tokens of the value model [default: from the price table, or 0 with "
-        "--value-base-url]"
+        "Dollars per million prompt tokens of the value model [default: the list price, or 0 with --value-base-url]"
     )
     value_price_out: Price = setting(
-        "Dollars per million completion tokens of the value model [default: from the price table, or 0 "
-        "with --value-base-url]"
+        "Dollars per million completion tokens of the value model [default: the list price, or 0 with --value-base-url]"
     )
     abort_degenerate: Share = setting(
         "Stop when this share of the questions gives degenerate trees, which teach nothing; 0: never",

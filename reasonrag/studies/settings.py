@@ -64,5 +64,5 @@ class CalibrateSettings(Settings):
         "Stop before all calibrations of the run with this model cost more than this, in dollars"
     )
     max_calls: MaxCalls = setting("Stop before they use more completions than this")
-    price_in: Price = setting("Dollars per million prompt tokens [default: the run's, else from the price table]")
-    price_out: Price = setting("Dollars per million completion tokens [default: the run's, else from the price table]")
+    price_in: Price = setting("Dollars per million prompt tokens [default: the run's, else the list price]")
+    price_out: Price = setting("Dollars per million completion tokens [default: the run's, else the list price]")
