@@ -251,18 +251,22 @@ class FailedContinuation(Record):
     parse_error: ParseFailure
 
 
-class UnreadableJudgement(Record):
+class UnreadableJudgement(SparseRecord):
     """An unreadable judgement: it counts as missing and changes no number.
 
     kind: score and rank are about steps, answer about the answer at the end of a path, which then counts nowhere.
     node_id: the scored step, the parent of the ranked steps (0: the question), or the answer; for an answer that is not
         a node, the step that was continued to it.
     response: the last reply: to the repair turn, unless a content filter withdrew the first one.
+    cause: `reasoning_cut` if that reply was nothing but reasoning, up to the token limit; else empty.
     """
+
+    ABSENT_IF_EMPTY = ("cause",)
 
     kind: Literal["score", "rank", "answer"] = "score"
     node_id: int
     response: str
+    cause: str = ""
 
 
 class RecipeRef(Record):

@@ -22,7 +22,15 @@ from preference import (
 from preference.export.sanitize import plain_text
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
-from reasonrag.agent.parsing import ParsedReply, ParseError, parse_ranking, parse_reply, parse_score, stop_strings
+from reasonrag.agent.parsing import (
+    NOT_REPAIRED,
+    ParsedReply,
+    ParseError,
+    parse_ranking,
+    parse_reply,
+    parse_score,
+    stop_strings,
+)
 from reasonrag.agent.prompting import Prompts, as_thought, render_prompt, render_repair, render_variation
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
@@ -54,6 +62,7 @@ class AgentStep:
     """One step taken in a state, parsed or failed, scored if it ends the path.
 
     f1, em: of an end, if the question has gold answers.
+    reasoning: what the model said before its response; no other turn is shown it.
     judged: an answer's value by a judge or a function, if one was asked.
     sampled_by: the model, if it is not the one that proposes steps.
     sampled_with: the messages really sent, if the reply is not a plain sample of the state's prompt: it came from the
@@ -68,6 +77,7 @@ class AgentStep:
     terminal: bool
     parse_error: ParseFailure | None = None
     repaired: bool = False
+    reasoning: str = ""
     sampled_by: str | None = None
     sampled_with: tuple[Message, ...] | None = None
     sampled_temperature: float | None = None
@@ -203,9 +213,9 @@ class Agent:
         state, reply = draw.state, plain_text(completion.text)
         parsed = parse_reply(reply, action=state.action, finish_reason=completion.finish_reason)
         if isinstance(parsed, ParsedReply):
-            return _parsed_step(draw, parsed)
-        if parsed.cause == "withheld":  # a content filter would withhold it again
-            return _failed_step(draw, reply, parsed, None)
+            return _parsed_step(draw, parsed, completion)
+        if parsed.cause in NOT_REPAIRED:
+            return _failed_step(draw, completion, parsed, None)
         messages = render_repair(self.prompts, draw.messages, reply=reply, detail=parsed.detail)
         self.spending.repairs += 1
         stop = stop_strings(state.action)
@@ -213,8 +223,8 @@ class Agent:
         second_reply = plain_text(repair.text)
         repaired = parse_reply(second_reply, action=state.action, finish_reason=repair.finish_reason)
         if isinstance(repaired, ParsedReply):
-            return _parsed_step(replace(draw, messages=messages, plain=False), repaired, repaired=True)
-        return _failed_step(draw, reply, parsed, second_reply)
+            return _parsed_step(replace(draw, messages=messages, plain=False), repaired, repair, repaired=True)
+        return _failed_step(draw, completion, parsed, second_reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +245,7 @@ class _Draw:
         return {} if self.plain else {"sampled_with": self.messages, "sampled_temperature": self.temperature}
 
 
-def _parsed_step(draw: _Draw, parsed: ParsedReply, *, repaired: bool = False) -> AgentStep:
+def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaired: bool = False) -> AgentStep:
     state, ends = draw.state, parsed.action_type == "answer"
     golden_answers = state.question.golden_answers
     return AgentStep(
@@ -246,6 +256,7 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, *, repaired: bool = False) ->
         content=parsed.content,
         terminal=ends,
         repaired=repaired,
+        reasoning=plain_text(reply.reasoning),
         f1=f1_score(parsed.content, golden_answers) if ends and golden_answers else None,
         em=exact_match(parsed.content, golden_answers) if ends and golden_answers else None,
         grounded=is_grounded(parsed.action_type, parsed.content, state.read),
@@ -254,13 +265,14 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, *, repaired: bool = False) ->
     )
 
 
-def _failed_step(draw: _Draw, reply: str, error: ParseError, repair: str | None) -> AgentStep:
+def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: str | None) -> AgentStep:
     """A step for a reply that did not parse: terminal, value 0, kept with its text and cause."""
     nothing = 0.0 if draw.state.question.golden_answers else None
     return AgentStep(
         state=draw.state,
         prompt=draw.prompt,
-        response=reply,
+        response=plain_text(reply.text),
+        reasoning=plain_text(reply.reasoning),
         action_type=None,
         content=None,
         terminal=True,

@@ -15,6 +15,7 @@ from reasonrag.agent.prompting import Prompts, render_repair
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.prices import Price
+from reasonrag.llm.reasoning import is_only_reasoning, without_reasoning
 
 T = TypeVar("T")
 
@@ -50,11 +51,12 @@ class Spending:
 @dataclass(frozen=True, slots=True)
 class Judgement(Generic[T]):
     """A judge's verdict. `value` is None if neither its reply nor the repair was readable; `unreadable` is then its
-    last reply."""
+    last reply, and `cause` is `reasoning_cut` if that was nothing but reasoning."""
 
     value: T | None
     calls: int
     unreadable: str | None = None
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class ModelCaller:
     """Sends requests to a model with fixed sampling and seed, and records their usage.
 
     priority: of its requests among waiting ones; smaller first.
+    think_in_format: whether the prompts ask for think tags, which then are part of a reply.
     """
 
     model: ChatModel
@@ -70,6 +73,7 @@ class ModelCaller:
     seed: int
     priority: int = 0
     spending: Spending = field(default_factory=Spending)
+    think_in_format: bool = False
 
     async def complete(
         self,
@@ -79,7 +83,7 @@ class ModelCaller:
         stop: tuple[str, ...],
         sampling: Sampling | None = None,
     ) -> Sequence[Completion]:
-        """A completion per sample number, in one request. Raises ModelError."""
+        """A completion per sample number, in one request, its reasoning apart from its text. Raises ModelError."""
         request = ChatRequest(
             messages=tuple(messages),
             sampling=(sampling or self.sampling).model_copy(update={"stop": stop}),
@@ -87,10 +91,11 @@ class ModelCaller:
             seeds=tuple(sample_seed(self.seed, question_id, messages, each) for each in samples),
             priority=self.priority,
             question_id=question_id,
+            think_in_format=self.think_in_format,
         )
         completions = await self.model.complete(request)
         self.spending.add(completions)
-        return completions
+        return completions if self.think_in_format else list(map(without_reasoning, completions))
 
     async def judgement(
         self,
@@ -105,10 +110,14 @@ class ModelCaller:
         """A judge's verdict inside a tag; one repair turn if it is unreadable. Raises ModelError."""
         [completion] = await self.complete(question_id, prompt, [sample], (f"</{tag}>",))
         value, calls = read(completion), 1
-        if value is None and completion.finish_reason != "content_filter":  # a retry would be withheld again
+        hopeless = completion.finish_reason == "content_filter" or is_only_reasoning(completion)
+        if value is None and not hopeless:  # a retry would be withheld, or cut, again
             detail = f"expected <{tag}>..</{tag}> with {wanted}"
             again = render_repair(self.prompts, prompt, reply=completion.text, detail=detail)
             self.spending.repairs += 1
             [completion] = await self.complete(question_id, again, [sample], (f"</{tag}>",))
             value, calls = read(completion), 2
-        return Judgement(value, calls, plain_text(completion.text) if value is None else None)
+        if value is not None:
+            return Judgement(value, calls)
+        cause = "reasoning_cut" if is_only_reasoning(completion) else ""
+        return Judgement(None, calls, plain_text(completion.text), cause)

@@ -2,7 +2,7 @@
 
 The reply is cut at the first closing tag, whether or not the endpoint honoured the stop string. An endpoint that
 honours it drops it: an open tag then gets its closing tag back. Judgements are parsed in the same way. Knows the tags
-of each turn and nothing of prompts.
+of each turn and nothing of prompts. What it is given has no reasoning any more (`reasonrag.llm.reasoning`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Literal
 
 from preference import ActionType, AgentAction
 from reasonrag.llm.chat import FinishReason
+from reasonrag.llm.reasoning import MORE_ROOM
 
 TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
     "think": ("query", "answer"),
@@ -25,10 +26,15 @@ _NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:/\s*100|%)?")
 _POSITION = re.compile(r"[0-9]{1,4}")
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
-ParseCause = Literal["withheld", "cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
-"""withheld: by the endpoint's content filter. cut_off: the reply hit max_tokens before its tag was closed. no_tag: no
+ParseCause = Literal["withheld", "reasoning_cut", "cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
+"""withheld: by the endpoint's content filter. reasoning_cut: the reasoning hit max_tokens before anything was said.
+cut_off: the reply hit max_tokens before its tag was closed. no_tag: no
 tag at all. wrong_tag: a tag this turn may not use. not_opened: a closing tag without its opening one. mixed_tags: one
 tag opened inside another. empty: nothing inside."""
+
+
+NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "reasoning_cut")
+"""Causes that a repair turn would only meet again: the filter, or the limit, is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,8 @@ def _parse(
     """The content of one of the allowed tags, or a parse error. mentioned: the reasoning before it may mention tags."""
     if finish_reason == "content_filter":
         return ParseError("withheld", "the endpoint's content filter took the reply back")
+    if finish_reason == "length" and not text.strip():
+        return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {MORE_ROOM}")
     expected = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in allowed)
     tags = list(pattern.finditer(text))
     closing = next((tag for tag in tags if tag[1]), None)

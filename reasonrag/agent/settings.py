@@ -60,7 +60,7 @@ class AgentSettings(SearchSettings):
     temperature: float = setting("Sampling temperature", Panel.MODEL, default=1.0, ge=0, le=2)
     top_p: float = setting("Nucleus sampling", Panel.MODEL, default=1.0, gt=0, le=1)
     max_reply_tokens: int = setting(
-        "Maximum length of a completion, in tokens", Panel.MODEL, default=MAX_REPLY_TOKENS, ge=1
+        "Maximum length of a completion, in tokens, reasoning included", Panel.MODEL, default=MAX_REPLY_TOKENS, ge=1
     )
     extra_body: ExtraBody = setting(
         f"Further fields of every request to the model, as a JSON object: '{EXTRA_BODY}', "

@@ -145,4 +145,6 @@ def _note(
 ) -> None:
     agent.spending.judgements += judgement.calls
     if judgement.unreadable is not None:
-        verdicts.unreadable.append(UnreadableJudgement(kind=kind, node_id=node_id, response=judgement.unreadable))
+        verdicts.unreadable.append(
+            UnreadableJudgement(kind=kind, node_id=node_id, response=judgement.unreadable, cause=judgement.cause)
+        )

@@ -34,6 +34,7 @@ from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
+from reasonrag.llm.reasoning import too_little_room
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.terminal import dollars
@@ -167,6 +168,8 @@ class _Verdicts:
         self._failures = failures
         self._asked: dict[bytes, asyncio.Future[_Verdict]] = {}
         """By hash of the messages: two runs may have reached the same state."""
+        self.only_reasoning = 0
+        """Judgements that the token limit cut before anything else was said."""
 
     async def of_all(self, candidates: Path, watcher: Watcher) -> dict[int, _Verdict]:
         """Verdicts by position of the state. Raises RunStopped, KeyboardInterrupt for Ctrl-C."""
@@ -182,6 +185,8 @@ class _Verdicts:
 
         at_once = self._judge.model.limits.concurrency
         await session.run_or_raise(self._judge.states(candidates), judge, at_once=at_once)
+        for warning in too_little_room(self.only_reasoning, max_tokens=self._judge.model.sampling.max_tokens):
+            watcher.warn(warning)
         return found
 
     async def _of_one(self, state: StateRecord, messages: tuple[Message, ...], candidates: int) -> _Verdict:
@@ -201,7 +206,9 @@ class _Verdicts:
             )
             verdict = judgement.value
             if judgement.unreadable is not None:
-                self._failures.note("judgement", **_where(state), cause="unreadable", message=judgement.unreadable)
+                cause = judgement.cause or "unreadable"
+                self.only_reasoning += cause == "reasoning_cut"
+                self._failures.note("judgement", **_where(state), cause=cause, message=judgement.unreadable)
         except ModelError as error:
             self._failures.give_up("state", error, **_where(state))
         finally:

@@ -30,7 +30,7 @@ from preference.labelled_runs import label_run, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
 from preference.records import read_rollouts
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.settings import MAX_REPLY_TOKENS, TIMEOUT_S
+from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
 from reasonrag.curation.decontamination import decontaminate
@@ -178,7 +178,7 @@ def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -
         raise InputError("--label judge needs --model, the name of the judge; offline rehearses it for nothing")
     model = ModelSpec(
         name,
-        Sampling(temperature=0.0, top_p=1.0, max_tokens=MAX_REPLY_TOKENS, extra_body=settings.extra_body),
+        Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens, extra_body=settings.extra_body),
         Limits(settings.concurrency, TIMEOUT_S),
         price=find_price(name, addresses=settings.base_url, tokens_in=settings.price_in, tokens_out=settings.price_out),
         addresses=tuple(settings.base_url),

@@ -12,6 +12,7 @@ from preference import ExportOptions, PairingRules
 from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
 from preference.published.trees import TreeRecipe
+from reasonrag.agent.settings import MAX_REPLY_TOKENS
 from reasonrag.settings import (
     SEVERAL,
     CompletionPrice,
@@ -172,6 +173,12 @@ class PairsSettings(PairingSettings):
         "[default: OPENAI_BASE_URL, else OpenAI's]",
         Panel.LABELS,
         default=[],
+    )
+    max_reply_tokens: int = setting(
+        "Maximum length of the judge's reply, in tokens, reasoning included",
+        Panel.LABELS,
+        default=MAX_REPLY_TOKENS,
+        ge=1,
     )
     extra_body: ExtraBody = setting("Further fields of every request to the judge, as JSON", Panel.LABELS)
     judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)

@@ -54,6 +54,8 @@ class TakenStep(BaseModel):
 
     action: Literal["think", "read", "conclude"]
     response: str
+    reasoning: str = ""
+    """What the model said before its response."""
     action_type: str | None
     content: str | None
     passages: list[PassageRef] = []
@@ -171,6 +173,7 @@ def _taken(step: AgentStep) -> TakenStep:
     return TakenStep(
         action=step.state.action,
         response=step.response,
+        reasoning=step.reasoning,
         action_type=step.action_type,
         content=step.content,
         passages=step.passage_refs or [],

@@ -55,6 +55,7 @@ from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import Journal, open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
+from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
@@ -236,6 +237,8 @@ class _Run:
                 cost = self._behind(journal, None, None).cost
         self.refused = note_refusals(settings.run, self.refused)
         report = self._report(cost)
+        for warning in report.warnings[len(setup.warnings) :]:  # the others were said before the first request
+            self.watcher.warn(warning)
         self._write(report)
         return report
 
@@ -277,6 +280,8 @@ class _Run:
         causes = Counter(each.error.cause for each in predictions if each.error)
         answered = [each for each in predictions if each.error is None]
         unjudged = Counter(each.unjudged for each in outcomes if each.unjudged)
+        unreadable = _parse_failures(answered)
+        only_reasoning = unreadable.get("reasoning_cut", 0) + unjudged["reasoning_cut"]
         return Report(
             run=str(settings.run),
             dataset=setup.source.dataset,
@@ -299,14 +304,14 @@ class _Run:
             metrics=means.of(predictions),
             by_type=means.groups(predictions, lambda each: each.type),
             by_hops=means.groups(predictions, lambda each: each.hops),
-            parse_failures_by_cause=_parse_failures(answered),
+            parse_failures_by_cause=unreadable,
             usage=_spent(outcomes),
             cost_usd=None if cost is None else round(cost, 8),
             latency=self.latency if self.latency.questions else self._earlier_latency(),
             checks=setup.checks,
             refused_parameters=self.refused,
             provenance=setup.lineage.trained,
-            warnings=setup.warnings,
+            warnings=setup.warnings + too_little_room(only_reasoning, max_tokens=setup.spec.sampling.max_tokens),
             settings=setup.shown_settings,
             versions=versions(),
         )

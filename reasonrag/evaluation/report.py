@@ -18,8 +18,8 @@ from reasonrag.files import reading
 
 REPORT: Final = "report.json"
 REPORT_SCHEMA: Final = "reasonrag.evaluation/1"
-UNREADABLE: Final = "unreadable"
-"""Cause for a missing score: the judge's reply has none, even after its repair turn."""
+UNREADABLE: Final = ("unreadable", "reasoning_cut")
+"""Causes for a missing score: the judge's reply has none, even after its repair turn; or is nothing but reasoning."""
 
 
 class MetricMean(Record):
@@ -127,7 +127,7 @@ class Report(Record):
     """Questions that failed at the model or retriever."""
     failures_by_cause: dict[str, int] = Field(default_factory=dict)
     unjudged_by_cause: dict[str, int] = Field(default_factory=dict)
-    """Answers that the judge did not score, by cause; all but `unreadable` are retried."""
+    """Answers that the judge did not score, by cause; all but those in UNREADABLE are retried."""
     method: str
     model: str
     judge: str | None = None
@@ -160,7 +160,7 @@ class Report(Record):
     @property
     def owed(self) -> int:
         """What the same command retries: failed questions and failed judgements."""
-        return self.failed + sum(count for cause, count in self.unjudged_by_cause.items() if cause != UNREADABLE)
+        return self.failed + sum(count for cause, count in self.unjudged_by_cause.items() if cause not in UNREADABLE)
 
     def write(self, folder: Path) -> None:
         """Write `report.json` atomically."""

@@ -20,7 +20,6 @@ from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.methods.method import Attempt, Method
 from reasonrag.evaluation.metrics import failed_prediction, score_attempt
 from reasonrag.evaluation.predictions import Prediction
-from reasonrag.evaluation.report import UNREADABLE
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.failure_log import FailureLog
@@ -171,7 +170,7 @@ class _Metered:
         return QuestionOutcome(
             score_attempt(question, attempt, self.meter.spent[question.id], judged=judgement.value),
             judge=self.judges_meter.spent[question.id],
-            unjudged=UNREADABLE if judgement.value is None else None,
+            unjudged=(judgement.cause or "unreadable") if judgement.value is None else None,
         )
 
     def unjudged(self, question: Question, attempt: Attempt) -> QuestionOutcome:

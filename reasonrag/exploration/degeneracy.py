@@ -14,6 +14,7 @@ from itertools import repeat
 
 from preference import RolloutNode, RolloutRecord, normalize_answer
 from preference.diversity import drawn_states
+from reasonrag.llm.reasoning import MORE_ROOM
 
 PAGE = "docs/troubleshooting.md"
 SAID_FROM, WARNED_FROM = 10, 5
@@ -63,6 +64,11 @@ class Sign:
 
 
 # -- the signs -------------------------------------------------------------------------------------------------
+
+
+def reasoning_cut(rollout: RolloutRecord) -> bool:
+    """Most draws are nothing but reasoning, cut by the token limit."""
+    return _most(node.parse_error is not None and node.parse_error.cause == "reasoning_cut" for node in _draws(rollout))
 
 
 def identical_siblings(rollout: RolloutRecord) -> bool:
@@ -122,6 +128,12 @@ ALIKE = Sign(
 )
 
 SIGNS = (
+    Sign(
+        "reasoning_cut",
+        "most replies are nothing but reasoning, cut at --max-reply-tokens",
+        f"The model reasons longer than a reply may be: {MORE_ROOM}",
+        reasoning_cut,
+    ),
     ALIKE,
     Sign(
         "never_answers",

@@ -134,6 +134,7 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) ->
             dataset=identity.dataset,
             split=identity.split,
             seed=identity.seed,
+            max_reply_tokens=session.agent.sampling.max_tokens,
             questions=total,
             cost_usd=models.cost,
             refused_parameters=run.note_refusals(models.refused_parameters),

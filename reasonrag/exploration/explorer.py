@@ -118,7 +118,9 @@ class Explorer:
             prompt = scoring_prompt(self.agent.prompts, node.payload, gold=self.recipe.judge_sees_gold, passages=False)
             judgement = await self.agent.score(self.question, prompt, work.sample)
             if judgement.unreadable is not None:
-                self._unreadable[work.id] = UnreadableJudgement(node_id=node.id, response=judgement.unreadable)
+                self._unreadable[work.id] = UnreadableJudgement(
+                    node_id=node.id, response=judgement.unreadable, cause=judgement.cause
+                )
             result = Scored(judgement.value, calls=judgement.calls)
         self.search.tell(work.id, result)
 
@@ -319,7 +321,8 @@ def _unreadable(node_id: int, end: AgentStep) -> list[UnreadableJudgement]:
     """The judgement of an answer, if it was unreadable."""
     if end.judged is None or end.judged.unreadable is None:
         return []
-    return [UnreadableJudgement(kind="answer", node_id=node_id, response=end.judged.unreadable)]
+    response, cause = end.judged.unreadable, end.judged.cause
+    return [UnreadableJudgement(kind="answer", node_id=node_id, response=response, cause=cause)]
 
 
 def _draws(work: Expand | Continue) -> range:

@@ -12,6 +12,7 @@ from preference import FinalScore, RolloutRecord, Usage, read_rollouts
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
+from reasonrag.llm.reasoning import too_little_room
 from reasonrag.run_config import versions
 
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
@@ -46,6 +47,8 @@ class SessionNumbers(BaseModel):
     dataset: str
     split: str
     seed: int
+    max_reply_tokens: int
+    """Maximum length of a completion, reasoning included."""
     questions: int
     """Requested number: the data set's, or --limit."""
     cost_usd: float | None
@@ -119,7 +122,8 @@ def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
         parse_failures_by_cause=dict(counts.parse_failures.most_common()),
         repair_turns=counts.repair_turns,
         **{name: getattr(counts.usage, name) for name in USED},
-        warnings=counts.warnings(numbers.split),
+        warnings=too_little_room(counts.only_reasoning, max_tokens=numbers.max_reply_tokens)
+        + counts.warnings(numbers.split),
         versions=versions(),
     )
 
@@ -145,6 +149,8 @@ class RunCounts:
     failed: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the question may hold its tree."""
     parse_failures: Counter[str] = field(default_factory=Counter)
+    only_reasoning: int = 0
+    """Replies, those of judges included, that the token limit cut before anything else was said."""
 
     def add(self, rollout: RolloutRecord) -> None:
         self.usage += rollout.usage
@@ -166,7 +172,9 @@ class RunCounts:
         self.repair_turns += rollout.usage.repairs
         in_tree = [node.parse_error for node in rollout.nodes]
         outside = [each.parse_error for each in rollout.failed_continuations]
-        self.parse_failures.update(error.cause for error in in_tree + outside if error)
+        causes = [error.cause for error in in_tree + outside if error]
+        self.parse_failures.update(causes)
+        self.only_reasoning += [*causes, *(each.cause for each in rollout.unreadable_judgements)].count("reasoning_cut")
         self.parse_failures.update(UNREADABLE_JUDGEMENTS[each.kind] for each in rollout.unreadable_judgements)
 
     def warnings(self, split: str) -> list[str]:

@@ -50,7 +50,8 @@ class ChatRequest(BaseModel):
     seeds: one seed per draw, for endpoints that honour it.
     priority: among waiting requests, smaller first.
     question_id: the question that the answer is for.
-    Neither priority nor question_id determines the answer.
+    think_in_format: whether the prompt asks for think tags, so that a reply that leaves one open is whole.
+    Neither priority, question_id nor think_in_format determines the answer.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,10 +62,15 @@ class ChatRequest(BaseModel):
     seeds: tuple[int, ...]
     priority: int = 0
     question_id: str = ""
+    think_in_format: bool = False
 
     def draws(self, start: int, stop: int) -> ChatRequest:
         """The request for a slice of its draws."""
         return self.model_copy(update={"samples": self.samples[start:stop], "seeds": self.seeds[start:stop]})
+
+    def without_stop(self) -> ChatRequest:
+        """The request without stop strings."""
+        return self.model_copy(update={"sampling": self.sampling.model_copy(update={"stop": ()})})
 
     def wire_messages(self) -> list[dict[str, str]]:
         return [{"role": message.role, "content": message.content} for message in self.messages]
@@ -116,6 +122,17 @@ class Completion(BaseModel):
         if isinstance(text, str):
             return text.encode("utf-8", "replace").decode("utf-8")
         return text
+
+
+USAGE = (
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "cached_tokens",
+    "tokens_bounded",
+)
+"""Fields of a completion that are the whole request's."""
 
 
 class ChatModel(Protocol):

@@ -2,8 +2,10 @@
 
 A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..]}`, with `model` if
 the answer is not the run's teacher's. A key (`ChatRequest.key`) covers everything that determines one draw: a draw
-whose key is in the journal was paid already. Lines are written in batches and synced; an answer is returned only once
-its batch is on disk. Failures are never recorded. Knows no endpoint and no price.
+whose key is in the journal was paid already. A reply that a stop string cut within its reasoning has its draw's key
+with `:cut`, which no draw has: it is paid, and its draw is asked again without stop strings. Lines are written in
+batches and synced; an answer is returned only once its batch is on disk. Failures are never recorded. Knows no endpoint
+and no price.
 """
 
 from __future__ import annotations
@@ -23,9 +25,12 @@ from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError, RunStopped, StorageError
 from reasonrag.files import append_durably, storing
 from reasonrag.llm.budget import Ledger, Tokens
-from reasonrag.llm.chat import ChatModel, ChatRequest, Completion
+from reasonrag.llm.chat import USAGE, ChatModel, ChatRequest, Completion
+from reasonrag.llm.reasoning import stopped_in_reasoning
 
 Wanted = Callable[[str], bool]
+CUT = ":cut"
+"""Ends the key of a reply that is not used: a stop string cut it within its reasoning."""
 Held = Callable[[Iterable[Completion]], list[Completion]]
 _UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValueError, ValidationError)
 
@@ -184,7 +189,7 @@ class JournaledModel:
         self.cached_calls += len(keys) - len(missing)
         if not missing:
             return [completion for completion in known if completion is not None]
-        if len(missing) == len(keys):
+        if len(missing) == len(keys) and not any(self._is_cut(key) for key in keys):
             return await self._complete_missing(request, keys)
         bought = await together(*(self._fetch(request.draws(each, each + 1), [keys[each]]) for each in missing))
         fresh = iter(completion for [completion] in bought)
@@ -205,22 +210,41 @@ class JournaledModel:
                 "and seed?",
                 cause="not_recorded",
             )
+        if any(self._is_cut(key) for key in keys):  # by an earlier session, which ended before it was asked again
+            request = request.without_stop()
         task = asyncio.create_task(self._ask(self.inner, request, keys))
         self._fetching.add(task)
         task.add_done_callback(self._fetched)
-        return await asyncio.shield(task)
+        completions = await asyncio.shield(task)
+        return await self._whole(request, keys, completions)
+
+    async def _whole(
+        self, request: ChatRequest, keys: Sequence[str], completions: list[Completion]
+    ) -> list[Completion]:
+        """The completions, with those that a stop string cut within their reasoning asked again, once and singly."""
+        cut = [place for place, each in enumerate(completions) if stopped_in_reasoning(request, each)]
+        again = [self._fetch(request.draws(place, place + 1).without_stop(), [keys[place]]) for place in cut]
+        for place, [whole] in zip(cut, await together(*again), strict=True):
+            completions[place] = whole
+        return completions
 
     def _fetched(self, task: asyncio.Task[list[Completion]]) -> None:
         self._fetching.discard(task)
         if not task.cancelled():
             task.exception()  # marked as retrieved: the caller has it, or was cancelled
 
+    def _is_cut(self, key: str) -> bool:
+        return f"{key}{CUT}" in self._journal.answers
+
     async def _ask(self, inner: ChatModel, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
+        """The answers to one request, recorded and paid."""
         async with self.ledger.reserve(request) as reservation:
             if self._stopped:  # stopped while waiting near a cap
                 raise self._stopped
             completions = list(await inner.complete(request))
-            answered = keys[: len(completions)]
+            cut = [stopped_in_reasoning(request, each) for each in completions]
+            completions = _paid_by_a_whole_one(completions, cut)
+            answered = [key + CUT * is_cut for key, is_cut in zip(keys, cut, strict=False)]
             await self._journal.append(request.question_id, answered, completions, model=self._recorded_as)
             reservation.settle(completions)
         return completions
@@ -255,6 +279,17 @@ async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
         yield journal
     finally:
         await journal.close()
+
+
+def _paid_by_a_whole_one(completions: list[Completion], cut: Sequence[bool]) -> list[Completion]:
+    """The answers of a request, with its usage on the first that is used, if any is: an answer that is not used is in
+    no record, and what its request cost would be missing there."""
+    if not cut[0] or all(cut):
+        return completions
+    first, payer, found = completions[0], cut.index(False), list(completions)
+    found[0] = Completion(text=first.text, finish_reason=first.finish_reason, reasoning=first.reasoning, requests=0)
+    found[payer] = completions[payer].model_copy(update={name: getattr(first, name) for name in USAGE})
+    return found
 
 
 def _parse(line: bytes) -> _JournalEntry:

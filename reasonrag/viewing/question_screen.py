@@ -115,6 +115,9 @@ def show_step(view: QuestionView, step: int) -> None:
         console.print(_headline(each, group.marks.get(each.id, (0, 0)), content=False))
         for line in (*_facts(each), *_prompt(each, view), *_shown_passages(each)):
             console.print(line)
+        if each.reasoning:
+            console.print(_heading("reasoning"))
+            console.print(_indented(Text(shown(each.reasoning), style=_QUIET)))
         console.print(_heading("reply"))
         console.print(_indented(Text(shown(each.response or ""))))
         console.print(*_pairs_of(view, each.id, group), sep="\n")

@@ -74,6 +74,7 @@ class StepView(BaseModel):
     type: str | None = None
     content: str | None = None
     response: str | None = None
+    reasoning: str = ""
     system: int | None = None
     user: int | None = None
     sampled_with: list[int] | None = None

@@ -14,13 +14,13 @@ score. The instructions are our own wording (`baseline_prompts`). Departures fro
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from preference import Message
 from preference.export.sanitize import plain_text
 from preference.records import PassageRef
 from reasonrag.agent.model_calls import ModelCaller
-from reasonrag.agent.parsing import ParseError, TaggedReply, parse_tagged
+from reasonrag.agent.parsing import NOT_REPAIRED, ParseError, TaggedReply, parse_tagged
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import (
@@ -33,6 +33,7 @@ from reasonrag.evaluation.methods.baseline_prompts import (
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.settings import BaselineName
+from reasonrag.llm.chat import Completion
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
 
 _ANSWER_TAG = re.compile(r"<\s*/?\s*answer\s*>", re.IGNORECASE)
@@ -109,18 +110,19 @@ class SearchR1:
                 return Attempt(parsed.content, tuple(steps), searches, tuple(read.values()))
             if left == 0:
                 if isinstance(parsed, TaggedReply):
-                    steps[-1] = _step("think", parsed.response, ParseError("wrong_tag", ""), shown)
+                    unfit = reply.model_copy(update={"text": parsed.response})
+                    steps[-1] = _step("think", unfit, ParseError("wrong_tag", ""), shown)
                 break
             if isinstance(parsed, TaggedReply):
                 shown = tuple(await self.retriever.retrieve(parsed.content, self.top_k))
                 searches += 1
                 read |= {each.id: each for each in shown if each.id not in read}
                 messages += search_r1_found(parsed.response, shown)
-            elif parsed.cause == "withheld":  # asking the filter again would not help
+            elif parsed.cause in NOT_REPAIRED:
                 break
             else:
                 shown = ()
-                messages += search_r1_rethink(self.prompts, reply)
+                messages += search_r1_rethink(self.prompts, reply.text)
         return Attempt(None, tuple(steps), searches, tuple(read.values()))
 
 
@@ -146,7 +148,7 @@ def baseline(
         case "iter-retgen":
             return IterRetGen(name, caller, prompts, retriever, top_k, iterations)
         case "search-r1":
-            return SearchR1(caller, prompts, retriever, top_k, max_searches)
+            return SearchR1(replace(caller, think_in_format=True), prompts, retriever, top_k, max_searches)
 
 
 async def _answered(
@@ -165,18 +167,22 @@ async def _answered(
 
 async def _asked(
     caller: ModelCaller, question: Question, prompt: tuple[Message, ...], tags: tuple[str, ...], *, sample: int = 0
-) -> tuple[str, TaggedReply | ParseError]:
+) -> tuple[Completion, TaggedReply | ParseError]:
     stop = tuple(f"</{tag}>" for tag in tags)
     [completion] = await caller.complete(question.id, prompt, [sample], stop)
-    reply = plain_text(completion.text)
-    return reply, parse_tagged(reply, tags=tags, finish_reason=completion.finish_reason)
+    plain = {"text": plain_text(completion.text), "reasoning": plain_text(completion.reasoning)}
+    reply = completion.model_copy(update=plain)
+    return reply, parse_tagged(reply.text, tags=tags, finish_reason=reply.finish_reason)
 
 
-def _step(action: str, reply: str, parsed: TaggedReply | ParseError, passages: tuple[Passage, ...]) -> PredictedStep:
+def _step(
+    action: str, reply: Completion, parsed: TaggedReply | ParseError, passages: tuple[Passage, ...]
+) -> PredictedStep:
     shown = [PassageRef(id=each.id, title=each.title, score=each.score) for each in passages]
+    known = PredictedStep(action=action, response=reply.text, reasoning=reply.reasoning, passages=shown)
     if isinstance(parsed, ParseError):
-        return PredictedStep(action=action, response=reply, passages=shown, parse_error=parsed.cause)
-    return PredictedStep(action=action, response=parsed.response, content=parsed.content, passages=shown)
+        return known.model_copy(update={"parse_error": parsed.cause})
+    return known.model_copy(update={"response": parsed.response, "content": parsed.content})
 
 
 def _query(question: str, generated: str) -> str:

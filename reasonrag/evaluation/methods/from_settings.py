@@ -106,6 +106,7 @@ def _recorded(step: AgentStep) -> PredictedStep:
     return PredictedStep(
         action=step.state.action,
         response=step.response,
+        reasoning=step.reasoning,
         content=step.content,
         passages=step.passage_refs or [],
         parse_error=step.parse_error.cause if step.parse_error else None,

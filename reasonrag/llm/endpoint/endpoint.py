@@ -33,10 +33,12 @@ from reasonrag.llm.endpoint.http_client import (
     is_account_refused,
     is_endpoint_failure,
     is_retryable,
+    ran_out_of_tokens,
 )
 from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
+from reasonrag.llm.reasoning import AMPLE_TOKENS, MORE_ROOM, reasons, stopped_in_reasoning
 from reasonrag.redaction import redact, secrets
 from reasonrag.web import http_address, retry_after
 
@@ -214,6 +216,7 @@ class EndpointModel:
         self._bounded = False
         """Whether some tokens were counted as bytes."""
         self._checked = False
+        self._reasons = False
         self.begin()
 
     def begin(self) -> None:
@@ -241,6 +244,9 @@ class EndpointModel:
         if len(unreachable) == len(self._endpoints):
             raise unreachable[0]
         self._checked = True
+        room = self._sampling.max_tokens
+        if self._reasons and room < AMPLE_TOKENS:
+            self.say(f"{self.name} reasons before it answers, and --max-reply-tokens {room} includes that: {MORE_ROOM}")
 
     async def _check(self, endpoint: _Endpoint) -> None:
         """Raises InputError for what only the user can fix. Waits for a busy server, not for an absent one."""
@@ -253,11 +259,13 @@ class EndpointModel:
             sampling=self._sampling.model_copy(update={"max_tokens": _TRIAL_TOKENS, "stop": ("</answer>",)}),
             samples=(0,),
             seeds=(0,),
+            think_in_format=True,  # nothing is learned from where so short a reply ends
         )
 
         async def attempt() -> None:
             try:
-                await self._post(endpoint, trial)
+                [reply] = await self._post(endpoint, trial)
+                self._reasons |= reasons(reply)
             except Exception as error:
                 trials.count(error)
                 raise
@@ -373,6 +381,9 @@ class EndpointModel:
                 answer = await endpoint.connection.post(body)
                 break
             except APIStatusError as error:
+                if ran_out_of_tokens(error):
+                    answer = None
+                    break
                 named = refused_parameters(error, body)
                 if not named and "n" in body and is_refusal(error):
                     named = ["n"]  # some refuse several choices without a word about them
@@ -385,9 +396,14 @@ class EndpointModel:
             if parameter != "n" and parameter not in endpoint.refused:  # n: by the answers, as it may be too high only
                 endpoint.refused.add(parameter)
                 self._say_of(endpoint, f"does not accept {parameter}: {DISPENSABLE[parameter]}")
+        if answer is None:
+            return [_only_reasoning(asked)]
         endpoint.pace.learn(answer.headers)
         completions = completions_of(answer.content, self._secrets, prompt_size=request.size)[: len(request.samples)]
         self._learn_of_choices(endpoint, len(request.samples), len(completions))
+        if "stop" not in endpoint.refused and any(stopped_in_reasoning(request, each) for each in completions):
+            endpoint.refused.add("stop")
+            self._say_of(endpoint, f"stops within its reasoning, so goes without stop: {DISPENSABLE['stop']}")
         if completions[0].tokens_bounded and not self._bounded:
             self._bounded = True
             self._say_of(endpoint, "reports no token counts; bytes are counted instead, about four times as many")
@@ -491,6 +507,15 @@ class EndpointModel:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, Exception):
             self.on_failure(_failure(error, attempt=state.attempt_number, final=False))
+
+
+def _only_reasoning(request: ChatRequest) -> Completion:
+    """The answer to a request whose reasoning used the limit up, where the endpoint gives an error instead of it. Its
+    usage is the most it can be, as the endpoint reports none."""
+    most = len(request.samples) * request.sampling.max_tokens
+    return Completion(
+        text="", finish_reason="length", prompt_tokens=request.size, completion_tokens=most, tokens_bounded=True
+    )
 
 
 class _UnreachableError(InputError):

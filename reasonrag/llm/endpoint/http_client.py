@@ -25,7 +25,7 @@ from reasonrag.web import HttpClient, open_session
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
-    from openai import APIError
+    from openai import APIError, APIStatusError
 
 API_VERSION = "api-version"
 """The query parameter of Azure's dated addresses, which take the key in a header of their own (Microsoft's reference of
@@ -270,6 +270,14 @@ def is_account_refused(error: Exception) -> bool:
         return False
     shut = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
     return error.status_code in shut or error.code == "insufficient_quota"
+
+
+def ran_out_of_tokens(error: APIStatusError) -> bool:
+    """Whether the reasoning used the token limit up: OpenAI then answers with status 400 and this sentence
+    (https://github.com/spiceai/spiceai/issues/7126, https://github.com/nextlevelbuilder/goclaw/issues/245)."""
+    return error.status_code == HTTPStatus.BAD_REQUEST and "Could not finish the message because max_tokens" in str(
+        error
+    )
 
 
 def error_cause(error: Exception) -> str:

@@ -20,6 +20,7 @@ function stepDetail(view, treeNumber, step) {
       : h("p", { class: "note" }, pairs.length ? `None of its ${plural(pairs.length, "candidate pair")} is kept; the reasons are listed below the tree.` : "It has no sibling to compare with."),
     step.ends.length ? endsTable(step) : null,
     h("h4", {}, "Reply"),
+    step.reasoning ? h("details", {}, h("summary", {}, "Reasoning before it"), block(step.reasoning)) : null,
     block(step.response),
     step.passages ? passagesOf(view, step) : null,
     h("h4", {}, "Prompt"),

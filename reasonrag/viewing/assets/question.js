@@ -144,7 +144,7 @@ function treeTabs(view, row, chosen) {
 function outsideTheTree(tree) {
   const failed = tree.failed_continuations.map((each) =>
     h("li", {}, `from step ${each.node_id}, depth ${each.layer}: `, said(`${each.parse_error.cause}: ${line(each.response, 300)}`)));
-  const unread = tree.unreadable_judgements.map((each) => h("li", {}, `a judgement at step ${each.node_id}: `, said(line(each.response, 300))));
+  const unread = tree.unreadable_judgements.map((each) => h("li", {}, `a judgement at step ${each.node_id}: `, said(line(each.response || each.cause || "", 300))));
   if (!failed.length && !unread.length) return null;
   return h("details", {}, h("summary", {}, `${plural(failed.length + unread.length, "unreadable reply", "unreadable replies")} outside the tree`), h("ul", {}, failed, unread));
 }

@@ -26,7 +26,7 @@ from reasonrag.exploration.degeneracy import (
 )
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary
-from reasonrag.llm.chat import ChatRequest
+from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.progress import SilentWatcher
@@ -320,7 +320,16 @@ def asks_the_question(request: ChatRequest, position: int, own: str) -> str:
     return asks(question_of(request) if request.samples[position] % 4 else own)
 
 
+def never_stops_reasoning(request: ChatRequest, position: int) -> Completion:
+    return Completion(
+        text=f"<think>Perhaps <query>x{request.seeds[position]}</query>, or",
+        finish_reason="length",
+        requests=int(position == 0),
+    )
+
+
 TEACHERS: dict[str, Script] = {
+    "reasoning_cut": never_stops_reasoning,
     "identical_siblings": greedy,
     "never_answers": scripted(lambda _request, _position, own: asks(own)),
     "instant_answer": scripted(lambda _request, _position, own: says(own)),

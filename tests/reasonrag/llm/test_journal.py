@@ -635,3 +635,124 @@ def test_a_journal_that_is_only_read_makes_no_directory(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         Journal(tmp_path / "nowhere" / "journal.jsonl", writable=False)
     assert not (tmp_path / "nowhere").exists()
+
+
+# -- a stop string within the reasoning ----------------------------------------------------------------------------
+
+STOPPING = SAMPLING.model_copy(update={"stop": ("</query>",)})
+WHOLE = "<think>I could ask <query>Rhine</query>.</think>So the next query is <query>Seine</query>"
+CUT_OFF = "<think>I could ask <query>Rhine"
+
+
+class Thinking(Paid):
+    """A model of whose draws some are cut by their stop string within the reasoning; without one all come whole.
+
+    stubborn: leaves its reasoning open even then. fails: gives no answer without stop strings.
+    """
+
+    def __init__(self, cut: Iterable[int], *, stubborn: bool = False, fails: bool = False) -> None:
+        super().__init__()
+        self.stops: list[tuple[str, ...]] = []
+        self._cut, self._stubborn, self._fails = set(cut), stubborn, fails
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        self.stops.append(request.sampling.stop)
+        if self._fails and not request.sampling.stop:
+            raise ModelError("nothing came", cause="connection")
+        stopped = self._cut if request.sampling.stop or self._stubborn else set()
+        paid = await super().complete(request)
+        return [
+            each.model_copy(update={"text": CUT_OFF if sample in stopped else WHOLE, "finish_reason": "stop"})
+            for sample, each in zip(request.samples, paid, strict=True)
+        ]
+
+
+def stopping(samples: Iterable[int]) -> ChatRequest:
+    return request(samples).model_copy(update={"sampling": STOPPING})
+
+
+@settings(max_examples=30)
+@given(cut=st.sets(st.integers(0, 3)), replayed=st.permutations(range(4)), size=st.integers(1, 4))
+def test_what_a_stop_string_cut_is_asked_again_without_it(cut: set[int], replayed: list[int], size: int) -> None:
+    """Singly, under the draw's own key: every replay says the same, in whatever groups, and asks for nothing."""
+    with tempfile.TemporaryDirectory() as home:
+        path, inner = Path(home) / "journal.jsonl", Thinking(cut)
+        said = asyncio.run(record(path, [stopping(range(4))], inner))
+        groups = [stopping(replayed[at : at + size]) for at in range(0, 4, size)]
+        again = asyncio.run(replay(path, groups))
+        with path.open("rb") as lines:
+            delivered = [completion for line in lines for completion in json.loads(line)["completions"]]
+    assert {each.text for each in said.values()} == {WHOLE}
+    assert again == said
+    assert sorted(inner.asked) == sorted([(0, 1, 2, 3), *((each,) for each in cut)])
+    assert inner.stops == [STOPPING.stop, *([()] * len(cut))]
+    assert len(delivered) == 4 + len(cut)
+
+
+@settings(max_examples=20)
+@given(cut=st.sets(st.integers(0, 3)), alone=st.booleans())
+def test_what_is_cut_is_paid_and_what_is_used_is_billed(cut: set[int], *, alone: bool) -> None:
+    """Everything delivered counts against the caps, in this session and the next; what is told to whoever asks is the
+    cost of every request that gave something used."""
+
+    async def spent() -> tuple[Tokens, Tokens, Tokens]:
+        with tempfile.TemporaryDirectory() as home:
+            path = Path(home) / "journal.jsonl"
+            groups = [stopping([each]) for each in range(4)] if alone else [stopping(range(4))]
+            async with open_journal(path) as journal:
+                model = journaled(Thinking(cut), journal)
+                used = await answers(model, groups)
+                now = model.ledger.spent
+            async with open_journal(path, writable=False) as journal:
+                return now, journal.delivered, Tokens.of(used.values())
+
+    now, later, used = asyncio.run(spent())
+    requests = (4 if alone else 1) + len(cut)
+    assert now == later == Tokens(4 + len(cut), requests, 10 * requests, 3 * (4 + len(cut)), 4 * requests)
+    wasted = len(cut) if alone else int(len(cut) == 4)
+    assert (used.calls, used.requests) == (4, requests - wasted)
+
+
+async def test_reasoning_that_never_ends_is_asked_again_once_only(tmp_path: Path) -> None:
+    """It is kept as it is."""
+    path, inner = tmp_path / "journal.jsonl", Thinking({0}, stubborn=True)
+    said = await record(path, [stopping([0])], inner)
+    assert inner.stops == [STOPPING.stop, ()]
+    assert said[0].text == CUT_OFF
+    assert await replay(path, [stopping([0])]) == said
+
+
+@pytest.mark.parametrize("size", [1, 3])
+async def test_a_session_that_ended_in_between_does_not_pay_for_the_cut_again(size: int, tmp_path: Path) -> None:
+    """The next one asks without stop strings at once, and only for what was cut."""
+    path = tmp_path / "journal.jsonl"
+    with pytest.raises(ModelError, match="nothing came"):
+        await record(path, [stopping(range(size))], Thinking(range(size), fails=True))
+    second = Thinking(range(size))
+    said = await record(path, [stopping(range(size))], second)
+    assert sorted(second.asked) == [(each,) for each in range(size)]
+    assert second.stops == [()] * size
+    assert {each.text for each in said.values()} == {WHOLE}
+    assert await replay(path, [stopping(range(size))]) == said
+
+
+async def test_a_cap_holds_for_what_is_asked_again(tmp_path: Path) -> None:
+    """The second request is reserved like any other: near a cap it is not sent, and the first one is kept."""
+    path = tmp_path / "journal.jsonl"
+    async with open_journal(path) as journal:
+        inner = Thinking({0})
+        model = JournaledModel(inner, journal, name=NAME, ledger=Ledger(caps=Caps(calls=1)))
+        with pytest.raises(CapReached):
+            await model.complete(stopping([0]))
+        assert (len(inner.asked), model.ledger.spent.calls, model.ledger.promised) == (1, 1, Tokens())
+    [line] = path.read_bytes().splitlines()
+    assert json.loads(line)["keys"] == [f"{stopping([0]).key(0, model=NAME)}:cut"]
+
+
+async def test_think_tags_of_the_format_are_never_taken_for_a_cut(tmp_path: Path) -> None:
+    """Search-R1 ends a reply wherever it searches; the flag is no part of the key."""
+    path, inner = tmp_path / "journal.jsonl", Thinking({0})
+    asked = stopping([0]).model_copy(update={"think_in_format": True})
+    said = await record(path, [asked], inner)
+    assert (inner.asked, said[0].text) == ([(0,)], CUT_OFF)
+    assert asked.key(0, model=NAME) == stopping([0]).key(0, model=NAME)

@@ -1,0 +1,81 @@
+"""The reasoning of a reply: what a model says before its answer, apart from the text or in think blocks within it.
+
+Decides where reasoning ends and the reply begins, and when a reply holds nothing else. A journal keeps what the
+endpoint said; whoever reads replies takes the reasoning off first, so that tags inside it never count. Knows no step
+and no tag of an agent.
+"""
+
+from __future__ import annotations
+
+import re
+
+from reasonrag.llm.chat import ChatRequest, Completion
+
+_OPENING = re.compile(r"<\s*think\s*>", re.IGNORECASE)
+_LEADING = re.compile(rf"\s*{_OPENING.pattern}", re.IGNORECASE)
+_CLOSING = re.compile(r"<\s*/\s*think\s*>", re.IGNORECASE)
+MORE_ROOM = (
+    """raise it, or ask for less reasoning by --extra-body '{"reasoning_effort": "low"}', for Qwen3 by """
+    """--extra-body '{"chat_template_kwargs": {"enable_thinking": false}}'"""
+)
+"""What to do about a --max-reply-tokens that the reasoning uses up."""
+AMPLE_TOKENS = 2048
+"""A --max-reply-tokens from which on reasoning usually leaves room for a step."""
+
+
+def split_reasoning(said: str) -> tuple[str, str]:
+    """The reasoning at the beginning of a text, without its tags, and the rest; a text without any is unchanged.
+
+    Reasoning is the leading think blocks, the last of which may be cut off; or, as some templates open the block within
+    the prompt, everything up to a closing tag that none opened: what vLLM's parsers take for it
+    (https://github.com/vllm-project/vllm/blob/main/vllm/reasoning/basic_parsers.py, `extract_reasoning`).
+    """
+    blocks, end = [], 0
+    closing = _CLOSING.search(said)
+    if closing and not _OPENING.search(said, 0, closing.start()):
+        blocks, end = [said[: closing.start()]], closing.end()
+    while opening := _LEADING.match(said, end):
+        closing = _CLOSING.search(said, opening.end())
+        blocks.append(said[opening.end() : closing.start() if closing else None])
+        end = closing.end() if closing else len(said)
+    return "\n\n".join(each.strip() for each in blocks if each.strip()), said[end:].lstrip() if blocks else said
+
+
+def without_reasoning(completion: Completion) -> Completion:
+    """The completion with all its reasoning in `reasoning` and none in `text`."""
+    within, text = split_reasoning(completion.text)
+    reasoning = "\n\n".join(each for each in (completion.reasoning.strip(), within) if each)
+    return completion.model_copy(update={"text": text, "reasoning": reasoning})
+
+
+def reasons(completion: Completion) -> bool:
+    """Whether a reply shows that its model reasons before it answers."""
+    read = without_reasoning(completion)
+    return bool(read.reasoning or read.reasoning_tokens) or is_only_reasoning(read)
+
+
+def too_little_room(count: int, *, max_tokens: int) -> list[str]:
+    """A warning of replies that were nothing but reasoning, if there are any."""
+    if not count:
+        return []
+    replies = "1 reply was" if count == 1 else f"{count:,} replies were"
+    return [f"{replies} nothing but reasoning, cut at --max-reply-tokens {max_tokens}: {MORE_ROOM}"]
+
+
+def is_only_reasoning(read: Completion) -> bool:
+    """Whether the token limit was reached before anything but reasoning was said, perhaps unseen. `read`: without
+    reasoning in its text."""
+    return read.finish_reason == "length" and not read.text.strip()
+
+
+def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
+    """Whether a stop string seems to have cut a reply within its reasoning, where the tags of an answer may occur.
+
+    vLLM holds stop strings against the reasoning, too (https://github.com/vllm-project/vllm/issues/52393). Not seen
+    where the template opens the think block within the prompt and no parser takes it off: such a reply looks like an
+    answer.
+    """
+    if request.think_in_format or not request.sampling.stop or completion.finish_reason != "stop":
+        return False
+    read = without_reasoning(completion)
+    return bool(read.reasoning) and not read.text.strip()
