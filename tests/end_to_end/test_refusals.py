@@ -46,13 +46,11 @@ def test_a_run_ends_clean_and_records_what_was_left_out(reasonrag: Reasonrag, pi
     assert b'sampled_temperature":0.5' not in Path("runs/r/rollouts.jsonl").read_bytes()
 
 
-def test_a_replay_needs_no_lesson(reasonrag: Reasonrag, picky: str) -> None:
+def test_a_replay_needs_no_lesson(picky: str) -> None:
     """The journal is asked for the same answers whether or not anything was refused."""
-    asked = ("generate", "--model", "o", "--limit", 4, "--base-url", picky)
-    assert reasonrag(*asked, "--run", "runs/r").status == 0
-    Path("runs/again").mkdir()
-    Path("runs/again/journal.jsonl").write_bytes(Path("runs/r/journal.jsonl").read_bytes())
-    assert reasonrag(*asked, "--run", "runs/again", "--replay").status == 0
+    asked: dict[str, Any] = {"model": "o", "limit": 4, "base_url": [picky]}
+    package.generate(run="runs/r", **asked)
+    package.generate(run="runs/again", replay="runs/r/journal.jsonl", **asked)
     assert Path("runs/again/rollouts.jsonl").read_bytes() == Path("runs/r/rollouts.jsonl").read_bytes()
 
 
