@@ -40,7 +40,13 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
             extra_body=settings.extra_body,
         ),
         Limits(settings.concurrency, settings.timeout, settings.rpm, settings.tpm),
-        price=find_price(name, addresses=settings.base_url, tokens_in=settings.price_in, tokens_out=settings.price_out),
+        price=find_price(
+            name,
+            addresses=settings.base_url,
+            extra_body=settings.extra_body,
+            tokens_in=settings.price_in,
+            tokens_out=settings.price_out,
+        ),
         addresses=tuple(settings.base_url),
         in_process=name == OFFLINE and not settings.base_url,
     )

@@ -180,7 +180,13 @@ def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -
         name,
         Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens, extra_body=settings.extra_body),
         Limits(settings.concurrency, TIMEOUT_S),
-        price=find_price(name, addresses=settings.base_url, tokens_in=settings.price_in, tokens_out=settings.price_out),
+        price=find_price(
+            name,
+            addresses=settings.base_url,
+            extra_body=settings.extra_body,
+            tokens_in=settings.price_in,
+            tokens_out=settings.price_out,
+        ),
         addresses=tuple(settings.base_url),
         in_process=name == OFFLINE and not settings.base_url,
     )

@@ -85,6 +85,7 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
         price=find_price(
             name,
             addresses=settings.judge_base_url or judged.addresses,
+            extra_body=settings.judge_extra_body,
             tokens_in=settings.judge_price_in,
             tokens_out=settings.judge_price_out,
         ),

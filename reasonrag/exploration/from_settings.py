@@ -70,6 +70,7 @@ def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
     price = find_price(
         name,
         addresses=settings.value_base_url or settings.base_url,
+        extra_body=settings.value_extra_body,
         tokens_in=settings.value_price_in,
         tokens_out=settings.value_price_out,
     )

@@ -7,14 +7,14 @@ Decides which of a model's prices counts. Never asks the network: prices change 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reasonrag.llm.offline import NAME, STUDENT
 
@@ -56,15 +56,21 @@ def price_list() -> str:
 
 
 def find_price(
-    model: str, *, addresses: Sequence[str] = (), tokens_in: float | None = None, tokens_out: float | None = None
+    model: str,
+    *,
+    addresses: Sequence[str] = (),
+    extra_body: Mapping[str, Any] | None = None,
+    tokens_in: float | None = None,
+    tokens_out: float | None = None,
 ) -> Price | None:
     """The price of a model; None if unknown. A dated snapshot of a model has its model's price, unless listed itself.
 
     addresses: where it is asked; none: OPENAI_BASE_URL. The provider at the first known one decides, else the model's
         name: a gateway has the prices of those behind it.
+    extra_body: further fields of its requests, of which `service_tier` may have prices of its own.
     tokens_in, tokens_out: the user's prices, which override the list. An unknown model needs both.
     """
-    listed = _OFFLINE if model in (NAME, STUDENT) else _listed(model, addresses)
+    listed = _OFFLINE if model in (NAME, STUDENT) else _listed(model, addresses, extra_body or {})
     if tokens_in is None and tokens_out is None:
         return listed
     if listed is None:
@@ -81,7 +87,7 @@ def is_sold_at(addresses: Sequence[str]) -> bool:
     return _find_provider(addresses) is not None
 
 
-def _listed(model: str, addresses: Sequence[str]) -> Price | None:
+def _listed(model: str, addresses: Sequence[str], extra_body: Mapping[str, Any]) -> Price | None:
     found = _find_model(model, addresses or [os.environ.get("OPENAI_BASE_URL", "")])
     if found is None:
         return None
@@ -89,7 +95,8 @@ def _listed(model: str, addresses: Sequence[str]) -> Price | None:
     hours = [today.replace(hour=hour, minute=30) for hour in range(24)]
     # some are cheaper at night; a cap has to hold at any hour
     hour = max(hours, key=lambda each: _first_tier(found.get_prices(each).output_mtok) or 0)
-    usual, batch = found.get_prices(hour), found.get_prices(hour, {"processing": "batch"})
+    usual = found.get_prices(hour, {"service_tier": str(extra_body.get("service_tier"))})
+    batch = found.get_prices(hour, {"processing": "batch"})
     tokens_in, tokens_out = _first_tier(usual.input_mtok), _first_tier(usual.output_mtok)
     if tokens_in is None or tokens_out is None or usual.requests_kcount:  # a price per request is none per token
         return None
@@ -98,7 +105,7 @@ def _listed(model: str, addresses: Sequence[str]) -> Price | None:
         tokens_in,
         tokens_out,
         cached_in=tokens_in if cached_in is None else cached_in,
-        batch_discount=1 - batched / tokens_out if batched and tokens_out else 0.0,
+        batch_discount=max(0.0, 1 - batched / tokens_out) if batched and tokens_out else 0.0,
     )
 
 

@@ -90,6 +90,20 @@ def test_the_provider_whose_address_is_asked_decides(model: str, addresses: list
     assert find_price(model, addresses=addresses) == price
 
 
+@pytest.mark.parametrize(
+    ("extra_body", "price"),
+    [
+        ({"service_tier": "flex"}, Price(0.625, 5.00, cached_in=0.0625)),  # half already: a batch would save no more
+        ({"service_tier": "default", "reasoning_effort": "low"}, find_price("gpt-5")),
+        ({"service_tier": None}, find_price("gpt-5")),
+        ({"service_tier": "of my own"}, find_price("gpt-5")),
+    ],
+)
+def test_a_service_tier_has_its_own_price(extra_body: dict[str, object], price: Price) -> None:
+    """One that the list does not know costs what is usual."""
+    assert find_price("gpt-5", extra_body=extra_body) == price
+
+
 def test_without_an_address_the_one_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_price("llama-3.3-70b-versatile") is None
     monkeypatch.setenv("OPENAI_BASE_URL", "https://api.groq.com/openai/v1")
