@@ -21,7 +21,7 @@ from reasonrag.llm.servers.profiles import PLAIN, PROFILES, THOUGHT
 from reasonrag.llm.servers.simulator import serving
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Stage
-from tests.helpers.processes import Command
+from tests.helpers.processes import Command, until
 from tests.helpers.shared import Shared
 
 ROOT = Path(__file__).parents[4]
@@ -36,10 +36,12 @@ LEARNED = {
     "fastapi-strict": ["seed"],
     "anthropic": ["n"],
     "claude-opus": ["n", "temperature"],
+    "qwen3-think": ["stop"],
+    "vllm-reasoning": ["stop"],
     "openrouter": ["n"],
     "ollama": ["n"],
 }
-"""What a run with the default sampling has to leave out, because it is refused or does nothing."""
+"""What a run with the default sampling has to leave out: it is refused, does nothing or cuts within the reasoning."""
 IN_CONTENT = [name for name, each in PROFILES.items() if each.reasoning in ("think", "headless")]
 REASONING = [name for name, each in PROFILES.items() if each.reasoning]
 
@@ -379,7 +381,7 @@ def atlas_index(shared: Shared) -> Path:
 def run_against(
     profile: str | None, shared: Shared, monkeypatch: pytest.MonkeyPatch, *, concurrency: int, limit: int, **more: Any
 ) -> list[dict[str, Any]]:
-    """The rollouts of a small run through real HTTP; everything is done and readable."""
+    """The nodes of a small run through real HTTP, in which no question failed."""
     monkeypatch.setenv("OPENAI_API_KEY", "any")
     run = Path(f"runs/{profile}-{concurrency}")
     with Stage(EndpointBehaviour(profile=profile)).open() as stage:
@@ -394,37 +396,64 @@ def run_against(
             **{"simulations": 4, "siblings": 2, "continuations": 1, "max_steps": 3, "abort_degenerate": 0} | more,
         )
     rollouts = [orjson.loads(line) for line in (run / "rollouts.jsonl").read_bytes().splitlines()]
-    nodes = [node for each in rollouts for node in each["nodes"]]
     assert [each["error"] for each in rollouts] == [None] * limit
-    assert Counter(str(node["parse_error"]) for node in nodes) == {"None": len(nodes)}
     assert (run / "failures.jsonl").read_bytes() == b""
-    for node in nodes:
-        assert THOUGHT not in f"{node['response']} {node['content']} {node['prompt']}"
-    return rollouts
+    return [node for each in rollouts for node in each["nodes"]]
+
+
+def left_out(profile: str, concurrency: int) -> object:
+    """What the run says that the endpoint does not get."""
+    return orjson.loads(Path(f"runs/{profile}-{concurrency}/summary.json").read_bytes())["refused_parameters"]
 
 
 @pytest.mark.parametrize(("concurrency", "limit"), [(1, 4), (64, 40)])
-@pytest.mark.parametrize("profile", [each for each in PROFILES if each not in (*IN_CONTENT, "vllm-reasoning")])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_a_run_against_any_profile_is_clean(
     profile: str, concurrency: int, limit: int, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every question done, none failed, every reply readable, no reasoning in a response; what was left out is said."""
-    run_against(profile, shared, monkeypatch, concurrency=concurrency, limit=limit)
-    summary = orjson.loads(Path(f"runs/{profile}-{concurrency}/summary.json").read_bytes())
-    assert (summary["done"], summary["failed"]) == (limit, 0)
-    assert summary["refused_parameters"] == ({"offline": LEARNED[profile]} if profile in LEARNED else {})
+    """Every question done, none failed, every reply readable; reasoning that is shown is kept, and only as such."""
+    nodes = run_against(profile, shared, monkeypatch, concurrency=concurrency, limit=limit)
+    assert len(nodes) > 2 * limit
+    assert [node["parse_error"] for node in nodes if node["parse_error"]] == []
+    shown = PROFILES[profile].reasoning not in (None, "hidden")
+    for node in nodes:
+        assert THOUGHT not in f"{node['response']} {node['content']} {node['prompt']}"
+        assert node.get("reasoning", "").startswith(THOUGHT.strip()) == (shown and node["id"] != 0)
+    assert left_out(profile, concurrency) == ({"offline": LEARNED[profile]} if profile in LEARNED else {})
 
 
-def test_gpt_5_makes_the_trees_of_a_teacher_that_takes_every_parameter(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("profile", ["gpt-5", "r1", "deepseek", "azure-legacy"])
+def test_the_trees_are_those_of_a_teacher_that_takes_every_parameter(
+    profile: str, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At its own temperature, 1, whatever was asked for: what is left out, and when that was learned, changes none."""
-    plain = run_against(None, shared, monkeypatch, concurrency=64, limit=12, temperature=1.0)
+    """Where n and seed are taken: what is left out, when that was learned, and the reasoning change no step. gpt-5 and
+    deepseek sample at 1 whatever is asked for."""
+    own = {"temperature": 0.7, "top_p": 0.9} if profile in ("gpt-5", "deepseek") else {}
+    plain = run_against(None, shared, monkeypatch, concurrency=64, limit=12)
     for concurrency in (1, 64):
-        trees = run_against("gpt-5", shared, monkeypatch, concurrency=concurrency, limit=12, temperature=0.7, top_p=0.9)
-        assert [each["nodes"] for each in trees] == [each["nodes"] for each in plain]
-    files = [Path(f"runs/gpt-5-{each}/rollouts.jsonl").read_bytes() for each in (1, 64)]
+        nodes = run_against(profile, shared, monkeypatch, concurrency=concurrency, limit=12, **own)
+        assert [{name: each[name] for name in each.keys() - {"reasoning"}} for each in nodes] == plain
+    files = [Path(f"runs/{profile}-{each}/rollouts.jsonl").read_bytes() for each in (1, 64)]
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("profile", REASONING)
+def test_a_limit_that_the_reasoning_uses_up_is_said_as_such(
+    profile: str, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step can be read, no question fails and nothing is repaired. R1's reasoning, which does not begin with
+    <think>, cannot be told from a reply that was cut."""
+    nodes = run_against(profile, shared, monkeypatch, concurrency=8, limit=2, max_reply_tokens=8)
+    causes = {node["parse_error"]["cause"] for node in nodes if node["parse_error"]}
+    assert causes == ({"cut_off"} if profile == "r1" else {"reasoning_cut"})
+
+
+def test_reasoning_that_was_switched_off_costs_no_stop_string(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --extra-body, as for a real Qwen3."""
+    off = dict(PROFILES["qwen3-think"].no_reasoning)
+    nodes = run_against("qwen3-think", shared, monkeypatch, concurrency=8, limit=3, extra_body=off)
+    assert not any("reasoning" in node for node in nodes)
+    assert left_out("qwen3-think", 8) == {}
 
 
 @pytest.mark.parametrize(
@@ -451,8 +480,7 @@ def test_the_command_says_which_endpoint_it_stands_for_and_how_to_reach_it() -> 
     """With the source, and a command to copy: a key where one is needed, an address that the shell leaves alone."""
     with Command("simulate-endpoint", "--port", 0, "--profile", "azure-legacy") as server:
         base_url = server.first_line().split()[2]
-        while server.out.count("\n") < 3:
-            assert server.poll() is None
+        until(lambda: server.out.count("\n") == 3)
     _, profile, example = server.out.splitlines()
     assert base_url.endswith("/openai/deployments/offline?api-version=2024-10-21")
     assert profile.startswith(f"profile azure-legacy: {PROFILES['azure-legacy'].stands_for}. Source: learn.microsoft.")
