@@ -6,9 +6,11 @@ Knows no requests: `llm.scheduler` decides which of them is sent next.
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from reasonrag.errors import RunStopped
@@ -40,6 +42,22 @@ async def work_off(queue: Iterable[Item], work: Callable[[Item], Coroutine[Any, 
             await work(item)
 
     await together(*(worker() for _ in range(at_once)))
+
+
+@contextmanager
+def calling_at(signals: Iterable[signal.Signals], call: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """Have these signals call `call` in the running loop, until the block ends or the yielded function is called. Only
+    a main thread gets signals."""
+    loop, main = asyncio.get_running_loop(), threading.current_thread() is threading.main_thread()
+    with ExitStack() as undo:
+        for each in signals if main else ():
+            try:
+                loop.add_signal_handler(each, call)
+                undo.callback(loop.remove_signal_handler, each)
+            except NotImplementedError:  # Windows
+                before = signal.signal(each, lambda *_: loop.call_soon_threadsafe(call))
+                undo.callback(signal.signal, each, before)
+        yield undo.close
 
 
 def run_to_end(coroutine: Awaitable[T]) -> T:

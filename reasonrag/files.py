@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +9,8 @@ from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO
+
+from filelock import lock_descriptor
 
 from preference.export.summary import CANDIDATES, QUESTIONS
 from reasonrag.errors import InputError, StorageError
@@ -38,7 +39,7 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
     def taken() -> None:
         raise InputError(f"{directory} is being written by another reasonrag; wait for it or choose another {flag}")
 
-    with _lock(directory / ".lock", directory, taken):
+    with locked(directory / ".lock", directory, taken):
         before, answers = set(directory.iterdir()), _sizes(directory, _ANSWERS)
         try:
             yield
@@ -75,8 +76,8 @@ def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = Tr
         while left:
             left = left[os.write(descriptor, left) :]
         if sync:
-            os.fdatasync(descriptor)
-    except OSError:
+            os.fsync(descriptor)  # macOS has no fdatasync; the length has changed, so it would save nothing
+    except BaseException:
         os.ftruncate(descriptor, end)
         raise
 
@@ -91,22 +92,23 @@ def build_lock(directory: Path, *, say: Callable[[str], None] = lambda _: None) 
     def taken() -> None:
         say(f"waiting for another process that builds {directory}")
 
-    with _lock(directory.with_name(f".{directory.name}.lock"), directory, taken):
+    with locked(directory.with_name(f".{directory.name}.lock"), directory, taken):
         yield
 
 
 @contextmanager
-def _lock(path: Path, directory: Path, taken: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of a file, which is created with its folders; after an InputError, what was created is removed,
-    folders only where they are empty. taken: called before waiting for another process."""
+def locked(path: Path, directory: Path, taken: Callable[[], None]) -> Iterator[BinaryIO]:
+    """Hold the lock of a file of `directory`, which is created with its folders; after an InputError, what was created
+    is removed, folders only where they are empty. taken: called before waiting for another process, unless it raises.
+    """
     created, lock = list[Path](), None
     try:
         try:
             created += takewhile(lambda each: not each.exists(), (path, *path.parents))
-            lock = _locked(path, taken)
+            lock = _open_locked(path, taken)
         except OSError as error:  # also a file system without locks
             raise unwritable(directory, error) from error
-        yield
+        yield lock
     except InputError:
         if lock and os.name == "nt":
             lock.close()  # nobody can remove an open file there
@@ -122,14 +124,14 @@ def _lock(path: Path, directory: Path, taken: Callable[[], None]) -> Iterator[No
             lock.close()
 
 
-def _locked(path: Path, taken: Callable[[], None]) -> BinaryIO:
-    """The file, opened and locked. Raises OSError."""
+def _open_locked(path: Path, taken: Callable[[], None]) -> BinaryIO:
+    """Raises OSError."""
     while True:
         lock = _opened_in_folder(path)
         try:
-            if not _lock_at_once(lock):
+            if not lock_descriptor(lock.fileno(), blocking=False):
                 taken()
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                lock_descriptor(lock.fileno())
             if os.fstat(lock.fileno()).st_nlink:
                 return lock
         except BaseException:
@@ -145,15 +147,6 @@ def _opened_in_folder(path: Path) -> BinaryIO:
     except FileNotFoundError:  # a start that failed has just removed the folder
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("ab")
-
-
-def _lock_at_once(lock: BinaryIO) -> bool:
-    """Lock it, unless another process has."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager

@@ -7,13 +7,14 @@ import contextlib
 import math
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
+from reasonrag.concurrency import calling_at
 from reasonrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,30 +60,12 @@ async def serve_until_stopped(service: AbstractAsyncContextManager[str], *, say:
     say: called with the service's address once it listens.
     """
     stopping = asyncio.Event()
-    with _signals(stopping.set) as let_go:
+    with calling_at((signal.SIGTERM, signal.SIGINT), stopping.set) as let_go:
         async with service as address:
             say(address)
             with contextlib.suppress(asyncio.CancelledError):
                 await stopping.wait()
             let_go()
-
-
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[Callable[[], None]]:
-    """Have SIGTERM and SIGINT call `stop`, until the yielded function is called. Only a main thread gets signals."""
-    loop, caught = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
-
-    def let_go() -> None:
-        for each in caught:
-            loop.remove_signal_handler(each)
-
-    with contextlib.suppress(RuntimeError):  # not the main thread: the caller cancels instead
-        for each in caught:
-            loop.add_signal_handler(each, stop)
-    try:
-        yield let_go
-    finally:
-        let_go()
 
 
 def http_address(url: str) -> SplitResult | None:

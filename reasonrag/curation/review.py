@@ -7,7 +7,6 @@ the source of keys.
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import os
 import re
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
+from filelock import lock_descriptor
 from pydantic import ValidationError
 
 from preference.export.files import write_json
@@ -141,7 +141,7 @@ def reviewer_name(given: str | None) -> str:
         return given
     try:
         user = getpass.getuser()
-    except (OSError, KeyError):  # a container without an entry for its user
+    except (OSError, KeyError, ImportError):  # a container without an entry for its user, or a system without users
         return DEFAULT_REVIEWER
     return user if _SAFE_NAME.fullmatch(user) else DEFAULT_REVIEWER
 
@@ -193,12 +193,8 @@ class _ReviewFile:
         self.lines.append(judgement)
 
     def _take(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{self._path} is open in another review; continue there, or choose another --reviewer"
-            ) from error
+        if not lock_descriptor(self._file.fileno(), blocking=False):
+            raise InputError(f"{self._path} is open in another review; continue there, or choose another --reviewer")
         self._file.seek(0)
         content = self._file.read()
         self.lines, whole = _parse(self._path, content)

@@ -10,9 +10,7 @@ import difflib
 import os
 import re
 import sys
-import termios
 import time
-import tty
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -37,6 +35,7 @@ from preference.review_statistics import (
 )
 from preference.statistics import LABEL_LEVEL, Bin, Kappa, Share, SignAgreement
 from reasonrag.curation.review import REPORT, REVIEW, KeySource
+from reasonrag.errors import InputError
 from reasonrag.rendering import counted, interval_text
 from reasonrag.terminal import on_one_line, print_table, share_with_interval, shown
 
@@ -236,13 +235,22 @@ class TerminalKeys:
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        """Raises InputError where a terminal cannot be read by the key."""
+        try:
+            import termios
+            import tty
+        except ImportError as error:  # Windows
+            raise InputError(
+                "this system has no terminal whose keys can be read one by one; give them as lines on standard input"
+            ) from error
+        self._descriptor, self._termios, self._tty = descriptor, termios, tty
 
     def key(self) -> str | None:
         """A key that is a character; arrows and other keys that send several are passed over."""
+        termios = self._termios
         before = termios.tcgetattr(self._descriptor)
         try:
-            tty.setcbreak(self._descriptor)
+            self._tty.setcbreak(self._descriptor)
             time.sleep(DEBOUNCE_S)
             termios.tcflush(self._descriptor, termios.TCIFLUSH)
             self._prompt("> ")

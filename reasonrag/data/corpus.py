@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import os
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -122,7 +121,8 @@ class Corpus:
         first = int(self._offsets[start])
         end = int(self._offsets[stop]) if stop < len(self) else len(self._bytes)
         with self.path.open("rb") as file:
-            lines = os.pread(file.fileno(), end - first, first).removesuffix(b"\n").split(b"\n")
+            file.seek(first)
+            lines = file.read(end - first).removesuffix(b"\n").split(b"\n")
         return [parse_passage(line, where=f"{self.path}, passage {row}") for row, line in enumerate(lines, start)]
 
 

@@ -87,6 +87,7 @@ class RunDirectory:
                     self._rollouts.seek(start)
                     self._lines[question_id] = (ordered.tell(), length)
                     ordered.write(self._rollouts.read(length))
+            self._rollouts.close()  # Windows replaces no file that is open
         self._rollouts = self._files.enter_context(self.rollouts_path.open("a+b", buffering=0))
 
     def note_refusals(self, refused: dict[str, list[str]]) -> dict[str, list[str]]:

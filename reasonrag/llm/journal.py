@@ -125,19 +125,27 @@ class Journal:
         await written
 
     async def _flush(self) -> None:
-        """Write batches of pending lines until none are left."""
-        while self._pending:
-            batch, self._pending = self._pending, []
-            try:
-                if self._broken is None:
-                    with storing(self.path, "Earlier answers are kept; free some space and run the same command again"):
-                        await asyncio.to_thread(self._write, b"".join(line for line, _ in batch))
-            except StorageError as error:
-                self._broken = error
-            for _, written in batch:
+        """Write batches of pending lines until none are left. Whatever fails, all who wait hear of it."""
+        batch: list[tuple[bytes, asyncio.Future[None]]] = []
+        try:
+            while self._pending:
+                batch, self._pending = self._pending, []
+                with storing(self.path, "Earlier answers are kept; free some space and run the same command again"):
+                    await asyncio.to_thread(self._write, b"".join(line for line, _ in batch))
+                for _, written in batch:
+                    if not written.done():
+                        written.set_result(None)
+        except BaseException as error:
+            why = f"cannot write {self.path}: {type(error).__name__}: {error}. Earlier answers are kept"
+            self._broken = error if isinstance(error, StorageError) else StorageError(why)
+            for _, written in [*batch, *self._pending]:
                 if not written.done():
-                    written.set_exception(self._broken) if self._broken else written.set_result(None)
-        self._flushing = None
+                    written.set_exception(self._broken)
+            self._pending = []
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._flushing = None
 
     def _write(self, lines: bytes) -> None:
         append_durably(self._file.fileno(), lines, end=self._size)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from reasonrag.concurrency import work_off
+from reasonrag.concurrency import calling_at, work_off
 from reasonrag.errors import Interrupted, RunStopped
 from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.llm.models import Models
@@ -97,11 +96,7 @@ class Session:
     @contextmanager
     def _interruptible(self) -> Iterator[list[float]]:
         """Handle Ctrl-C as the module's docstring says, and yield when it was pressed. Only the main thread can."""
-        presses: list[float] = []
-        if threading.current_thread() is not threading.main_thread():
-            yield presses
-            return
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        presses, task = list[float](), asyncio.current_task()
 
         def interrupt() -> None:
             presses.append(self.seconds)
@@ -111,15 +106,13 @@ class Session:
             self.stop(Interrupted("interrupted; what was finished and what was answered is kept"))
             self.watcher.say(f"finishing {self.models.in_flight:,} requests in flight; Ctrl-C again stops at once")
 
-        loop.add_signal_handler(signal.SIGINT, interrupt)
         try:
-            yield presses
+            with calling_at([signal.SIGINT], interrupt):
+                yield presses
         except asyncio.CancelledError:
             if not presses:
                 raise
             raise KeyboardInterrupt from None
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
 
     # -- state ----------------------------------------------------------------------
 

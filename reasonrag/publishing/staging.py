@@ -7,9 +7,7 @@ are written by pyarrow with plain column types: `datasets` 3 (in LLaMA-Factory u
 
 from __future__ import annotations
 
-import fcntl
 import gzip
-import os
 import re
 import shutil
 import tempfile
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import orjson
+from filelock import lock_descriptor
 
 from preference.export.files import INDENTED
 from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName, dataset_name
@@ -125,8 +124,8 @@ def staging_directory(directory: Path) -> Iterator[Path]:
         for left in directory.glob(f".{STAGED}-*"):
             _remove_leftover(left)
         scratch = Path(tempfile.mkdtemp(prefix=f".{STAGED}-", dir=directory))
-        held = os.open(scratch, os.O_RDONLY)
-        fcntl.flock(held, fcntl.LOCK_EX)
+        held = _lock_of(scratch).open("ab")
+        lock_descriptor(held.fileno())
     try:
         yield scratch
         scratch.chmod(0o755)
@@ -138,19 +137,22 @@ def staging_directory(directory: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(scratch.with_name(f"{scratch.name}.old"), ignore_errors=True)
-        os.close(held)
+        held.close()
+        _lock_of(scratch).unlink(missing_ok=True)
+
+
+def _lock_of(scratch: Path) -> Path:
+    """Beside the folder: a folder itself can be locked, and moved with a file that is open, on POSIX only."""
+    return scratch.with_suffix(".lock")
 
 
 def _remove_leftover(left: Path) -> None:
-    """Remove the folder of a killed process; a running one holds a lock on its folder."""
-    folder = os.open(left, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """Remove the folder, or the lock, of a killed process; a running one holds its lock."""
+    with _lock_of(left).open("ab") as lock:
+        if not lock_descriptor(lock.fileno(), blocking=False):
+            return
         shutil.rmtree(left, ignore_errors=True)
-    except BlockingIOError:
-        pass  # another process is using it
-    finally:
-        os.close(folder)
+    _lock_of(left).unlink(missing_ok=True)
 
 
 def stage_files(

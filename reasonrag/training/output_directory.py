@@ -13,7 +13,6 @@ Decides what counts as a changed configuration and which checkpoint a training r
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -27,7 +26,7 @@ from preference.export.files import write_file, write_json
 from preference.records import first_error
 from reasonrag.agent.prompting import Prompts
 from reasonrag.errors import InputError
-from reasonrag.files import only_writer, writing
+from reasonrag.files import locked, only_writer
 from reasonrag.run_config import changed_keys
 from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
 
@@ -92,16 +91,13 @@ class OutputDirectory:
         """
         with ExitStack() as held:
             held.enter_context(only_writer(self.own, flag="--out"))
-            with writing(self.own):
-                lock = held.enter_context((self.own / _CHILD_LOCK).open("wb"))
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InputError(
-                    f"a LLaMA-Factory whose reasonrag was killed still trains into {self.own}; wait for it or end it, "
-                    "then run this again"
-                ) from error
-            yield lock.fileno()
+            yield held.enter_context(locked(self.own / _CHILD_LOCK, self.own, self._still_trains)).fileno()
+
+    def _still_trains(self) -> None:
+        raise InputError(
+            f"a LLaMA-Factory whose reasonrag was killed still trains into {self.own}; wait for it or end it, then run "
+            "this again"
+        )
 
     def record(self) -> TrainingRecord | None:
         """The record in the folder; None if no training has started there. Raises InputError if it is damaged."""

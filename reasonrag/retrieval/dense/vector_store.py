@@ -113,9 +113,10 @@ class VectorWriter:
         content = vectors.astype(np.float16).tobytes()
         left, position = memoryview(content), self._begin + 2 * self.dimension * number * PIECE
         while left:
-            written = os.pwrite(self._vectors.fileno(), left, position)
+            self._vectors.seek(position)
+            written = self._vectors.write(left)
             left, position = left[written:], position + written
-        os.fdatasync(self._vectors.fileno())
+        os.fsync(self._vectors.fileno())
         piece = _PieceRecord(number, hashlib.sha256(content).hexdigest(), round(seconds, 3))
         line = orjson.dumps({"piece": number, "sha256": piece.sha256, "seconds": piece.seconds}) + b"\n"
         append_durably(self._log.fileno(), line, end=self._log.seek(0, os.SEEK_END))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -491,6 +493,59 @@ async def test_a_journal_that_is_only_read_is_not_changed(torn: int, tmp_path: P
     path.chmod(0o400)
     assert await replay(path, [request([0])]) == {0: said[0]}
     assert path.read_bytes() == content
+
+
+def _full(journal: int) -> None:
+    with Path("/dev/full").open("wb") as full:
+        os.dup2(full.fileno(), journal)
+
+
+def _read_only(journal: int) -> None:
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), journal)
+
+
+BREAKS: dict[str, Callable[[int], None]] = {
+    "full disk": _full,
+    "read-only file": _read_only,
+    "no thread to write in": lambda _: asyncio.get_running_loop().set_default_executor(_ended()),
+}
+
+
+def _ended() -> ThreadPoolExecutor:
+    executor = ThreadPoolExecutor()
+    executor.shutdown()
+    return executor
+
+
+def descriptor_of(path: Path) -> int:
+    """Of the file that this process has open."""
+    wanted = path.stat()
+    for descriptor in range(3, 1000):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), wanted):
+                return descriptor
+    raise AssertionError(f"{path} is not open")
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+async def test_whatever_breaks_the_journal_fails_who_waits_for_it(broken: str, tmp_path: Path) -> None:
+    """Nobody waits for ever, no more is bought, and what was recorded before stays."""
+    path = tmp_path / "journal.jsonl"
+    async with open_journal(path) as journal:
+        inner = Paid()
+        model = journaled(inner, journal)
+        await model.complete(request([0]))
+        kept = path.read_bytes()
+        BREAKS[broken](descriptor_of(path))
+        waiting = [asyncio.create_task(model.complete(request([number]))) for number in (1, 2, 3)]
+        done, pending = await asyncio.wait(waiting, timeout=60)
+        assert not pending
+        assert {type(each.exception()) for each in done} == {StorageError}
+        with pytest.raises(StorageError, match=r"cannot write .*journal\.jsonl"):
+            await model.complete(request([4]))
+        await asyncio.wait_for(model.drain(), timeout=60)
+    assert path.read_bytes() == kept
 
 
 # -- the end of a session ------------------------------------------------------------------------------------------

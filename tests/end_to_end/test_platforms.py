@@ -1,0 +1,119 @@
+"""The main job without what only Linux has: a run is killed or interrupted, resumed, and its pairs are made.
+
+Simulated on the system at hand by taking away what macOS and Windows lack. What they do otherwise (their file systems,
+how Windows locks and replaces files) is not seen here. Locks are filelock's, which brings those of Windows.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reasonrag.files import ROLLOUTS
+from reasonrag.llm.servers.simulator import EndpointBehaviour
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.endpoints import Stage
+from tests.helpers.processes import until
+
+MACOS = """
+import os
+del os.fdatasync, os.posix_fadvise, os.sched_getaffinity
+"""
+WINDOWS = """
+import asyncio, os, signal, sys
+import filelock
+for missing in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"):
+    sys.modules[missing] = None  # to import it fails
+for missing in (
+    "fchmod fdatasync fork forkpty geteuid getuid killpg posix_fadvise pread pwrite sched_getaffinity setsid sysconf "
+    "O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK"
+).split():
+    delattr(os, missing)
+del signal.SIGKILL, signal.SIGHUP, signal.SIGALRM
+def add_signal_handler(*_):
+    raise NotImplementedError
+asyncio.SelectorEventLoop.add_signal_handler = add_signal_handler
+"""
+REASONRAG = """
+import sys
+from reasonrag.cli import run
+sys.exit(run(sys.argv[1:]))
+"""
+JOB = ("generate", "--dataset", "atlas", "--limit", 8, "--model", "offline", "--run", "runs/a")
+
+
+class On:
+    """A command on another system, running. Its outputs go to files, so that nobody has to read them."""
+
+    def __init__(self, system: str, *words: object, stdin: int = subprocess.DEVNULL) -> None:
+        self._err = Path(f"err-{words[0]}")
+        with self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", system + REASONRAG, *map(str, words)],
+                stdin=stdin, stdout=subprocess.DEVNULL, stderr=err,
+            )  # fmt: skip
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text("utf-8")
+
+    def status(self) -> int:
+        return self.process.wait()
+
+
+@pytest.mark.parametrize(
+    ("system", "stop"), [(MACOS, signal.SIGKILL), (WINDOWS, signal.SIGINT)], ids=["macOS, killed", "Windows, Ctrl-C"]
+)
+def test_a_stopped_run_is_resumed_and_gives_the_pairs_of_this_system(
+    system: str, stop: signal.Signals, reasonrag: Reasonrag
+) -> None:
+    rollouts = Path("runs/a", ROLLOUTS)
+
+    def hold_after_a_tree(number: int) -> None:
+        if rollouts.exists() and rollouts.stat().st_size:
+            stage.hold_from(number)
+
+    stage = Stage(EndpointBehaviour(), arrived=hold_after_a_tree)
+    with stage.open():
+        running = On(system, *JOB, "--base-url", stage.base_url, "--concurrency", 2)
+        stage.held.wait()
+        running.process.send_signal(stop)
+        until(lambda: running.process.poll() is not None or "requests in flight" in running.err)
+        stage.release()
+        assert running.status() == (130 if stop == signal.SIGINT else -signal.SIGKILL), running.err
+    assert 0 < rollouts.read_bytes().count(b"\n") < 8
+    for words in (JOB, ("pairs", "runs/a", "--out", "data/a")):
+        running = On(system, *words)
+        assert running.status() == 0, running.err
+    assert reasonrag(*JOB[:-1], "runs/b").status == 0
+    assert rollouts.read_bytes() == Path("runs/b", ROLLOUTS).read_bytes()
+    assert reasonrag("pairs", "runs/b", "--out", "data/b").status == 0
+    for name in ("RAG_ProGuide.json", "dropped.jsonl"):
+        assert Path("data/a", name).read_bytes() == Path("data/b", name).read_bytes()
+
+
+def test_a_failed_start_leaves_nothing_on_windows() -> None:
+    running = On(WINDOWS, *JOB[:-1], "runs/new", "--base-url", "http://127.0.0.1:1/v1")
+    assert running.status() == 2
+    assert "cannot reach" in running.err
+    assert not Path("runs").exists()
+
+
+def test_where_no_key_can_be_read_a_review_says_so(reasonrag: Reasonrag) -> None:
+    """And only there: a pipe with a key a line is read on every system."""
+    assert reasonrag(*JOB).status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data").status == 0
+    master, slave = os.openpty()
+    try:
+        refused = On(WINDOWS, "review", "data", stdin=slave)
+        assert refused.status() == 2
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert "no terminal whose keys can be read one by one; give them as lines on standard input" in refused.err
+    assert On(WINDOWS, "review", "data", "--reviewer", "ana").status() == 0
