@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,6 +50,10 @@ class Watcher(JobWatcher, Protocol):
         """Show a warning that needs attention now, such as degenerate trees."""
         ...
 
+    def confirm(self, question: str) -> bool:
+        """Whether to go on. Where nobody can answer: True, and the question is shown as a warning."""
+        ...
+
     def started(self, *, total: int, done: int) -> None: ...
 
     def advanced(self, tally: SessionTally) -> None:
@@ -57,10 +62,15 @@ class Watcher(JobWatcher, Protocol):
 
 
 class SilentWatcher:
-    """Watches a job of any kind and shows nothing: the default of the Python calls."""
+    """Watches a job of any kind and shows nothing but what it will cost: the default of the Python calls."""
 
     def say(self, message: str) -> None: ...
     def warn(self, message: str) -> None: ...
+
+    def confirm(self, question: str) -> bool:
+        print(f"warning: {question}", file=sys.stderr)
+        return True
+
     def started(self, *, total: int, done: int) -> None: ...
     def advanced(self, tally: SessionTally) -> None: ...
     def stage(self, name: str, *, total: int, done: int = 0) -> None: ...

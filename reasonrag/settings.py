@@ -138,6 +138,14 @@ Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 Concurrency: TypeAlias = Annotated[int, Panel.EXECUTION, Field(ge=1, description="HTTP requests in flight")]
 MaxCost: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
 MaxCalls: TypeAlias = Annotated[int | None, Panel.BUDGET, Field(ge=0)]
+Yes: TypeAlias = Annotated[
+    bool,
+    Opposite(None),
+    Panel.BUDGET,
+    Field(
+        description="Spend what it takes, without the question that shows the estimated cost if there is no --max-cost"
+    ),
+]
 Price: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
 PromptPrice: TypeAlias = Annotated[
     Price, Field(description="Dollars per million prompt tokens [default: the list price]")

@@ -6,7 +6,9 @@ counts and dollars are written. Knows no command.
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -88,6 +90,22 @@ class TerminalWatcher(TerminalMessages):
 
     def warn(self, message: str) -> None:
         self.say(f"warning: {message}")
+
+    def confirm(self, question: str) -> bool:
+        """Ask in a terminal; anything but y or yes, and Ctrl-C, is a no."""
+        in_main_thread = threading.current_thread() is threading.main_thread()  # only it is told of Ctrl-C
+        if not (in_main_thread and sys.stdin.isatty() and self._console.is_terminal):
+            self.warn(question)
+            return True
+        # asyncio would only note a Ctrl-C, and wait on for the line
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self.say(f"{question}. Go on? [y/N]")
+            return sys.stdin.readline().strip().casefold() in ("y", "yes")
+        except KeyboardInterrupt:
+            return False
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def started(self, *, total: int, done: int) -> None:
         self._total, self._done_before = total, done

@@ -20,6 +20,7 @@ from reasonrag.settings import (
     PromptPrice,
     Seed,
     Words,
+    Yes,
     setting,
 )
 
@@ -70,6 +71,7 @@ class AgentSettings(SearchSettings):
     max_cost: MaxCost = setting("Stop before the run costs more than this, in dollars")
     max_calls: MaxCalls = setting("Stop before the run uses more completions than this")
     max_tokens: int | None = setting("Stop before the run uses more tokens than this", Panel.BUDGET, ge=0)
+    yes: Yes = False
     price_in: PromptPrice = None
     price_out: CompletionPrice = None
     rpm: int | None = setting(

@@ -29,6 +29,7 @@ from reasonrag.settings import (
     Settings,
     Share,
     Words,
+    Yes,
     list_of_places,
     setting,
 )
@@ -186,6 +187,7 @@ class PairsSettings(PairingSettings):
     concurrency: Concurrency = setting("HTTP requests in flight", Panel.LABELS, default=32)
     max_cost: MaxCost = setting("Stop before the judge costs more than this, in dollars")
     max_calls: MaxCalls = setting("Stop before the judge uses more completions than this")
+    yes: Yes = False
     price_in: PromptPrice = None
     price_out: CompletionPrice = None
 

@@ -1,51 +1,45 @@
 """`reasonrag generate --dry-run`: estimates requests, tokens, cost and time of a run before it is paid for.
 
-Without a pilot, the offline teacher rehearses some questions with the real recipe, prompts and passages and no
-requests: that is the low end; the high end takes the recipe's whole budget and a verbose teacher's replies. With a
-pilot, the first questions are explored for real, within the run itself, so that nothing is lost.
+Without a pilot, the offline teacher rehearses some questions and no request is sent (see `rehearsal`). With a pilot,
+the first questions are explored for real, within the run itself, so that nothing is lost.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
-import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from preference import RolloutRecord, Usage, read_rollouts
+from preference import Usage, read_rollouts
+from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import find_data
-from reasonrag.agent.outcomes import OutcomeFunction
+from reasonrag.agent.outcomes import OutcomeRule
+from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
+from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.exploration.explore import explore
-from reasonrag.exploration.from_settings import call_budget, find_models, find_rule, function_or_name, resolve_recipe
+from reasonrag.exploration.from_settings import find_models, find_rule, function_or_name, max_steps, resolve_recipe
 from reasonrag.exploration.generate import generate
+from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse, spread
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import ROLLOUTS
+from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.expected_usage import ExpectedUsage, Range, sum_of_dollars
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.offline import STUDENT, OfflineTeacher
-from reasonrag.llm.prices import Price, price_list
+from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.prices import price_list
 from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.settings import resolve
 
-REHEARSED_QUESTIONS = 20
-REPLY_TOKENS = (40, 100)
-"""Reply length of a terse and of a verbose teacher. 40 is the offline teacher's mean; the 12 replies in ReasonRAG's
-published GPT-4o trees have 393 characters on average, about 100 tokens."""
 SECONDS_PER_REQUEST = (1.0, 4.0)
 """Latency range of a hosted model with replies of that length, unless a pilot measured it."""
-
-
-class Range(BaseModel):
-    low: float
-    high: float
 
 
 class CostEstimate(BaseModel):
@@ -91,39 +85,11 @@ class NothingMeasured(ReasonragError):
 
 
 @dataclass(frozen=True)
-class _UsageRange:
-    """Lower and upper estimate of some usage."""
+class _Measured:
+    """Usage per question, and what was seen beside it."""
 
-    calls: Range
-    requests: Range
-    prompt_tokens: Range
-    completion_tokens: Range
-
-    def times(self, questions: int) -> _UsageRange:
-        each = vars(self).values()
-        return _UsageRange(*(Range(low=questions * one.low, high=questions * one.high) for one in each))
-
-    def without(self, part: _UsageRange) -> _UsageRange:
-        """The difference, at least 0, since a pilot's bounds are estimated separately."""
-        both = zip(vars(self).values(), vars(part).values(), strict=True)
-        return _UsageRange(*(Range(low=max(0.0, a.low - b.low), high=max(0.0, a.high - b.high)) for a, b in both))
-
-    def dollars(self, price: Price | None) -> Range | None:
-        """None without a price."""
-        if price is None:
-            return None
-        prompt, completion = self.prompt_tokens, self.completion_tokens
-        return Range(low=price.cost(prompt.low, completion.low), high=price.cost(prompt.high, completion.high))
-
-
-@dataclass(frozen=True)
-class _MeasuredUsage:
-    """Means per question, of all models and of the value model among them."""
-
-    all: _UsageRange
-    values: _UsageRange | None
-    seconds_per_request: tuple[float, float]
-    questions: int
+    usage: UsagePerQuestion
+    seconds_per_request: tuple[float, float] = SECONDS_PER_REQUEST
     spent_dollars: float | None = None
     failed: int = 0
     stopped: StopReason | None = None
@@ -145,28 +111,27 @@ def estimate(
     """
     function, named = function_or_name(flags)
     settings = resolve(GenerateSettings, "generate", named)
-    source, _ = find_data(settings, find_rule(settings, function).check)
+    rule = find_rule(settings, function)
+    source, corpus = find_data(settings, rule.check)
     total = len(source.limited(settings.limit))
     teacher, student = find_models(settings, chat_model, value_chat_model)
     if pilot:
         measured = _pilot(min(pilot, total), flags, watcher, chat_model, value_chat_model)
     else:
-        measured = _rehearse(min(REHEARSED_QUESTIONS, total), settings, watcher, student, function)
-    whole = measured.all.times(total)
-    shares = [(teacher, whole)]
-    if student and measured.values:
-        values = measured.values.times(total)
-        shares = [(teacher, whole.without(values)), (student, values)]
+        rehearsing = _rehearse(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
+        measured = _Measured(run_to_end(rehearsing))
+    shares = measured.usage.shares(teacher, student, low=total, high=total)
+    whole = shares[0][1] if len(shares) == 1 else shares[0][1] + shares[1][1]
     by_model = {model.name: share.dollars(model.price) for model, share in shares}
     hours, limited_by = _hours(whole.requests, shares, measured.seconds_per_request)
     return CostEstimate(
         measured_by="pilot" if pilot else "rehearsal",
-        measured_questions=measured.questions,
+        measured_questions=measured.usage.questions,
         questions=total,
         model=teacher.name,
         recipe=settings.recipe,
         **vars(whole),
-        dollars=_sum(by_model.values()),
+        dollars=sum_of_dollars(by_model.values()),
         dollars_by_model=by_model,
         batch_discount=teacher.price.batch_discount if teacher.price else 0.0,
         cached_price_in=teacher.price.cached_in if teacher.price else None,
@@ -179,50 +144,30 @@ def estimate(
     )
 
 
-def _rehearse(
-    questions: int,
+async def _rehearse(
     settings: GenerateSettings,
+    source: QuestionSource,
+    corpus: Path | None,
+    *,
+    rule: OutcomeRule,
+    models: tuple[ModelSpec, ModelSpec | None],
     watcher: Watcher | None,
-    student: ModelSpec | None,
-    function: OutcomeFunction | None,
-) -> _MeasuredUsage:
-    """Explore the first questions with the offline teacher, also as value model, in a temporary directory."""
-    search = resolve_recipe(settings).search
-    quiet = _MessagesOnly(watcher) if watcher else SilentWatcher()
-    with tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch) / "run"
-        uncapped = dict.fromkeys(("max_cost", "max_calls", "max_tokens"))
-        in_its_place = OfflineTeacher(name=STUDENT) if student else None
-        rehearsal = settings.model_copy(update=uncapped | {"run": run, "limit": questions, "abort_degenerate": 0.0})
-        run_to_end(explore(rehearsal, OfflineTeacher(), None, quiet, value_chat_model=in_its_place, function=function))
-        trees = [rollout for rollout in read_rollouts(run / ROLLOUTS) if not rollout.error]
-    if not trees:
+) -> UsagePerQuestion:
+    """Rehearse some questions of the run with its retriever."""
+    questions, prompts = source.limited(settings.limit), load_prompts(settings.prompts)
+    teacher, student = models
+    async with AsyncExitStack() as opened:
+        retriever = await open_retriever(settings, corpus, opened, say=(watcher or SilentWatcher()).say)
+        steps = max_steps(settings)
+        agent = Agent(OfflineTeacher(), retriever, prompts, teacher.sampling, settings.top_k, steps, settings.seed)
+        value_agent = replace(agent, sampling=student.sampling) if student else None
+        recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
+        usage = await rehearse(spread(questions, len(questions)), recipe, agent, value_agent, rule)
+    if usage is None:
         raise InputError(
             "the offline teacher could explore none of the questions, so there is nothing to estimate from"
         )
-    calls = statistics.mean(tree.usage.calls for tree in trees)
-    searched = calls - statistics.mean(tree.usage.judgements for tree in trees)
-    scale = max(1.0, call_budget(search) / searched)
-    thoughts = _thoughts_in_a_prompt(trees)
-    return _MeasuredUsage(
-        all=_rehearsed([tree.usage for tree in trees], scale, thoughts),
-        values=_rehearsed(_value_usages(trees), scale, thoughts) if student else None,
-        seconds_per_request=SECONDS_PER_REQUEST,
-        questions=len(trees),
-    )
-
-
-def _rehearsed(usages: Sequence[Usage], scale: float, thoughts: float) -> _UsageRange:
-    """Measured usage, and the upper end with replies `scale` times as long. thoughts: earlier replies per prompt."""
-    calls, requests, prompt_tokens, _ = (statistics.mean(each) for each in _columns(usages))
-    short, talkative = REPLY_TOKENS
-    grown = requests * thoughts * (talkative - short)
-    return _UsageRange(
-        calls=Range(low=calls, high=calls * scale),
-        requests=Range(low=requests, high=requests * scale),
-        prompt_tokens=Range(low=prompt_tokens, high=(prompt_tokens + grown) * scale),
-        completion_tokens=Range(low=calls * short, high=calls * scale * talkative),
-    )
+    return usage
 
 
 def _pilot(
@@ -231,7 +176,7 @@ def _pilot(
     watcher: Watcher | None,
     chat_model: ChatModel | None,
     value_chat_model: ChatModel | None,
-) -> _MeasuredUsage:
+) -> _Measured:
     """Explore the first questions of the run for real."""
     summary = generate(
         watcher=watcher, chat_model=chat_model, value_chat_model=value_chat_model, **(flags | {"limit": questions})
@@ -243,53 +188,33 @@ def _pilot(
             f"the pilot explored no question, so there is nothing to measure: {', '.join(causes)}", summary.stopped
         )
     latency = summary.session_seconds_per_request
-    return _MeasuredUsage(
-        all=_UsageRange(*map(_confidence, _columns([tree.usage for tree in trees]))),
-        values=_UsageRange(*map(_confidence, _columns(_value_usages(trees)))) if summary.value_model else None,
+    values = [_tokens(tree.value_usage or Usage()) for tree in trees]
+    own = [_tokens(tree.usage, without=tree.value_usage or Usage()) for tree in trees]
+    return _Measured(
+        UsagePerQuestion(
+            ExpectedUsage.mean_of(own),
+            ExpectedUsage.mean_of(values) if summary.value_model else None,
+            len(trees),
+        ),
         seconds_per_request=(latency, latency) if latency else SECONDS_PER_REQUEST,
-        questions=len(trees),
         spent_dollars=summary.cost_usd,
         failed=summary.failed,
         stopped=summary.stopped,
     )
 
 
-def _value_usages(trees: Sequence[RolloutRecord]) -> list[Usage]:
-    return [tree.value_usage or Usage() for tree in trees]
-
-
-def _columns(usages: Sequence[Usage]) -> list[tuple[float, ...]]:
-    """Calls, requests, prompt and completion tokens, of each question."""
-    rows = ((each.calls, each.requests, each.prompt_tokens, each.completion_tokens) for each in usages)
-    return list(zip(*rows, strict=True))
-
-
-def _thoughts_in_a_prompt(trees: Sequence[RolloutRecord]) -> float:
-    """Mean number of earlier replies in a prompt: half of those on a whole path."""
-    steps = [end.steps for tree in trees for node in tree.nodes for end in node.rollouts]
-    return (statistics.mean(steps) - 1) / 2 if steps else 0.0
-
-
-def _confidence(values: Sequence[float]) -> Range:
-    """The mean plus and minus two standard errors; half to double for a single value."""
-    mean = statistics.mean(values)
-    if len(values) == 1:
-        return Range(low=mean / 2, high=2 * mean)
-    error = 2 * statistics.stdev(values) / math.sqrt(len(values))
-    return Range(low=max(0.0, mean - error), high=mean + error)
-
-
-def _sum(ranges: Iterable[Range | None]) -> Range | None:
-    total = Range(low=0.0, high=0.0)
-    for each in ranges:
-        if each is None:
-            return None
-        total = Range(low=total.low + each.low, high=total.high + each.high)
-    return total
+def _tokens(usage: Usage, without: Usage | None = None) -> Tokens:
+    part = without or Usage()
+    return Tokens(
+        calls=usage.calls - part.calls,
+        requests=usage.requests - part.requests,
+        prompt=usage.prompt_tokens - part.prompt_tokens,
+        completion=usage.completion_tokens - part.completion_tokens,
+    )
 
 
 def _hours(
-    requests: Range, shares: Sequence[tuple[ModelSpec, _UsageRange]], seconds: tuple[float, float]
+    requests: Range, shares: Sequence[tuple[ModelSpec, ExpectedUsage]], seconds: tuple[float, float]
 ) -> tuple[Range, str]:
     """How long the requests take at the given limits, and which of them is the tightest.
 
@@ -311,13 +236,3 @@ def _hours(
 
     low, high = needed("low", seconds[0]), needed("high", seconds[1])
     return Range(low=max(low.values()), high=max(high.values())), max(high, key=lambda name: high[name])
-
-
-class _MessagesOnly(SilentWatcher):
-    """Passes on messages only: a rehearsal has no progress worth showing."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
-
-    def say(self, message: str) -> None:
-        self._watcher.say(message)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
-from reasonrag.exploration.cost_estimate import CostEstimate, Range
+from reasonrag.exploration.cost_estimate import CostEstimate
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
+from reasonrag.llm.expected_usage import Range
 from reasonrag.rendering import counted, of_which_reasoning
 from reasonrag.terminal import (
     counts_text,
@@ -90,8 +91,9 @@ def show_estimate(estimate: CostEstimate) -> None:
             print(f"the pilot stopped early, so this is measured on fewer than was asked: {estimate.stopped.message}")
     else:
         print(
-            f"low: {estimate.measured_questions:,} questions rehearsed by the offline teacher; high: the whole "
-            "budget of the recipe, with long replies. Nothing was asked; --pilot 10 measures it"
+            f"low: {counted(estimate.measured_questions, 'question')} rehearsed by the offline teacher, mean less two "
+            "standard errors; high: the whole budget of the recipe, with long replies. Nothing was asked; --pilot 10 "
+            "measures it"
         )
     if estimate.dollars and estimate.batch_discount:
         print(

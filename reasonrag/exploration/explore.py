@@ -6,6 +6,7 @@ Trees, sessions, file formats and endpoints are decided elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import caps_of, find_data
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.data.questions import Questions
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
 from reasonrag.exploration.from_settings import (
     find_models,
@@ -21,18 +23,22 @@ from reasonrag.exploration.from_settings import (
     max_steps,
     run_identity,
 )
+from reasonrag.exploration.rehearsal import rehearse, spread
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.session import ExplorationSession
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, TRIALS, TUNING
+from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import check_prices
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
+from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
 
@@ -96,6 +102,12 @@ async def explore(
                 run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate
             )
             questions = source.limited(settings.limit)
+            caps, free = caps_of(settings), bool(replay or shared_journal)
+            if session.owes(questions):
+                await session.check()
+                if not free and needs_consent([each for each in (teacher, student) if each], caps, yes=settings.yes):
+                    begun = journal.questions
+                    await _agree(session, questions, teacher=teacher, student=student, caps=caps, begun=begun)
             await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
@@ -106,6 +118,30 @@ async def explore(
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
     return summary
+
+
+async def _agree(
+    session: ExplorationSession,
+    questions: Questions,
+    *,
+    teacher: ModelSpec,
+    student: ModelSpec | None,
+    caps: Caps,
+    begun: Collection[str],
+) -> None:
+    """Get consent to the cost of the owed questions. begun: those of which some answers are paid. Raises InputError."""
+    source, total = questions.source, len(questions)
+    owed = fresh = 0
+    for each in session.owed(questions):
+        owed += 1
+        fresh += each.id not in begun
+    some = spread(session.owed(questions), owed)
+    usage = await rehearse(some, session.identity.recipe, session.agent, session.value_agent, session.rule)
+    work = counted(owed, "question") if owed == total else f"{owed:,} of {counted(total, 'question')} left"
+    if questions.limit is None:
+        work += f"; no --limit: that is all {counted(total, 'question')} of {source.dataset}/{source.split}"
+    shares = usage.shares(teacher, student, low=fresh, high=owed) if usage else []
+    get_consent(work, shares, session.watcher, caps=caps, spent=session.models.spent)
 
 
 def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:

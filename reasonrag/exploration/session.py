@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from preference import QuestionError, RolloutRecord
 from reasonrag.agent.agent import Agent
@@ -60,6 +59,18 @@ class ExplorationSession:
         """What ended the session early."""
         return self.session.stopped
 
+    def owed(self, questions: Questions) -> Iterator[Question]:
+        """The questions without a tree, in order."""
+        return (question for question in questions if not self.run.is_done(question.id))
+
+    def owes(self, questions: Questions) -> bool:
+        return any(True for _ in self.owed(questions))
+
+    async def check(self) -> None:
+        """Raises InputError if a model is unusable."""
+        await self.models.check()
+        self.run.note_refusals(self.models.refused_parameters)
+
     async def explore_all(self, questions: Questions, *, at_once: int) -> None:
         """Explore every remaining question in order, with `at_once` trees open at a time.
 
@@ -67,18 +78,13 @@ class ExplorationSession:
         trees' requests go first.
         """
         self._total = total = len(questions)
-        self._done_before = sum(self.run.is_done(question.id) for question in questions)
-        owed = (question for question in questions if not self.run.is_done(question.id))
-        first = next(owed, None)
-        if first is not None:
-            await self.models.check()
-            self.run.note_refusals(self.models.refused_parameters)
+        self._done_before = total - sum(1 for _ in self.owed(questions))
         self.watcher.started(total=total, done=self._done_before)
-        if first is None:
+        if self._done_before == total:
             self.watcher.ended()
             return
         with _rare_garbage_collection():
-            await self.session.run(enumerate(chain([first], owed)), self._explore, at_once=at_once)
+            await self.session.run(enumerate(self.owed(questions)), self._explore, at_once=at_once)
 
     # -- one question --------------------------------------------------------------------------
 

@@ -55,6 +55,8 @@ class Journal:
     ) -> None:
         self.path = path
         self.answers: dict[str, Completion] = {}
+        self.questions: set[str] = set()
+        """Wanted questions of which some answer is held."""
         self.delivered = Tokens()
         """Everything in the file, finished questions included."""
         self.delivered_by: defaultdict[str | None, Tokens] = defaultdict(Tokens)
@@ -94,6 +96,7 @@ class Journal:
             self.delivered += delivered
             self.delivered_by[entry.model] += delivered
             if wanted(entry.question_id):
+                self.questions.add(entry.question_id)
                 for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
                     self.answers.setdefault(key, completion)
             if not whole and writable:

@@ -21,6 +21,7 @@ from reasonrag.settings import (
     Settings,
     Share,
     Words,
+    Yes,
     names_of_settings,
     setting,
 )
@@ -64,5 +65,6 @@ class CalibrateSettings(Settings):
         "Stop before all calibrations of the run with this model cost more than this, in dollars"
     )
     max_calls: MaxCalls = setting("Stop before they use more completions than this")
+    yes: Yes = False
     price_in: Price = setting("Dollars per million prompt tokens [default: the run's, else the list price]")
     price_out: Price = setting("Dollars per million completion tokens [default: the run's, else the list price]")

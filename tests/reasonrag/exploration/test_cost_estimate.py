@@ -14,15 +14,10 @@ import pytest
 import reasonrag as package
 from preference import read_rollouts
 from reasonrag.errors import ModelError
-from reasonrag.exploration.cost_estimate import (
-    REHEARSED_QUESTIONS,
-    REPLY_TOKENS,
-    CostEstimate,
-    NothingMeasured,
-    Range,
-    estimate,
-)
+from reasonrag.exploration.cost_estimate import CostEstimate, NothingMeasured, estimate
+from reasonrag.exploration.rehearsal import REHEARSED_QUESTIONS
 from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.expected_usage import VERBOSE_REPLY_TOKENS, Range
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price, price_list
 from reasonrag.llm.scripted_model import ScriptedModel
@@ -89,16 +84,15 @@ def test_the_low_end_is_never_above_the_high_one(recipe: str, flags: dict[str, A
         assert 0 < each.low <= each.high, name
 
 
-def test_a_rehearsal_is_what_the_recipe_does_with_short_replies() -> None:
-    """The low end: as many calls and requests as the offline teacher makes on the same questions."""
+def test_what_the_recipe_does_with_short_replies_lies_between_the_ends() -> None:
+    """The offline teacher's own usage: each question of it, so that both ends hold what was rehearsed."""
     found = estimate(model="gpt-4o", limit=5, **SMALL)
     summary = package.generate(limit=5, **SMALL)
     trees = list(read_rollouts(Path(summary.run) / "rollouts.jsonl"))
-    assert found.calls.low == pytest.approx(sum(tree.usage.calls for tree in trees))
-    assert found.requests.low == pytest.approx(sum(tree.usage.requests for tree in trees))
-    assert found.prompt_tokens.low == pytest.approx(sum(tree.usage.prompt_tokens for tree in trees))
-    assert found.completion_tokens.low == pytest.approx(REPLY_TOKENS[0] * found.calls.low)
-    assert found.completion_tokens.high == pytest.approx(REPLY_TOKENS[1] * found.calls.high)
+    for name in TOTALS:
+        each = getattr(found, name)
+        assert each.low <= sum(getattr(tree.usage, name) for tree in trees) <= each.high, name
+    assert found.completion_tokens.high >= VERBOSE_REPLY_TOKENS * found.calls.high
 
 
 def test_a_talkative_teacher_s_thoughts_make_prompts_longer() -> None:
@@ -130,14 +124,6 @@ def test_prices_by_hand_stand_over_the_table() -> None:
     assert found.dollars is not None
     assert found.dollars.low == pytest.approx((found.prompt_tokens.low + 3 * found.completion_tokens.low) / 1e6)
     assert found.prices_as_of == "given by hand"
-
-
-def test_totals_grow_in_proportion_to_the_questions() -> None:
-    """The same questions are rehearsed, however many there will be."""
-    small, large = (estimate(model="gpt-4o", **SMALL, limit=limit) for limit in (20, 60))
-    assert small.measured_questions == large.measured_questions
-    for (name, few), (_, many) in zip(ranges(small), ranges(large), strict=True):
-        assert (many.low, many.high) == (pytest.approx(3 * few.low), pytest.approx(3 * few.high)), name
 
 
 def test_no_more_questions_are_counted_than_there_are() -> None:

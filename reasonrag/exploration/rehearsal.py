@@ -1,0 +1,96 @@
+"""A rehearsal of a run: the offline teacher explores some of its questions with the real recipe, prompts and passages.
+
+Sends no request and writes no file; the retriever is the run's. Decides which questions are rehearsed, and what the
+high end of a tree is. A user's outcome function is not called: it may cost something itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mcts import Recipe
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.model_calls import Spending
+from reasonrag.agent.outcomes import OutcomeRule
+from reasonrag.concurrency import work_off
+from reasonrag.data.questions import Question
+from reasonrag.errors import ReasonragError
+from reasonrag.exploration.explorer import Explorer
+from reasonrag.exploration.from_settings import call_budget
+from reasonrag.llm.expected_usage import ExpectedUsage
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.offline import STUDENT, OfflineTeacher
+
+REHEARSED_QUESTIONS = 20
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class UsagePerQuestion:
+    """Of the teacher, of the value model if there is one, and on how many questions it was measured."""
+
+    teacher: ExpectedUsage
+    values: ExpectedUsage | None
+    questions: int
+
+    def shares(
+        self, teacher: ModelSpec, student: ModelSpec | None, *, low: float, high: float
+    ) -> list[tuple[ModelSpec, ExpectedUsage]]:
+        """The usage of each model for `low` to `high` questions."""
+        found = [(teacher, self.teacher.times(low, high))]
+        if student and self.values:
+            found.append((student, self.values.times(low, high)))
+        return found
+
+
+def spread(questions: Iterable[Question], count: int) -> list[Question]:
+    """Up to REHEARSED_QUESTIONS of `count` questions, evenly spaced: the first ones may be alike."""
+    wanted = min(count, REHEARSED_QUESTIONS)
+    chosen = {number * count // wanted for number in range(wanted)}
+    return [each for number, each in enumerate(questions) if number in chosen]
+
+
+async def rehearse(
+    questions: Sequence[Question], recipe: Recipe, agent: Agent, value_agent: Agent | None, rule: OutcomeRule
+) -> UsagePerQuestion | None:
+    """What the trees of these questions use, with the offline teacher for the models of the agents. None if none could
+    be explored."""
+    if rule.function is not None:
+        rule, recipe = OutcomeRule("f1"), recipe.model_copy(update={"outcome": "f1"})
+    explored: list[Explorer] = []
+
+    async def explore(question: Question) -> None:
+        explorer = Explorer(
+            replace(agent, model=OfflineTeacher(), spending=Spending()),
+            question,
+            recipe,
+            value_agent=value_agent and replace(value_agent, model=OfflineTeacher(name=STUDENT), spending=Spending()),
+            valuer=rule.valuer(question, gold=recipe.judge_sees_gold),
+        )
+        try:
+            await explorer.run()
+        except ReasonragError:  # of the retriever: the run will meet it, and tell
+            return
+        explored.append(explorer)
+
+    await work_off(questions, explore, at_once=_AT_ONCE)
+    if not explored:
+        return None
+    own = [each.agent.spending for each in explored]
+    values = [each.value_agent.spending for each in explored if each.value_agent]
+    searched = sum(each.tokens.calls - each.judgements for each in [*own, *values]) / len(explored)
+    scale = max(1.0, call_budget(recipe.search) / searched)
+    thoughts = _thoughts_in_a_prompt(explored)
+    return UsagePerQuestion(
+        ExpectedUsage.rehearsed([each.tokens for each in own], scale=scale, thoughts=thoughts),
+        ExpectedUsage.rehearsed([each.tokens for each in values], scale=scale, thoughts=thoughts) if values else None,
+        len(explored),
+    )
+
+
+def _thoughts_in_a_prompt(explored: Sequence[Explorer]) -> float:
+    """Mean number of earlier replies in a prompt: half of those on a whole path."""
+    steps = [end.steps for each in explored for node in each.search.tree.nodes for end in node.rollouts]
+    return (statistics.mean(steps) - 1) / 2 if steps else 0.0

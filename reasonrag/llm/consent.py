@@ -1,0 +1,63 @@
+"""Consent: a session that may spend money without a limit shows its estimate first, and asks where somebody can answer.
+
+Decides when that is, and in which words. Does not know how an estimate is made, nor how the watcher asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reasonrag.errors import InputError
+from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.expected_usage import ExpectedUsage, sum_of_dollars
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.progress import Watcher
+from reasonrag.terminal import dollars
+
+
+def needs_consent(models: Sequence[ModelSpec], caps: Caps, *, yes: bool) -> bool:
+    """Whether some model costs money, with no cap on the cost and no consent given (--yes)."""
+    return not yes and caps.cost is None and any(_is_paid(each) for each in models)
+
+
+def get_consent(
+    work: str,
+    expected: Sequence[tuple[ModelSpec, ExpectedUsage]],
+    watcher: Watcher,
+    *,
+    caps: Caps | None = None,
+    spent: Tokens | None = None,
+) -> None:
+    """Show what the work is expected to cost, and ask if the watcher can. Raises InputError if the answer is no.
+
+    expected: of every model; empty if it could not be measured. caps, spent: on calls and tokens, which the work ends
+        at.
+    """
+    if not watcher.confirm(
+        f"{work}: {_cost(expected, caps or Caps(), spent or Tokens())}, and no --max-cost limits it"
+    ):
+        raise InputError(
+            "not started, and nothing was spent: --max-cost DOLLARS limits the cost, --yes goes on without a question"
+        )
+
+
+def _is_paid(model: ModelSpec) -> bool:
+    return model.price is not None and model.price.cost(10**6, 10**6) > 0
+
+
+def _cost(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> str:
+    if not expected:
+        return "the cost could not be estimated"
+    whole = expected[0][1]
+    for _, each in expected[1:]:
+        whole += each
+    left = whole.share_within(caps, spent)
+    known = sum_of_dollars(part.times(*left).dollars(model.price) for model, part in expected if model.price)
+    low, high = (known.low, known.high) if known else (0.0, 0.0)
+    requests = whole.times(*left).requests
+    unknown = [model.name for model, _ in expected if model.price is None]
+    return (
+        f"about {dollars(low)} to {dollars(high)} for {requests.low:,.0f} to {requests.high:,.0f} requests to "
+        f"{' and '.join(model.name for model, _ in expected)}"
+        + (f" (without those to {', '.join(unknown)}, whose price is not known)" if unknown else "")
+    )

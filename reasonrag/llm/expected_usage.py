@@ -1,0 +1,111 @@
+"""Expected usage: what a job will ask of a model, as ranges, before it is asked.
+
+Decides what the low and the high end mean. Knows no job: how its usage was measured is the caller's to say.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.prices import Price
+
+VERBOSE_REPLY_TOKENS = 100
+"""Reply length of a verbose teacher: the 12 replies in ReasonRAG's published GPT-4o trees have 393 characters on
+average."""
+
+
+class Range(BaseModel):
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ExpectedUsage:
+    """Lower and upper estimate of some usage."""
+
+    calls: Range
+    requests: Range
+    prompt_tokens: Range
+    completion_tokens: Range
+
+    @classmethod
+    def mean_of(cls, usages: Sequence[Tokens]) -> ExpectedUsage:
+        """The mean of measured usages, plus and minus two standard errors."""
+        rows = [(each.calls, each.requests, each.prompt, each.completion) for each in usages]
+        return cls(*map(_confidence, zip(*rows, strict=True)))
+
+    @classmethod
+    def rehearsed(cls, usages: Sequence[Tokens], *, scale: float, thoughts: float) -> ExpectedUsage:
+        """The mean of usages that the offline teacher rehearsed.
+
+        low: two standard errors below, with replies as short as its own. high: `scale` times as many calls, with the
+        replies of a verbose teacher, also in later prompts. thoughts: earlier replies in a prompt.
+        """
+        measured, total = cls.mean_of(usages), sum(usages, start=Tokens())
+        calls = max(measured.calls.high, scale * total.calls / len(usages))
+        requests = max(measured.requests.high, scale * total.requests / len(usages))
+        longer = max(0.0, VERBOSE_REPLY_TOKENS - total.completion / max(1, total.calls))
+        prompts = scale * measured.prompt_tokens.high + requests * thoughts * longer
+        replies = max(scale * measured.completion_tokens.high, calls * VERBOSE_REPLY_TOKENS)
+        return cls(
+            calls=Range(low=measured.calls.low, high=calls),
+            requests=Range(low=measured.requests.low, high=requests),
+            prompt_tokens=Range(low=measured.prompt_tokens.low, high=prompts),
+            completion_tokens=Range(low=measured.completion_tokens.low, high=replies),
+        )
+
+    def times(self, low: float, high: float) -> ExpectedUsage:
+        """The usage of `low` to `high` times as much."""
+        return ExpectedUsage(*(Range(low=low * each.low, high=high * each.high) for each in vars(self).values()))
+
+    def __add__(self, other: ExpectedUsage) -> ExpectedUsage:
+        both = zip(vars(self).values(), vars(other).values(), strict=True)
+        return ExpectedUsage(*(Range(low=a.low + b.low, high=a.high + b.high) for a, b in both))
+
+    def share_within(self, caps: Caps, spent: Tokens) -> tuple[float, float]:
+        """The shares of the low and of the high end that caps on calls and tokens leave room for."""
+        tokens = (
+            self.prompt_tokens.low + self.completion_tokens.low,
+            self.prompt_tokens.high + self.completion_tokens.high,
+        )
+        low = high = 1.0
+        for cap, used, least, most in (
+            (caps.calls, spent.calls, self.calls.low, self.calls.high),
+            (caps.tokens, spent.prompt + spent.completion, *tokens),
+        ):
+            if cap is not None:
+                left = max(0, cap - used)
+                low, high = min(low, left / max(least, 1)), min(high, left / max(most, 1))
+        return low, high
+
+    def dollars(self, price: Price | None) -> Range | None:
+        """None without a price."""
+        if price is None:
+            return None
+        prompt, completion = self.prompt_tokens, self.completion_tokens
+        return Range(low=price.cost(prompt.low, completion.low), high=price.cost(prompt.high, completion.high))
+
+
+def sum_of_dollars(ranges: Iterable[Range | None]) -> Range | None:
+    """None if one of them is unknown."""
+    total = Range(low=0.0, high=0.0)
+    for each in ranges:
+        if each is None:
+            return None
+        total = Range(low=total.low + each.low, high=total.high + each.high)
+    return total
+
+
+def _confidence(values: Sequence[float]) -> Range:
+    """The mean plus and minus two standard errors; half to double for a single value."""
+    mean = statistics.mean(values)
+    if len(values) == 1:
+        return Range(low=mean / 2, high=2 * mean)
+    error = 2 * statistics.stdev(values) / math.sqrt(len(values))
+    return Range(low=max(0.0, mean - error), high=mean + error)
