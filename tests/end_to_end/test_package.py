@@ -118,6 +118,7 @@ SHOWN_BY = {
         reasonrag/exploration/session reasonrag/exploration/summary reasonrag/agent/from_settings
         reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models
         """,
+    "end_to_end/test_consent": "reasonrag/llm/consent reasonrag/exploration/rehearsal",
     "mcts/test_search_laws": "mcts/recipes",
     "preference/export/test_export_pairs": "preference/export/parquet",
     "preference/published/test_published": """
