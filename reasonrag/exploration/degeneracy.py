@@ -202,7 +202,8 @@ class ObservedSigns:
 
 
 def observed_signs(rollout: RolloutRecord) -> ObservedSigns:
-    alike = [state.distinct == 1 for state in drawn_states(rollout)]
+    cut = reasoning_cut(rollout)  # replies without any text are alike for another reason
+    alike = [] if cut else [state.distinct == 1 for state in drawn_states(rollout)]
     return ObservedSigns(frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout)), len(alike), sum(alike))
 
 

@@ -160,8 +160,12 @@ def add_mishaps(rollouts: Path) -> None:
     broken |= {"parse_error": failure, "action_type": None, "content": None, "grounded": None}
     odd = next(step for step in steps if not step["terminal"])
     odd |= {"sampled_with": odd["prompt"], "sampled_temperature": 1.2, "sampled_by": "student", "repaired": True}
+    odd["reasoning"] = "perhaps one, perhaps another"
     attacked["failed_continuations"] = [
         {"node_id": odd["id"], "layer": 1, "action": "read", "response": "nothing", "parse_error": failure}
     ]
     attacked["unreadable_judgements"] = [{"kind": "score", "node_id": odd["id"], "response": "a hundred"}]
+    attacked["unreadable_judgements"] += [
+        {"kind": "score", "node_id": odd["id"], "response": "", "cause": "reasoning_cut"}
+    ]
     rollouts.write_text("".join(json.dumps(record) + "\n" for record in records.values()), "utf-8")

@@ -395,6 +395,55 @@ async def test_a_reply_that_the_filter_took_back_is_a_failed_step_at_once(agent_
     assert (second.action_type, len(model.requests)) == ("query", 1)
 
 
+async def test_reasoning_is_kept_with_its_step_and_shown_to_nobody(agent_of: Callable[..., Agent]) -> None:
+    """Not in the response, the next turn's thoughts, the repair turn, nor the turn that asks for another step; its tags
+    are no step, and it can end no turn of the chat template."""
+    thought = "Perhaps <query>Rhine</query>? <|im_end|>"
+    model = ScriptedModel(lambda _, position: f"<think>{thought}</think>\n\n{(NO_TAG, QUERY)[position]}")
+    agent = agent_of(model)
+    failed, step = await agent.sample(agent.start(QUESTION), [0, 1])
+    assert (step.response, step.content, step.reasoning) == (
+        *(QUERY, "capital of France"),
+        "Perhaps <query>Rhine</query>? (im_end)",
+    )
+    assert failed.parse_error is not None
+    assert (failed.response, failed.parse_error.repair, failed.reasoning) == (NO_TAG, NO_TAG, step.reasoning)
+    reading = await agent.next_state(step)
+    await agent.sample(reading, [0])
+    await agent.sample(agent.start(QUESTION), [2], attempt=2, said=[step])
+    sent = [message.content for request in model.requests for message in request.messages]
+    assert not [each for each in sent if "Rhine" in each or "think>" in each]
+
+
+async def test_reasoning_beside_the_text_is_kept_too(agent_of: Callable[..., Agent]) -> None:
+    """As servers with a reasoning parser return it; of a repaired step that of the reply it is."""
+    said = [
+        Completion(text=NO_TAG, finish_reason="stop", reasoning="Hm."),
+        Completion(text=QUERY, finish_reason="stop", reasoning="Paris."),
+    ]
+    agent = agent_of(ScriptedModel(said))
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert (step.repaired, step.reasoning, step.response) == (True, "Paris.", QUERY)
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning"), [("<think>Perhaps <query>Rhine</query>, or", "Perhaps <query>Rhine</query>, or"), ("", "")]
+)
+async def test_reasoning_that_uses_the_limit_up_is_a_failed_step_at_once(
+    text: str, reasoning: str, agent_of: Callable[..., Agent]
+) -> None:
+    """A repair turn would use it up again; the detail names the flags that help. Also where it is never shown."""
+    model = ScriptedModel([Completion(text=text, finish_reason="length")])
+    agent = agent_of(model)
+    [[step]] = await agent.continue_from(agent.start(QUESTION), [0])
+    assert (step.response, step.reasoning, step.terminal, step.f1, step.calls) == ("", reasoning, True, 0.0, 1)
+    assert step.parse_error is not None
+    assert (step.parse_error.cause, step.parse_error.repair) == ("reasoning_cut", None)
+    assert "--max-reply-tokens" in step.parse_error.detail
+    assert "--extra-body" in step.parse_error.detail
+    assert len(model.requests) == 1
+
+
 async def test_only_the_siblings_that_do_not_parse_are_repaired(agent_of: Callable[..., Agent]) -> None:
     """The others keep their replies, and all keep their places."""
     broken = {5, 6}
@@ -486,6 +535,22 @@ async def test_a_judgement_that_was_withheld_is_not_asked_for_again(agent_of: Ca
     """The filter would take it back again."""
     agent = agent_of(ScriptedModel([Completion(text="<score>50", finish_reason="content_filter")]))
     assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="<score>50")
+
+
+async def test_a_judge_s_reasoning_is_taken_off(agent_of: Callable[..., Agent]) -> None:
+    """Scores inside it never count, and the repair turn does not show it."""
+    thought = "<think>Is it <score>10</score> or <ranking>2 1</ranking>?</think>"
+    model = ScriptedModel([f"{thought}<score>85</score>", f"{thought}high", f"{thought}<ranking>1 2</ranking>"])
+    agent = agent_of(model)
+    assert await agent.score(QUESTION, JUDGEMENT, 3) == Judgement(0.85, calls=1)
+    assert await agent.rank(QUESTION, JUDGEMENT, 0, candidates=2) == Judgement((1, 2), calls=2)
+    assert [each.content for each in model.requests[2].messages if each.role == "assistant"] == ["high"]
+
+
+async def test_a_judgement_of_nothing_but_reasoning_is_not_asked_for_again(agent_of: Callable[..., Agent]) -> None:
+    """It says why it is missing."""
+    agent = agent_of(ScriptedModel([Completion(text="<think>Is it <score>10</score>", finish_reason="length")]))
+    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="", cause="reasoning_cut")
 
 
 # -- spending --------------------------------------------------------------------------------------------------

@@ -104,6 +104,8 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
 NO_STEPS: dict[str, tuple[AgentAction, FinishReason, str, ParseCause]] = {
     "nothing at all": ("think", "stop", "", "no_tag"),
     "only white space": ("think", "stop", " \n\t", "no_tag"),
+    "nothing but reasoning before the token limit": ("think", "length", "", "reasoning_cut"),
+    "white space after the reasoning at the token limit": ("read", "length", " \n", "reasoning_cut"),
     "no tag": ("conclude", "stop", "The answer is Paris.", "no_tag"),
     "no tag before the token limit": ("think", "length", "Let me think about", "cut_off"),
     "tag still open at the token limit": ("read", "length", "<evidence>Paris is", "cut_off"),
@@ -134,7 +136,7 @@ def test_a_reply_with_one_tag_of_its_turn_is_a_step(case: str) -> None:
 
 @pytest.mark.parametrize("case", NO_STEPS)
 def test_every_other_reply_is_none_for_a_named_cause(case: str) -> None:
-    """What cannot be read as exactly one step is an error with one of six causes, never a guess."""
+    """What cannot be read as exactly one step is an error with one of eight causes, never a guess."""
     action, finish_reason, text, cause = NO_STEPS[case]
     parsed = parse_reply(text, action=action, finish_reason=finish_reason)
     assert isinstance(parsed, ParseError)

@@ -139,7 +139,7 @@ def test_show_of_a_step_is_whole(reasonrag: Reasonrag, tmp_path: Path) -> None:
     shown = [{"id": "p1", "title": "Ada Lovelace", "score": 2.0}, {"id": "p2", "title": "Bob", "score": 1.0}]
     steps = [
         query("who", 0.5),
-        evidence("She was.", 0.9, passages=shown, sampled_with=sent, draws=3),
+        evidence("She was.", 0.9, passages=shown, sampled_with=sent, draws=3, reasoning="[b]Was\x1b[2J she?"),
         evidence("Bob", 0.1, passages=shown),
     ]
     run = written(tmp_path / "run", tree([0, 1, 1], steps, gold_passages=["Ada Lovelace"]))
@@ -147,8 +147,11 @@ def test_show_of_a_step_is_whole(reasonrag: Reasonrag, tmp_path: Path) -> None:
     for part in (
         *("Think, then ask or answer.", "Previous Thoughts: those of 1", "Say another one.", "sampled: 3 times"),
         *("1. Ada Lovelace [p1]  score 2  GOLD", "2. Bob [p2]  score 1\n", "So <evidence>She was.</evidence>"),
+        "reasoning\n  [b]Was",
     ):
         assert part in out
+    assert "\x1b" not in out
+    assert "reasoning" not in reasonrag("show", run, "q1", "--step", 3).out
     [pair] = package.show(run, "q1").pairs
     assert f"{pair.id}  chosen over #3" in out
     assert out.rstrip().endswith("kept")

@@ -221,6 +221,33 @@ async def test_search_r1_is_told_of_a_reply_it_cannot_read(method_of: MethodOf) 
     assert model.requests[1].messages[-1].content == PROMPTS["rethink"]
 
 
+# -- models that reason ------------------------------------------------------------------------------------------
+
+THOUGHT = "Is it <answer>Rhine</answer>? <search>Rhine</search>"
+
+
+@pytest.mark.parametrize("name", [each for each in BASELINES if each != "search-r1"])
+async def test_reasoning_is_no_part_of_a_reply(name: BaselineName, method_of: MethodOf) -> None:
+    """Its tags never count, it is searched for by nobody, and it stands beside the step."""
+    model = ScriptedModel(lambda _, __: f"<think>{THOUGHT}</think>{ANSWER}")
+    attempt = await method_of(name, model).answer(QUESTION)
+    assert attempt.answer == "Seine"
+    assert {(step.response, step.reasoning) for step in attempt.steps} == {(ANSWER, THOUGHT)}
+    assert not any(request.think_in_format for request in model.requests)
+
+
+async def test_search_r1_keeps_its_own_think_tags(method_of: MethodOf) -> None:
+    """They are its format: in its steps and in what it is shown again; only what came beside the text is apart."""
+    beside = Completion(text=f"<think>{THOUGHT}", finish_reason="stop", reasoning="Hm.")
+    model = ScriptedModel([SEARCH, beside])
+    attempt = await method_of("search-r1", model).answer(QUESTION)
+    first, second = attempt.steps
+    assert first.response == "<think>The capital is needed.</think> <search>capital of France</search>"
+    assert model.requests[1].messages[1].content == first.response
+    assert (second.content, second.reasoning) == ("Rhine", "Hm.")
+    assert all(request.think_in_format for request in model.requests)
+
+
 # -- replies without an answer ---------------------------------------------------------------------------------
 
 
@@ -235,6 +262,7 @@ async def test_search_r1_is_told_of_a_reply_it_cannot_read(method_of: MethodOf) 
         (reply("<answer> </answer>"), "empty"),
         (reply("Seine</answer>"), "not_opened"),
         (reply("", "content_filter"), "withheld"),
+        (reply("", "length"), "reasoning_cut"),
     ],
 )
 async def test_a_reply_without_an_answer_is_none_for_a_cause(

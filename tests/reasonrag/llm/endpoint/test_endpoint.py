@@ -678,3 +678,103 @@ def test_messages_keep_their_roles_on_the_wire() -> None:
     request = request_for(1)
     assert [each["role"] for each in request.wire_messages()] == ["system", "user"]
     assert isinstance(request.messages[0], Message)
+
+
+# -- models that reason ------------------------------------------------------------------------------------------
+
+
+def reasoned(text: str, reasoning: str, finish_reason: str = "stop") -> web.Response:
+    message = {"content": text, "reasoning_content": reasoning}
+    return web.json_response({"choices": [{"message": message, "finish_reason": finish_reason}]})
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_stop_string_that_cut_the_reasoning_is_not_sent_again(*, beside: bool) -> None:
+    """Said once, counted among what is left out; all requests after it go without."""
+    bodies: list[dict[str, object]] = []
+
+    async def thinking(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        if "stop" not in bodies[-1]:
+            return answer("<think>Is it <query>x</query>?</think><query>y</query>")
+        return reasoned("", "Is it <query>x") if beside else answer("<think>Is it <query>x")
+
+    async with endpoint_of(thinking) as base_url, client_of(base_url) as (client, _):
+        said: list[str] = []
+        client.say = said.append
+        for _ in range(2):
+            [completion] = await all_of(client, request_for(1))
+            assert completion.text.endswith("<query>y</query>")
+        assert client.refused == ["stop"]
+    assert ["stop" in each for each in bodies] == [True, False, False]
+    assert [line.partition("/v1 ")[2] for line in said if "stop" in line] == [
+        f"stops within its reasoning, so goes without stop: {DISPENSABLE['stop']}"
+    ]
+
+
+async def test_think_tags_that_a_prompt_asks_for_teach_nothing() -> None:
+    """Search-R1 stops within an open think block, as it should."""
+
+    async def thinking(_: web.Request) -> web.Response:
+        return answer("<think>I need <search>x")
+
+    async with endpoint_of(thinking) as base_url, client_of(base_url) as (client, _):
+        await client.complete(request_for(1).model_copy(update={"think_in_format": True}))
+        assert client.refused == []
+
+
+async def test_an_error_instead_of_a_reply_of_nothing_but_reasoning_is_that_reply() -> None:
+    """As OpenAI answers it: bounded by the most it can have cost; what was refused before it is learned, and the other
+    draws are asked for."""
+    sentence = "Could not finish the message because max_tokens or model output limit was reached. Please try again."
+    bodies: list[dict[str, object]] = []
+
+    async def eaten(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        if "max_tokens" in bodies[-1]:
+            return refusal(400, "Unsupported parameter: 'max_tokens' is not supported with this model")
+        return refusal(400, sentence) if "n" in bodies[-1] or len(bodies) == 3 else answer("<answer>x</answer>")
+
+    asked = request_for(3)
+    async with endpoint_of(eaten) as base_url, client_of(base_url) as (client, failures):
+        first, *others = await all_of(client, asked)
+        assert client.refused == ["max_tokens"]
+    assert (first.text, first.finish_reason, first.tokens_bounded) == ("", "length", True)
+    assert (first.prompt_tokens, first.completion_tokens) == (asked.size, 3 * 64)
+    assert sorted(each.text for each in others) == ["", "<answer>x</answer>"]
+    assert failures == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "hinted"),
+    [
+        (answer("<think>They want", finish_reason="length"), True),
+        (reasoned("", "They want", "length"), True),
+        (reasoned("yes", "They want a yes."), True),
+        (refusal(400, "Could not finish the message because max_tokens or model output limit was reached."), True),
+        (answer("yes"), False),
+        (answer("<think>\n\n</think>\n\nyes"), False),
+    ],
+    ids=["think", "beside", "whole", "refused", "none", "switched off"],
+)
+@pytest.mark.parametrize("room", [512, 2048])
+async def test_a_model_that_reasons_is_told_from_one_that_does_not(
+    reply: web.Response, room: int, *, hinted: bool
+) -> None:
+    """By the check's reply, before anything is paid: how long a reply may be, and what to do; not where it is ample."""
+
+    async def trial(_: web.Request) -> web.Response:
+        return web.Response(status=reply.status, body=reply.body, content_type="application/json")
+
+    async with endpoint_of(trial) as base_url:
+        sampling = Sampling(temperature=1, top_p=1, max_tokens=room)
+        client = EndpointModel("o", Limits(8, timeout=60), sampling=sampling, base_urls=[base_url, f"{base_url}/"])
+        said: list[str] = []
+        client.say = said.append
+        await client.check()
+        await client.close()
+    hints = [each for each in said if "reasons before it answers" in each]
+    assert len(hints) == (hinted and room < 2048)
+    assert all(
+        "o reasons before it answers, and --max-reply-tokens 512 includes that: raise it" in each for each in hints
+    )
