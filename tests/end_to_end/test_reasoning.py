@@ -1,0 +1,134 @@
+"""A teacher that reasons before it answers: nothing of its reasoning is taken for a step, none reaches a prompt or a
+pair, all of it is kept, counted and priced, and where it leaves no room for an answer the run says so."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from preference import read_rollouts
+from reasonrag.llm.journal import CUT
+from reasonrag.llm.servers.profiles import THOUGHT
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.processes import simulated_endpoint
+
+PRICES = ("--price-in", 1, "--price-out", 2)
+
+
+@pytest.fixture(scope="module")
+def thinking() -> Iterator[str]:
+    """Base URL of a model that reasons in its text, with tags that must not count, and stops at them."""
+    with simulated_endpoint("--profile", "qwen3-think") as base_url:
+        yield base_url
+
+
+def asked(base_url: str, run: str, *flags: object, limit: int = 6) -> tuple[object, ...]:
+    return ("generate", "--model", "o", "--limit", limit, "--run", run, "--base-url", base_url, *PRICES, *flags)
+
+
+def entries(run: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in Path(run, "journal.jsonl").read_bytes().splitlines()]
+
+
+def test_reasoning_is_kept_beside_every_step_and_is_in_no_prompt_and_no_pair(
+    reasonrag: Reasonrag, thinking: str
+) -> None:
+    """Though it holds tags of every turn, and stop strings cut within it."""
+    done = reasonrag(*asked(thinking, "runs/r"))
+    assert done.status == 0
+    assert done.err.count("stops within its reasoning, so goes without stop") == 1
+    assert "o reasons before it answers, and --max-reply-tokens 512 includes that: raise it" in done.err
+    steps = [node for each in read_rollouts(Path("runs/r/rollouts.jsonl")) for node in each.nodes[1:]]
+    assert all(step.reasoning.startswith(THOUGHT.strip()) for step in steps)
+    assert not any(step.parse_error for step in steps)
+    read = [turn.content for step in steps for turn in step.prompt or ()] + [step.response or "" for step in steps]
+    assert not any("think>" in each or THOUGHT.strip() in each for each in read)
+    assert reasonrag("pairs", "runs/r", "--out", "data/r").status == 0
+    assert not [path for path in Path("data/r").glob("**/*") if path.is_file() and THOUGHT.strip() in path.read_text()]
+
+
+def test_a_replay_gives_the_same_trees_without_asking(reasonrag: Reasonrag, thinking: str) -> None:
+    """What was cut is paid, and nobody reads it; every draw has its answer under its own key."""
+    assert reasonrag(*asked(thinking, "runs/r")).status == 0
+    keys = Counter(key for entry in entries("runs/r") for key in entry["keys"])
+    cut = [key for key in keys if key.endswith(CUT)]
+    assert cut
+    assert all(keys[key.removesuffix(CUT)] == 1 for key in cut)
+    settings: dict[str, Any] = {"model": "o", "base_url": [thinking], "limit": 6, "price_in": 1, "price_out": 2}
+    package.generate(**settings, run="runs/again", replay="runs/r/journal.jsonl")
+    assert Path("runs/again/rollouts.jsonl").read_bytes() == Path("runs/r/rollouts.jsonl").read_bytes()
+
+
+def test_a_run_that_was_killed_between_both_answers_pays_for_neither_twice(reasonrag: Reasonrag, thinking: str) -> None:
+    """The journal ends with the answer that was cut: its draws are asked at once without stop strings."""
+    assert reasonrag(*asked(thinking, "runs/r", "--concurrency", 1, limit=2)).status == 0
+    lines = Path("runs/r/journal.jsonl").read_bytes().splitlines(keepends=True)
+    last = next(number for number, line in enumerate(lines) if CUT.encode() in line)
+    Path("runs/r/journal.jsonl").write_bytes(b"".join(lines[: last + 1]))
+    Path("runs/r/rollouts.jsonl").write_bytes(b"")
+    done = reasonrag(*asked(thinking, "runs/r", "--concurrency", 1, limit=2), "--json")
+    found, summary = entries("runs/r"), orjson.loads(done.out)
+    assert (done.status, summary["done"]) == (0, 2)
+    assert max(Counter(key for entry in found for key in entry["keys"]).values()) == 1
+    paid = [each for entry in found for each in entry["completions"]]
+    spent = [sum(each.get(name, 0) for each in paid) for name in ("prompt_tokens", "completion_tokens")]
+    assert summary["cost_usd"] == pytest.approx((spent[0] + 2 * spent[1]) / 1e6)
+    assert summary["cost_usd"] > sum(each.usage.cost_usd or 0 for each in read_rollouts(Path("runs/r/rollouts.jsonl")))
+
+
+@pytest.mark.parametrize("profile", ["gpt-5", "gemini", "deepseek"])
+def test_reasoning_tokens_are_counted_and_priced(profile: str, reasonrag: Reasonrag) -> None:
+    """Wherever the endpoint tells of them; the table says how many completion tokens they are."""
+    with simulated_endpoint("--profile", profile) as base_url:
+        done = reasonrag(*asked(base_url, "runs/r", limit=3))
+        judged = ("--judge", "o", "--run", "runs/e", "--limit", 3)
+        evaluated = reasonrag("evaluate", "--model", "o", "--base-url", base_url, *judged)
+    summary = orjson.loads(Path("runs/r/summary.json").read_bytes())
+    assert (done.status, summary["parse_failures_by_cause"]) == (0, {})
+    assert 0 < summary["reasoning_tokens"] < summary["completion_tokens"]
+    assert f"(of which {summary['reasoning_tokens']:,} reasoning)" in " ".join(done.out.split())
+    cost = (summary["prompt_tokens"] + 2 * summary["completion_tokens"]) / 1e6
+    assert summary["cost_usd"] == pytest.approx(cost)
+    usage = orjson.loads(Path("runs/e/report.json").read_bytes())["usage"]
+    assert evaluated.status == 0
+    assert f"(of which {usage['reasoning_tokens']:,} reasoning)" in evaluated.out
+
+
+@pytest.mark.parametrize("profile", ["qwen3-think", "gpt-5"])
+def test_a_limit_that_reasoning_uses_up_is_said_and_ends_the_run(profile: str, reasonrag: Reasonrag) -> None:
+    """No repair turn is wasted on it; the warning names the flag, its value, and what else helps. The flag helps."""
+    with simulated_endpoint("--profile", profile) as base_url:
+        flags = ("--max-reply-tokens", 24, "--concurrency", 4)
+        done = reasonrag(*asked(base_url, "runs/r", *flags, limit=40))
+        more = reasonrag(*asked(base_url, "runs/more", "--max-reply-tokens", 2048, limit=2))
+        quick = reasonrag("evaluate", "--model", "o", "--base-url", base_url, "--limit", 2, *flags, "--run", "runs/e")
+    summary = orjson.loads(Path("runs/r/summary.json").read_bytes())
+    assert (done.status, summary["stopped"]["cause"], summary["repair_turns"]) == (1, "degenerate", 0)
+    assert "reasoning_cut in 20 of 20 questions" in summary["stopped"]["message"]
+    cut = summary["parse_failures_by_cause"]["reasoning_cut"]
+    assert f"warning: {cut:,} replies were nothing but reasoning, cut at --max-reply-tokens 24: raise it" in done.err
+    assert "identical_siblings" not in done.err
+    assert (more.status, "reasoning_cut" in more.out, "includes that" in more.err) == (0, False, False)
+    assert re.search(r"warning: \d replies were nothing but reasoning, cut at --max-reply-tokens 24", quick.err)
+
+
+def test_a_judge_that_reasons_too_long_says_so(reasonrag: Reasonrag) -> None:
+    """Of steps in a search, of answers in an evaluation, and of labels."""
+    with simulated_endpoint("--profile", "gpt-5") as base_url:
+        model, small = ("--model", "o", "--base-url", base_url), ("--max-reply-tokens", 24)
+        assert reasonrag("generate", "--model", "offline", "--limit", 4, "--run", "runs/r").status == 0
+        labelled = reasonrag("pairs", "runs/r", "--out", "data/r", "--label", "judge", *model, *small)
+        judge = ("--judge", "o", "--judge-base-url", base_url, "--limit", 2, "--run", "runs/e")
+        judged = reasonrag("evaluate", "--model", "offline", *judge, *small)
+    for done in (labelled, judged):
+        assert re.search(r"\d+ replies were nothing but reasoning, cut at --max-reply-tokens 24", done.err)
+    report = orjson.loads(Path("runs/e/report.json").read_bytes())
+    assert report["unjudged_by_cause"] == {"reasoning_cut": 2}
+    assert "reasoning_cut 2" in judged.out
