@@ -21,6 +21,7 @@ from reasonrag.llm.endpoint.endpoint import Limits, shown_url
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price
+from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import is_remote
 from reasonrag.settings import Settings
 
@@ -54,6 +55,13 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
 
 def caps_of(settings: AgentSettings) -> Caps:
     return Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
+
+
+def questions_left(owed: int, total: int, source: QuestionSource, *, limited: bool) -> str:
+    """The questions of a session, as words; without --limit they say that it is the whole split."""
+    work = counted(owed, "question") if owed == total else f"{owed:,} of {counted(total, 'question')} left"
+    whole = f"no --limit: that is all {counted(total, 'question')} of {source.dataset}/{source.split}"
+    return work if limited else f"{work}; {whole}"
 
 
 def model_name(settings: AgentSettings) -> str:

@@ -75,6 +75,23 @@ class ModelCaller:
     spending: Spending = field(default_factory=Spending)
     think_in_format: bool = False
 
+    def request(
+        self,
+        question_id: str,
+        messages: Sequence[Message],
+        samples: Sequence[int],
+        stop: tuple[str, ...],
+        sampling: Sampling | None = None,
+    ) -> ChatRequest:
+        return ChatRequest(
+            messages=tuple(messages),
+            sampling=(sampling or self.sampling).model_copy(update={"stop": stop}),
+            samples=tuple(samples),
+            seeds=tuple(sample_seed(self.seed, question_id, messages, each) for each in samples),
+            priority=self.priority,
+            question_id=question_id,
+        )
+
     async def complete(
         self,
         question_id: str,

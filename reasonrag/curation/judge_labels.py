@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,8 @@ from reasonrag.errors import ModelError
 from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
+from reasonrag.llm.consent import get_consent, needs_consent
+from reasonrag.llm.expected_usage import VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -37,12 +39,16 @@ from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
+from reasonrag.rendering import counted
 from reasonrag.terminal import dollars
 
 JUDGING = "judging"
 """Folder of the journal and of the failures, below the data set."""
 _REPLY_TOKENS = 80
 """Length of a usual judgement, for an estimate."""
+_SHORT_REPLY_TOKENS = 5
+"""Length of a judgement that is only the pick."""
+_STOP = ("</pick>",)
 
 
 class Judging(BaseModel):
@@ -74,7 +80,8 @@ class Judging(BaseModel):
 class StateJudge:
     """A judge of states, and what it is shown.
 
-    gold: whether that is the golden answers, too. seed: of the order of the steps. caps: of all its judgements.
+    gold: whether that is the golden answers, too. seed: of the order of the steps. caps: of all its judgements. yes:
+    consent to their cost.
     """
 
     model: ModelSpec
@@ -82,6 +89,7 @@ class StateJudge:
     gold: bool
     seed: int
     caps: Caps
+    yes: bool = False
 
     def states(self, candidates: Path) -> Iterator[tuple[int, StateRecord, list[StepRecord]]]:
         """Position, state and shown steps, of every state with at least two different steps."""
@@ -135,7 +143,12 @@ async def label_by_judge(
             calls_before = models.spent.calls
             failures = opened.enter_context(FailureLog(place / FAILURES))
             watcher.say(judge.describe(candidates))
-            verdicts = await _Verdicts(judge, models, failures).of_all(candidates, watcher)
+            judging = _Verdicts(judge, models, failures)
+            if needs_consent([judge.model], judge.caps, yes=judge.yes) and (owed := judging.owed(candidates)):
+                await models.check()
+                expected = [(judge.model, _expected(owed))]
+                get_consent(counted(len(owed), "state"), expected, watcher, caps=judge.caps, spent=models.spent)
+            verdicts = await judging.of_all(candidates, watcher)
         picks, agreement = _write_labels(candidates, judge, verdicts)
     return Judging(
         model=judge.model.name,
@@ -171,6 +184,15 @@ class _Verdicts:
         self.only_reasoning = 0
         """Judgements that the token limit cut before anything else was said."""
 
+    def owed(self, candidates: Path) -> dict[bytes, int]:
+        """Prompt tokens of the states that are still to be judged, by hash of the messages."""
+        found: dict[bytes, int] = {}
+        for _, state, shown in self._judge.states(candidates):
+            messages = self._judge.messages(state, shown)
+            if not self._models.main.holds(self._asker.request(state.question_id, messages, [0], _STOP)):
+                found[_digest(messages)] = sum(estimate_tokens(turn.content) for turn in messages)
+        return found
+
     async def of_all(self, candidates: Path, watcher: Watcher) -> dict[int, _Verdict]:
         """Verdicts by position of the state. Raises RunStopped, KeyboardInterrupt for Ctrl-C."""
         found: dict[int, _Verdict] = {}
@@ -190,7 +212,7 @@ class _Verdicts:
         return found
 
     async def _of_one(self, state: StateRecord, messages: tuple[Message, ...], candidates: int) -> _Verdict:
-        key = hashlib.sha256(orjson.dumps([turn.content for turn in messages])).digest()
+        key = _digest(messages)
         if key in self._asked:
             return await self._asked[key]
         answer = self._asked[key] = asyncio.get_running_loop().create_future()
@@ -215,6 +237,18 @@ class _Verdicts:
             if not answer.done():  # a second Ctrl-C cancels those who wait for it, and it with them
                 answer.set_result(verdict)
         return verdict
+
+
+def _digest(messages: Sequence[Message]) -> bytes:
+    return hashlib.sha256(orjson.dumps([turn.content for turn in messages])).digest()
+
+
+def _expected(owed: Mapping[bytes, int]) -> ExpectedUsage:
+    """low: every judgement is only the pick; high: all are verbose, and repaired."""
+    states, prompts = len(owed), sum(owed.values())
+    requests = Range(low=states, high=2 * states)
+    replies = Range(low=_SHORT_REPLY_TOKENS * states, high=2 * VERBOSE_REPLY_TOKENS * states)
+    return ExpectedUsage(requests, requests, Range(low=prompts, high=2 * prompts), replies)
 
 
 def _write_labels(candidates: Path, judge: StateJudge, verdicts: dict[int, _Verdict]) -> tuple[int, Share]:

@@ -191,7 +191,7 @@ def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -
         in_process=name == OFFLINE and not settings.base_url,
     )
     caps = Caps(settings.max_cost, settings.max_calls)
-    return StateJudge(model, load_prompts(settings.prompts), settings.judge_gold, settings.seed, caps)
+    return StateJudge(model, load_prompts(settings.prompts), settings.judge_gold, settings.seed, caps, settings.yes)
 
 
 _JUDGED = b'"label":"judge"'

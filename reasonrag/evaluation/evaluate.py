@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +18,7 @@ from typing import Any
 
 from preference.candidates import is_training_split
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import caps_of, find_data, shown_sampling, shown_settings, shown_urls
+from reasonrag.agent.from_settings import caps_of, find_data, questions_left, shown_sampling, shown_settings, shown_urls
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
 from reasonrag.concurrency import run_to_end
@@ -51,6 +51,7 @@ from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import Journal, open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -213,24 +214,20 @@ class _Run:
     async def carry_out(self) -> Report:
         """Answer every question, from the journal or by asking, and write the report."""
         setup, settings = self.setup, self.setup.settings
-        seen: set[str] = set()  # questions that the journal has something of
-
-        def wanted(question_id: str) -> bool:
-            seen.add(question_id)
-            return True
-
         async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(settings.run / JOURNAL, wanted=wanted))
+            journal = await opened.enter_async_context(open_journal(settings.run / JOURNAL))
             failures = opened.enter_context(FailureLog(settings.run / FAILURES))
             session = EvaluationSession(
                 setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
             )
-            if seen:
+            if journal.questions:
                 self.outcomes = await session.replay(self._behind(journal, None, None))
             owed = [each for each in setup.questions if each.id not in self.outcomes]
             if owed:
                 models = self._behind(journal, *await self._open(opened))
-                cost = await self._ask(session, models, owed, fresh={each.id for each in owed} - seen)
+                fresh = {each.id for each in owed} - journal.questions
+                await self._agree(session, models, owed, fresh=len(fresh))
+                cost = await self._ask(session, models, owed, fresh=fresh)
             else:
                 self.watcher.started(total=len(setup.questions), done=len(setup.questions))
                 self.watcher.ended()
@@ -241,6 +238,19 @@ class _Run:
             self.watcher.warn(warning)
         self._write(report)
         return report
+
+    async def _agree(self, session: EvaluationSession, models: Models, owed: Sequence[Question], *, fresh: int) -> None:
+        """Get consent to the cost of the owed questions. fresh: how many of them have no answer yet. Raises
+        InputError."""
+        setup, caps = self.setup, caps_of(self.setup.settings)
+        specs = [setup.spec, *([setup.judge] if setup.judge else [])]
+        if not needs_consent(specs, caps, yes=setup.settings.yes):
+            return
+        await models.check()
+        usages = await session.rehearse(owed, judged=setup.judge is not None)
+        expected = [(spec, each.times(fresh, len(owed))) for spec, each in zip(specs, usages, strict=False)]
+        work = questions_left(len(owed), len(setup.questions), setup.source, limited=setup.settings.limit is not None)
+        get_consent(work, expected, self.watcher, caps=caps, spent=models.spent)
 
     async def _ask(
         self, session: EvaluationSession, models: Models, owed: list[Question], *, fresh: set[str]

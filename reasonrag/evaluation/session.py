@@ -22,8 +22,10 @@ from reasonrag.evaluation.metrics import failed_prediction, score_attempt
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
+from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.models import Models
+from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.redaction import redact
@@ -82,7 +84,7 @@ class EvaluationSession:
 
     async def replay(self, models: Models) -> dict[str, QuestionOutcome]:
         """Outcomes by question id, of the questions that the journal answers completely."""
-        metered, found = self._metered(models), dict[str, QuestionOutcome]()
+        metered, found = self._metered(models.main, models.second), dict[str, QuestionOutcome]()
 
         async def replay(question: Question) -> None:
             with suppress(Exception):  # it is asked for again; what is wrong then is written down
@@ -99,7 +101,7 @@ class EvaluationSession:
         """
         session = Session(models, self.watcher, self.failures.attempt)
         await models.check()
-        metered, found = self._metered(models), dict[str, QuestionOutcome]()
+        metered, found = self._metered(models.main, models.second), dict[str, QuestionOutcome]()
 
         async def answer(question: Question) -> None:
             outcome = found[question.id] = await self._outcome(metered, question, timed=question.id in fresh)
@@ -116,12 +118,26 @@ class EvaluationSession:
             raise
         return found
 
-    def _metered(self, models: Models) -> _Metered:
+    async def rehearse(self, owed: Sequence[Question], *, judged: bool) -> list[ExpectedUsage]:
+        """Usage per question of the model, and of the judge if there is one, as the offline teacher has it on some of
+        the owed questions; empty if it could answer none. Sends no request."""
+        metered, answered = self._metered(OfflineTeacher(), OfflineTeacher() if judged else None), list[str]()
+
+        async def answer(question: Question) -> None:
+            with suppress(ReasonragError):  # of the retriever: the evaluation will meet it, and tell
+                await metered.outcome(question)
+                answered.append(question.id)
+
+        await work_off(spread(owed, len(owed)), answer, at_once=self.at_once)
+        meters = [each for each in (metered.meter, metered.judges_meter) if each]
+        return [_expected([meter.spent[each] for each in answered]) for meter in meters] if answered else []
+
+    def _metered(self, model: ChatModel, judge: ChatModel | None) -> _Metered:
         positions = {question.id: position for position, question in enumerate(self.questions)}
-        meter = Meter(models.main, positions)
-        if models.second is None:
+        meter = Meter(model, positions)
+        if judge is None:
             return _Metered(meter, self.method_of(meter))
-        judges_meter = Meter(models.second, positions)
+        judges_meter = Meter(judge, positions)
         return _Metered(meter, self.method_of(meter), judges_meter, self.judge_of(judges_meter))
 
     async def _outcome(self, metered: _Metered, question: Question, *, timed: bool) -> QuestionOutcome:
@@ -145,6 +161,13 @@ class EvaluationSession:
             self.failures.give_up("judgement", error, question_id=question.id)
             outcome = replace(metered.unjudged(question, attempt), unjudged=error.cause)
         return replace(outcome, seconds=seconds)
+
+
+def _expected(usages: Sequence[Tokens]) -> ExpectedUsage:
+    """high: every question takes as many calls as the longest of these."""
+    calls = [each.calls for each in usages]
+    mean = sum(calls) / len(calls)
+    return ExpectedUsage.rehearsed(usages, scale=max(calls) / mean if mean else 1.0, thoughts=max(0.0, mean - 1) / 2)
 
 
 @dataclass(frozen=True)

@@ -15,22 +15,21 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from preference import Usage, read_rollouts
-from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import find_data
 from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.exploration.from_settings import find_models, find_rule, function_or_name, max_steps, resolve_recipe
+from reasonrag.exploration.from_settings import find_agent, find_models, find_rule, function_or_name, resolve_recipe
 from reasonrag.exploration.generate import generate
-from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse, spread
+from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.expected_usage import ExpectedUsage, Range, sum_of_dollars
+from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_dollars
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list
@@ -158,8 +157,7 @@ async def _rehearse(
     teacher, student = models
     async with AsyncExitStack() as opened:
         retriever = await open_retriever(settings, corpus, opened, say=(watcher or SilentWatcher()).say)
-        steps = max_steps(settings)
-        agent = Agent(OfflineTeacher(), retriever, prompts, teacher.sampling, settings.top_k, steps, settings.seed)
+        agent = find_agent(settings, OfflineTeacher(), retriever, prompts, teacher.sampling)
         value_agent = replace(agent, sampling=student.sampling) if student else None
         recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
         usage = await rehearse(spread(questions, len(questions)), recipe, agent, value_agent, rule)

@@ -11,19 +11,18 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import caps_of, find_data
+from reasonrag.agent.from_settings import caps_of, find_data, questions_left
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.questions import Questions
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
 from reasonrag.exploration.from_settings import (
+    find_agent,
     find_models,
     find_rule,
-    max_steps,
     run_identity,
 )
-from reasonrag.exploration.rehearsal import rehearse, spread
+from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.session import ExplorationSession
 from reasonrag.exploration.settings import GenerateSettings
@@ -33,12 +32,12 @@ from reasonrag.files import JOURNAL, TRIALS, TUNING
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
+from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
-from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
 
@@ -95,8 +94,7 @@ async def explore(
             value = (student, value_chat_model) if student else None
             models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value)
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
-            steps = max_steps(settings)
-            agent = Agent(billed[0], retriever, prompts, teacher.sampling, settings.top_k, steps, settings.seed)
+            agent = find_agent(settings, billed[0], retriever, prompts, teacher.sampling)
             value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
             session = ExplorationSession(
                 run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate
@@ -130,16 +128,13 @@ async def _agree(
     begun: Collection[str],
 ) -> None:
     """Get consent to the cost of the owed questions. begun: those of which some answers are paid. Raises InputError."""
-    source, total = questions.source, len(questions)
     owed = fresh = 0
     for each in session.owed(questions):
         owed += 1
         fresh += each.id not in begun
     some = spread(session.owed(questions), owed)
     usage = await rehearse(some, session.identity.recipe, session.agent, session.value_agent, session.rule)
-    work = counted(owed, "question") if owed == total else f"{owed:,} of {counted(total, 'question')} left"
-    if questions.limit is None:
-        work += f"; no --limit: that is all {counted(total, 'question')} of {source.dataset}/{source.split}"
+    work = questions_left(owed, len(questions), questions.source, limited=questions.limit is not None)
     shares = usage.shares(teacher, student, low=fresh, high=owed) if usage else []
     get_consent(work, shares, session.watcher, caps=caps, spent=session.models.spent)
 

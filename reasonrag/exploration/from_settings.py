@@ -9,6 +9,7 @@ from typing import Any
 
 from mcts import RECIPES, Recipe, SearchConfig
 from mcts.recipes import JudgeKind
+from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import model_name, shown_sampling, shown_settings, shown_urls, teacher_spec
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
 from reasonrag.agent.prompting import Prompts, renderer_hash
@@ -18,7 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.files import reading
-from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
@@ -30,6 +31,12 @@ from reasonrag.run_config import RunConfig
 
 def max_steps(settings: GenerateSettings) -> int:
     return settings.max_steps or MAX_STEPS[settings.recipe]
+
+
+def find_agent(
+    settings: GenerateSettings, model: ChatModel, retriever: Retriever, prompts: Prompts, sampling: Sampling
+) -> Agent:
+    return Agent(model, retriever, prompts, sampling, settings.top_k, max_steps(settings), settings.seed)
 
 
 def find_models(

@@ -1,13 +1,13 @@
 """A rehearsal of a run: the offline teacher explores some of its questions with the real recipe, prompts and passages.
 
-Sends no request and writes no file; the retriever is the run's. Decides which questions are rehearsed, and what the
-high end of a tree is. A user's outcome function is not called: it may cost something itself.
+Sends no request and writes no file; the retriever is the run's. Decides what the high end of a tree is. A user's
+outcome function is not called: it may cost something itself.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mcts import Recipe
@@ -23,7 +23,6 @@ from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
 
-REHEARSED_QUESTIONS = 20
 _AT_ONCE = 4
 
 
@@ -43,13 +42,6 @@ class UsagePerQuestion:
         if student and self.values:
             found.append((student, self.values.times(low, high)))
         return found
-
-
-def spread(questions: Iterable[Question], count: int) -> list[Question]:
-    """Up to REHEARSED_QUESTIONS of `count` questions, evenly spaced: the first ones may be alike."""
-    wanted = min(count, REHEARSED_QUESTIONS)
-    chosen = {number * count // wanted for number in range(wanted)}
-    return [each for number, each in enumerate(questions) if number in chosen]
 
 
 async def rehearse(

@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pydantic import BaseModel
 
@@ -18,6 +19,12 @@ from reasonrag.llm.prices import Price
 VERBOSE_REPLY_TOKENS = 100
 """Reply length of a verbose teacher: the 12 replies in ReasonRAG's published GPT-4o trees have 393 characters on
 average."""
+
+
+REHEARSED = 20
+"""Most items of a job that are rehearsed."""
+
+Item = TypeVar("Item")
 
 
 class Range(BaseModel):
@@ -90,6 +97,13 @@ class ExpectedUsage:
             return None
         prompt, completion = self.prompt_tokens, self.completion_tokens
         return Range(low=price.cost(prompt.low, completion.low), high=price.cost(prompt.high, completion.high))
+
+
+def spread(items: Iterable[Item], count: int) -> list[Item]:
+    """Up to REHEARSED of the `count` items, evenly spaced: the first ones may be alike."""
+    wanted = min(count, REHEARSED)
+    chosen = {number * count // wanted for number in range(wanted)}
+    return [each for number, each in enumerate(items) if number in chosen]
 
 
 def sum_of_dollars(ranges: Iterable[Range | None]) -> Range | None:

@@ -260,6 +260,11 @@ class JournaledModel:
             reservation.settle(completions)
         return completions
 
+    def holds(self, request: ChatRequest) -> bool:
+        """Whether the journal answers it whole, as far as earlier sessions go."""
+        keys = (request.key(position, model=self.name) for position in range(len(request.samples)))
+        return all(each in self._journal.answers for each in keys)
+
     @property
     def in_flight(self) -> int:
         """Requests waiting for a slot, their answer or the disk."""

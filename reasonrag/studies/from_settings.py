@@ -51,13 +51,15 @@ class Injected:
 class RunParts:
     """The parts that continue the steps of a run.
 
-    label_model: the one whose continuations made the labels. model: the one that continues now. agent_of: the run's
-    agent, with some model. rule, gold: how answers are valued, and whether a judge of them sees golden answers.
+    label_model: the one whose continuations made the labels. model: the one that continues now. yes: consent to its
+    cost. agent_of: the run's agent, with some model. rule, gold: how answers are valued, and whether a judge of them
+    sees golden answers.
     """
 
     label_model: str
     model: ModelSpec
     caps: Caps
+    yes: bool
     agent_of: Callable[[ChatModel], Agent]
     rule: OutcomeRule
     gold: bool
@@ -112,7 +114,9 @@ async def find_parts(
         seed=continuing.settings.seed,
     )
     label_model = decides.student or decides.model or "unknown"
-    return RunParts(label_model, continuing.model, caps, agent_of, rule, bool(decides.recipe.judge_sees_gold))
+    return RunParts(
+        label_model, continuing.model, caps, given.yes, agent_of, rule, bool(decides.recipe.judge_sees_gold)
+    )
 
 
 @dataclass(frozen=True)

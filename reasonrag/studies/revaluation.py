@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import statistics
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,12 +39,16 @@ from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.files import FAILURES, JOURNAL
+from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.consent import get_consent, needs_consent
+from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.models import Models
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
+from reasonrag.rendering import counted
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.studies.from_settings import RunParts
 
@@ -213,6 +217,11 @@ async def revalue(
         if owed:
             models = Models.journaled(journal, parts.caps, (spec, chat_model or spec.open(opened, say=watcher.say)))
             watcher.say(continuations.describe(owed, spec.name))
+            if needs_consent([spec], parts.caps, yes=parts.yes):
+                await models.check()
+                expected = continuations.expected(owed, begun=journal.questions)
+                work = f"{counted(len(owed), 'step')} x {counted(k, 'continuation')}"
+                get_consent(work, [(spec, expected)], watcher, caps=parts.caps, spent=models.spent)
             values |= await continuations.ask(models, owed, watcher)
     return _summary(
         [_revalued(each, values) for each in sample.pairs],
@@ -295,12 +304,38 @@ class _FreshContinuations:
     def describe(self, owed: _Sides, model: str) -> str:
         """Upper bound of the requests to come, in a line: per continuation a reply for each step, and one for its
         judgement if it is judged; twice as many because each may be repaired."""
-        steps = sum(max(1, self._agent.max_steps - side.steps) for side in owed.values() if side.state)
-        steps += len(owed) if self._outcomes.judged else 0
+        steps = sum(self._most_steps(side) for side in owed.values())
         return (
             f"{len(owed):,} steps x {self._k:,} continuations by {model}: at most {2 * steps * self._k:,} replies, "
             "less what the journal has"
         )
+
+    def expected(self, owed: _Sides, *, begun: Collection[str]) -> ExpectedUsage:
+        """Usage to come, by the lengths of the run's own continuations of these steps; high: all take the whole step
+        budget. begun: questions of which the journal has something, which the low end leaves out."""
+        usages = [self._usage(side) for side in owed.values()]
+        calls, most = (sum(self._k * each(side) for side in owed.values()) for each in (self._length, self._most_steps))
+        fresh = sum(question_id not in begun for question_id, _ in owed)
+        return ExpectedUsage.rehearsed(usages, scale=max(1.0, most / calls), thoughts=0).times(fresh, len(owed))
+
+    def _usage(self, side: _Side) -> Tokens:
+        """Of the fresh continuations of a step, the first replies of which come in one request."""
+        made, steps = side.rollout.usage, self._length(side)
+        calls = self._k * steps
+        requests = calls if side.answer else calls - self._k + 1
+        prompt, reply = made.prompt_tokens / max(1, made.requests), made.completion_tokens / max(1, made.calls)
+        return Tokens(round(calls), round(requests), round(requests * prompt), round(calls * reply))
+
+    def _length(self, side: _Side) -> float:
+        """Completions of one continuation, as in the run; the judgement of its answer is one more."""
+        if not side.state:
+            return 1.0
+        ends = [end.steps for end in side.node.rollouts]
+        steps = statistics.mean(ends) - side.steps if ends else 1.0
+        return max(1.0, steps) + self._outcomes.judged
+
+    def _most_steps(self, side: _Side) -> int:
+        return (max(1, self._agent.max_steps - side.steps) if side.state else 0) + self._outcomes.judged
 
     async def recorded(self, sides: _Sides) -> tuple[_Values, _Sides]:
         """Values of the sides that the journal answers, and the other sides."""

@@ -25,26 +25,34 @@ from mcts.recipes import JUDGED_OUTCOMES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.files import write_file, write_json
 from reasonrag.agent.from_settings import caps_of, find_data
+from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
+from reasonrag.data.questions import Questions
 from reasonrag.errors import InputError, choices
 from reasonrag.exploration.explore import explore
 from reasonrag.exploration.from_settings import (
     call_budget,
+    find_agent,
     find_models,
     find_rule,
     max_steps,
     resolve_recipe,
     value_flags,
 )
+from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.endpoint.endpoint import shown_url
+from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import check_prices
+from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions
@@ -79,7 +87,7 @@ _USED_BY: dict[str, Callable[[SearchConfig], bool]] = {
     "continuations": lambda search: search.valuation == "continuation",
     "exploration": lambda search: search.selection != "mixed",
 }
-_OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens"}
+_OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens", "yes"}
 """Settings that are not part of a configuration."""
 
 Unit = Literal["dollars", "calls"]
@@ -255,6 +263,9 @@ async def _tune(
             chat_model = teacher.open(opened, say=watcher.say)
         if retriever is None:
             retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
+        if needs_consent([teacher], caps_of(base), yes=base.yes):
+            await chat_model.check()
+            await _agree(trials, source.limited(base.limit), retriever, teacher, watcher)
         for number, trial in enumerate(trials, start=1):
             watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
             summary = await explore(trial.settings, chat_model, retriever, watcher, shared_journal=journal)
@@ -289,6 +300,29 @@ async def _tune(
         )
         _write(tuning, settings.run)
     return tuning
+
+
+async def _agree(
+    trials: Sequence[Trial], questions: Questions, retriever: Retriever, teacher: ModelSpec, watcher: Watcher
+) -> None:
+    """Get consent to the cost of the trials that are not done; low: all answers are shared with the base, high: none.
+    Raises InputError."""
+    asked, base = [question.id for question in questions], trials[0].settings
+    done = {trial.name: {each.question_id for each in _records(trial, asked) if not each.error} for trial in trials}
+    owed = {name: len(asked) - len(each) for name, each in done.items()}
+    if not any(owed.values()):
+        return
+    async with open_journal(base.run.parent.parent / JOURNAL) as journal:
+        fresh = set(asked) - done[BASE] - journal.questions
+        spent = journal.delivered
+    rule, prompts = find_rule(base), load_prompts(base.prompts)
+    recipe = resolve_recipe(base).model_copy(update={"outcome": rule.name})
+    agent = find_agent(base, OfflineTeacher(), retriever, prompts, teacher.sampling)
+    usage = await rehearse(spread(questions, len(asked)), recipe, agent, None, rule)
+    most = sum(trial.call_budget(owed[trial.name]) for trial in trials) / trials[0].call_budget(1)
+    expected = usage.shares(teacher, None, low=min(len(fresh), most), high=most) if usage else []
+    some = counted(sum(map(bool, owed.values())), "trial")
+    get_consent(f"{some} on {counted(len(asked), 'question')}", expected, watcher, caps=caps_of(base), spent=spent)
 
 
 def _cost_line(trials: Sequence[Trial], questions: int, recipe: Recipe, caps: Caps, answered: Tokens) -> str:
@@ -389,7 +423,8 @@ class _FinishedTrial:
 
 def _records(trial: Trial, asked: Sequence[str]) -> list[RolloutRecord]:
     """One record per tried question; the last one of a question counts."""
-    found = {record.question_id: record for record in read_rollouts(trial.settings.run / ROLLOUTS)}
+    rollouts = trial.settings.run / ROLLOUTS
+    found = {record.question_id: record for record in read_rollouts(rollouts)} if rollouts.exists() else {}
     return [found[each] for each in asked if each in found]
 
 

@@ -1,11 +1,11 @@
-"""Money that nobody has limited: every command shows its estimate before it asks a priced model, and asks in a
+"""Money that nobody has limited: every command shows its estimate before it asks a endpoint model, and asks in a
 terminal."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,20 +16,14 @@ import pytest
 import reasonrag as package
 from reasonrag.llm.offline import OfflineTeacher
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.processes import Command, simulated_endpoint
+from tests.helpers.processes import Command
+from tests.helpers.shared import Shared
 
 pytestmark = pytest.mark.slow
 SMALL = ("--dataset", "atlas", "--simulations", 2, "--concurrency", 4)
 ESTIMATE = re.compile(
     r"about \$([\d,.]+) to \$([\d,.]+) for [\d,]+ to [\d,]+ requests? to ([\w., -]+), and no --max-cost"
 )
-
-
-@pytest.fixture
-def priced() -> Iterator[str]:
-    """An endpoint that counts what it is asked; whatever it serves as gpt-4o has a price."""
-    with simulated_endpoint() as base_url:
-        yield base_url
 
 
 def requests(base_url: str) -> int:
@@ -63,9 +57,10 @@ def generate(base_url: str, *more: object, limit: int | None = 3, run: str = "ru
 
 
 @pytest.mark.parametrize("answer", [b"n\n", b"\n", b"what?\n", b"\x04", b"\x03"])
-def test_no_leaves_nothing_and_spends_nothing(answer: bytes, priced: str) -> None:
+def test_no_leaves_nothing_and_spends_nothing(answer: bytes, endpoint: str) -> None:
     """Anything but y and yes; the end of the input and Ctrl-C too. Only the trial question was asked."""
-    status, shown = in_a_terminal(*generate(priced, limit=None), answer=answer)
+    before = requests(endpoint)
+    status, shown = in_a_terminal(*generate(endpoint, limit=None), answer=answer)
     assert status == 2, shown
     assert ESTIMATE.search(shown), shown
     assert "no --limit: that is all 768 questions of atlas/train" in shown
@@ -73,13 +68,13 @@ def test_no_leaves_nothing_and_spends_nothing(answer: bytes, priced: str) -> Non
     assert "--max-cost" in shown
     assert "--yes" in shown
     assert not Path("runs").exists()
-    assert requests(priced) <= 1
+    assert requests(endpoint) <= before + 1
 
 
 @pytest.mark.parametrize("answer", [b"y\n", b"YES\n"])
-def test_yes_goes_on(answer: bytes, priced: str) -> None:
+def test_yes_goes_on(answer: bytes, endpoint: str) -> None:
     """And what it then costs lies between the two ends."""
-    status, shown = in_a_terminal(*generate(priced, limit=6), answer=answer)
+    status, shown = in_a_terminal(*generate(endpoint, limit=6), answer=answer)
     assert status == 0, shown
     estimate = ESTIMATE.search(shown)
     assert estimate
@@ -87,25 +82,25 @@ def test_yes_goes_on(answer: bytes, priced: str) -> None:
     assert float(estimate[1]) <= cost <= float(estimate[2])
 
 
-def test_growing_a_run_asks_about_what_is_left(priced: str) -> None:
+def test_growing_a_run_asks_about_what_is_left(endpoint: str) -> None:
     """From three questions to a whole split: the three that are done are not counted, and a no leaves them."""
-    assert in_a_terminal(*generate(priced), answer=b"y\n")[0] == 0
+    assert in_a_terminal(*generate(endpoint), answer=b"y\n")[0] == 0
     rollouts = Path("runs/a/rollouts.jsonl").read_bytes()
-    before = requests(priced)
-    status, shown = in_a_terminal(*generate(priced, limit=None), answer=b"n\n")
+    before = requests(endpoint)
+    status, shown = in_a_terminal(*generate(endpoint, limit=None), answer=b"n\n")
     assert (status, "765 of 768 questions left; no --limit" in shown) == (2, True), shown
     assert Path("runs/a/rollouts.jsonl").read_bytes() == rollouts
-    assert requests(priced) <= before + 1
-    status, shown = in_a_terminal(*generate(priced), answer=b"n\n")
+    assert requests(endpoint) <= before + 1
+    status, shown = in_a_terminal(*generate(endpoint), answer=b"n\n")
     assert (status, "[y/N]" in shown) == (0, False), shown
 
 
 @pytest.mark.parametrize(
     "more", [("--yes",), ("--max-cost", 5), ("--price-in", 0, "--price-out", 0), ("--dry-run",), ("--model", "mystery")]
 )
-def test_nothing_is_asked_where_nothing_is_open(more: tuple[object, ...], priced: str) -> None:
+def test_nothing_is_asked_where_nothing_is_open(more: tuple[object, ...], endpoint: str) -> None:
     """Consent was given, a cap holds, the model is free, nothing will be asked, or no price is known."""
-    status, shown = in_a_terminal(*generate(priced, *more), answer=b"n\n")
+    status, shown = in_a_terminal(*generate(endpoint, *more), answer=b"n\n")
     assert (status, "[y/N]" in shown, "no --max-cost limits it" in shown) == (0, False, False), shown
 
 
@@ -120,13 +115,13 @@ def test_bad_input_is_told_before_the_question() -> None:
 # -- where nobody can answer -----------------------------------------------------------------------------------------
 
 
-def test_without_a_terminal_a_line_warns_and_the_run_goes_on(reasonrag: Reasonrag, priced: str) -> None:
+def test_without_a_terminal_a_line_warns_and_the_run_goes_on(reasonrag: Reasonrag, endpoint: str) -> None:
     """One line, on stderr. A replay asks nothing, and says nothing."""
-    done = reasonrag(*generate(priced))
+    done = reasonrag(*generate(endpoint))
     assert done.status == 0, done.err
     assert done.err.count("warning: 3 questions: about $") == 1
-    assert not reasonrag(*generate(priced)).err.count("no --max-cost")
-    replayed = reasonrag(*generate(priced, "--replay"))
+    assert not reasonrag(*generate(endpoint)).err.count("no --max-cost")
+    replayed = reasonrag(*generate(endpoint, "--replay"))
     assert (replayed.status, "no --max-cost" in replayed.err) == (0, False), replayed.err
 
 
@@ -144,3 +139,89 @@ def test_from_python_a_line_warns_and_yes_leaves_it_out(
     monkeypatch.setenv("REASONRAG_YES", "true")
     package.generate(**asked, run="runs/d", chat_model=OfflineTeacher(name="gpt-4o"))
     assert "no --max-cost" not in capsys.readouterr().err
+
+
+# -- the other commands ----------------------------------------------------------------------------------------------
+
+AT = ("--model", "gpt-4o", "--concurrency", 4, "--base-url")
+ATLAS = ("--dataset", "atlas", "--limit", 6)
+COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
+    "tune": (
+        ("tune", "--dataset", "atlas", "--pilot", 2, "--simulations", 2, "--vary", "siblings", "--run", "out", *AT),
+        "3 trials on 2 questions: ",
+        "cost_delivered",
+    ),
+    "calibrate": (
+        ("calibrate", "runs/offline", "--revalue", 4, "--k", 4, "--price-in", 2.5, "--price-out", 10, "--base-url"),
+        "continuations: ",
+        "revaluation.cost_usd",
+    ),
+    "evaluate": (("evaluate", *ATLAS, "--run", "out", *AT), "6 questions: ", "cost_usd"),
+    "a baseline": (("evaluate", *ATLAS, "--method", "rag", "--run", "out", *AT), "6 questions: ", "cost_usd"),
+    "a judge of answers": (
+        ("evaluate", *ATLAS, "--run", "out", "--judge", "gpt-4o-mini", *AT),
+        "requests to gpt-4o and gpt-4o-mini, ",
+        "cost_usd",
+    ),
+    "a free model with a paid judge": (
+        ("evaluate", *ATLAS, "--run", "out", "--model", "offline", "--judge", "gpt-4o", "--judge-base-url"),
+        "requests to offline and gpt-4o, ",
+        "cost_usd",
+    ),
+    "labels by a judge": (
+        ("pairs", "runs/offline", "--out", "out", "--tokenizer", "estimate", "--label", "judge", *AT),
+        " states: ",
+        "judging.cost_usd",
+    ),
+}
+"""By name: the words up to the address, what the question says of the work, and where the result says the cost."""
+COST = re.compile(r"about \$([\d,.]+) to \$([\d,.]+) for ")
+
+
+@pytest.fixture
+def explored(shared: Shared) -> None:
+    """A run that calibrate and pairs can take."""
+    made = shared.folder("explored", lambda: package.generate(dataset="atlas", limit=8, run="runs/offline"))
+    shutil.copytree(made, ".", dirs_exist_ok=True)
+
+
+@pytest.mark.usefixtures("explored")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_asks_and_a_no_spends_nothing(name: str, endpoint: str) -> None:
+    """Only the trial questions of its models were asked, and there is nothing that was not there before."""
+    words, work, _ = COMMANDS[name]
+    before, files = requests(endpoint), sorted(Path().rglob("*"))
+    status, shown = in_a_terminal(*words, endpoint, answer=b"n\n")
+    assert (status, work in shown, "nothing was spent" in shown) == (2, True, True), shown
+    assert requests(endpoint) <= before + 2
+    assert sorted(each for each in Path().rglob("*") if "indexes" not in str(each)) == [
+        each for each in files if "indexes" not in str(each)
+    ]
+
+
+@pytest.mark.usefixtures("explored")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_a_command_costs_lies_between_the_ends(name: str, endpoint: str, reasonrag: Reasonrag) -> None:
+    """One line warns where nobody can answer; what is done is neither asked again nor warned of."""
+    words, work, where = COMMANDS[name]
+    done = reasonrag(*words, endpoint, "--json")
+    assert done.status == 0, done.err
+    assert done.err.count("no --max-cost limits it") == 1, done.err
+    assert work in done.err
+    estimate, cost = COST.search(done.err), orjson.loads(done.out)
+    for part in where.split("."):
+        cost = cost[part]
+    assert estimate
+    assert float(estimate[1]) <= cost <= float(estimate[2])
+    again = reasonrag(*words, endpoint, "--json")
+    assert (again.status, "no --max-cost" in again.err) == (0, False), again.err
+
+
+@pytest.mark.usefixtures("explored")
+@pytest.mark.parametrize("name", ["tune", "calibrate", "evaluate", "labels by a judge"])
+@pytest.mark.parametrize("more", [("--yes",), ("--max-cost", 50)])
+def test_each_command_takes_yes_and_a_cap(name: str, more: tuple[object, ...], endpoint: str) -> None:
+    """Then nothing is asked, and nothing is warned of."""
+    words, _, _ = COMMANDS[name]
+    status, shown = in_a_terminal(*words, endpoint, *more, answer=b"n\n")
+    assert (status, "no --max-cost" in shown) == (0, False), shown

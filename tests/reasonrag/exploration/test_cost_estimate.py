@@ -15,9 +15,8 @@ import reasonrag as package
 from preference import read_rollouts
 from reasonrag.errors import ModelError
 from reasonrag.exploration.cost_estimate import CostEstimate, NothingMeasured, estimate
-from reasonrag.exploration.rehearsal import REHEARSED_QUESTIONS
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.expected_usage import VERBOSE_REPLY_TOKENS, Range
+from reasonrag.llm.expected_usage import REHEARSED, VERBOSE_REPLY_TOKENS, Range
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price, price_list
 from reasonrag.llm.scripted_model import ScriptedModel
@@ -67,7 +66,7 @@ def ranges(found: CostEstimate) -> Iterator[tuple[str, Range]]:
 def test_without_a_pilot_nobody_is_asked_and_no_key_is_needed() -> None:
     """No key is set here and no network is there; nothing is left behind where the run would be."""
     found = estimate(model="gpt-4o", limit=30, **SMALL)
-    assert (found.measured_by, found.measured_questions, found.questions) == ("rehearsal", REHEARSED_QUESTIONS, 30)
+    assert (found.measured_by, found.measured_questions, found.questions) == ("rehearsal", REHEARSED, 30)
     assert (found.model, found.recipe, found.prices_as_of) == ("gpt-4o", "economy", price_list())
     assert (found.batch_discount, found.cached_price_in, found.spent_dollars) == (0.5, 1.25, None)
     assert found.dollars is not None
