@@ -82,8 +82,6 @@ endef
 
 .venv/test: .venv/core pyproject.toml
 	$(PIP) --editable '.[test]'
-	@# Qwen2.5's vocabulary, once, for all tests that count tokens; where it cannot be had a line says so.
-	@$(BIN)/python -c 'from reasonrag.curation.token_counters import token_counter; print(*token_counter(None)[1], end="")'
 	@touch $@
 
 # A Chromium for the tests of pages, once; where none can be had a line says so, and they are skipped.

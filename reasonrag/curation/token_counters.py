@@ -103,7 +103,7 @@ class TokenizerFileCounter:
 def token_counter(name: str | None) -> tuple[TemplateTokenCounter, list[str]]:
     """The counter that `--tokenizer` names, and warnings about it.
 
-    None: Qwen2.5's vocabulary if the extra is installed and it can be had, else the estimate and a warning. Raises
+    None: Qwen2.5's vocabulary if the extra is installed, else the estimate and a warning. Raises
     InputError if what is named is not available.
     """
     if name == ESTIMATE:
@@ -120,7 +120,7 @@ def token_counter(name: str | None) -> tuple[TemplateTokenCounter, list[str]]:
 
 
 def _check_qwen() -> None:
-    """Gets the vocabulary if it is not there yet. Raises InputError if Qwen2.5's tokens cannot be counted."""
+    """Raises InputError if Qwen2.5's tokens cannot be counted."""
     if importlib.util.find_spec("tiktoken") is None:
         raise InputError("the package tiktoken is not installed. For exact counts: pip install 'reasonrag[tokens]'")
     qwen_vocabulary()
