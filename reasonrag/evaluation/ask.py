@@ -27,6 +27,7 @@ from reasonrag.evaluation.settings import AskSettings
 from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.model_spec import check_prices
+from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
@@ -44,8 +45,11 @@ class _CappedModel(WrappedModel):
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         async with self._ledger.reserve(request) as reservation:
-            completions = await self.inner.complete(request)
+            completions = list(await self.inner.complete(request))
             reservation.settle(completions)
+        for place, each in enumerate(completions):
+            if stopped_in_reasoning(request, each):
+                [completions[place]] = await self.complete(request.draws(place, place + 1).without_stop())
         return completions
 
 

@@ -54,6 +54,16 @@ def test_reasoning_is_kept_beside_every_step_and_is_in_no_prompt_and_no_pair(
     assert not [path for path in Path("data/r").glob("**/*") if path.is_file() and THOUGHT.strip() in path.read_text()]
 
 
+def test_a_question_that_is_asked_once_gets_its_answer(reasonrag: Reasonrag, thinking: str) -> None:
+    """Without a journal, and without a repair turn."""
+    done = reasonrag(
+        "ask", "Where was the author of The Iron Bell born?", "--model", "o", "--base-url", thinking, "--json"
+    )
+    steps = orjson.loads(done.out)["steps"]
+    assert all(step["reasoning"].startswith(THOUGHT.strip()) for step in steps)
+    assert not any(step["repaired"] or step["parse_error"] for step in steps)
+
+
 def test_a_replay_gives_the_same_trees_without_asking(reasonrag: Reasonrag, thinking: str) -> None:
     """What was cut is paid, and nobody reads it; every draw has its answer under its own key."""
     assert reasonrag(*asked(thinking, "runs/r")).status == 0
