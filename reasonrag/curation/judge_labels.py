@@ -31,7 +31,7 @@ from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
 from reasonrag.llm.consent import get_consent, needs_consent
-from reasonrag.llm.expected_usage import VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
+from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -248,7 +248,7 @@ def _expected(owed: Mapping[bytes, int]) -> ExpectedUsage:
     states, prompts = len(owed), sum(owed.values())
     requests = Range(low=states, high=2 * states)
     replies = Range(low=_SHORT_REPLY_TOKENS * states, high=2 * VERBOSE_REPLY_TOKENS * states)
-    return ExpectedUsage(requests, requests, Range(low=prompts, high=2 * prompts), replies)
+    return ExpectedUsage(requests, requests, Range(low=FEWEST_TOKENS * prompts, high=2 * prompts), replies)
 
 
 def _write_labels(candidates: Path, judge: StateJudge, verdicts: dict[int, _Verdict]) -> tuple[int, Share]:

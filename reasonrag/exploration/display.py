@@ -91,9 +91,9 @@ def show_estimate(estimate: CostEstimate) -> None:
             print(f"the pilot stopped early, so this is measured on fewer than was asked: {estimate.stopped.message}")
     else:
         print(
-            f"low: {counted(estimate.measured_questions, 'question')} rehearsed by the offline teacher, mean less two "
-            "standard errors; high: the whole budget of the recipe, with long replies. Nothing was asked; --pilot 10 "
-            "measures it"
+            f"low: {counted(estimate.measured_questions, 'question')} rehearsed by the offline teacher, two standard "
+            "errors below the mean; high: the whole budget of the recipe, with long replies. Nothing was asked; "
+            "--pilot 10 measures it"
         )
     if estimate.dollars and estimate.batch_discount:
         print(

@@ -21,6 +21,9 @@ VERBOSE_REPLY_TOKENS = 100
 average."""
 
 
+FEWEST_TOKENS = 4 / 4.5
+"""Tokens of a prompt for one that was estimated at four characters each. Prompts of HotpotQA and MuSiQue have 4.3 and
+4.4 characters a token in Qwen2.5's vocabulary; larger vocabularies have more."""
 REHEARSED = 20
 """Most items of a job that are rehearsed."""
 
@@ -51,8 +54,9 @@ class ExpectedUsage:
     def rehearsed(cls, usages: Sequence[Tokens], *, scale: float, thoughts: float) -> ExpectedUsage:
         """The mean of usages that the offline teacher rehearsed.
 
-        low: two standard errors below, with replies as short as its own. high: `scale` times as many calls, with the
-        replies of a verbose teacher, also in later prompts. thoughts: earlier replies in a prompt.
+        low: two standard errors below, with replies as short as its own, and prompts in FEWEST_TOKENS. high: `scale`
+        times as many calls, with the replies of a verbose teacher, also in later prompts. thoughts: earlier replies in
+        a prompt.
         """
         measured, total = cls.mean_of(usages), sum(usages, start=Tokens())
         calls = max(measured.calls.high, scale * total.calls / len(usages))
@@ -63,7 +67,7 @@ class ExpectedUsage:
         return cls(
             calls=Range(low=measured.calls.low, high=calls),
             requests=Range(low=measured.requests.low, high=requests),
-            prompt_tokens=Range(low=measured.prompt_tokens.low, high=prompts),
+            prompt_tokens=Range(low=FEWEST_TOKENS * measured.prompt_tokens.low, high=prompts),
             completion_tokens=Range(low=measured.completion_tokens.low, high=replies),
         )
 

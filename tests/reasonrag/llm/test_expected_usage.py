@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from reasonrag.llm.budget import Caps, Tokens
-from reasonrag.llm.expected_usage import VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
+from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
 from reasonrag.llm.prices import Price
 
 usages = some.lists(
@@ -37,13 +37,15 @@ def means(of: list[Tokens]) -> list[float]:
 
 @given(usages, some.floats(1, 10), some.floats(0, 5))
 def test_the_mean_that_was_measured_lies_between_the_ends(of: list[Tokens], scale: float, thoughts: float) -> None:
-    """Of a plain measurement and of a rehearsal; the low end of both is the same."""
+    """Of a plain measurement and of a rehearsal, whose prompts may be fewer tokens than it took them for."""
     measured, rehearsed = ExpectedUsage.mean_of(of), ExpectedUsage.rehearsed(of, scale=scale, thoughts=thoughts)
     for plain, bound, mean in zip(vars(measured).values(), vars(rehearsed).values(), means(of), strict=True):
         assert plain.low <= mean + 1e-6
         assert mean <= plain.high + 1e-6
-        assert plain.low == bound.low
+        assert bound.low <= plain.low
         assert plain.high <= bound.high + 1e-6
+    assert rehearsed.prompt_tokens.low == FEWEST_TOKENS * measured.prompt_tokens.low
+    assert rehearsed.calls.low == measured.calls.low
     assert rehearsed.completion_tokens.high >= VERBOSE_REPLY_TOKENS * rehearsed.calls.high
 
 
