@@ -31,14 +31,19 @@ def split_reasoning(said: str) -> tuple[str, str]:
     (https://github.com/vllm-project/vllm/blob/main/vllm/reasoning/basic_parsers.py, `extract_reasoning`).
     """
     blocks, end = [], 0
-    closing = _CLOSING.search(said)
-    if closing and not _OPENING.search(said, 0, closing.start()):
+    if closing := _unopened(said):
         blocks, end = [said[: closing.start()]], closing.end()
     while opening := _LEADING.match(said, end):
         closing = _CLOSING.search(said, opening.end())
         blocks.append(said[opening.end() : closing.start() if closing else None])
         end = closing.end() if closing else len(said)
     return "\n\n".join(each.strip() for each in blocks if each.strip()), said[end:].lstrip() if blocks else said
+
+
+def _unopened(said: str) -> re.Match[str] | None:
+    """The first closing tag, if none was opened before it."""
+    closing = _CLOSING.search(said)
+    return None if closing and _OPENING.search(said, 0, closing.start()) else closing
 
 
 def without_reasoning(completion: Completion) -> Completion:
@@ -75,7 +80,17 @@ def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
     where the template opens the think block within the prompt and no parser takes it off: such a reply looks like an
     answer.
     """
-    if request.think_in_format or not request.sampling.stop or completion.finish_reason != "stop":
+    if not _stop_strings_matter(request) or completion.finish_reason != "stop":
         return False
     read = without_reasoning(completion)
     return bool(read.reasoning) and not read.text.strip()
+
+
+def stops_may_cut(request: ChatRequest, completion: Completion) -> bool:
+    """Whether a reply shows that stop strings cut the model's reasoning, or could do so unseen."""
+    unseen = _stop_strings_matter(request) and _unopened(completion.text) is not None
+    return unseen or stopped_in_reasoning(request, completion)
+
+
+def _stop_strings_matter(request: ChatRequest) -> bool:
+    return bool(request.sampling.stop) and not request.think_in_format

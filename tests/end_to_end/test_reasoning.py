@@ -43,7 +43,7 @@ def test_reasoning_is_kept_beside_every_step_and_is_in_no_prompt_and_no_pair(
     """Though it holds tags of every turn, and stop strings cut within it."""
     done = reasonrag(*asked(thinking, "runs/r"))
     assert done.status == 0
-    assert done.err.count("stops within its reasoning, so goes without stop") == 1
+    assert done.err.count("reasons where stop strings may cut it, so goes without stop") == 1
     assert "o reasons before it answers, and --max-reply-tokens 512 includes that: raise it" in done.err
     steps = [node for each in read_rollouts(Path("runs/r/rollouts.jsonl")) for node in each.nodes[1:]]
     assert all(step.reasoning.startswith(THOUGHT.strip()) for step in steps)

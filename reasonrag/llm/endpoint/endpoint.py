@@ -38,7 +38,7 @@ from reasonrag.llm.endpoint.http_client import (
 from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
-from reasonrag.llm.reasoning import AMPLE_TOKENS, MORE_ROOM, reasons, stopped_in_reasoning
+from reasonrag.llm.reasoning import AMPLE_TOKENS, MORE_ROOM, reasons, stops_may_cut
 from reasonrag.redaction import redact, secrets
 from reasonrag.web import http_address, retry_after
 
@@ -401,9 +401,11 @@ class EndpointModel:
         endpoint.pace.learn(answer.headers)
         completions = completions_of(answer.content, self._secrets, prompt_size=request.size)[: len(request.samples)]
         self._learn_of_choices(endpoint, len(request.samples), len(completions))
-        if "stop" not in endpoint.refused and any(stopped_in_reasoning(request, each) for each in completions):
+        if "stop" not in endpoint.refused and any(stops_may_cut(request, each) for each in completions):
             endpoint.refused.add("stop")
-            self._say_of(endpoint, f"stops within its reasoning, so goes without stop: {DISPENSABLE['stop']}")
+            self._say_of(
+                endpoint, f"reasons where stop strings may cut it, so goes without stop: {DISPENSABLE['stop']}"
+            )
         if completions[0].tokens_bounded and not self._bounded:
             self._bounded = True
             self._say_of(endpoint, "reports no token counts; bytes are counted instead, about four times as many")

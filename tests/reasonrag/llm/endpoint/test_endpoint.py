@@ -708,18 +708,35 @@ async def test_a_stop_string_that_cut_the_reasoning_is_not_sent_again(*, beside:
         assert client.refused == ["stop"]
     assert ["stop" in each for each in bodies] == [True, False, False]
     assert [line.partition("/v1 ")[2] for line in said if "stop" in line] == [
-        f"stops within its reasoning, so goes without stop: {DISPENSABLE['stop']}"
+        f"reasons where stop strings may cut it, so goes without stop: {DISPENSABLE['stop']}"
     ]
+
+
+async def test_reasoning_that_the_template_opens_is_not_left_to_a_stop_string() -> None:
+    """There it would cut unseen: the first reply that shows it is kept, and no later request has stop strings."""
+    bodies: list[dict[str, object]] = []
+
+    async def headless(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        return answer("Is it Paris?\n</think>\n\n<query>y")
+
+    async with endpoint_of(headless) as base_url, client_of(base_url) as (client, _):
+        for _ in range(2):
+            await all_of(client, request_for(1))
+        assert client.refused == ["stop"]
+    assert ["stop" in each for each in bodies] == [True, False]
 
 
 async def test_think_tags_that_a_prompt_asks_for_teach_nothing() -> None:
     """Search-R1 stops within an open think block, as it should."""
 
     async def thinking(_: web.Request) -> web.Response:
-        return answer("<think>I need <search>x")
+        return answer("<think>I need <search>x") if next(turns) else answer("I need it.</think><search>x")
 
+    turns = iter((0, 1))
     async with endpoint_of(thinking) as base_url, client_of(base_url) as (client, _):
-        await client.complete(request_for(1).model_copy(update={"think_in_format": True}))
+        for _ in range(2):
+            await client.complete(request_for(1).model_copy(update={"think_in_format": True}))
         assert client.refused == []
 
 

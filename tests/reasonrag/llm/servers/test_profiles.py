@@ -37,11 +37,12 @@ LEARNED = {
     "anthropic": ["n"],
     "claude-opus": ["n", "temperature"],
     "qwen3-think": ["stop"],
+    "r1": ["stop"],
     "vllm-reasoning": ["stop"],
     "openrouter": ["n"],
     "ollama": ["n"],
 }
-"""What a run with the default sampling has to leave out: it is refused, does nothing or cuts within the reasoning."""
+"""What a run with the default sampling has to leave out: it is refused, does nothing or may cut within the reasoning."""
 IN_CONTENT = [name for name, each in PROFILES.items() if each.reasoning in ("think", "headless")]
 REASONING = [name for name, each in PROFILES.items() if each.reasoning]
 
