@@ -42,7 +42,7 @@ LEARNED = {
     "openrouter": ["n"],
     "ollama": ["n"],
 }
-"""What a run with the default sampling has to leave out: it is refused, does nothing or may cut within the reasoning."""
+"""What a run with the default sampling has to leave out: it is refused, does nothing, or may cut the reasoning."""
 IN_CONTENT = [name for name, each in PROFILES.items() if each.reasoning in ("think", "headless")]
 REASONING = [name for name, each in PROFILES.items() if each.reasoning]
 
