@@ -16,7 +16,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from preference.answer_scores import normalize_answer
-from preference.records import ActionType, AgentAction, Message, QuestionError, Record, Usage, first_error
+from preference.records import ActionType, AgentAction, Message, QuestionError, Record, SparseRecord, Usage, first_error
 
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
 QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
@@ -50,8 +50,10 @@ def is_training_split(name: str) -> bool:
     return not _FOR_TRAINING.isdisjoint(re.split(r"[^a-z]+", name.rpartition("/")[2].lower()))
 
 
-class Origin(Record):
+class Origin(SparseRecord):
     """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
+
+    ABSENT_IF_EMPTY = ("max_passage_chars",)
 
     dataset: str
     split: str
@@ -69,6 +71,8 @@ class Origin(Record):
     """Names what swapped states into prompts; equal renderers give equal prompts."""
     top_k: int | None = None
     max_steps: int | None = None
+    max_passage_chars: int | None = None
+    """Null where passages were shown whole."""
 
 
 class StepRecord(Record):

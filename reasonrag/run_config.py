@@ -80,6 +80,8 @@ class DecidesAnswers(_Kept):
     prompts: str = ""
     """Their hash."""
     top_k: int | None = None
+    max_passage_chars: int | None = None
+    """None: passages were shown whole."""
     max_steps: int | None = None
     recipe: RecordedRecipe = RecordedRecipe()
     baseline_prompts: Any = None

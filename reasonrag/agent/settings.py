@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mcts import RecipeName
-from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K, SearchSettings
+from reasonrag.retrieval.settings import MAX_TOP_K, MIN_PASSAGE_CHARS, TOP_K, SearchSettings
 from reasonrag.settings import (
     EXTRA_BODY,
     CompletionPrice,
@@ -55,6 +55,11 @@ class AgentSettings(SearchSettings):
         "Maximum steps to an answer; the last one must conclude [default: 7]", Panel.MODEL, ge=1
     )
     top_k: int = setting("Passages per search", Panel.RETRIEVAL, default=TOP_K, ge=1, le=MAX_TOP_K)
+    max_passage_chars: int | None = setting(
+        "Cut the text of longer passages to this many characters, where a sentence ends; marked [...] [default: never]",
+        Panel.RETRIEVAL,
+        ge=MIN_PASSAGE_CHARS,
+    )
     concurrency: Concurrency = setting("HTTP requests in flight, per model", default=32)
     seed: Seed = setting("Seed of the run", Panel.EXECUTION, default=0)
     # ReasonRAG: the API's own

@@ -303,5 +303,6 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "retriever": decides.retriever or None,
             "top_k": decides.top_k,
             "max_steps": decides.max_steps,
+            "max_passage_chars": decides.max_passage_chars,
         }
     )

@@ -30,6 +30,7 @@ from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
+from reasonrag.retrieval.passage_length import with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.settings import resolve
 
@@ -136,10 +137,12 @@ async def _ask(
             retriever = await open_retriever(
                 settings, corpus, opened, say=watcher.say, before_building=[chat_model.check]
             )
+        retriever = with_passages_cut(retriever, settings.max_passage_chars)
         await chat_model.check()
         asked = EvaluationConditions(
             renderer=renderer_hash(prompts),
             top_k=settings.top_k,
+            max_passage_chars=settings.max_passage_chars,
             retriever=retriever.identity,
             max_steps=settings.steps,
         )

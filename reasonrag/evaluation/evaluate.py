@@ -59,11 +59,12 @@ from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
+from reasonrag.retrieval.passage_length import cut_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig, has_answers, keep_config, note_refusals, versions
 from reasonrag.settings import resolve
 
-BEFORE_SEARCHING = ("renderer", "top_k", "max_steps")
+BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars")
 """Conditions that can be checked before an index is built."""
 
 
@@ -111,7 +112,11 @@ async def _evaluate(
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
     checks = [lineage.seen(questions, split, settings.allow)]
     asked = EvaluationConditions(
-        renderer=renderer_hash(prompts), top_k=settings.top_k, retriever="", max_steps=settings.steps
+        renderer=renderer_hash(prompts),
+        top_k=settings.top_k,
+        max_passage_chars=settings.max_passage_chars,
+        retriever="",
+        max_steps=settings.steps,
     )
     if settings.method == "agent":
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
@@ -121,6 +126,7 @@ async def _evaluate(
         if retriever is None:
             checking = [chat_model.check] if chat_model else []
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checking)
+        retriever = with_passages_cut(retriever, settings.max_passage_chars)
         asked = asked.model_copy(update={"retriever": retriever.identity})
         if settings.method == "agent":
             checks += lineage.held_against(asked, ["retriever"], settings.allow)
@@ -178,6 +184,7 @@ class _Setup:
             "model": self.spec.name,
             "sampling": shown_sampling(self.spec.sampling),
             "seed": self.settings.seed,
+            **cut_identity(self.asked.max_passage_chars),
         } | method_identity(self.settings, self.prompts)
         return RunConfig.of(decides_answers, {"questions": str(self.source.path), "settings": self.shown_settings})
 

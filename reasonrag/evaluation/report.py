@@ -43,15 +43,18 @@ class QuestionGroup(Record):
     metrics: dict[str, MetricMean]
 
 
-class EvaluationConditions(Record):
+class EvaluationConditions(SparseRecord):
     """How the model was asked: what must be as it was in training. Same fields as `TrainingConditions`, one value each;
     null where it has no meaning for the method.
 
-    retriever: `identity` of the retriever.
+    retriever: `identity` of the retriever. max_passage_chars: absent where passages were shown whole.
     """
+
+    ABSENT_IF_EMPTY = ("max_passage_chars",)
 
     renderer: str | None
     top_k: int | None
+    max_passage_chars: int | None = None
     retriever: str | None
     max_steps: int | None
 

@@ -20,7 +20,7 @@ Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 MethodName = Literal["agent", BaselineName]
 SEARCHLESS: tuple[MethodName, ...] = ("direct", "cot")
 """Methods that are shown no passages."""
-ALLOWABLE = ("renderer", "top_k", "retriever", "max_steps", "trained_questions")
+ALLOWABLE = ("renderer", "top_k", "retriever", "max_steps", "max_passage_chars", "trained_questions")
 """Conditions that may differ from training if --allow names them."""
 
 

@@ -25,6 +25,7 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
+from reasonrag.retrieval.passage_length import cut_identity
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig
 
@@ -209,6 +210,7 @@ def run_identity(
         "recipe": recipe.model_dump(mode="json"),
         "max_steps": max_steps(settings),
         "seed": settings.seed,
+        **cut_identity(settings.max_passage_chars),
     } | rule.identity
     if student:
         decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}

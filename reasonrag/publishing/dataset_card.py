@@ -268,6 +268,7 @@ def _generate(run: RunContribution, number: int) -> str:
         "recipe": origin.recipe,
         "top-k": origin.top_k,
         "max-steps": origin.max_steps,
+        "max-passage-chars": origin.max_passage_chars,
         "seed": origin.seed,
         "run": f"runs/{number}",
     }

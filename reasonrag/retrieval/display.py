@@ -53,6 +53,8 @@ class TerminalBuildWatcher(TerminalMessages):
 def show_index(directory: Path, manifest: IndexManifest) -> None:
     """Show an index: its corpus and how it was built."""
     rows = [("corpus", manifest.corpus), ("passages", f"{manifest.passages:,}")]
+    if long := manifest.long_passages:
+        rows.append(("longest passage", f"{long.longest_chars:,} characters: {long.longest_id} ({long.longest_title})"))
     rows += _of_words(manifest) if isinstance(manifest, BM25Manifest) else _of_vectors(manifest)
     print_table(f"{manifest.kind} index  {directory}", rows)
 

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reasonrag.data.compressed import plain_corpus
-from reasonrag.data.corpus import Corpus
+from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Corpus
 from reasonrag.errors import InputError, choices
 from reasonrag.files import build_lock
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense_alone
@@ -34,9 +35,13 @@ from reasonrag.retrieval.dense.manifest import (
     read_manifest,
 )
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
+from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
 from reasonrag.retrieval.settings import IndexKind, IndexType, SearchSettings
+
+if TYPE_CHECKING:
+    from reasonrag.retrieval.remote import RemoteRetriever
 
 KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
 
@@ -65,6 +70,21 @@ async def open_retriever(
         opened: closes the retriever's resources. Raises InputError for indexes that are missing, damaged, of another
         corpus or by another encoder, and for a server that does not answer.
     """
+    retriever = await _open(settings, corpus, opened, say=say, before_building=before_building)
+    most: int | None = getattr(settings, "max_passage_chars", None)
+    if retriever.long_passages and (most is None or most > LONG_PASSAGE_CHARS):
+        say(long_passages_warning(retriever.long_passages))
+    return retriever
+
+
+async def _open(
+    settings: SearchSettings,
+    corpus: Path | None,
+    opened: AsyncExitStack,
+    *,
+    say: Callable[[str], None],
+    before_building: Sequence[Callable[[], Awaitable[object]]],
+) -> IndexRetriever | RemoteRetriever:
     if is_remote(settings):
         return await _open_remote(settings, opened, say=say)
     places = _places(settings, corpus, say=say)
@@ -87,7 +107,9 @@ async def _in_a_thread(
         raise
 
 
-async def _open_remote(settings: SearchSettings, opened: AsyncExitStack, *, say: Callable[[str], None]) -> Retriever:
+async def _open_remote(
+    settings: SearchSettings, opened: AsyncExitStack, *, say: Callable[[str], None]
+) -> RemoteRetriever:
     from reasonrag.retrieval.remote import open_remote
 
     for name in ("index", "encoder", "index_type", "reranker", "gpu"):
@@ -211,14 +233,15 @@ def open_index_places(
     if len({each.corpus_sha256 for each in manifests}) > 1:
         shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
         raise InputError(f"{shown}: these indexes are not of one corpus")
-    rankings = [_open(each.directory, its, options) for each, its in zip(places, manifests, strict=True)]
+    rankings = [_open_ranking(each.directory, its, options) for each, its in zip(places, manifests, strict=True)]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
     reranker = None
     if options.reranker:
         from reasonrag.retrieval.reranker import CrossEncoderReranker
 
         reranker = CrossEncoderReranker(options.reranker)
-    return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index, reranker=reranker)
+    corpus, long = open_corpus(places[0].directory, manifests[0]), manifests[0].long_passages
+    return IndexRetriever(corpus, index, reranker=reranker, long_passages=long)
 
 
 def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
@@ -235,7 +258,7 @@ def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
         raise incomplete_index(directory, manifest, error) from error
 
 
-def _open(directory: Path, manifest: IndexManifest, options: IndexOptions) -> Ranking:
+def _open_ranking(directory: Path, manifest: IndexManifest, options: IndexOptions) -> Ranking:
     if isinstance(manifest, BM25Manifest):
         return BM25Index(directory, manifest)
     choice = EncoderChoice(model=options.encoder) if options.encoder else None

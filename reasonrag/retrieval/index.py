@@ -32,6 +32,7 @@ from reasonrag.retrieval.dense.manifest import (
 )
 from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index, open_retriever
 from reasonrag.retrieval.lexical.bm25 import build_bm25
+from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
@@ -58,7 +59,7 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
         directory = settings.out or default_index_directory(corpus, settings.index_home)
-        return directory, build_bm25(corpus, directory, watcher)
+        return directory, _told_of_length(build_bm25(corpus, directory, watcher), watcher)
     model = settings.encoder or MINILM
     directory = settings.out or default_index_directory(corpus, settings.index_home, f"dense-{short_name(model)}")
     given = {"model": settings.encoder} | shared_fields(settings, EncoderChoice)
@@ -71,7 +72,14 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
         from_faiss=settings.from_faiss,
         gpu=settings.gpu,
     )
-    return directory, build_dense(corpus, directory, options, watcher)
+    return directory, _told_of_length(build_dense(corpus, directory, options, watcher), watcher)
+
+
+def _told_of_length(manifest: IndexManifest, watcher: BuildWatcher) -> IndexManifest:
+    """The manifest, once it is said that passages are long."""
+    if manifest.long_passages:
+        watcher.say(long_passages_warning(manifest.long_passages))
+    return manifest
 
 
 def index_info(directory: Path | str) -> IndexManifest:

@@ -93,6 +93,7 @@ class RemoteRetriever:
         self.identity = server_info.identity if server_info else f"http:{self.url}"
         self.passages = server_info.passages if server_info else None
         """Number of passages on the server; None if it does not report it."""
+        self.long_passages = server_info.long_passages if server_info else None
         self._server = server
         self._most = min(MAX_BATCH, server_info.max_queries) if server_info else MAX_BATCH
         self._latest = ResultCache()

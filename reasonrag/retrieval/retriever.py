@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from reasonrag.data.corpus import Corpus, Passage
+from reasonrag.data.corpus import Corpus, LongPassages, Passage
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.ranking import Ranked, Ranking
 from reasonrag.retrieval.settings import MAX_TOP_K
@@ -91,9 +91,16 @@ class IndexRetriever:
     Queries that arrive while others are searched share the next batch; a lone query is never delayed.
     """
 
-    def __init__(self, corpus: Corpus, index: Ranking, *, reranker: Reranker | None = None) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        index: Ranking,
+        *,
+        reranker: Reranker | None = None,
+        long_passages: LongPassages | None = None,
+    ) -> None:
         self.identity = index.identity + (f" > {reranker.identity}" if reranker else "")
-        self.passages = len(corpus)
+        self.passages, self.long_passages = len(corpus), long_passages
         self._corpus, self._index, self._reranker = corpus, index, reranker
         self._instant = index.instant and reranker is None
         self._latest = ResultCache()

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import orjson
 from aiohttp import ClientError, ClientResponse, ClientSession, ConnectionTimeoutError
+from pydantic import ValidationError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential, wait_random
 
 from preference.export.sanitize import plain_text
-from reasonrag.data.corpus import Passage, parse_passage
+from reasonrag.data.corpus import LongPassages, Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import HIDDEN, redact
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
@@ -55,6 +56,7 @@ class ServerInfo:
     identity: str
     passages: int | None
     max_queries: int
+    long_passages: LongPassages | None = None
 
 
 class SearchFailed(Exception):
@@ -128,7 +130,12 @@ class SearchServer(HttpClient):
             return None
         limits = answer.get("limits")
         most = limits.get("max_queries") if isinstance(limits, dict) else None
-        return ServerInfo(identity, _count(answer.get("passages")), _count(most) or MAX_BATCH)
+        return ServerInfo(
+            identity,
+            _count(answer.get("passages")),
+            _count(most) or MAX_BATCH,
+            _long_passages(answer.get("long_passages")),
+        )
 
     async def exchange(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> bytes:
         """The body of a successful answer, with retries where they may help. Raises SearchFailed."""
@@ -251,6 +258,13 @@ def identity_of(answer: object) -> str:
 
 def _count(said: object) -> int | None:
     return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
+
+
+def _long_passages(said: object) -> LongPassages | None:
+    try:
+        return LongPassages.model_validate(said)
+    except ValidationError:
+        return None
 
 
 def parsed_passages(found: object, top_k: int) -> tuple[Passage, ...]:

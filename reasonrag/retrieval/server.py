@@ -34,7 +34,7 @@ from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
 from reasonrag.concurrency import together
-from reasonrag.data.corpus import Passage
+from reasonrag.data.corpus import LongPassages, Passage
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
 from reasonrag.retrieval.settings import MAX_TOP_K, MAX_WAITING, TOP_K
@@ -336,9 +336,9 @@ async def _health(request: web.Request) -> web.Response:
     if service.has_token and "Authorization" not in request.headers:
         return _json({"status": "ok"})
     limits = service.limits.model_dump() | {"max_queries": service.limits.queries_at_once}
-    return _json(
-        {"status": "ok", "identity": service.retriever.identity, "passages": service.passages, "limits": limits}
-    )
+    long: LongPassages | None = getattr(service.retriever, "long_passages", None)
+    found = {"passages": service.passages} | ({"long_passages": long.model_dump()} if long else {})
+    return _json({"status": "ok", "identity": service.retriever.identity} | found | {"limits": limits})
 
 
 async def _metrics(request: web.Request) -> web.Response:

@@ -15,6 +15,8 @@ MAX_TOP_K = 1000
 """Passages a search gives at most; more would fill no prompt."""
 TOP_K = 3
 """Passages per search: ReasonRAG's, and Search-R1's."""
+MIN_PASSAGE_CHARS = 100
+"""Less has no room for a sentence and the mark of a cut."""
 RETRIEVER_PORT = 8977
 CHECKED_QUERIES, CHECKED_AT = 200, 10
 """Queries with which `index check` measures recall, and passages compared per query."""

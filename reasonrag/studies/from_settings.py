@@ -32,6 +32,7 @@ from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
+from reasonrag.retrieval.passage_length import with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import Operational, RunConfig, read_config
 from reasonrag.studies.settings import CalibrateSettings
@@ -106,7 +107,7 @@ async def find_parts(
         )
     agent_of = partial(
         Agent,
-        retriever=retriever,
+        retriever=with_passages_cut(retriever, decides.max_passage_chars),
         prompts=prompts,
         sampling=continuing.model.sampling,
         top_k=continuing.settings.top_k,

@@ -54,11 +54,13 @@ def check_renderer(data_set: Path, prompts: Prompts | None = None) -> DataCondit
             "other words than in training. Give --prompts DIR, the prompts its runs were made with, and use the "
             "version of reasonrag that summary.json names; or generate the data again with reasonrag generate"
         )
+    cuts = _values(origins, "max_passage_chars")
     return DataConditions(
         renderer=renderer,
         top_k=_values(origins, "top_k"),
         retriever=_values(origins, "retriever"),
         max_steps=_values(origins, "max_steps"),
+        max_passage_chars=cuts if any(cuts) else (),
         warnings=_warnings(data_set, origins, asked),
     )
 

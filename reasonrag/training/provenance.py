@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from preference.candidates import QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
-from preference.records import first_error, shared_fields
+from preference.records import SparseRecord, first_error, shared_fields
 from reasonrag.errors import InputError
 from reasonrag.files import reading
 
@@ -26,23 +26,28 @@ _CHECKPOINT = re.compile(r"checkpoint-\d+")
 """Checkpoint folders that the trainer makes in its output."""
 
 
-class TrainingConditions(BaseModel):
+class TrainingConditions(SparseRecord):
     """How a model must be prompted; each with every value that the data have, null for an unknown one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    ABSENT_IF_EMPTY = ("max_passage_chars",)
 
     renderer: str | None = None
     """Hash of prompts and layout, `prompting.renderer_hash`."""
     top_k: tuple[int | None, ...] = ()
     retriever: tuple[str | None, ...] = ()
     max_steps: tuple[int | None, ...] = ()
+    max_passage_chars: tuple[int | None, ...] = ()
+    """Null for passages shown whole; empty, and absent from the file, if all were."""
 
     @classmethod
     def of(cls, conditions: TrainingConditions) -> TrainingConditions:
         """Without what a subclass adds."""
         return cls(**shared_fields(conditions, cls))
 
-    def objections(self, *, renderer: str, top_k: int, retriever: str, max_steps: int) -> list[tuple[str, str]]:
+    def objections(
+        self, *, renderer: str, top_k: int, retriever: str, max_steps: int, max_passage_chars: int | None = None
+    ) -> list[tuple[str, str]]:
         """Conditions that would differ from training, of those known: name and sentence."""
         found = []
         if self.renderer is not None and self.renderer != renderer:
@@ -58,7 +63,20 @@ class TrainingConditions(BaseModel):
             if known and now not in known:
                 shown = " or ".join(map(str, known))
                 found.append((name, f"{name} was {shown} when its data were made, and is {now} now"))
+        cuts = self.max_passage_chars or (None,)
+        if self.knows_passages and max_passage_chars not in cuts:
+            shown, now = " or ".join(map(_cut, cuts)), _cut(max_passage_chars)
+            found.append(("max_passage_chars", f"passages were {shown} when its data were made, and are {now} now"))
         return found
+
+    @property
+    def knows_passages(self) -> bool:
+        """Whether it is known how passages were shown."""
+        return any(each is not None for each in self.top_k)
+
+
+def _cut(most: int | None) -> str:
+    return "whole" if most is None else f"cut at {most:,} characters"
 
 
 class Provenance(BaseModel):

@@ -28,6 +28,7 @@ _REMEDIES = {
     "top_k": "give --top-k {trained}",
     "retriever": "give the --corpus, --index or --retriever of its data",
     "max_steps": "give --max-steps {trained}",
+    "max_passage_chars": "give --max-passage-chars {trained}",
 }
 UNKNOWN = (
     "the training of {name} is unknown, so it was not checked whether it has seen these questions or was prompted "
@@ -105,7 +106,7 @@ class ProvenanceCheck:
         wrong = {name: each for name, each in found.items() if name in names and name not in allowed}
         if wrong:
             complaints = "; ".join(sentence for sentence, _ in wrong.values())
-            remedies = "; ".join(_REMEDIES[name].format(trained=trained) for name, (_, trained) in wrong.items())
+            remedies = "; ".join(_remedy(name, trained) for name, (_, trained) in wrong.items())
             spared = " ".join(f"--allow {name.replace('_', '-')}" for name in wrong)
             raise InputError(
                 f"{self.subject.name} would be prompted differently than in training: {complaints}. To match training, "
@@ -117,6 +118,7 @@ class ProvenanceCheck:
             if name in found
             else ConditionCheck(name=name, outcome="same" if name in known else "unknown")
             for name in names
+            if name != "max_passage_chars" or name in found or asked.max_passage_chars
         ]
 
     def seen(self, questions: Sequence[Question], split: str | None, allowed: Iterable[str]) -> ConditionCheck:
@@ -178,6 +180,12 @@ def _differ(provenance: Provenance, asked: EvaluationConditions) -> list[tuple[s
     return [(name, sentence, shown[name]) for name, sentence in found]
 
 
+def _remedy(name: str, trained: str) -> str:
+    if name == "max_passage_chars" and not trained:
+        return "leave out --max-passage-chars"
+    return _REMEDIES[name].format(trained=trained)
+
+
 def _first(values: Sequence[object]) -> str:
     return str(next((each for each in values if each is not None), ""))
 
@@ -185,6 +193,7 @@ def _first(values: Sequence[object]) -> str:
 def _known(asked: TrainingConditions) -> list[str]:
     """Names of the known conditions."""
     found = [] if asked.renderer is None else ["renderer"]
+    found += ["max_passage_chars"] if asked.knows_passages else []
     return found + [
         name for name in ("top_k", "retriever", "max_steps") if any(each is not None for each in getattr(asked, name))
     ]

@@ -52,7 +52,7 @@ def conditions_of_method(method: MethodName, asked: EvaluationConditions) -> Eva
     search has no retriever."""
     if method == "agent":
         return asked
-    none = ["renderer", "max_steps", *(["top_k", "retriever"] if method in SEARCHLESS else [])]
+    none = ["renderer", "max_steps", *(["top_k", "retriever", "max_passage_chars"] if method in SEARCHLESS else [])]
     return asked.model_copy(update=dict.fromkeys(none))
 
 

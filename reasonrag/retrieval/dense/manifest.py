@@ -17,6 +17,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from preference.export.files import write_file
+from preference.records import SparseRecord
+from reasonrag.data.corpus import LongPassages
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.encoders import EncoderSpec
@@ -32,10 +34,11 @@ _OURS = re.compile(
 """Files of an index besides those named in its manifest; a build replaces only these."""
 
 
-class _CorpusManifest(BaseModel):
+class _CorpusManifest(SparseRecord):
     """Fields of every index: its corpus."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    ABSENT_IF_EMPTY = ("long_passages",)
 
     schema_version: Literal["reasonrag.index/1"] = "reasonrag.index/1"
     corpus: str
@@ -44,6 +47,8 @@ class _CorpusManifest(BaseModel):
     corpus_bytes: int
     corpus_mtime_ns: int
     passages: int
+    long_passages: LongPassages | None = None
+    """Also None where an older version built it, which did not look."""
     versions: dict[str, str]
 
     def matches(self, corpus: Path) -> bool:

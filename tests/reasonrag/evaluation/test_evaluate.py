@@ -609,7 +609,7 @@ def test_a_split_for_training_is_evaluated_with_a_warning(evaluated: Callable[..
         (["--trained-on", "nowhere"], "--trained-on nowhere: there is no such folder"),
         (["--trained-on", "empty"], "it has no reasonrag.json, which reasonrag train writes, and neither"),
         (["--trained-on", "damaged"], "damaged/reasonrag.json is damaged"),
-        (["--allow", "everything"], "--allow: no condition is called 'everything'; choose from max_steps,"),
+        (["--allow", "everything"], "--allow: no condition is called 'everything'; choose from max_passage_chars,"),
         (["--split", "validation"], "atlas has no split 'validation'; choose from dev, test, train"),
         (["--dataset", "bamboogle", "--model", "m"], "bamboogle has no split 'dev'; choose from test"),
         (["--method", "magic"], "--method: Input should be"),

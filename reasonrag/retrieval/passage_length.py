@@ -1,0 +1,72 @@
+"""Long passages: which are said to be long, and where a passage is cut for a reader with less room.
+
+Counts characters, so that no tokenizer decides. Does not know how passages are found.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from reasonrag.data.corpus import LONG_PASSAGE_CHARS, LongPassages, Passage
+from reasonrag.retrieval.retriever import Retriever
+
+MARK = " [...]"
+"""Stands at the end of a text that was cut."""
+_SENTENCE_END = re.compile(
+    r"""[.!?\u2026]["'\u201d\u2019)\]]*(?=\s)"""  # an ellipsis; closing quotes
+    r"""|[\u3002\uff01\uff1f][\u201d\u2019\u300d\u300f\uff09\u3011]*"""  # of Chinese and Japanese: no space follows
+)
+_WORD_END = re.compile(r"\S(?=\s)")
+
+
+class CutPassages:
+    """A retriever whose passages have at most `most` characters of text.
+
+    Its identity stays that of `found_by`: the same passages are found, and a run records the cut by itself.
+    """
+
+    def __init__(self, found_by: Retriever, most: int) -> None:
+        self.identity = found_by.identity
+        self._found_by, self._most = found_by, most
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        found = await self._found_by.retrieve(query, top_k)
+        return [replace(each, text=cut(each.text, self._most)) for each in found]
+
+
+def with_passages_cut(retriever: Retriever, most: int | None) -> Retriever:
+    """most: characters of a passage's text; None: all of them."""
+    return retriever if most is None else CutPassages(retriever, most)
+
+
+def cut_identity(most: int | None) -> dict[str, int]:
+    """The key of a configuration that decides answers; none where nothing is cut, as before there was a cut."""
+    return {} if most is None else {"max_passage_chars": most}
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning with a mark, at most `most` characters in all.
+
+    It ends where the last sentence ends that fits; where that would leave less than half of what fits, after the last
+    word; and without words there, anywhere.
+    """
+    if len(text) <= most:
+        return text
+    room = most - len(MARK)
+    for end in (_SENTENCE_END, _WORD_END):
+        fitting = [each.end() for each in end.finditer(text, room // 2, room + 1) if each.end() <= room]
+        if fitting:
+            return text[: fitting[-1]] + MARK
+    return text[:room] + MARK
+
+
+def long_passages_warning(long: LongPassages) -> str:
+    """What a corpus with long passages costs, and what to do."""
+    many = f"{long.count:,} passages have" if long.count > 1 else "one passage has"
+    return (
+        f"warning: {many} more than {LONG_PASSAGE_CHARS:,} characters; the longest, {long.longest_id} "
+        f"({long.longest_title}), has {long.longest_chars:,}, about {long.longest_chars // 4:,} tokens of English, and "
+        "every prompt that shows it pays for them. Split such passages in the corpus, or give --max-passage-chars "
+        f"{LONG_PASSAGE_CHARS // 4}"
+    )

@@ -1,0 +1,242 @@
+"""Long passages are told before they are paid for, and cut where that is asked, the same everywhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reasonrag as package
+from preference import RolloutRecord, read_rollouts
+from reasonrag.data.corpus import LONG_PASSAGE_CHARS, LongPassages, Passage, scan_corpus
+from reasonrag.errors import InputError
+from reasonrag.llm.chat import ChatRequest
+from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.retrieval.from_settings import open_index
+from reasonrag.retrieval.passage_length import MARK, cut
+from reasonrag.retrieval.remote import open_remote
+from reasonrag.retrieval.server import ServeLimits, serving
+from reasonrag.retrieval.settings import MIN_PASSAGE_CHARS
+from tests.conftest import ROOT
+from tests.helpers.command_line import Reasonrag
+
+SENTENCE = "Paris is the capital of France. It lies on the Seine. "
+TEXTS = st.text(st.sampled_from("ab .!?\n。」é"), max_size=900) | st.text(max_size=400).map(lambda text: text * 3)
+LIMITS = st.integers(MIN_PASSAGE_CHARS, 600)
+
+
+# -- where a text is cut ---------------------------------------------------------------------------------------
+
+
+@given(TEXTS, LIMITS)
+def test_a_cut_text_fits_and_says_so(text: str, most: int) -> None:
+    """It is the beginning of the text with the mark, and at least half of what fits; a text that fits stays whole."""
+    shown = cut(text, most)
+    assert len(shown) <= most
+    if len(text) <= most:
+        assert shown == text
+    else:
+        assert shown.endswith(MARK)
+        assert text.startswith(shown.removesuffix(MARK))
+        assert len(shown) >= most // 2
+    assert cut(shown, most) == shown
+
+
+@given(st.lists(st.text(st.sampled_from("abc ,"), max_size=60), max_size=40), LIMITS, st.sampled_from([". ", "。"]))
+def test_the_last_whole_sentence_that_fits_is_the_end(sentences: list[str], most: int, end: str) -> None:
+    """No sentence is broken as long as half of what fits can be kept."""
+    text = "".join(f"{each.strip()}x{end}" for each in sentences)
+    shown = cut(text, most)
+    if len(text) > most:
+        room = most - len(MARK)
+        assert shown.removesuffix(MARK).endswith(end.strip())
+        rest = text[len(shown) - len(MARK) : room]
+        assert not re.search(r"\.\s|。", rest + (text[room] if end == ". " else ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("One sentence. " * 20, "One sentence. " * 6),
+        ("word " * 60, "word " * 18 + "word"),
+        ("巴黎是法国的首都。" * 30, "巴黎是法国的首都。" * 10),
+        ("「巴黎。」" * 30, "「巴黎。」" * 18),
+        ("x" * 300, "x" * 94),
+        ("Short. " + "x" * 300, "Short. " + "x" * 87),
+        ("a = 3.14159, " * 30, "a = 3.14159, " * 7 + "a ="),
+    ],
+    ids=["sentences", "words", "Chinese", "quotes", "neither", "a sentence too early", "numbers"],
+)
+def test_sentences_then_words_then_anywhere(text: str, shown: str) -> None:
+    assert cut(text, 100) == shown.rstrip() + MARK
+
+
+# -- what is told ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long_world() -> dict[str, Any]:
+    """Flags of a question whose passages are short, but for one of 12,000 characters and one of 9,000."""
+    passages = {"paris": SENTENCE * 230, "seine": SENTENCE * 170, "rome": "Rome lies on the Tiber."}
+    lines = [orjson.dumps({"id": each, "title": each.title(), "text": text}) for each, text in passages.items()]
+    Path("corpus.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    asked = {"id": "q", "question": "Which river flows through Paris?", "golden_answers": ["Seine"]}
+    Path("q.jsonl").write_bytes(orjson.dumps(asked) + b"\n")
+    return {"questions": "q.jsonl", "corpus": "corpus.jsonl", "model": "offline"}
+
+
+OWN = ("--questions", "q.jsonl", "--corpus", "corpus.jsonl", "--model", "offline")
+TOLD = (
+    f"2 passages have more than {LONG_PASSAGE_CHARS:,} characters; the longest, paris (Paris), has 12,419, about 3,104 "
+    "tokens of English"
+)
+
+
+@pytest.mark.usefixtures("long_world")
+def test_long_passages_are_told_wherever_they_will_be_paid_for(reasonrag: Reasonrag) -> None:
+    """When the index is built, and whenever it is opened, from its manifest; once, and not where they are cut."""
+    for command in (
+        ("index", "build", "--corpus", "corpus.jsonl"),
+        ("generate", *OWN, "--run", "runs/dry", "--dry-run"),
+        ("generate", *OWN, "--run", "runs/a"),
+        ("evaluate", *OWN, "--run", "evals/a"),
+        ("ask", "Which river flows through Paris?", "--corpus", "corpus.jsonl", "--model", "offline"),
+    ):
+        told = reasonrag(*command)
+        assert (told.status, told.err.count(TOLD)) == (0, 1), told
+        if command[0] != "index":
+            assert TOLD not in reasonrag(*command, "--max-passage-chars", 2000).err
+
+
+def test_a_corpus_of_usual_passages_says_nothing_and_keeps_its_manifest(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(orjson.dumps({"id": "a", "contents": "T\n" + "x" * LONG_PASSAGE_CHARS}))
+    assert scan_corpus(path).long_passages is None
+    _, manifest = package.index_build(corpus=path, out=tmp_path / "index")
+    assert "long_passages" not in manifest.model_dump()
+    assert b"long_passages" not in (tmp_path / "index/manifest.json").read_bytes()
+
+
+async def test_a_server_of_ours_tells_it_too(long_world: dict[str, Any]) -> None:
+    """One of others does not say it, and nothing is searched to find out."""
+    directory, manifest = package.index_build(corpus=long_world["corpus"])
+    async with serving(open_index(directory), limits=ServeLimits()) as address:
+        remote = await open_remote(address, token=None)
+        assert remote.long_passages == manifest.long_passages
+        assert remote.long_passages == LongPassages(
+            count=2, longest_id="paris", longest_title="Paris", longest_chars=12_419
+        )
+        await remote.close()
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------
+
+
+def shown_passages(run: str) -> list[str]:
+    [tree] = read_rollouts(Path(run, "rollouts.jsonl"))
+    reads = [node.prompt[-1].content for node in tree.nodes if node.action == "read"]
+    return [text for each in reads for text in re.findall(r"Wikipedia Title: .*?\n(.*?)\n\n", each, re.DOTALL)]
+
+
+def decides(run: str) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(Path(run, "config.json").read_bytes())["decides_answers"]
+    return found
+
+
+def test_a_cut_is_part_of_a_run_and_its_absence_is_not(long_world: dict[str, Any]) -> None:
+    """Runs made before there was a cut go on: their configuration is that of today without it."""
+    package.generate(**long_world, run="runs/whole")
+    package.generate(**long_world, run="runs/cut", max_passage_chars=200)
+    assert max(map(len, shown_passages("runs/whole"))) == 12_419
+    cut_texts = {each for each in shown_passages("runs/cut") if each.endswith(MARK)}
+    assert cut_texts == {SENTENCE * 3 + "Paris is the capital of France." + MARK}
+    assert decides("runs/cut") == {**decides("runs/whole"), "max_passage_chars": 200}
+    for run, most, change in (("runs/cut", None, "was 200, is None"), ("runs/whole", 200, "was None, is 200")):
+        with pytest.raises(InputError, match=f"max_passage_chars {change}"):
+            package.generate(**long_world, run=run, max_passage_chars=most)
+    with pytest.raises(InputError, match="greater than or equal to 100"):
+        package.generate(**long_world, run="runs/new", max_passage_chars=10)
+
+
+def test_a_run_of_a_version_without_the_cut_goes_on() -> None:
+    made = package.generate(limit=1, run="runs/old")
+    before = orjson.loads((ROOT / "tests/golden/config_before_extra_body.json").read_bytes())
+    before["decides_answers"]["prompts"] = decides("runs/old")["prompts"]  # these may be worded anew
+    Path("runs/old/config.json").write_bytes(orjson.dumps(before))
+    assert package.generate(limit=1, run="runs/old").calls == made.calls
+
+
+class Shelf:
+    """A retriever of one's own, with one passage."""
+
+    identity = "shelf"
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:  # noqa: ARG002
+        return [Passage("paris", "Paris", SENTENCE * 10 + "It has a Louvre.", 1.0)]
+
+
+def says(request: ChatRequest, _: int) -> str:
+    state = request.messages[-1].content
+    if "Reference:" in state:
+        return "<evidence>It has a Louvre.</evidence>"
+    if "Previous Thoughts" in state:
+        return "So the answer is <answer>Louvre</answer>"
+    return "So the next query is <query>museum</query>"
+
+
+@pytest.mark.parametrize(("most", "grounded"), [(None, True), (300, False)])
+def test_what_stands_behind_the_cut_grounds_nothing(most: int | None, grounded: bool) -> None:
+    """A retriever handed in is cut too, and an answer rests on what was shown."""
+    package.generate(chat_model=ScriptedModel(says), retriever=Shelf(), limit=1, run="runs/a", max_passage_chars=most)
+    [tree] = read_rollouts(Path("runs/a/rollouts.jsonl"))
+    answers = [node for node in _steps(tree) if node.action_type == "answer"]
+    assert {node.grounded for node in answers} == {grounded}
+
+
+def _steps(tree: RolloutRecord) -> list[Any]:
+    return list(tree.nodes[1:])
+
+
+# -- from a run to an evaluation -------------------------------------------------------------------------------
+
+
+def test_a_cut_is_kept_from_the_run_to_the_evaluation(reasonrag: Reasonrag) -> None:
+    """Pairs record it; what was trained on them is asked with the same cut, or says so; calibrate takes the run's."""
+    passages = ("--max-passage-chars", 120)
+    assert reasonrag("generate", "--limit", 6, "--run", "runs/a", *passages).status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    questions = [orjson.loads(line) for line in Path("data/a/questions.jsonl").read_bytes().splitlines()]
+    assert {each["origin"]["max_passage_chars"] for each in questions} == {120}
+    evaluated = ("evaluate", "--limit", 2, "--trained-on", "data/a")
+    refused = reasonrag(*evaluated, "--run", "evals/a")
+    assert refused.status == 2
+    assert "passages were cut at 120 characters when its data were made, and are whole now" in refused.err
+    assert "give --max-passage-chars 120" in refused.err
+    assert not Path("evals").exists()
+    same = reasonrag(*evaluated, "--run", "evals/a", *passages, "--json")
+    assert same.status == 0
+    report = orjson.loads(same.out)
+    assert report["asked"]["max_passage_chars"] == 120
+    assert {"name": "max_passage_chars", "outcome": "same", "message": ""} in report["checks"]
+    allowed = reasonrag(*evaluated, "--run", "evals/b", "--allow", "max-passage-chars", "--json")
+    assert "max_passage_chars" not in orjson.loads(allowed.out)["asked"]
+    compared = reasonrag("compare", "evals/a", "evals/b")
+    assert "cut passages differently" in compared.out + compared.err
+    calibrated = reasonrag("calibrate", "runs/a", "--revalue", 4, "--k", 1)
+    assert calibrated.status == 0, calibrated
+
+
+def test_data_of_whole_passages_record_no_cut_and_object_to_one(reasonrag: Reasonrag) -> None:
+    assert reasonrag("generate", "--limit", 6, "--run", "runs/a").status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
+    assert b"max_passage_chars" not in Path("data/a/questions.jsonl").read_bytes()
+    told = reasonrag("evaluate", "--limit", 2, "--trained-on", "data/a", "--run", "e", "--max-passage-chars", 120)
+    assert told.status == 2
+    assert "passages were whole when its data were made, and are cut at 120 characters now" in told.err
+    assert "leave out --max-passage-chars" in told.err
+    assert reasonrag("evaluate", "--limit", 2, "--trained-on", "data/a", "--run", "e").status == 0
