@@ -39,7 +39,6 @@ from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
 from reasonrag.retrieval.from_settings import open_retriever
-from reasonrag.retrieval.passage_length import with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 
 
@@ -78,7 +77,6 @@ async def explore(
         if retriever is None:
             checks = [each.check for each in (chat_model, value_chat_model) if each]
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
-        retriever = with_passages_cut(retriever, settings.max_passage_chars)
         identity, config = run_identity(
             settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
         )

@@ -25,7 +25,7 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
-from reasonrag.retrieval.passage_length import cut_identity
+from reasonrag.retrieval.passage_length import cut_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig
 
@@ -37,7 +37,8 @@ def max_steps(settings: GenerateSettings) -> int:
 def find_agent(
     settings: GenerateSettings, model: ChatModel, retriever: Retriever, prompts: Prompts, sampling: Sampling
 ) -> Agent:
-    return Agent(model, retriever, prompts, sampling, settings.top_k, max_steps(settings), settings.seed)
+    reads = with_passages_cut(retriever, settings.max_passage_chars)
+    return Agent(model, reads, prompts, sampling, settings.top_k, max_steps(settings), settings.seed)
 
 
 def find_models(

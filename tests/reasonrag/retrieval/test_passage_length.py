@@ -113,6 +113,16 @@ def test_long_passages_are_told_wherever_they_will_be_paid_for(reasonrag: Reason
             assert TOLD not in reasonrag(*command, "--max-passage-chars", 2000).err
 
 
+@pytest.mark.usefixtures("long_world")
+def test_an_estimate_is_of_what_will_be_shown(reasonrag: Reasonrag) -> None:
+    dry = ("generate", *OWN, "--run", "runs/a", "--dry-run", "--json")
+    whole, less = (
+        orjson.loads(reasonrag(*dry, *flags).out)["prompt_tokens"]["low"]
+        for flags in ((), ("--max-passage-chars", 400))
+    )
+    assert less < whole / 4
+
+
 def test_a_corpus_of_usual_passages_says_nothing_and_keeps_its_manifest(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(orjson.dumps({"id": "a", "contents": "T\n" + "x" * LONG_PASSAGE_CHARS}))
