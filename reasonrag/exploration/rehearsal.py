@@ -7,6 +7,7 @@ outcome function is not called: it may cost something itself.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,8 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
 
 _AT_ONCE = 4
+LONGEST_S = 20.0
+"""No question is begun after so many seconds of a rehearsal; a search of a large index may take one."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,11 @@ async def rehearse(
     if rule.function is not None:
         rule, recipe = OutcomeRule("f1"), recipe.model_copy(update={"outcome": "f1"})
     explored: list[Explorer] = []
+    began = time.monotonic()
 
     async def explore(question: Question) -> None:
+        if time.monotonic() - began > LONGEST_S:
+            return
         explorer = Explorer(
             replace(agent, model=OfflineTeacher(), spending=Spending()),
             question,

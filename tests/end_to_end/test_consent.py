@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 import reasonrag as package
+from reasonrag.data.questions import Question
 from reasonrag.llm.offline import OfflineTeacher
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command
@@ -139,6 +140,23 @@ def test_from_python_a_line_warns_and_yes_leaves_it_out(
     monkeypatch.setenv("REASONRAG_YES", "true")
     package.generate(**asked, run="runs/d", chat_model=OfflineTeacher(name="gpt-4o"))
     assert "no --max-cost" not in capsys.readouterr().err
+
+
+def test_an_outcome_function_is_not_called_for_an_estimate() -> None:
+    """It may cost something itself: it is called as often as without an estimate."""
+    calls: list[str] = []
+
+    def is_short(_question: Question, answer: str) -> float:
+        calls.append(answer)
+        return float(len(answer) < 10)
+
+    counts = []
+    for run, yes in (("runs/a", False), ("runs/b", True)):
+        calls.clear()
+        asked = {"dataset": "atlas", "simulations": 2, "limit": 2, "run": run, "yes": yes}
+        package.generate(**asked, outcome=is_short, chat_model=OfflineTeacher(name="gpt-4o"))
+        counts.append(len(calls))
+    assert counts[0] == counts[1] > 0
 
 
 # -- the other commands ----------------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ TAKE_SETTINGS = {
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
     "reasonrag/evaluation/evaluate._Setup": "the report tells nearly all of them",
-    "reasonrag/exploration/cost_estimate._rehearse": "runs generate, with settings of its own",
+    "reasonrag/exploration/cost_estimate._rehearse": "builds the parts of the run that it rehearses",
     "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/publishing/publish._publish_data_set": "the body of the public call, for a data set",
     "reasonrag/publishing/publish_model.publish_model": "the body of the public call, for a model",
