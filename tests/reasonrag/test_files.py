@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import reasonrag as package
 from preference.export.summary import CANDIDATES, QUESTIONS
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, build_lock, only_writer
+from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.servers.simulator import EndpointBehaviour
+from reasonrag.progress import SilentWatcher
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command
@@ -204,3 +208,27 @@ def test_bad_input_to_any_command_is_told_and_leaves_nothing(
                 left[start] = (done, new)
             before |= new
     assert left == {}
+
+
+class Declines(SilentWatcher):
+    """Whoever is asked whether to spend money, and says no."""
+
+    def confirm(self, question: str) -> bool:  # noqa: ARG002
+        return False
+
+
+def test_a_question_that_is_declined_leaves_nothing() -> None:
+    """It is asked when the folder is locked and its files are there."""
+    package.generate(limit=6, run="run")
+    package.pairs("run", out="data")
+    before, paid = everything(), OfflineTeacher(name="gpt-4o")
+    for start in (
+        partial(package.generate, limit=2, run="runs/new", chat_model=paid),
+        partial(package.tune, pilot=2, run="runs/new", chat_model=paid),
+        partial(package.calibrate, "run", revalue=2, k=1, chat_model=paid),
+        partial(package.evaluate, limit=2, run="evals/new", chat_model=paid),
+        partial(package.pairs, "run", out="pairs/new", label="judge", chat_model=paid),
+    ):
+        with pytest.raises(InputError, match="nothing was spent"):
+            start(watcher=Declines())
+        assert everything() == before, start.func
