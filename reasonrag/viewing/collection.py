@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -435,8 +435,8 @@ class _TreeIndex:
 class _FromStart(io.RawIOBase):
     """An open file, read from its beginning up to a size, independently of other readers."""
 
-    def __init__(self, descriptor: int, size: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read = read
         self._size = size
         self._place = 0
 
@@ -444,7 +444,7 @@ class _FromStart(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        found = os.pread(self._descriptor, min(len(buffer), self._size - self._place), self._place)
+        found = self._read(self._place, min(len(buffer), self._size - self._place))
         buffer[: len(found)] = found
         self._place += len(found)
         return len(found)
@@ -456,9 +456,10 @@ class _LineFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         with reading(path):
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._descriptor)
-        self._size = os.fstat(self._descriptor).st_size
+            self._file = path.open("rb", buffering=0)
+        weakref.finalize(self, self._file.close)
+        self._size = os.fstat(self._file.fileno()).st_size
+        self._reading = threading.Lock()
 
     def share(self, place: int) -> float:
         return place / self._size if self._size else 1.0
@@ -466,13 +467,18 @@ class _LineFile:
     def all(self) -> Iterator[tuple[LineSpan, bytes, str]]:
         """Every line that was there at opening: its place, its bytes, and how messages name it."""
         place = 0
-        with io.BufferedReader(_FromStart(self._descriptor, self._size), _BLOCK) as lines:
+        with io.BufferedReader(_FromStart(self._read, self._size), _BLOCK) as lines:
             for number, line in enumerate(lines, start=1):
                 yield (place, len(line)), line, f"{self.path}, line {number}"
                 place += len(line)
 
     def at(self, place: LineSpan) -> bytes:
-        return os.pread(self._descriptor, place[1], place[0])
+        return self._read(*place)
+
+    def _read(self, place: int, size: int) -> bytes:
+        with self._reading:  # Windows has no pread
+            self._file.seek(place)
+            return self._file.read(size)
 
 
 def _field(line: bytes, name: str) -> object:

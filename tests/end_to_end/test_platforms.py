@@ -87,7 +87,7 @@ def test_a_stopped_run_is_resumed_and_gives_the_pairs_of_this_system(
         stage.release()
         assert running.status() == (130 if stop == signal.SIGINT else -signal.SIGKILL), running.err
     assert 0 < rollouts.read_bytes().count(b"\n") < 8
-    for words in (JOB, ("pairs", "runs/a", "--out", "data/a")):
+    for words in (JOB, ("pairs", "runs/a", "--out", "data/a"), ("view", "data/a", "--out", "view.html")):
         running = On(system, *words)
         assert running.status() == 0, running.err
     assert reasonrag(*JOB[:-1], "runs/b").status == 0
