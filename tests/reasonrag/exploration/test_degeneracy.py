@@ -31,6 +31,7 @@ from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.settings import IndexSettings
+from reasonrag.studies.settings import CalibrateSettings
 from reasonrag.training.settings import DoctorSettings, TrainSettings
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.real_runs import QUESTIONS, real_run
@@ -499,9 +500,9 @@ def test_every_sign_has_its_section_and_every_section_its_sign() -> None:
 
 def test_every_flag_on_the_page_exists() -> None:
     """A remedy that cannot be followed is none."""
-    commands = (GenerateSettings, PairsSettings, IndexSettings, TrainSettings, DoctorSettings, EvaluateSettings)
-    known = {f"--{name.replace('_', '-')}" for each in commands for name in each.model_fields} | {"--dry-run", "--json"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known
+    settings = (GenerateSettings, PairsSettings, IndexSettings, TrainSettings, DoctorSettings, EvaluateSettings)
+    known = {f"--{name.replace('_', '-')}" for each in (*settings, CalibrateSettings) for name in each.model_fields}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known | {"--dry-run", "--pilot", "--json"}
 
 
 def test_every_message_on_the_page_is_one_that_is_printed() -> None:
