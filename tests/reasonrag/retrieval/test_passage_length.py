@@ -81,8 +81,8 @@ def test_sentences_then_words_then_anywhere(text: str, shown: str) -> None:
 
 @pytest.fixture
 def long_world() -> dict[str, Any]:
-    """Flags of a question whose passages are short, but for one of 12,000 characters and one of 9,000."""
-    passages = {"paris": SENTENCE * 230, "seine": SENTENCE * 170, "rome": "Rome lies on the Tiber."}
+    """Flags of a question whose passages are short, but for two of more than 12,000 characters."""
+    passages = {"paris": SENTENCE * 230, "seine": SENTENCE * 225, "rome": "Rome lies on the Tiber."}
     lines = [orjson.dumps({"id": each, "title": each.title(), "text": text}) for each, text in passages.items()]
     Path("corpus.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     asked = {"id": "q", "question": "Which river flows through Paris?", "golden_answers": ["Seine"]}
