@@ -24,9 +24,11 @@ from reasonrag.files import reading
 
 _TOLD_EVERY = 1 << 20
 LONG_PASSAGE_CHARS = 12_000
-"""Above it a passage's text is called long: 3,000 tokens of English, up to 12,000 of Chinese. Three of them make a
-prompt nearly four times as long as the longest of RAG_ProGuide, 2,390 tokens with its reply; the longest of 18,930 passages of
-HotpotQA has 8,237."""
+"""A passage's text above it is called long: 3,000 tokens of English, up to 12,000 of Chinese.
+
+Three make a prompt nearly four times as long as the longest of RAG_ProGuide, 2,390 tokens with its reply. The longest
+of 18,930 passages of HotpotQA has 8,237 characters.
+"""
 _SHOWN_CHARS = 80
 
 
