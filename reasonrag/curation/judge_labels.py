@@ -147,7 +147,7 @@ async def label_by_judge(
             if needs_consent([judge.model], judge.caps, yes=judge.yes) and (owed := judging.owed(candidates)):
                 await models.check()
                 expected = [(judge.model, _expected(owed))]
-                get_consent(counted(len(owed), "state"), expected, watcher, caps=judge.caps, spent=models.spent)
+                get_consent(counted(len(owed), "state"), expected, watcher, models)
             verdicts = await judging.of_all(candidates, watcher)
         picks, agreement = _write_labels(candidates, judge, verdicts)
     return Judging(

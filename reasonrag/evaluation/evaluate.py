@@ -257,7 +257,7 @@ class _Run:
         usages = await session.rehearse(owed, judged=setup.judge is not None)
         expected = [(spec, each.times(fresh, len(owed))) for spec, each in zip(specs, usages, strict=False)]
         work = questions_left(len(owed), len(setup.questions), setup.source, limited=setup.settings.limit is not None)
-        get_consent(work, expected, self.watcher, caps=caps, spent=models.spent)
+        get_consent(work, expected, self.watcher, models)
 
     async def _ask(
         self, session: EvaluationSession, models: Models, owed: list[Question], *, fresh: set[str]

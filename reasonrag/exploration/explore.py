@@ -29,7 +29,6 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, TRIALS, TUNING
-from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.expected_usage import spread
@@ -105,7 +104,7 @@ async def explore(
                 await session.check()
                 if not free and needs_consent([each for each in (teacher, student) if each], caps, yes=settings.yes):
                     begun = journal.questions
-                    await _agree(session, questions, teacher=teacher, student=student, caps=caps, begun=begun)
+                    await _agree(session, questions, teacher=teacher, student=student, begun=begun)
             await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
@@ -124,7 +123,6 @@ async def _agree(
     *,
     teacher: ModelSpec,
     student: ModelSpec | None,
-    caps: Caps,
     begun: Collection[str],
 ) -> None:
     """Get consent to the cost of the owed questions. begun: those of which some answers are paid. Raises InputError."""
@@ -136,7 +134,7 @@ async def _agree(
     usage = await rehearse(some, session.identity.recipe, session.agent, session.value_agent, session.rule)
     work = questions_left(owed, len(questions), questions.source, limited=questions.limit is not None)
     shares = usage.shares(teacher, student, low=fresh, high=owed) if usage else []
-    get_consent(work, shares, session.watcher, caps=caps, spent=session.models.spent)
+    get_consent(work, shares, session.watcher, session.models)
 
 
 def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reasonrag.errors import InputError
-from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.budget import Caps
+from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import ExpectedUsage, sum_of_dollars
+from reasonrag.llm.journal import JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.models import Models
 from reasonrag.progress import Watcher
 from reasonrag.terminal import dollars
 
@@ -21,37 +24,38 @@ def needs_consent(models: Sequence[ModelSpec], caps: Caps, *, yes: bool) -> bool
 
 
 def get_consent(
-    work: str,
-    expected: Sequence[tuple[ModelSpec, ExpectedUsage]],
-    watcher: Watcher,
-    *,
-    caps: Caps | None = None,
-    spent: Tokens | None = None,
+    work: str, expected: Sequence[tuple[ModelSpec, ExpectedUsage]], watcher: Watcher, models: Models
 ) -> None:
     """Show what the work is expected to cost, and ask if the watcher can. Raises InputError if the answer is no.
 
-    expected: of every model; empty if it could not be measured. caps, spent: on calls and tokens, which the work ends
-        at.
+    expected: of every model, in the order of `models`; empty if it could not be measured. models: checked, so that it
+        is known which of them reason; their caps on calls and tokens bound the estimate.
     """
-    if not watcher.confirm(
-        f"{work}: {_cost(expected, caps or Caps(), spent or Tokens())}, and no --max-cost limits it"
-    ):
+    told = [
+        (spec, usage.with_reasoning(spec.sampling.max_tokens) if _reasons(model) else usage)
+        for (spec, usage), model in zip(expected, models.all, strict=False)
+    ]
+    if not watcher.confirm(f"{work}: {_cost(told, models)}, and no --max-cost limits it"):
         raise InputError(
             "not started, and nothing was spent: --max-cost DOLLARS limits the cost, --yes goes on without a question"
         )
+
+
+def _reasons(model: JournaledModel) -> bool:
+    return isinstance(model.inner, EndpointModel) and model.inner.reasons
 
 
 def _is_paid(model: ModelSpec) -> bool:
     return model.price is not None and model.price.cost(10**6, 10**6) > 0
 
 
-def _cost(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> str:
+def _cost(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], models: Models) -> str:
     if not expected:
         return "the cost could not be estimated"
     whole = expected[0][1]
     for _, each in expected[1:]:
         whole += each
-    left = whole.share_within(caps, spent)
+    left = whole.share_within(models.main.ledger.caps, models.spent)
     known = sum_of_dollars(part.times(*left).dollars(model.price) for model, part in expected if model.price)
     low, high = (known.low, known.high) if known else (0.0, 0.0)
     requests = whole.times(*left).requests

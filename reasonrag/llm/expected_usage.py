@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -74,6 +74,12 @@ class ExpectedUsage:
     def times(self, low: float, high: float) -> ExpectedUsage:
         """The usage of `low` to `high` times as much."""
         return ExpectedUsage(*(Range(low=low * each.low, high=high * each.high) for each in vars(self).values()))
+
+    def with_reasoning(self, max_tokens: int) -> ExpectedUsage:
+        """The usage of a model that reasons before it answers: its replies may take the whole token limit."""
+        replies = self.completion_tokens
+        most = max(replies.high, self.calls.high * max_tokens)
+        return replace(self, completion_tokens=Range(low=replies.low, high=most))
 
     def __add__(self, other: ExpectedUsage) -> ExpectedUsage:
         both = zip(vars(self).values(), vars(other).values(), strict=True)

@@ -221,7 +221,7 @@ async def revalue(
                 await models.check()
                 expected = continuations.expected(owed, begun=journal.questions)
                 work = f"{counted(len(owed), 'step')} x {counted(k, 'continuation')}"
-                get_consent(work, [(spec, expected)], watcher, caps=parts.caps, spent=models.spent)
+                get_consent(work, [(spec, expected)], watcher, models)
             values |= await continuations.ask(models, owed, watcher)
     return _summary(
         [_revalued(each, values) for each in sample.pairs],

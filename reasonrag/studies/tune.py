@@ -50,6 +50,7 @@ from reasonrag.llm.endpoint.endpoint import shown_url
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.models import Models
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
@@ -265,7 +266,7 @@ async def _tune(
             retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
         if needs_consent([teacher], caps_of(base), yes=base.yes):
             await chat_model.check()
-            await _agree(trials, source.limited(base.limit), retriever, teacher, watcher)
+            await _agree(trials, source.limited(base.limit), retriever, (teacher, chat_model), watcher)
         for number, trial in enumerate(trials, start=1):
             watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
             summary = await explore(trial.settings, chat_model, retriever, watcher, shared_journal=journal)
@@ -303,18 +304,22 @@ async def _tune(
 
 
 async def _agree(
-    trials: Sequence[Trial], questions: Questions, retriever: Retriever, teacher: ModelSpec, watcher: Watcher
+    trials: Sequence[Trial],
+    questions: Questions,
+    retriever: Retriever,
+    model: tuple[ModelSpec, ChatModel],
+    watcher: Watcher,
 ) -> None:
     """Get consent to the cost of the trials that are not done; low: all answers are shared with the base, high: none.
     Raises InputError."""
-    asked, base = [question.id for question in questions], trials[0].settings
+    asked, base, (teacher, chat_model) = [question.id for question in questions], trials[0].settings, model
     done = {trial.name: {each.question_id for each in _records(trial, asked) if not each.error} for trial in trials}
     owed = {name: len(asked) - len(each) for name, each in done.items()}
     if not any(owed.values()):
         return
     async with open_journal(base.run.parent.parent / JOURNAL) as journal:
         fresh = set(asked) - done[BASE] - journal.questions
-        spent = journal.delivered
+        models = Models.journaled(journal, caps_of(base), (teacher, chat_model))
     rule, prompts = find_rule(base), load_prompts(base.prompts)
     recipe = resolve_recipe(base).model_copy(update={"outcome": rule.name})
     agent = find_agent(base, OfflineTeacher(), retriever, prompts, teacher.sampling)
@@ -322,7 +327,7 @@ async def _agree(
     most = sum(trial.call_budget(owed[trial.name]) for trial in trials) / trials[0].call_budget(1)
     expected = usage.shares(teacher, None, low=min(len(fresh), most), high=most) if usage else []
     some = counted(sum(map(bool, owed.values())), "trial")
-    get_consent(f"{some} on {counted(len(asked), 'question')}", expected, watcher, caps=caps_of(base), spent=spent)
+    get_consent(f"{some} on {counted(len(asked), 'question')}", expected, watcher, models)
 
 
 def _cost_line(trials: Sequence[Trial], questions: int, recipe: Recipe, caps: Caps, answered: Tokens) -> str:

@@ -17,7 +17,7 @@ import reasonrag as package
 from reasonrag.data.questions import Question
 from reasonrag.llm.offline import OfflineTeacher
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.processes import Command
+from tests.helpers.processes import Command, simulated_endpoint
 from tests.helpers.shared import Shared
 
 pytestmark = pytest.mark.slow
@@ -157,6 +157,24 @@ def test_an_outcome_function_is_not_called_for_an_estimate() -> None:
         package.generate(**asked, outcome=is_short, chat_model=OfflineTeacher(name="gpt-4o"))
         counts.append(len(calls))
     assert counts[0] == counts[1] > 0
+
+
+def test_a_model_that_reasons_may_take_its_whole_token_limit(reasonrag: Reasonrag) -> None:
+    """Its trial reply has shown that; what the run then costs is not above the high end."""
+    with simulated_endpoint("--profile", "gpt-5") as base_url:
+        done = reasonrag(*generate(base_url, "--model", "gpt-5", "--json", limit=4))
+    estimate = COST.search(done.err)
+    assert (done.status, bool(estimate)) == (0, True), done.err
+    assert estimate
+    assert float(estimate[1]) <= orjson.loads(done.out)["cost_usd"] <= float(estimate[2])
+
+
+def test_a_price_that_is_not_known_is_left_out_and_said(reasonrag: Reasonrag, endpoint: str) -> None:
+    """What is known is asked about."""
+    words = ("--dataset", "atlas", "--limit", 2, "--run", "out", "--model", "gpt-4o", "--judge", "mystery")
+    done = reasonrag("evaluate", *words, "--base-url", endpoint)
+    assert done.status == 0, done.err
+    assert "gpt-4o and mystery (without those to mystery, whose price is not known), and no --max-cost" in done.err
 
 
 # -- the other commands ----------------------------------------------------------------------------------------------

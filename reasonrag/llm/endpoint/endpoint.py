@@ -216,7 +216,8 @@ class EndpointModel:
         self._bounded = False
         """Whether some tokens were counted as bytes."""
         self._checked = False
-        self._reasons = False
+        self.reasons = False
+        """Whether a trial reply had reasoning."""
         self.begin()
 
     def begin(self) -> None:
@@ -245,7 +246,7 @@ class EndpointModel:
             raise unreachable[0]
         self._checked = True
         room = self._sampling.max_tokens
-        if self._reasons and room < AMPLE_TOKENS:
+        if self.reasons and room < AMPLE_TOKENS:
             self.say(f"{self.name} reasons before it answers, and --max-reply-tokens {room} includes that: {MORE_ROOM}")
 
     async def _check(self, endpoint: _Endpoint) -> None:
@@ -265,7 +266,7 @@ class EndpointModel:
         async def attempt() -> None:
             try:
                 [reply] = await self._post(endpoint, trial)
-                self._reasons |= reasons(reply)
+                self.reasons |= reasons(reply)
             except Exception as error:
                 trials.count(error)
                 raise
