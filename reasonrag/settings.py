@@ -142,9 +142,7 @@ Yes: TypeAlias = Annotated[
     bool,
     Opposite(None),
     Panel.BUDGET,
-    Field(
-        description="Spend what it takes, without the question that shows the estimated cost if there is no --max-cost"
-    ),
+    Field(description="Without --max-cost, neither ask nor warn about the estimated cost"),
 ]
 Price: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
 PromptPrice: TypeAlias = Annotated[

@@ -22,6 +22,7 @@ from tests.helpers.shared import Shared
 
 pytestmark = pytest.mark.slow
 SMALL = ("--dataset", "atlas", "--simulations", 2, "--concurrency", 4)
+COST = re.compile(r"about \$([\d,.]+) to \$([\d,.]+) for ")
 ESTIMATE = re.compile(
     r"about \$([\d,.]+) to \$([\d,.]+) for [\d,]+ to [\d,]+ requests? to ([\w., -]+), and no --max-cost"
 )
@@ -94,6 +95,16 @@ def test_growing_a_run_asks_about_what_is_left(endpoint: str) -> None:
     assert requests(endpoint) <= before + 1
     status, shown = in_a_terminal(*generate(endpoint), answer=b"n\n")
     assert (status, "[y/N]" in shown) == (0, False), shown
+
+
+def test_what_a_stopped_run_has_paid_is_not_counted_again(reasonrag: Reasonrag, endpoint: str) -> None:
+    """Some questions are done, some are half answered: the low end counts neither."""
+    stopped = reasonrag(*generate(endpoint, "--max-calls", 40, "--json", limit=6))
+    assert stopped.status == 3, stopped.err
+    done = reasonrag(*generate(endpoint, "--json", limit=6))
+    estimate, paid = COST.search(done.err), orjson.loads(stopped.out)["cost_usd"]
+    assert estimate, done.err
+    assert float(estimate[1]) <= orjson.loads(done.out)["cost_usd"] - paid <= float(estimate[2])
 
 
 @pytest.mark.parametrize(
@@ -211,7 +222,6 @@ COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
     ),
 }
 """By name: the words up to the address, what the question says of the work, and where the result says the cost."""
-COST = re.compile(r"about \$([\d,.]+) to \$([\d,.]+) for ")
 
 
 @pytest.fixture
