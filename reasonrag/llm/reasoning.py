@@ -88,8 +88,13 @@ def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
 
 def stops_may_cut(request: ChatRequest, completion: Completion) -> bool:
     """Whether a reply shows that stop strings cut the model's reasoning, or could do so unseen."""
-    unseen = _stop_strings_matter(request) and _unopened(completion.text) is not None
+    unseen = _stop_strings_matter(request) and is_opened_in_prompt(completion.text)
     return unseen or stopped_in_reasoning(request, completion)
+
+
+def is_opened_in_prompt(said: str) -> bool:
+    """Whether a text ends a think block that it does not open, which its template then did."""
+    return _unopened(said) is not None
 
 
 def _stop_strings_matter(request: ChatRequest) -> bool:

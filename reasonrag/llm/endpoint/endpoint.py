@@ -38,7 +38,7 @@ from reasonrag.llm.endpoint.http_client import (
 from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
-from reasonrag.llm.reasoning import AMPLE_TOKENS, MORE_ROOM, reasons, stops_may_cut
+from reasonrag.llm.reasoning import AMPLE_TOKENS, MORE_ROOM, is_opened_in_prompt, reasons, stops_may_cut
 from reasonrag.redaction import redact, secrets
 from reasonrag.web import http_address, retry_after
 
@@ -68,8 +68,9 @@ SHORT_ANSWERS = 2
 _BEHIND_ALL = 10**9
 """Larger than any priority: lets another request probe a failing endpoint, in case this one breaks it."""
 
-_TRIAL_TOKENS = 16
-"""Length limit of the check's reply."""
+_TRIAL_TOKENS = 256
+"""Length limit of the check's reply: most say one word, and one that reasons ends its reasoning, or begins it at
+least."""
 _PLAIN_SAMPLING = Sampling(temperature=1, top_p=1, max_tokens=_TRIAL_TOKENS)
 
 
@@ -254,10 +255,10 @@ class EndpointModel:
         from openai import APIConnectionError, APIStatusError
 
         shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
-        # a few tokens, once per address and session, outside caps and counts; with a stop string, as most refuse it
+        # once per address and session, outside caps and counts; with a stop string, which many refuse and no reply has
         trial = ChatRequest(
             messages=(Message(role="user", content="Say yes."),),
-            sampling=self._sampling.model_copy(update={"max_tokens": _TRIAL_TOKENS, "stop": ("</answer>",)}),
+            sampling=self._sampling.model_copy(update={"max_tokens": _TRIAL_TOKENS, "stop": ("</trial>",)}),
             samples=(0,),
             seeds=(0,),
             think_in_format=True,  # nothing is learned from where so short a reply ends
@@ -267,6 +268,8 @@ class EndpointModel:
             try:
                 [reply] = await self._post(endpoint, trial)
                 self.reasons |= reasons(reply)
+                if is_opened_in_prompt(reply.text):  # a step that is cut within such reasoning looks like a whole one
+                    self._go_without_stop(endpoint)
             except Exception as error:
                 trials.count(error)
                 raise
@@ -402,15 +405,18 @@ class EndpointModel:
         endpoint.pace.learn(answer.headers)
         completions = completions_of(answer.content, self._secrets, prompt_size=request.size)[: len(request.samples)]
         self._learn_of_choices(endpoint, len(request.samples), len(completions))
-        if "stop" not in endpoint.refused and any(stops_may_cut(request, each) for each in completions):
-            endpoint.refused.add("stop")
-            self._say_of(
-                endpoint, f"reasons where stop strings may cut it, so goes without stop: {DISPENSABLE['stop']}"
-            )
+        if any(stops_may_cut(request, each) for each in completions):
+            self._go_without_stop(endpoint)
         if completions[0].tokens_bounded and not self._bounded:
             self._bounded = True
             self._say_of(endpoint, "reports no token counts; bytes are counted instead, about four times as many")
         return completions
+
+    def _go_without_stop(self, endpoint: _Endpoint) -> None:
+        if "stop" not in endpoint.refused:
+            endpoint.refused.add("stop")
+            lesson = f"reasons where stop strings may cut it, so goes without stop: {DISPENSABLE['stop']}"
+            self._say_of(endpoint, lesson)
 
     def _learn_of_choices(self, endpoint: _Endpoint, wanted: int, given: int) -> None:
         if wanted == 1 or endpoint.gives_one_choice:

@@ -207,10 +207,8 @@ class Profile:
             body["usage"]["completion_tokens"] -= reasoning_tokens
 
     def _reasoning_about(self, text: str) -> str:
-        """A pure function of the reply. Has tags that must not count, unless a stop string would then cut it to
-        something that looks like a reply, and nobody could tell."""
-        with_tags = "" if self.reasoning == "headless" else _WITH_TAGS
-        return THOUGHT + with_tags + _SECOND_THOUGHT * (1 + len(text) % _MOST_SECOND_THOUGHTS)
+        """A pure function of the reply. Has tags that must not count."""
+        return THOUGHT + _WITH_TAGS + _SECOND_THOUGHT * (1 + len(text) % _MOST_SECOND_THOUGHTS)
 
     def _is_off(self, sent: Mapping[str, Any]) -> bool:
         return bool(self.no_reasoning) and all(sent.get(name) == value for name, value in self.no_reasoning.items())
