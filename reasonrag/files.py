@@ -33,7 +33,7 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
     lock.
 
     A block that ends by an InputError, so that nothing was started, leaves no file of a start and no folder that was
-    not there before; unless an answer was recorded.
+    not there before; unless an answer was recorded, or other files came to be: a trained model has a config.json, too.
     flag: the flag that names the directory."""
 
     def taken() -> None:
@@ -44,9 +44,10 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
         try:
             yield
         except InputError:
-            if _sizes(directory, _ANSWERS) == answers:
-                for path in {directory / name for name in _OF_A_START} - before:
-                    path.unlink(missing_ok=True)
+            new = set(directory.iterdir()) - before
+            if _sizes(directory, _ANSWERS) == answers and new <= {directory / name for name in _OF_A_START}:
+                for path in new:
+                    path.unlink()
             raise
 
 

@@ -119,7 +119,10 @@ def fields_of_a_body(value: object) -> object:
         raise ValueError(f"{name!r} is a field that reasonrag sets itself; leave it out")
     if keys_in("\n".join(texts_in(value)), secrets()):
         raise ValueError("this holds what looks like a key, and it would be written into files")
-    return orjson.loads(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) or None
+    try:
+        return orjson.loads(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) or None
+    except TypeError as error:  # nested too deep; or of a TOML file or Python, what JSON does not hold
+        raise ValueError(f"this cannot be sent as JSON ({error})") from None
 
 
 SEVERAL = BeforeValidator(one_or_several)

@@ -71,6 +71,15 @@ def test_nothing_is_removed_once_an_answer_is_recorded(paid: str) -> None:
     assert everything() - {"new/.lock"} == {"new", *(f"new/{name}" for name in OF_A_START)}
 
 
+def test_nothing_is_removed_beside_files_of_another_kind() -> None:
+    """A model that LLaMA-Factory has trained has a config.json of its own."""
+    with pytest.raises(InputError), only_writer(Path("model")):
+        Path("model", CONFIG).write_bytes(b"{}")
+        Path("model", "model.safetensors").write_bytes(b"weights")
+        raise InputError("cannot read training.json")
+    assert Path("model", CONFIG).exists()
+
+
 def test_a_lock_of_a_build_that_failed_goes_too() -> None:
     with pytest.raises(InputError), build_lock(Path("indexes/new")):
         raise InputError("no such corpus")

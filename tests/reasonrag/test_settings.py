@@ -144,9 +144,11 @@ def test_further_fields_of_a_body_are_a_json_object(given: object, fields: objec
         ("[1]", "--extra-body: this is no JSON object"),
         ('{"seed": 1}', "--extra-body: 'seed' is a field that reasonrag sets itself"),
         ('{"a": {"b": "sk-abcdefghij1234567890"}}', "--extra-body: this holds what looks like a key"),
+        ('{"a":' * 300 + "1" + "}" * 300, "--extra-body: this cannot be sent as JSON"),
+        ({"a": 10**30}, "--extra-body: this cannot be sent as JSON"),
     ],
 )
-def test_fields_of_a_body_that_cannot_be_sent_are_refused(given: str, message: str) -> None:
+def test_fields_of_a_body_that_cannot_be_sent_are_refused(given: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         settings_of({"extra_body": given})
 

@@ -53,8 +53,9 @@ def refused_parameters(error: APIStatusError, sent: Collection[str]) -> list[str
         return []
     dispensable = [each for each in DISPENSABLE if each in sent]
     leaves = list(_leaves(_decoded(error.response.content)))
-    named = {re.split(r"[.\[\]]+", value)[-1] for key, value in leaves if key in _NAMING and isinstance(value, str)}
-    if named:
+    paths = [re.findall(r"[^.\[\]]+", value) for key, value in leaves if key in _NAMING and isinstance(value, str)]
+    names = [[part for part in path if not part.isdigit()] for path in paths]
+    if named := {path[-1] for path in names if path and path != ["None"]}:  # LiteLLM says "None", one-api ""
         return [each for each in dispensable if each in named]
     said = "\n".join(value for _, value in leaves if isinstance(value, str)) or str(error)
     quoted = set(re.findall(r"[`'\"](\w+)\\*[`'\"]", said))  # with a backslash where one error quotes another
