@@ -90,6 +90,7 @@ class ModelCaller:
             seeds=tuple(sample_seed(self.seed, question_id, messages, each) for each in samples),
             priority=self.priority,
             question_id=question_id,
+            think_in_format=self.think_in_format,
         )
 
     async def complete(
@@ -101,15 +102,7 @@ class ModelCaller:
         sampling: Sampling | None = None,
     ) -> Sequence[Completion]:
         """A completion per sample number, in one request, its reasoning apart from its text. Raises ModelError."""
-        request = ChatRequest(
-            messages=tuple(messages),
-            sampling=(sampling or self.sampling).model_copy(update={"stop": stop}),
-            samples=tuple(samples),
-            seeds=tuple(sample_seed(self.seed, question_id, messages, each) for each in samples),
-            priority=self.priority,
-            question_id=question_id,
-            think_in_format=self.think_in_format,
-        )
+        request = self.request(question_id, messages, samples, stop, sampling)
         completions = await self.model.complete(request)
         self.spending.add(completions)
         return completions if self.think_in_format else list(map(without_reasoning, completions))
