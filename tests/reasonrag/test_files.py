@@ -73,10 +73,14 @@ def test_nothing_is_removed_once_an_answer_is_recorded(paid: str) -> None:
 
 def test_nothing_is_removed_beside_files_of_another_kind() -> None:
     """A model that LLaMA-Factory has trained has a config.json of its own."""
-    with pytest.raises(InputError), only_writer(Path("model")):
-        Path("model", CONFIG).write_bytes(b"{}")
-        Path("model", "model.safetensors").write_bytes(b"weights")
+
+    def train() -> None:
+        for name in (CONFIG, "model.safetensors"):
+            Path("model", name).touch()
         raise InputError("cannot read training.json")
+
+    with pytest.raises(InputError), only_writer(Path("model")):
+        train()
     assert Path("model", CONFIG).exists()
 
 
