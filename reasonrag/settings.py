@@ -114,11 +114,11 @@ def fields_of_a_body(value: object) -> object:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise ValueError(f"this is no JSON object; write one, as '{EXTRA_BODY}'")  # noqa: TRY004 - read by pydantic
+        raise ValueError(f"this is not a JSON object; write one, as '{EXTRA_BODY}'")  # noqa: TRY004 - read by pydantic
     for name in sorted(_OUR_FIELDS & value.keys()):
         raise ValueError(f"{name!r} is a field that reasonrag sets itself; leave it out")
     if keys_in("\n".join(texts_in(value)), secrets()):
-        raise ValueError("this holds what looks like a key, and it would be written into files")
+        raise ValueError("this contains what looks like a key, which would be written to files")
     try:
         return orjson.loads(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) or None
     except TypeError as error:  # nested too deep; or of a TOML file or Python, what JSON does not hold

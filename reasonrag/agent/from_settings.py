@@ -59,9 +59,8 @@ def caps_of(settings: AgentSettings) -> Caps:
 
 def questions_left(owed: int, total: int, source: QuestionSource, *, limited: bool) -> str:
     """The questions of a session, as words; without --limit they say that it is the whole split."""
-    work = counted(owed, "question") if owed == total else f"{owed:,} of {counted(total, 'question')} left"
-    whole = f"no --limit: that is all {counted(total, 'question')} of {source.dataset}/{source.split}"
-    return work if limited else f"{work}; {whole}"
+    left, questions = "" if owed == total else f"{owed:,} left of ", counted(total, "question")
+    return left + (questions if limited else f"all {questions} of {source.dataset}/{source.split} (no --limit)")
 
 
 def model_name(settings: AgentSettings) -> str:

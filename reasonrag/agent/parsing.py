@@ -13,7 +13,7 @@ from typing import Literal
 
 from preference import ActionType, AgentAction
 from reasonrag.llm.chat import FinishReason
-from reasonrag.llm.reasoning import MORE_ROOM
+from reasonrag.llm.reasoning import more_room
 
 TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
     "think": ("query", "answer"),
@@ -89,7 +89,7 @@ def _parse(
     if finish_reason == "content_filter":
         return ParseError("withheld", "the endpoint's content filter took the reply back")
     if finish_reason == "length" and not text.strip():
-        return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {MORE_ROOM}")
+        return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {more_room()}")
     expected = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in allowed)
     tags = list(pattern.finditer(text))
     closing = next((tag for tag in tags if tag[1]), None)

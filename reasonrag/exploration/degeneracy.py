@@ -14,7 +14,7 @@ from itertools import repeat
 
 from preference import RolloutNode, RolloutRecord, normalize_answer
 from preference.diversity import drawn_states
-from reasonrag.llm.reasoning import MORE_ROOM
+from reasonrag.llm.reasoning import more_room
 
 PAGE = "docs/troubleshooting.md"
 SAID_FROM, WARNED_FROM = 10, 5
@@ -131,7 +131,7 @@ SIGNS = (
     Sign(
         "reasoning_cut",
         "most replies are nothing but reasoning, cut at --max-reply-tokens",
-        f"The model reasons longer than a reply may be: {MORE_ROOM}",
+        f"The model reasons longer than a reply may be: {more_room()}",
         reasoning_cut,
     ),
     ALIKE,

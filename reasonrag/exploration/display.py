@@ -97,8 +97,8 @@ def show_estimate(estimate: CostEstimate) -> None:
         )
     if estimate.dollars and estimate.batch_discount:
         print(
-            f"prices: {estimate.prices_as_of}; the endpoint's prompt cache (${estimate.cached_price_in:g} per "
-            f"million) would cost less, a Batch API, which reasonrag does not use, {estimate.batch_discount:.0%} less"
+            f"prices: {estimate.prices_as_of}. Not counted: cached prompts (${estimate.cached_price_in:g} per million "
+            f"tokens), and Batch APIs ({estimate.batch_discount:.0%} less), which reasonrag does not use"
         )
 
 

@@ -37,7 +37,8 @@ def get_consent(
     ]
     if not watcher.confirm(f"{work}: {_cost(told, models)}, and no --max-cost limits it"):
         raise InputError(
-            "not started, and nothing was spent: --max-cost DOLLARS limits the cost, --yes goes on without a question"
+            "not started, and nothing was spent beyond trial requests: --max-cost DOLLARS limits the cost, --yes skips "
+            "the question"
         )
 
 

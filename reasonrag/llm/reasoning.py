@@ -14,13 +14,16 @@ from reasonrag.llm.chat import ChatRequest, Completion
 _OPENING = re.compile(r"<\s*think\s*>", re.IGNORECASE)
 _LEADING = re.compile(rf"\s*{_OPENING.pattern}", re.IGNORECASE)
 _CLOSING = re.compile(r"<\s*/\s*think\s*>", re.IGNORECASE)
-MORE_ROOM = (
-    """raise it, or ask for less reasoning by --extra-body '{"reasoning_effort": "low"}', for Qwen3 by """
-    """--extra-body '{"chat_template_kwargs": {"enable_thinking": false}}'"""
-)
-"""What to do about a --max-reply-tokens that the reasoning uses up."""
 AMPLE_TOKENS = 2048
 """A --max-reply-tokens from which on reasoning usually leaves room for a step."""
+
+
+def more_room(flags: str = "--") -> str:
+    """What to do about a --max-reply-tokens that the reasoning uses up. flags: prefix of the model's flags."""
+    return (
+        f"""raise it, or ask for less reasoning with {flags}extra-body '{{"reasoning_effort": "low"}}' """
+        """(Qwen3: '{"chat_template_kwargs": {"enable_thinking": false}}')"""
+    )
 
 
 def split_reasoning(said: str) -> tuple[str, str]:
@@ -64,7 +67,7 @@ def too_little_room(count: int, *, max_tokens: int) -> list[str]:
     if not count:
         return []
     replies = "1 reply was" if count == 1 else f"{count:,} replies were"
-    return [f"{replies} nothing but reasoning, cut at --max-reply-tokens {max_tokens}: {MORE_ROOM}"]
+    return [f"{replies} nothing but reasoning, cut at --max-reply-tokens {max_tokens}: {more_room()}"]
 
 
 def is_only_reasoning(read: Completion) -> bool:

@@ -65,8 +65,8 @@ def test_no_leaves_nothing_and_spends_nothing(answer: bytes, endpoint: str) -> N
     status, shown = in_a_terminal(*generate(endpoint, limit=None), answer=answer)
     assert status == 2, shown
     assert ESTIMATE.search(shown), shown
-    assert "no --limit: that is all 768 questions of atlas/train" in shown
-    assert "nothing was spent" in shown
+    assert "all 768 questions of atlas/train (no --limit)" in shown
+    assert "nothing was spent beyond trial requests" in shown
     assert "--max-cost" in shown
     assert "--yes" in shown
     assert not Path("runs").exists()
@@ -90,7 +90,7 @@ def test_growing_a_run_asks_about_what_is_left(endpoint: str) -> None:
     rollouts = Path("runs/a/rollouts.jsonl").read_bytes()
     before = requests(endpoint)
     status, shown = in_a_terminal(*generate(endpoint, limit=None), answer=b"n\n")
-    assert (status, "765 of 768 questions left; no --limit" in shown) == (2, True), shown
+    assert (status, "765 left of all 768 questions of atlas/train (no --limit)" in shown) == (2, True), shown
     assert Path("runs/a/rollouts.jsonl").read_bytes() == rollouts
     assert requests(endpoint) <= before + 1
     status, shown = in_a_terminal(*generate(endpoint), answer=b"n\n")
@@ -238,7 +238,7 @@ def test_each_command_asks_and_a_no_spends_nothing(name: str, endpoint: str) -> 
     words, work, _ = COMMANDS[name]
     before, files = requests(endpoint), sorted(Path().rglob("*"))
     status, shown = in_a_terminal(*words, endpoint, answer=b"n\n")
-    assert (status, work in shown, "nothing was spent" in shown) == (2, True, True), shown
+    assert (status, work in shown, "nothing was spent beyond trial requests" in shown) == (2, True, True), shown
     assert requests(endpoint) <= before + 2
     assert sorted(each for each in Path().rglob("*") if "indexes" not in str(each)) == [
         each for each in files if "indexes" not in str(each)

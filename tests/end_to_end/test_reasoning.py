@@ -43,8 +43,11 @@ def test_reasoning_is_kept_beside_every_step_and_is_in_no_prompt_and_no_pair(
     """Though it holds tags of every turn, and stop strings cut within it."""
     done = reasonrag(*asked(thinking, "runs/r"))
     assert done.status == 0
-    assert done.err.count("reasons where stop strings may cut it, so goes without stop") == 1
-    assert "o reasons before it answers, and --max-reply-tokens 512 includes that: raise it" in done.err
+    assert done.err.count("is sent no stop strings, which could cut its reasoning") == 1
+    assert (
+        "o reasons before it answers, and --max-reply-tokens 512 limits reasoning and reply together: raise it"
+        in done.err
+    )
     steps = [node for each in read_rollouts(Path("runs/r/rollouts.jsonl")) for node in each.nodes[1:]]
     assert all(step.reasoning.startswith(THOUGHT.strip()) for step in steps)
     assert not any(step.parse_error for step in steps)
@@ -125,7 +128,7 @@ def test_a_limit_that_reasoning_uses_up_is_said_and_ends_the_run(profile: str, r
     cut = summary["parse_failures_by_cause"]["reasoning_cut"]
     assert f"warning: {cut:,} replies were nothing but reasoning, cut at --max-reply-tokens 24: raise it" in done.err
     assert "identical_siblings" not in done.err
-    assert (more.status, "reasoning_cut" in more.out, "includes that" in more.err) == (0, False, False)
+    assert (more.status, "reasoning_cut" in more.out, "limits reasoning" in more.err) == (0, False, False)
     assert re.search(r"warning: \d replies were nothing but reasoning, cut at --max-reply-tokens 24", quick.err)
 
 

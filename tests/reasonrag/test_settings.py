@@ -141,9 +141,9 @@ def test_further_fields_of_a_body_are_a_json_object(given: object, fields: objec
     ("given", "message"),
     [
         ("nope", r"--extra-body: this is not JSON .*quote it for the shell"),
-        ("[1]", "--extra-body: this is no JSON object"),
+        ("[1]", "--extra-body: this is not a JSON object"),
         ('{"seed": 1}', "--extra-body: 'seed' is a field that reasonrag sets itself"),
-        ('{"a": {"b": "sk-abcdefghij1234567890"}}', "--extra-body: this holds what looks like a key"),
+        ('{"a": {"b": "sk-abcdefghij1234567890"}}', "--extra-body: this contains what looks like a key"),
         ('{"a":' * 300 + "1" + "}" * 300, "--extra-body: this cannot be sent as JSON"),
         ({"a": 10**30}, "--extra-body: this cannot be sent as JSON"),
     ],

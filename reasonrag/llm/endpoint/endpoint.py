@@ -38,7 +38,7 @@ from reasonrag.llm.endpoint.http_client import (
 from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
-from reasonrag.llm.reasoning import AMPLE_TOKENS, MORE_ROOM, is_opened_in_prompt, reasons, stops_may_cut
+from reasonrag.llm.reasoning import AMPLE_TOKENS, is_opened_in_prompt, more_room, reasons, stops_may_cut
 from reasonrag.redaction import redact, secrets
 from reasonrag.web import http_address, retry_after
 
@@ -109,7 +109,7 @@ class _Endpoint:
     short_answers: int = 0
     """Number in a row; from SHORT_ANSWERS on, `n` is not used any more."""
     refused: set[str] = field(default_factory=set)
-    """Parameters that it refuses, and is not sent any more."""
+    """Parameters that it is not sent any more: those it refuses, and `stop` where that may cut its reasoning."""
 
     @property
     def gives_one_choice(self) -> bool:
@@ -248,7 +248,10 @@ class EndpointModel:
         self._checked = True
         room = self._sampling.max_tokens
         if self.reasons and room < AMPLE_TOKENS:
-            self.say(f"{self.name} reasons before it answers, and --max-reply-tokens {room} includes that: {MORE_ROOM}")
+            self.say(
+                f"{self.name} reasons before it answers, and --max-reply-tokens {room} limits reasoning and reply "
+                f"together: {more_room(self._flags)}"
+            )
 
     async def _check(self, endpoint: _Endpoint) -> None:
         """Raises InputError for what only the user can fix. Waits for a busy server, not for an absent one."""
@@ -300,9 +303,9 @@ class EndpointModel:
         known = f"; it serves {', '.join(served[:10])}" if served else ""
         hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         if extra := [each for each in self._sampling.extra_body or {} if each in reason]:
-            hint += f". {self._flags}extra-body sets {', '.join(extra)}"
+            hint += f". {self._flags}extra-body sets {', '.join(extra)}: leave it out"
         kind = _UnreachableError if is_retryable(error) else InputError
-        return kind(f"{shown} does not answer for {self._flags}model {self.name} ({reason}){known}{hint}")
+        return kind(f"{shown} does not answer for the model {self.name} ({reason}){known}{hint}")
 
     def _retrying(self, trials: _Attempts, passes: Callable[[BaseException], bool]) -> AsyncRetrying:
         """Retries with waits, reporting each failure, until one succeeds or more are hopeless."""
@@ -415,8 +418,7 @@ class EndpointModel:
     def _go_without_stop(self, endpoint: _Endpoint) -> None:
         if "stop" not in endpoint.refused:
             endpoint.refused.add("stop")
-            lesson = f"reasons where stop strings may cut it, so goes without stop: {DISPENSABLE['stop']}"
-            self._say_of(endpoint, lesson)
+            self._say_of(endpoint, f"is sent no stop strings, which could cut its reasoning: {DISPENSABLE['stop']}")
 
     def _learn_of_choices(self, endpoint: _Endpoint, wanted: int, given: int) -> None:
         if wanted == 1 or endpoint.gives_one_choice:
@@ -426,7 +428,7 @@ class EndpointModel:
             self._say_of(endpoint, f"returns one choice per request: {DISPENSABLE['n']}")
 
     def _say_of(self, endpoint: _Endpoint, lesson: str) -> None:
-        self.say(f"{shown_url(endpoint.connection.base_url)} {lesson}")
+        self.say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}")
 
     def _note(self, error: Exception, slot: RequestSlot, trials: _Attempts) -> None:
         """Report a failure to the pace, and count the attempt if it is about the request."""

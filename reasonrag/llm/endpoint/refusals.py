@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 DISPENSABLE: dict[str, str] = {
     "top_logprobs": "replies come without them",
     "logprobs": "replies come without them",
-    "top_p": "replies are sampled from all tokens",
-    "seed": "equal requests may get other replies",
-    "stop": "replies run on behind their closing tag, where they are cut here",
-    "n": "each sibling is requested by itself and pays for its own prompt",
+    "top_p": "replies are sampled with the model's own top_p",
+    "seed": "the same request may get another reply",
+    "stop": "text after the closing tag is cut off here, but paid for",
+    "n": "each sibling is a request of its own and pays for its prompt",
     "temperature": "replies are sampled at the model's own temperature",
     "max_tokens": "max_completion_tokens is sent instead",
 }

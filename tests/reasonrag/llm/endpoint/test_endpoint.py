@@ -104,9 +104,7 @@ async def test_missing_siblings_are_asked_for_singly_and_that_is_remembered() ->
         for _ in range(3):
             assert len(await all_of(client, request_for(3))) == 3
     assert asked == [3, None, None, 3, None, None, None, None, None]
-    assert [line.partition("/v1 ")[2] for line in said] == [
-        "returns one choice per request: each sibling is requested by itself and pays for its own prompt"
-    ]
+    assert [line.partition("/v1 ")[2] for line in said] == [f"returns one choice per request: {DISPENSABLE['n']}"]
 
 
 async def test_an_endpoint_that_refuses_n_is_asked_without_it() -> None:
@@ -708,7 +706,7 @@ async def test_a_stop_string_that_cut_the_reasoning_is_not_sent_again(*, beside:
         assert client.refused == ["stop"]
     assert ["stop" in each for each in bodies] == [True, False, False]
     assert [line.partition("/v1 ")[2] for line in said if "stop" in line] == [
-        f"reasons where stop strings may cut it, so goes without stop: {DISPENSABLE['stop']}"
+        f"is sent no stop strings, which could cut its reasoning: {DISPENSABLE['stop']}"
     ]
 
 
@@ -793,5 +791,6 @@ async def test_a_model_that_reasons_is_told_from_one_that_does_not(
     hints = [each for each in said if "reasons before it answers" in each]
     assert len(hints) == (hinted and room < 2048)
     assert all(
-        "o reasons before it answers, and --max-reply-tokens 512 includes that: raise it" in each for each in hints
+        "o reasons before it answers, and --max-reply-tokens 512 limits reasoning and reply together: raise it" in each
+        for each in hints
     )
