@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +44,6 @@ from reasonrag.terminal import dollars
 
 JUDGING = "judging"
 """Folder of the journal and of the failures, below the data set."""
-_REPLY_TOKENS = 80
-"""Length of a usual judgement, for an estimate."""
 _SHORT_REPLY_TOKENS = 5
 """Length of a judgement that is only the pick."""
 _STOP = ("</pick>",)
@@ -111,15 +109,14 @@ class StateJudge:
 
     def describe(self, candidates: Path) -> str:
         """Estimated requests, tokens and cost of judging a data set, in a line. Asks nothing."""
-        states = prompt_tokens = 0
-        for _, state, shown in self.states(candidates):
-            states += 1
-            prompt_tokens += sum(estimate_tokens(turn.content) for turn in self.messages(state, shown))
-        price = self.model.price
-        cost = "no price is known" if price is None else dollars(price.cost(prompt_tokens, _REPLY_TOKENS * states))
+        prompts = [_prompt_tokens(self.messages(state, shown)) for _, state, shown in self.states(candidates)]
+        usage = _expected(prompts)
+        cost = usage.dollars(self.model.price)
         return (
-            f"{states:,} states for {self.model.name} to judge, less what the journal has: about {states:,} replies, "
-            f"{prompt_tokens:,} tokens in, {_REPLY_TOKENS * states:,} out; {cost}"
+            f"{counted(len(prompts), 'state')} for {self.model.name} to judge, less what the journal has: "
+            f"{_between(usage.requests)} requests, {_between(usage.prompt_tokens)} tokens in, "
+            f"{_between(usage.completion_tokens)} out; "
+            + (f"{dollars(cost.low)} to {dollars(cost.high)}" if cost else "no price is known")
         )
 
 
@@ -142,11 +139,12 @@ async def label_by_judge(
             )
             calls_before = models.spent.calls
             failures = opened.enter_context(FailureLog(place / FAILURES))
-            watcher.say(judge.describe(candidates))
             judging = _Verdicts(judge, models, failures)
-            if needs_consent([judge.model], judge.caps, yes=judge.yes) and (owed := judging.owed(candidates)):
+            if not needs_consent([judge.model], judge.caps, yes=judge.yes):
+                watcher.say(judge.describe(candidates))
+            elif owed := judging.owed(candidates):
                 await models.check()
-                expected = [(judge.model, _expected(owed))]
+                expected = [(judge.model, _expected(owed.values()))]
                 get_consent(counted(len(owed), "state"), expected, watcher, models)
             verdicts = await judging.of_all(candidates, watcher)
         picks, agreement = _write_labels(candidates, judge, verdicts)
@@ -190,7 +188,7 @@ class _Verdicts:
         for _, state, shown in self._judge.states(candidates):
             messages = self._judge.messages(state, shown)
             if not self._models.main.holds(self._asker.request(state.question_id, messages, [0], _STOP)):
-                found[_digest(messages)] = sum(estimate_tokens(turn.content) for turn in messages)
+                found[_digest(messages)] = _prompt_tokens(messages)
         return found
 
     async def of_all(self, candidates: Path, watcher: Watcher) -> dict[int, _Verdict]:
@@ -243,9 +241,17 @@ def _digest(messages: Sequence[Message]) -> bytes:
     return hashlib.sha256(orjson.dumps([turn.content for turn in messages])).digest()
 
 
-def _expected(owed: Mapping[bytes, int]) -> ExpectedUsage:
-    """low: every judgement is only the pick; high: all are verbose, and repaired."""
-    states, prompts = len(owed), sum(owed.values())
+def _prompt_tokens(messages: Sequence[Message]) -> int:
+    return sum(estimate_tokens(turn.content) for turn in messages)
+
+
+def _between(amount: Range) -> str:
+    return f"{amount.low:,.0f} to {amount.high:,.0f}"
+
+
+def _expected(prompt_tokens: Collection[int]) -> ExpectedUsage:
+    """Of the judgements with these prompts. low: each is only the pick; high: all are verbose, and repaired."""
+    states, prompts = len(prompt_tokens), sum(prompt_tokens)
     requests = Range(low=states, high=2 * states)
     replies = Range(low=_SHORT_REPLY_TOKENS * states, high=2 * VERBOSE_REPLY_TOKENS * states)
     return ExpectedUsage(requests, requests, Range(low=FEWEST_TOKENS * prompts, high=2 * prompts), replies)

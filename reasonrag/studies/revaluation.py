@@ -216,12 +216,13 @@ async def revalue(
         values, owed = await continuations.recorded(sides)
         if owed:
             models = Models.journaled(journal, parts.caps, (spec, chat_model or spec.open(opened, say=watcher.say)))
-            watcher.say(continuations.describe(owed, spec.name))
             if needs_consent([spec], parts.caps, yes=parts.yes):
                 await models.check()
                 expected = continuations.expected(owed, begun=journal.questions)
                 work = f"{counted(len(owed), 'step')} x {counted(k, 'continuation')}"
                 get_consent(work, [(spec, expected)], watcher, models)
+            else:
+                watcher.say(continuations.describe(owed, spec.name))
             values |= await continuations.ask(models, owed, watcher)
     return _summary(
         [_revalued(each, values) for each in sample.pairs],

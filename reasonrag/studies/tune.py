@@ -259,12 +259,14 @@ async def _tune(
     warnings = list[str]()
     async with AsyncExitStack() as opened:
         opened.enter_context(_locked_directory(settings.run))
-        watcher.say(_cost_line(trials, len(asked), resolve_recipe(base), caps_of(base), await _delivered(journal)))
+        asks = needs_consent([teacher], caps_of(base), yes=base.yes)
+        if not asks:
+            watcher.say(_cost_line(trials, len(asked), resolve_recipe(base), caps_of(base), await _delivered(journal)))
         if chat_model is None:
             chat_model = teacher.open(opened, say=watcher.say)
         if retriever is None:
             retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
-        if needs_consent([teacher], caps_of(base), yes=base.yes):
+        if asks:
             await chat_model.check()
             await _agree(trials, source.limited(base.limit), retriever, (teacher, chat_model), watcher)
         for number, trial in enumerate(trials, start=1):
