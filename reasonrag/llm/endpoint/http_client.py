@@ -7,7 +7,6 @@ package's, but the transport is aiohttp: that package's client takes nearly thre
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +35,10 @@ _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
 """Statuses of an overloaded or absent server; other errors are about the request."""
 _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens")
 """Headers kept of an error response; others may hold anything."""
+_MOST_SAID = 1000
+"""Characters of an error's message that are kept: it goes to the terminal and into files."""
+_MOST_COUNTED = 10**9
+"""Tokens; no request has more, and the sums of a run have to fit into its files."""
 _REASONING = ("reasoning_content", "reasoning")
 """Where servers put the reasoning of a message: DeepSeek, vLLM, SGLang and llama.cpp the first; OpenRouter and newer
 vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second."""
@@ -138,8 +141,8 @@ def _refusal(response: ClientResponse, content: bytes) -> APIError:
         body = body[0]
     said = body.get("error", body) if isinstance(body, dict) else None
     message = said.get("message") or said.get("detail") if isinstance(said, dict) else said
-    message = message or content[:500].decode("utf-8", "replace")
-    message = message if isinstance(message, str) else orjson.dumps(message).decode()[:500]
+    message = message if message and isinstance(message, str) else content.decode("utf-8", "replace")
+    message = redact(message)[:_MOST_SAID]  # in this order: no part of a key is left at the end
     if moved_to := response.headers.get("location"):
         message = f"moved to {moved_to}; give the address it moved to"
     headers = {name: value for name in _HEADERS if (value := response.headers.get(name, "")).isascii() and value}
@@ -201,7 +204,8 @@ def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple
     """
     completion, details = _count(usage.get("completion_tokens")), usage.get("completion_tokens_details")
     reasoning = _count(details.get("reasoning_tokens")) if isinstance(details, dict) else 0
-    billed = max(completion, _count(usage.get("total_tokens")) - prompt_tokens)
+    said = completion + reasoning if reasoning > completion else completion  # then it is no part of it
+    billed = max(said, _count(usage.get("total_tokens")) - prompt_tokens)
     return billed, min(billed, max(reasoning, billed - completion))
 
 
@@ -228,7 +232,7 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
 
 def _count(said: object) -> int:
     """A token count; 0 for anything else."""
-    return int(max(0, said)) if isinstance(said, int | float) and math.isfinite(said) else 0
+    return int(said) if isinstance(said, int | float) and 0 <= said <= _MOST_COUNTED else 0
 
 
 def _model_ids(served: object) -> set[str]:

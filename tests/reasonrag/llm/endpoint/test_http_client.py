@@ -186,6 +186,8 @@ async def test_compressed_bodies_are_read(status: int) -> None:
         (b"", "status 400: "),
         (b"[1]", "[1]"),
         ("zu lang: ü".encode("utf-16"), "status 400: "),
+        (b'{"message": "too long' + b"." * 10**7 + b'"}', "too long.."),
+        (b'{"message": ' + b'{"a":' * 300 + b"1" + b"}" * 301, '"message"'),
     ],
 )
 async def test_a_refusal_says_what_its_body_says(body: bytes, message: str) -> None:
@@ -199,6 +201,7 @@ async def test_a_refusal_says_what_its_body_says(body: bytes, message: str) -> N
         with pytest.raises(APIStatusError) as raised:
             await connection.post({})
     assert message in str(raised.value)
+    assert len(str(raised.value)) < 2000
 
 
 @pytest.mark.parametrize(
@@ -347,7 +350,10 @@ def test_the_usage_of_a_request_rides_on_its_first_choice() -> None:
     assert second == Completion(text="b", finish_reason="length", requests=0)
 
 
-@pytest.mark.parametrize("usage", ["", ', "usage": null', ', "usage": {"prompt_tokens": null}', ', "usage": {}'])
+@pytest.mark.parametrize(
+    "usage",
+    ["", ', "usage": null', ', "usage": {"prompt_tokens": null}', ', "usage": {}', ', "usage": {"prompt_tokens": 1e30}'],
+)
 def test_tokens_that_are_not_told_are_counted_as_bytes(usage: str) -> None:
     """An upper bound: caps hold with endpoints that tell nothing."""
     body = '{"choices": [{"message": {"content": "é"}}, {"message": {"content": "ab"}}]' + usage + "}"
@@ -376,7 +382,8 @@ def test_tokens_that_are_not_told_are_counted_as_bytes(usage: str) -> None:
         ({"completion_tokens": 5}, 5, 0),
         ({"completion_tokens": 5, "total_tokens": 3, "completion_tokens_details": None}, 5, 0),
         ({"completion_tokens": 5, "total_tokens": "many"}, 5, 0),
-        ({"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 80}}, 5, 5),
+        # more than the whole cannot be a part of it
+        ({"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 80}}, 85, 80),
     ],
 )
 def test_reasoning_is_billed_wherever_an_endpoint_counts_it(usage: object, billed: int, reasoning: int) -> None:
