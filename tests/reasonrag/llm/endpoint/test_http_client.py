@@ -352,7 +352,7 @@ def test_the_usage_of_a_request_rides_on_its_first_choice() -> None:
 
 @pytest.mark.parametrize(
     "usage",
-    ["", ', "usage": null', ', "usage": {"prompt_tokens": null}', ', "usage": {}', ', "usage": {"prompt_tokens": 1e30}'],
+    ["", *(f', "usage": {each}' for each in ("null", '{"prompt_tokens": null}', "{}", '{"prompt_tokens": 1e30}'))],
 )
 def test_tokens_that_are_not_told_are_counted_as_bytes(usage: str) -> None:
     """An upper bound: caps hold with endpoints that tell nothing."""
