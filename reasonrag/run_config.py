@@ -187,7 +187,7 @@ def changed_keys(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and key != "extra_body":  # the user's own: null and {} in it are not nothing
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value

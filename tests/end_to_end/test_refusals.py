@@ -92,5 +92,5 @@ def test_runs_of_versions_without_extra_body_go_on() -> None:
     assert config["decides_answers"] == before["decides_answers"]
     Path("runs/old/config.json").write_bytes(orjson.dumps(before))
     assert package.generate(limit=1, run="runs/old").calls == made.calls
-    with pytest.raises(InputError, match=r"sampling\.extra_body\.effort was None, is 'low'"):
+    with pytest.raises(InputError, match=r"sampling\.extra_body was None, is {'effort': 'low'}"):
         package.generate(limit=1, run="runs/old", extra_body={"effort": "low"})
