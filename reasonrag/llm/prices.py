@@ -7,6 +7,7 @@ Decides which of a model's prices counts. Never asks the network: prices change 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider, TieredPrices
 
 PACKAGE = "genai-prices"
+_DATE = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
+"""Ends the name of a dated snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,8 @@ def is_sold_at(addresses: Sequence[str]) -> bool:
 
 
 def _listed(model: str, addresses: Sequence[str], extra_body: Mapping[str, Any]) -> Price | None:
-    found = _find_model(model, addresses or [os.environ.get("OPENAI_BASE_URL", "")])
+    places = addresses or [os.environ.get("OPENAI_BASE_URL", "")]
+    found = _find_model(model, places) or _find_model(_DATE.sub("", model), places)
     if found is None:
         return None
     today = datetime.now(UTC)

@@ -45,6 +45,7 @@ def test_the_list_agrees_with_the_table_that_it_replaced(model: str, price: Pric
     ("model", "price"),
     [
         ("gpt-4o-2024-11-20", GPT_4O),  # a dated snapshot costs what its model costs
+        ("gpt-4o-2099-01-31", GPT_4O),  # one that is newer than the list, too
         ("gpt-4o-mini-2024-07-18", find_price("gpt-4o-mini")),
         ("gpt-4.1-2025-04-14", find_price("gpt-4.1")),
         ("gpt-5-2025-08-07", find_price("gpt-5")),
