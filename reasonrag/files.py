@@ -112,7 +112,7 @@ def locked(path: Path, directory: Path, taken: Callable[[], None]) -> Iterator[B
         yield lock
     except InputError:
         if lock and os.name == "nt":
-            lock.close()  # nobody can remove an open file there
+            lock.close()  # an open file cannot be removed there
         for each in created:
             with suppress(OSError):
                 if each != path:
@@ -138,7 +138,7 @@ def _open_locked(path: Path, taken: Callable[[], None]) -> BinaryIO:
         except BaseException:
             lock.close()
             raise
-        lock.close()  # a start that failed has removed it: that lock excludes nobody
+        lock.close()  # a start that failed has removed it: that lock protects nothing
 
 
 def _opened_in_folder(path: Path) -> BinaryIO:

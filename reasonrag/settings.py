@@ -145,7 +145,7 @@ Yes: TypeAlias = Annotated[
     bool,
     Opposite(None),
     Panel.BUDGET,
-    Field(description="Without --max-cost, neither ask nor warn about the estimated cost"),
+    Field(description="Without --max-cost, go on without a question or a warning about the cost"),
 ]
 Price: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
 PromptPrice: TypeAlias = Annotated[

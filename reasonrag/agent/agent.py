@@ -62,7 +62,7 @@ class AgentStep:
     """One step taken in a state, parsed or failed, scored if it ends the path.
 
     f1, em: of an end, if the question has gold answers.
-    reasoning: what the model said before its response; no other turn is shown it.
+    reasoning: what the model reasoned before its response; shown to no other turn.
     judged: an answer's value by a judge or a function, if one was asked.
     sampled_by: the model, if it is not the one that proposes steps.
     sampled_with: the messages really sent, if the reply is not a plain sample of the state's prompt: it came from the

@@ -34,7 +34,7 @@ tag opened inside another. empty: nothing inside."""
 
 
 NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "reasoning_cut")
-"""Causes that a repair turn would only meet again: the filter, or the limit, is the same."""
+"""Causes without a repair turn: it would meet the same filter, or the same limit."""
 
 
 @dataclass(frozen=True, slots=True)

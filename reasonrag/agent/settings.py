@@ -56,7 +56,7 @@ class AgentSettings(SearchSettings):
     )
     top_k: int = setting("Passages per search", Panel.RETRIEVAL, default=TOP_K, ge=1, le=MAX_TOP_K)
     max_passage_chars: int | None = setting(
-        "Cut the text of longer passages to this many characters, where a sentence ends; marked [...] [default: never]",
+        "Cut longer passages to this many characters (at least 100) at a sentence end, marked [...] [default: never]",
         Panel.RETRIEVAL,
         ge=MIN_PASSAGE_CHARS,
     )
@@ -69,7 +69,7 @@ class AgentSettings(SearchSettings):
         "Maximum length of a completion, in tokens, reasoning included", Panel.MODEL, default=MAX_REPLY_TOKENS, ge=1
     )
     extra_body: ExtraBody = setting(
-        f"Further fields of every request to the model, as a JSON object: '{EXTRA_BODY}', "
+        f"Extra fields for every request to the model, as a JSON object: '{EXTRA_BODY}', for Qwen3 "
         '\'{"chat_template_kwargs": {"enable_thinking": false}}\'',
         Panel.MODEL,
     )

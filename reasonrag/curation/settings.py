@@ -181,7 +181,7 @@ class PairsSettings(PairingSettings):
         default=MAX_REPLY_TOKENS,
         ge=1,
     )
-    extra_body: ExtraBody = setting("Further fields of every request to the judge, as JSON", Panel.LABELS)
+    extra_body: ExtraBody = setting("Extra fields for every request to the judge, as a JSON object", Panel.LABELS)
     judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
     prompts: Path | None = setting("Directory of your own prompts; the judge's is pick.txt", Panel.LABELS)
     concurrency: Concurrency = setting("HTTP requests in flight", Panel.LABELS, default=32)

@@ -82,7 +82,7 @@ class EvaluateSettings(ModelSettings):
     judge_base_url: Words = setting(
         "Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]", Panel.JUDGE, default=[]
     )
-    judge_extra_body: ExtraBody = setting("Further fields of every request to the judge, as JSON", Panel.JUDGE)
+    judge_extra_body: ExtraBody = setting("Extra fields for every request to the judge, as a JSON object", Panel.JUDGE)
     judge_price_in: Price = setting("Dollars per million prompt tokens of the judge [default: the list price]")
     judge_price_out: Price = setting("Dollars per million completion tokens of the judge [default: the list price]")
     allow: Annotated[list[str], BeforeValidator(names_of_settings)] = setting(

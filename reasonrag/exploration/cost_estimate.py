@@ -85,7 +85,7 @@ class NothingMeasured(ReasonragError):
 
 @dataclass(frozen=True)
 class _Measured:
-    """Usage per question, and what was seen beside it."""
+    """Usage per question and seconds per request."""
 
     usage: UsagePerQuestion
     seconds_per_request: tuple[float, float] = SECONDS_PER_REQUEST

@@ -65,7 +65,7 @@ async def explore(
     if shared_journal is None:  # tune has said it for all its trials
         check_prices(watcher.say, teacher, student, capped=settings.max_cost is not None)
     if student and student.price is SELF_HOSTED:
-        watcher.say(f"{student.name} has no list price and a --value-base-url of its own: its tokens cost nothing here")
+        watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
     async with AsyncExitStack() as opened:
         if replay:
             chat_model = value_chat_model = None

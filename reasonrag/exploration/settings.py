@@ -33,7 +33,9 @@ class GenerateSettings(AgentSettings):
     value_temperature: float | None = setting(
         "Sampling temperature of the value model [default: --temperature]", Panel.MODEL, ge=0, le=2
     )
-    value_extra_body: ExtraBody = setting("Further fields of every request to the value model, as JSON", Panel.MODEL)
+    value_extra_body: ExtraBody = setting(
+        "Extra fields for every request to the value model, as a JSON object", Panel.MODEL
+    )
     recipe: RecipeName = setting("economy, paper or released", Panel.SEARCH, default="economy")
     outcome: OutcomeName | None = setting(
         "Score of an answer: f1, em, evident_f1 (f1, but 0 unless earlier evidence holds the answer), "

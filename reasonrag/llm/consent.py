@@ -1,4 +1,4 @@
-"""Consent: a session that may spend money without a limit shows its estimate first, and asks where somebody can answer.
+"""Consent: a session that may spend money without a limit shows its estimate first, and asks in a terminal.
 
 Decides when that is, and in which words. Does not know how an estimate is made, nor how the watcher asks.
 """

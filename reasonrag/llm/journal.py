@@ -128,7 +128,7 @@ class Journal:
         await written
 
     async def _flush(self) -> None:
-        """Write batches of pending lines until none are left. Whatever fails, all who wait hear of it."""
+        """Write batches of pending lines until none are left. Whatever fails, every waiting caller gets the error."""
         batch: list[tuple[bytes, asyncio.Future[None]]] = []
         try:
             while self._pending:

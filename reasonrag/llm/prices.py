@@ -50,7 +50,7 @@ class Price:
 SELF_HOSTED = Price(0.0, 0.0, cached_in=0.0)
 """Price of an unlisted model at its own address."""
 _OFFLINE = replace(SELF_HOSTED)
-"""Another object: what is said of a server of one's own is not said of the offline teacher."""
+"""Equal, but not the same object: the message about self-hosted models is not for the offline teacher."""
 
 
 def price_list() -> str:
@@ -120,7 +120,7 @@ def _first_tier(price: Decimal | TieredPrices | None) -> float | None:
 
 def _find_model(model: str, addresses: Sequence[str]) -> ModelInfo | None:
     if provider := _find_provider(addresses):
-        # its own or none: what another one asks for a model of that name would be a guess
+        # its own price or none: that of another provider would be a guess
         return provider.find_model(model, all_providers=_snapshot().providers)
     with suppress(LookupError):
         return _snapshot().find_provider_model(model, None, None, None)[1]
@@ -136,7 +136,7 @@ def _find_provider(addresses: Sequence[str]) -> Provider | None:
 
 @cache
 def _snapshot() -> DataSnapshot:
-    """The one in the package, whatever else this process has made it use. Loaded at the first question for a price."""
+    """The package's bundled snapshot, even if this process has updated its prices. Loaded when first needed."""
     from genai_prices.data import providers
     from genai_prices.data_snapshot import DataSnapshot
 

@@ -96,7 +96,7 @@ def stops_may_cut(request: ChatRequest, completion: Completion) -> bool:
 
 
 def is_opened_in_prompt(said: str) -> bool:
-    """Whether a text ends a think block that it does not open, which its template then did."""
+    """Whether a text closes a think block that it did not open: the chat template opened it in the prompt."""
     return _unopened(said) is not None
 
 

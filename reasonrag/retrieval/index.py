@@ -76,7 +76,7 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
 
 
 def _told_of_length(manifest: IndexManifest, watcher: BuildWatcher) -> IndexManifest:
-    """The manifest, once it is said that passages are long."""
+    """The manifest, after a warning of long passages, if there are any."""
     if manifest.long_passages:
         watcher.say(long_passages_warning(manifest.long_passages))
     return manifest

@@ -1,4 +1,4 @@
-"""Long passages: which are said to be long, and where a passage is cut for a reader with less room.
+"""Long passages: the warning about them, and where a passage is cut.
 
 Counts characters, so that no tokenizer decides. Does not know how passages are found.
 """
@@ -66,7 +66,7 @@ def long_passages_warning(long: LongPassages) -> str:
     many = f"{long.count:,} passages have" if long.count > 1 else "one passage has"
     return (
         f"warning: {many} more than {LONG_PASSAGE_CHARS:,} characters; the longest, {long.longest_id} "
-        f"({long.longest_title}), has {long.longest_chars:,}, about {long.longest_chars // 4:,} tokens of English, and "
-        "every prompt that shows it pays for them. Split such passages in the corpus, or give --max-passage-chars "
+        f"({long.longest_title}), has {long.longest_chars:,}: about {long.longest_chars // 4:,} tokens of English in "
+        "every prompt that shows it. Split such passages in the corpus, or give --max-passage-chars "
         f"{LONG_PASSAGE_CHARS // 4}"
     )

@@ -55,4 +55,4 @@ def test_what_has_a_price_says_nothing(more: tuple[object, ...], reasonrag: Reas
     )
     assert done.status == 0, done.err
     assert "no price is known" not in done.err
-    assert ("its tokens cost nothing here" in done.err) == ("--value-model" in more)
+    assert ("its tokens count as free" in done.err) == ("--value-model" in more)

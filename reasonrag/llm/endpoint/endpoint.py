@@ -69,8 +69,7 @@ _BEHIND_ALL = 10**9
 """Larger than any priority: lets another request probe a failing endpoint, in case this one breaks it."""
 
 _TRIAL_TOKENS = 256
-"""Length limit of the check's reply: most say one word, and one that reasons ends its reasoning, or begins it at
-least."""
+"""Token limit of the trial reply: enough for one word, and for a model that reasons to show that it does."""
 _PLAIN_SAMPLING = Sampling(temperature=1, top_p=1, max_tokens=_TRIAL_TOKENS)
 
 
@@ -116,7 +115,7 @@ class _Endpoint:
         return self.short_answers >= SHORT_ANSWERS
 
     def body(self, model: str, request: ChatRequest, *, without: Collection[str]) -> dict[str, Any]:
-        """The request's body, without the parameters that this endpoint refuses, and others."""
+        """The request's body, without the parameters that this endpoint refuses and those in `without`."""
         sampling = request.sampling
         body: dict[str, Any] = {
             **(sampling.extra_body or {}),
@@ -373,10 +372,10 @@ class EndpointModel:
         return completions
 
     async def _post(self, endpoint: _Endpoint, request: ChatRequest) -> list[Completion]:
-        """One request, sent again at once without what it is refused for.
+        """Send a request; if parameters of it are refused, send it again at once without them.
 
-        What was left out is known to be refused once the request is answered, and then left out of all others. Each
-        looks at what it has sent itself, as many are under way when the first one learns.
+        Once it is answered, they are left out of all later requests. Each request goes by its own refusals, as many
+        are in flight when the first one is refused.
         """
         from openai import APIStatusError
 

@@ -32,7 +32,7 @@ RENAMED = {"max_tokens": "max_completion_tokens"}
 """What is sent instead of a refused parameter. A request always has a limit, as its cost is bounded by it."""
 _REFUSED_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 _ABOUT_THE_TEXT = frozenset({"content_filter", "context_length_exceeded"})
-"""Codes of refusals that no parameter helps."""
+"""Codes of refusals of the text: leaving out parameters does not help."""
 _NAMING = ("param", "field", "loc")
 """Keys under which an error names a parameter, perhaps as a path: `body.seed`, `["body", "seed"]`."""
 MOST_BYTES, MOST_DEPTH = 64 * 1024, 8
@@ -66,7 +66,7 @@ def refused_parameters(error: APIStatusError, sent: Collection[str]) -> list[str
 
 
 _BARE = {"n": r"(?<![\w'-])n(?=\s*(?:[:=>.,)]|$|(?:must|should|is|greater|larger)\b))"}
-"""Patterns of names that are words in a sentence, too."""
+"""Patterns of names that could be ordinary words, too."""
 
 
 def _decoded(body: bytes) -> Any:

@@ -48,7 +48,7 @@ class EndpointBehaviour(Settings):
         faults are over distinct requests, not attempts.
     """
 
-    profile: str | None = setting(f"Stand in for an endpoint of today: {', '.join(PROFILES)}")
+    profile: str | None = setting(f"Imitate what an endpoint of today accepts and refuses: {', '.join(PROFILES)}")
     latency: float = setting("Seconds that every response takes", default=0.0, ge=0)
     ignore_n: Switch = setting("Return one choice, whatever n is", default=False)
     ignore_stop: Switch = setting("Continue past the stop string", default=False)

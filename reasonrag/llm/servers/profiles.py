@@ -129,7 +129,7 @@ def _like_anthropic(offences: Sequence[Offence]) -> Refusal:
 class Profile:
     """How an endpoint differs from one that accepts everything. Without any value: not at all.
 
-    stands_for, source: for people; a source is an address or an issue.
+    stands_for, source: shown to users; a source is a web address or an issue.
 
     refuses: parameters that are refused. accepts: the only known ones, others are refused; empty: all are known. only:
         parameters with the one value that is accepted. error: the form of a refusal. ignores: parameters that are
@@ -138,7 +138,7 @@ class Profile:
     reasoning: where it is shown. hidden: nowhere. think: in the content, in a <think> block. headless: the same without
         the opening tag, which the chat template wrote. Otherwise the field of the message beside the content. Reasoning
         always counts against the token limit. stops_reasoning: a stop string ends the reasoning too (always so where it
-        is part of the content). no_reasoning: what a request says to have none. counted: reasoning tokens are in
+        is part of the content). no_reasoning: fields of a request that switch it off. counted: reasoning tokens are in
         completion_tokens; else they are only in total_tokens. itemized: they are told in completion_tokens_details.
 
     path, query: of the address; without its query it is not found. key_headers: headers that may hold the key.
