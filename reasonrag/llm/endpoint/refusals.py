@@ -35,6 +35,10 @@ _ABOUT_THE_TEXT = frozenset({"content_filter", "context_length_exceeded"})
 """Codes of refusals of the text: leaving out parameters does not help."""
 _NAMING = ("param", "field", "loc")
 """Keys under which an error names a parameter, perhaps as a path: `body.seed`, `["body", "seed"]`."""
+_OUT_OF_RANGE = re.compile(r"\b(large|small|range|exceeds?|at (most|least)|(less|greater|more) than)\b", re.IGNORECASE)
+_UNSUPPORTED = re.compile(r"\b(unsupported|not (supported|permitted|allowed)|un(known|recognized))\b", re.IGNORECASE)
+"""Of a parameter, not of its value. A token limit that is too large under one name is so under the other, which some
+endpoints ignore: no request would have a limit any more."""
 MOST_BYTES, MOST_DEPTH = 64 * 1024, 8
 """Part of an error body that is read."""
 
@@ -51,13 +55,14 @@ def refused_parameters(error: APIStatusError, sent: Collection[str]) -> list[str
     sentences; empty if it names none that was sent and can be left out."""
     if not is_refusal(error):
         return []
-    dispensable = [each for each in DISPENSABLE if each in sent]
     leaves = list(_leaves(_decoded(error.response.content)))
+    said = "\n".join(value for _, value in leaves if isinstance(value, str)) or str(error)
+    of_a_value = _OUT_OF_RANGE.search(said) and not _UNSUPPORTED.search(said)
+    dispensable = [each for each in DISPENSABLE if each in sent and not (each in RENAMED and of_a_value)]
     paths = [re.findall(r"[^.\[\]]+", value) for key, value in leaves if key in _NAMING and isinstance(value, str)]
     names = [[part for part in path if not part.isdigit()] for path in paths]
     if named := {path[-1] for path in names if path and path != ["None"]}:  # LiteLLM says "None", one-api ""
         return [each for each in dispensable if each in named]
-    said = "\n".join(value for _, value in leaves if isinstance(value, str)) or str(error)
     quoted = set(re.findall(r"[`'\"](\w+)\\*[`'\"]", said))  # with a backslash where one error quotes another
     mentioned = [each for each in dispensable if each in quoted] or [
         each for each in dispensable if re.search(_BARE.get(each, rf"(?<![\w-]){each}(?![\w-])"), said)

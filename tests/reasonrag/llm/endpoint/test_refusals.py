@@ -66,6 +66,8 @@ def forbidden(*names: str) -> list[dict[str, Any]]:
         (refusal(openai("max_tokens is too large for this prompt", code="context_length_exceeded")), []),
         (refusal(openai("filtered because of 'stop'", code="content_filter")), []),
         (refusal(openai("'max_completion_tokens' is too large", "max_completion_tokens")), []),
+        (refusal(openai("max_tokens is too large: 20000. This model supports at most 16384", "max_tokens")), []),
+        (refusal(openai("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]")), []),
         (refusal(openai("Unknown parameter: 'top_k'", "top_k")), []),
         (refusal(openai("Unsupported parameter: 'stop'", "stop"), 500), []),
         (refusal(openai("Unsupported parameter: 'logprobs'", "logprobs")), []),
