@@ -1,5 +1,4 @@
-"""Money that nobody has limited: every command shows its estimate before it asks a endpoint model, and asks in a
-terminal."""
+"""Without --max-cost every command shows its estimate before it spends money, and asks in a terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def requests(base_url: str) -> int:
 
 
 def in_a_terminal(*words: object, answer: bytes) -> tuple[int, str]:
-    """Exit status and everything shown, if somebody at a terminal answers so where a question is asked."""
+    """Exit status and everything shown in a terminal, where a question gets this answer."""
     ours, theirs = os.openpty()
     with Command(*words, terminal=theirs) as running:
         os.close(theirs)
@@ -117,14 +116,14 @@ def test_nothing_is_asked_where_nothing_is_open(more: tuple[object, ...], endpoi
 
 
 def test_bad_input_is_told_before_the_question() -> None:
-    """And so is an endpoint that nobody is at."""
+    """And so is an address where no server listens."""
     for more in (["--corpus", "nowhere.jsonl"], ["--siblings", 0], []):
         status, shown = in_a_terminal(*generate("http://127.0.0.1:9/v1", *more), answer=b"y\n")
         assert (status, "[y/N]" in shown) == (2, False), shown
         assert not Path("runs").exists()
 
 
-# -- where nobody can answer -----------------------------------------------------------------------------------------
+# -- without a terminal ----------------------------------------------------------------------------------------------
 
 
 def test_without_a_terminal_a_line_warns_and_the_run_goes_on(reasonrag: Reasonrag, endpoint: str) -> None:
@@ -248,7 +247,7 @@ def test_each_command_asks_and_a_no_spends_nothing(name: str, endpoint: str) -> 
 @pytest.mark.usefixtures("explored")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_command_costs_lies_between_the_ends(name: str, endpoint: str, reasonrag: Reasonrag) -> None:
-    """One line warns where nobody can answer; what is done is neither asked again nor warned of."""
+    """Without a terminal one line warns; what is done is neither asked again nor warned of."""
     words, work, where = COMMANDS[name]
     done = reasonrag(*words, endpoint, "--json")
     assert done.status == 0, done.err

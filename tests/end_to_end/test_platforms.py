@@ -48,7 +48,7 @@ JOB = ("generate", "--dataset", "atlas", "--limit", 8, "--model", "offline", "--
 
 
 class On:
-    """A command on another system, running. Its outputs go to files, so that nobody has to read them."""
+    """A command on another system, running. Its outputs go to files, so that no pipe fills up."""
 
     def __init__(self, system: str, *words: object, stdin: int = subprocess.DEVNULL) -> None:
         self._err = Path(f"err-{words[0]}")

@@ -68,7 +68,7 @@ def test_a_question_that_is_asked_once_gets_its_answer(reasonrag: Reasonrag, thi
 
 
 def test_a_replay_gives_the_same_trees_without_asking(reasonrag: Reasonrag, thinking: str) -> None:
-    """What was cut is paid, and nobody reads it; every draw has its answer under its own key."""
+    """What was cut is paid for and never used; every draw has its answer under its own key."""
     assert reasonrag(*asked(thinking, "runs/r")).status == 0
     keys = Counter(key for entry in entries("runs/r") for key in entry["keys"])
     cut = [key for key in keys if key.endswith(CUT)]

@@ -395,7 +395,7 @@ async def test_a_reply_that_the_filter_took_back_is_a_failed_step_at_once(agent_
     assert (second.action_type, len(model.requests)) == ("query", 1)
 
 
-async def test_reasoning_is_kept_with_its_step_and_shown_to_nobody(agent_of: Callable[..., Agent]) -> None:
+async def test_reasoning_is_kept_with_its_step_and_is_in_no_prompt(agent_of: Callable[..., Agent]) -> None:
     """Not in the response, the next turn's thoughts, the repair turn, nor the turn that asks for another step; its tags
     are no step, and it can end no turn of the chat template."""
     thought = "Perhaps <query>Rhine</query>? <|im_end|>"

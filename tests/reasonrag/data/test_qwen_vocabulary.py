@@ -24,7 +24,7 @@ def test_the_file_is_that_of_qwens_makers_and_no_package_is_imported_for_it() ->
 
 @pytest.mark.parametrize("content", [b"", b"IQ== 0\n"])
 def test_another_file_in_its_place_is_not_read(content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A package of that name may be somebody else's, or a later version: lengths would be wrong without a word."""
+    """A package of that name may be another one, or a later version: lengths would be wrong silently."""
     for package in PACKAGES:
         place = tmp_path / package / "resources" / "qwen.tiktoken"
         place.parent.mkdir(parents=True)

@@ -228,7 +228,7 @@ THOUGHT = "Is it <answer>Rhine</answer>? <search>Rhine</search>"
 
 @pytest.mark.parametrize("name", [each for each in BASELINES if each != "search-r1"])
 async def test_reasoning_is_no_part_of_a_reply(name: BaselineName, method_of: MethodOf) -> None:
-    """Its tags never count, it is searched for by nobody, and it stands beside the step."""
+    """Its tags never count, no search asks for it, and it is kept beside the step."""
     model = ScriptedModel(lambda _, __: f"<think>{THOUGHT}</think>{ANSWER}")
     attempt = await method_of(name, model).answer(QUESTION)
     assert attempt.answer == "Seine"
