@@ -254,7 +254,7 @@ class JournaledModel:
                 raise self._stopped
             completions = list(await inner.complete(request))
             cut = [stopped_in_reasoning(request, each) for each in completions]
-            completions = _paid_by_a_whole_one(completions, cut)
+            completions = _usage_on_a_used_reply(completions, cut)
             answered = [key + CUT * is_cut for key, is_cut in zip(keys, cut, strict=False)]
             await self._journal.append(request.question_id, answered, completions, model=self._recorded_as)
             reservation.settle(completions)
@@ -297,7 +297,7 @@ async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
         await journal.close()
 
 
-def _paid_by_a_whole_one(completions: list[Completion], cut: Sequence[bool]) -> list[Completion]:
+def _usage_on_a_used_reply(completions: list[Completion], cut: Sequence[bool]) -> list[Completion]:
     """The answers of a request, with its usage on the first that is used, if any is: an answer that is not used is in
     no record, and what its request cost would be missing there."""
     if not cut[0] or all(cut):

@@ -1,7 +1,8 @@
 """Prices of models: of the snapshot in the package genai-prices, overridden by the user's. An unknown model has no
 price, not a guess.
 
-Decides which of a model's prices counts. Never asks the network: prices change with the version of the package.
+Decides which of a model's prices counts. Never asks the network: prices change with the version of the package, and on
+the dates that it names.
 """
 
 from __future__ import annotations

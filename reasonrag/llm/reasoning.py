@@ -91,13 +91,8 @@ def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
 
 def stops_may_cut(request: ChatRequest, completion: Completion) -> bool:
     """Whether a reply shows that stop strings cut the model's reasoning, or could do so unseen."""
-    unseen = _stop_strings_matter(request) and is_opened_in_prompt(completion.text)
+    unseen = _stop_strings_matter(request) and _unopened(completion.text) is not None
     return unseen or stopped_in_reasoning(request, completion)
-
-
-def is_opened_in_prompt(said: str) -> bool:
-    """Whether a text closes a think block that it did not open: the chat template opened it in the prompt."""
-    return _unopened(said) is not None
 
 
 def _stop_strings_matter(request: ChatRequest) -> bool:

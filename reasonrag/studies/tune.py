@@ -256,7 +256,7 @@ async def _tune(
     price = teacher.price
     unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
     journal, tried, stopped = settings.run / JOURNAL, list[_FinishedTrial](), None
-    warnings = list[str]()
+    warnings, refused = list[str](), set[str]()
     async with AsyncExitStack() as opened:
         opened.enter_context(_locked_directory(settings.run))
         asks = needs_consent([teacher], caps_of(base), yes=base.yes)
@@ -270,9 +270,14 @@ async def _tune(
             await chat_model.check()
             await _agree(trials, source.limited(base.limit), retriever, (teacher, chat_model), watcher)
         for number, trial in enumerate(trials, start=1):
+            if fixed := refused & trial.changed.keys():
+                warnings.append(f"{trial.name} is not tried: {teacher.name} does not accept {', '.join(fixed)}")
+                watcher.say(warnings[-1])
+                continue
             watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
             summary = await explore(trial.settings, chat_model, retriever, watcher, shared_journal=journal)
             stopped = summary.stopped
+            refused |= {each for parameters in summary.refused_parameters.values() for each in parameters}
             warnings = warnings if tried else list(dict.fromkeys(summary.warnings))
             tried.append(_FinishedTrial(trial, _records(trial, asked), settings.rules, unit, complete=stopped is None))
             if stopped:

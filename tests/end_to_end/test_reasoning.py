@@ -15,8 +15,10 @@ import pytest
 import reasonrag as package
 from preference import read_rollouts
 from reasonrag.llm.journal import CUT
+from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.profiles import THOUGHT
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.endpoints import Stage
 from tests.helpers.processes import simulated_endpoint
 
 PRICES = ("--price-in", 1, "--price-out", 2)
@@ -27,6 +29,13 @@ def thinking() -> Iterator[str]:
     """Base URL of a model that reasons in its text, with tags that must not count, and stops at them."""
     with simulated_endpoint("--profile", "qwen3-think") as base_url:
         yield base_url
+
+
+@pytest.fixture
+def thinking_of_tasks() -> Iterator[str]:
+    """Base URL of such a model that does not reason about the trial request."""
+    with Stage(EndpointBehaviour(profile="qwen3-think"), trial_reply="yes").open() as stage:
+        yield stage.base_url
 
 
 def asked(base_url: str, run: str, *flags: object, limit: int = 6) -> tuple[object, ...]:
@@ -40,7 +49,7 @@ def entries(run: str) -> list[dict[str, Any]]:
 def test_reasoning_is_kept_beside_every_step_and_is_in_no_prompt_and_no_pair(
     reasonrag: Reasonrag, thinking: str
 ) -> None:
-    """Though it holds tags of every turn, and stop strings cut within it."""
+    """Though it holds tags of every turn."""
     done = reasonrag(*asked(thinking, "runs/r"))
     assert done.status == 0
     assert done.err.count("is sent no stop strings, which could cut its reasoning") == 1
@@ -67,26 +76,34 @@ def test_a_question_that_is_asked_once_gets_its_answer(reasonrag: Reasonrag, thi
     assert not any(step["repaired"] or step["parse_error"] for step in steps)
 
 
-def test_a_replay_gives_the_same_trees_without_asking(reasonrag: Reasonrag, thinking: str) -> None:
+def test_a_replay_gives_the_same_trees_without_asking(reasonrag: Reasonrag, thinking_of_tasks: str) -> None:
     """What was cut is paid for and never used; every draw has its answer under its own key."""
-    assert reasonrag(*asked(thinking, "runs/r")).status == 0
+    assert reasonrag(*asked(thinking_of_tasks, "runs/r")).status == 0
     keys = Counter(key for entry in entries("runs/r") for key in entry["keys"])
     cut = [key for key in keys if key.endswith(CUT)]
     assert cut
     assert all(keys[key.removesuffix(CUT)] == 1 for key in cut)
-    settings: dict[str, Any] = {"model": "o", "base_url": [thinking], "limit": 6, "price_in": 1, "price_out": 2}
+    settings: dict[str, Any] = {
+        "model": "o",
+        "base_url": [thinking_of_tasks],
+        "limit": 6,
+        "price_in": 1,
+        "price_out": 2,
+    }
     package.generate(**settings, run="runs/again", replay="runs/r/journal.jsonl")
     assert Path("runs/again/rollouts.jsonl").read_bytes() == Path("runs/r/rollouts.jsonl").read_bytes()
 
 
-def test_a_run_that_was_killed_between_both_answers_pays_for_neither_twice(reasonrag: Reasonrag, thinking: str) -> None:
+def test_a_run_that_was_killed_between_both_answers_pays_for_neither_twice(
+    reasonrag: Reasonrag, thinking_of_tasks: str
+) -> None:
     """The journal ends with the answer that was cut: its draws are asked at once without stop strings."""
-    assert reasonrag(*asked(thinking, "runs/r", "--concurrency", 1, limit=2)).status == 0
+    assert reasonrag(*asked(thinking_of_tasks, "runs/r", "--concurrency", 1, limit=2)).status == 0
     lines = Path("runs/r/journal.jsonl").read_bytes().splitlines(keepends=True)
     last = next(number for number, line in enumerate(lines) if CUT.encode() in line)
     Path("runs/r/journal.jsonl").write_bytes(b"".join(lines[: last + 1]))
     Path("runs/r/rollouts.jsonl").write_bytes(b"")
-    done = reasonrag(*asked(thinking, "runs/r", "--concurrency", 1, limit=2), "--json")
+    done = reasonrag(*asked(thinking_of_tasks, "runs/r", "--concurrency", 1, limit=2), "--json")
     found, summary = entries("runs/r"), orjson.loads(done.out)
     assert (done.status, summary["done"]) == (0, 2)
     assert max(Counter(key for entry in found for key in entry["keys"]).values()) == 1

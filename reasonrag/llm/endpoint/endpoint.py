@@ -38,7 +38,7 @@ from reasonrag.llm.endpoint.http_client import (
 from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
-from reasonrag.llm.reasoning import AMPLE_TOKENS, is_opened_in_prompt, more_room, reasons, stops_may_cut
+from reasonrag.llm.reasoning import AMPLE_TOKENS, more_room, reasons, stops_may_cut, without_reasoning
 from reasonrag.redaction import redact, secrets
 from reasonrag.web import http_address, retry_after
 
@@ -70,6 +70,7 @@ _BEHIND_ALL = 10**9
 
 _TRIAL_TOKENS = 256
 """Token limit of the trial reply: enough for one word, and for a model that reasons to show that it does."""
+_TRIAL_TEMPERATURE = 0.5
 _PLAIN_SAMPLING = Sampling(temperature=1, top_p=1, max_tokens=_TRIAL_TOKENS)
 
 
@@ -108,7 +109,9 @@ class _Endpoint:
     short_answers: int = 0
     """Number in a row; from SHORT_ANSWERS on, `n` is not used any more."""
     refused: set[str] = field(default_factory=set)
-    """Parameters that it is not sent any more: those it refuses, and `stop` where that may cut its reasoning."""
+    """Parameters that it refuses, and is not sent any more."""
+    stop_cuts_reasoning: bool = False
+    """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
 
     @property
     def gives_one_choice(self) -> bool:
@@ -131,6 +134,8 @@ class _Endpoint:
             body["stop"] = list(sampling.stop)
         if len(request.samples) > 1:
             body["n"] = len(request.samples)
+        if self.stop_cuts_reasoning and not request.think_in_format:
+            body.pop("stop", None)
         for parameter in body.keys() & (self.refused | set(without)):
             value = body.pop(parameter)
             if parameter in RENAMED:
@@ -257,10 +262,13 @@ class EndpointModel:
         from openai import APIConnectionError, APIStatusError
 
         shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
-        # once per address and session, outside caps and counts; with a stop string, which many refuse and no reply has
+        # once per address and session, outside caps and counts; with what many refuse: a stop string, which no reply
+        # has, and a temperature that is not the usual one, as some steps are sampled at another
+        tried = {"max_tokens": _TRIAL_TOKENS, "stop": ("</trial>",)}
+        tried |= {"temperature": _TRIAL_TEMPERATURE} if self._sampling.temperature == 1 else {}
         trial = ChatRequest(
             messages=(Message(role="user", content="Say yes."),),
-            sampling=self._sampling.model_copy(update={"max_tokens": _TRIAL_TOKENS, "stop": ("</trial>",)}),
+            sampling=self._sampling.model_copy(update=tried),
             samples=(0,),
             seeds=(0,),
             think_in_format=True,  # nothing is learned from where so short a reply ends
@@ -270,7 +278,7 @@ class EndpointModel:
             try:
                 [reply] = await self._post(endpoint, trial)
                 self.reasons |= reasons(reply)
-                if is_opened_in_prompt(reply.text):  # a step that is cut within such reasoning looks like a whole one
+                if without_reasoning(reply).reasoning:
                     self._go_without_stop(endpoint)
             except Exception as error:
                 trials.count(error)
@@ -415,8 +423,8 @@ class EndpointModel:
         return completions
 
     def _go_without_stop(self, endpoint: _Endpoint) -> None:
-        if "stop" not in endpoint.refused:
-            endpoint.refused.add("stop")
+        if not endpoint.stop_cuts_reasoning and "stop" not in endpoint.refused:
+            endpoint.stop_cuts_reasoning = True
             self._say_of(endpoint, f"is sent no stop strings, which could cut its reasoning: {DISPENSABLE['stop']}")
 
     def _learn_of_choices(self, endpoint: _Endpoint, wanted: int, given: int) -> None:
@@ -482,6 +490,7 @@ class EndpointModel:
     def refused(self) -> list[str]:
         """Parameters that some address refuses, `n` among them where it gives one choice whatever is asked."""
         found = {each for endpoint in self._endpoints for each in endpoint.refused}
+        found |= {"stop"} if any(each.stop_cuts_reasoning for each in self._endpoints) else set()
         return sorted(found | ({"n"} if any(each.gives_one_choice for each in self._endpoints) else set()))
 
     @property

@@ -70,7 +70,10 @@ def refused_parameters(error: APIStatusError, sent: Collection[str]) -> list[str
     return mentioned[:1]  # a sentence may name another that is fine, as in "temperature and top_p cannot both be set"
 
 
-_BARE = {"n": r"(?<![\w'-])n(?=\s*(?:[:=>.,)]|$|(?:must|should|is|greater|larger)\b))"}
+_BARE = {
+    "n": r"(?<![\w'-])n(?=\s*(?:[:=>.,)]|$|(?:must|should|is|greater|larger)\b))",
+    "stop": r"(?<![\w'-])stop(?=\s*(?:[:=.,)]|$|(?:is|are|must|should|sequences?|strings?|tokens?|parameter)\b))",
+}
 """Patterns of names that could be ordinary words, too."""
 
 

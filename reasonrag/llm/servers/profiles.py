@@ -48,7 +48,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Offence:
+class RefusedParameter:
     """A parameter that is refused. only: the one value that would be accepted; None: none would."""
 
     name: str
@@ -70,9 +70,9 @@ class Reply:
 # -- the forms of errors -----------------------------------------------------------------------------------------
 
 
-def _like_openai(offences: Sequence[Offence]) -> Refusal:
+def _like_openai(refused: Sequence[RefusedParameter]) -> Refusal:
     """One parameter at a time, named in `param`."""
-    first = offences[0]
+    first = refused[0]
     if first.only is None:
         code, message = "unsupported_parameter", f"'{first.name}' is not supported with this model."
         message += " Use 'max_completion_tokens' instead." if first.name == "max_tokens" else ""
@@ -84,16 +84,16 @@ def _like_openai(offences: Sequence[Offence]) -> Refusal:
     return Refusal(400, {"error": error})
 
 
-def _like_google(offences: Sequence[Offence]) -> Refusal:
+def _like_google(refused: Sequence[RefusedParameter]) -> Refusal:
     """All parameters at once, in a list of one error."""
-    said = [f'Invalid JSON payload received. Unknown name "{each.name}": Cannot find field.' for each in offences]
+    said = [f'Invalid JSON payload received. Unknown name "{each.name}": Cannot find field.' for each in refused]
     violations = [{"description": each} for each in said]
     details = [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}]
     error = {"code": 400, "message": "\n".join(said), "status": "INVALID_ARGUMENT", "details": details}
     return Refusal(400, [{"error": error}])
 
 
-def _like_fastapi(offences: Sequence[Offence]) -> Refusal:
+def _like_fastapi(refused: Sequence[RefusedParameter]) -> Refusal:
     """All parameters at once, each with its place in the request."""
     msg = "Extra inputs are not permitted"
     return Refusal(
@@ -101,23 +101,23 @@ def _like_fastapi(offences: Sequence[Offence]) -> Refusal:
         {
             "detail": [
                 {"type": "extra_forbidden", "loc": ["body", each.name], "msg": msg, "input": each.value}
-                for each in offences
+                for each in refused
             ]
         },
     )
 
 
-def _like_mistral(offences: Sequence[Offence]) -> Refusal:
+def _like_mistral(refused: Sequence[RefusedParameter]) -> Refusal:
     """FastAPI's error as the message of another."""
     kind = {"type": "invalid_request_error", "param": None, "code": None}
-    return Refusal(422, {"object": "error", "message": _like_fastapi(offences).body, **kind})
+    return Refusal(422, {"object": "error", "message": _like_fastapi(refused).body, **kind})
 
 
-def _like_anthropic(offences: Sequence[Offence]) -> Refusal:
+def _like_anthropic(refused: Sequence[RefusedParameter]) -> Refusal:
     """One parameter at a time, named only in the message."""
-    first = offences[0]
-    refused = f"`{first.name}` is deprecated for this model."
-    message = refused if first.only is None else f"{first.name}: Input should be {first.only:g}"
+    first = refused[0]
+    deprecated = f"`{first.name}` is deprecated for this model."
+    message = deprecated if first.only is None else f"{first.name}: Input should be {first.only:g}"
     error = {"code": "invalid_request_error", "message": message, "type": "invalid_request_error"}
     return Refusal(400, {"error": error})
 
@@ -151,7 +151,7 @@ class Profile:
     refuses: tuple[str, ...] = ()
     accepts: frozenset[str] = frozenset()
     only: Mapping[str, float] = field(default_factory=dict)
-    error: Callable[[Sequence[Offence]], Refusal] = _like_openai
+    error: Callable[[Sequence[RefusedParameter]], Refusal] = _like_openai
     ignores: frozenset[str] = frozenset()
 
     reasoning: Literal["hidden", "think", "headless", "reasoning_content", "reasoning"] | None = None
@@ -169,12 +169,12 @@ class Profile:
     def refusal(self, sent: Mapping[str, Any]) -> Refusal | None:
         """The refusal of a request with these parameters, if it is one."""
         unknown = sorted(sent.keys() - self.accepts) if self.accepts else ()
-        offences = [Offence(each, sent[each]) for each in (*self.refuses, *unknown) if each in sent]
+        refused = [RefusedParameter(each, sent[each]) for each in (*self.refuses, *unknown) if each in sent]
         fixed = [(each, sent[each], only) for each, only in self.only.items() if each in sent]
-        offences += [Offence(name, value, only) for name, value, only in fixed if value != only]
-        return self.error(offences) if offences else None
+        refused += [RefusedParameter(name, value, only) for name, value, only in fixed if value != only]
+        return self.error(refused) if refused else None
 
-    def closed(self, headers: Mapping[str, str], query: Mapping[str, str], api_key: str | None) -> Refusal | None:
+    def denial(self, headers: Mapping[str, str], query: Mapping[str, str], api_key: str | None) -> Refusal | None:
         """The refusal of a request to the wrong address or without a key that is accepted; api_key None: any is."""
         if not self.query.keys() <= query.keys():
             return Refusal(404, _AZURE_NOT_FOUND)
@@ -195,7 +195,7 @@ class Profile:
         content, ended, tokens = _generated(text, stop, None if limit is None else limit - spent)
         return Reply(content, ended, spent + tokens, self._shown(reasoning), spent)
 
-    def dress(self, body: dict[str, Any], replies: Sequence[Reply]) -> None:
+    def add_reasoning(self, body: dict[str, Any], replies: Sequence[Reply]) -> None:
         """Add to a chat completion what this endpoint says of its reasoning."""
         reasoning_tokens = sum(each.reasoning_tokens for each in replies)
         for choice, reply in zip(body["choices"], replies, strict=True):

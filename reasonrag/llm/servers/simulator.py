@@ -311,7 +311,7 @@ def _closed(request: web.Request) -> web.Response | None:
     endpoint = request.app[_ENDPOINT]
     if endpoint.traffic.down:
         return error_answer(503, "The server is down", "service_unavailable")
-    refusal = endpoint.profile.closed(request.headers, request.query, endpoint.behaviour.api_key)
+    refusal = endpoint.profile.denial(request.headers, request.query, endpoint.behaviour.api_key)
     return _refused(refusal) if refusal else None
 
 
@@ -342,7 +342,7 @@ def _answer(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, fault: str |
         endpoint.allowances["tokens"].take(completion_tokens, time.monotonic())
     choices = [(each.content, _CUT_SHORT.get(fault or "", each.finish_reason)) for each in replies]
     body = completion(asked.model, choices, prompt_tokens=asked.prompt_tokens, completion_tokens=completion_tokens)
-    endpoint.profile.dress(body, replies)
+    endpoint.profile.add_reasoning(body, replies)
     return body
 
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def failing() -> Iterator[str]:
     """Base URL of an endpoint that fails on most requests, for ever, and on those of every question."""
-    with simulated_endpoint("--fault", "same-500=0.7") as base_url:
+    with simulated_endpoint("--fault", "same-500=0.7", "--fault-seed", "1") as base_url:
         yield base_url
 
 

@@ -23,6 +23,7 @@ from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price
 from reasonrag.studies.tune import VARIED, TrialReport, Tuning, plan_trials
 from tests.helpers.command_line import Done, Reasonrag
+from tests.helpers.processes import simulated_endpoint
 from tests.helpers.shared import Shared
 
 pytestmark = pytest.mark.slow
@@ -183,6 +184,16 @@ class Fails(OfflineTeacher):
         return await super().complete(request)
 
     never = ""
+
+
+def test_a_temperature_that_cannot_be_set_is_not_tried(reasonrag: Reasonrag) -> None:
+    """Its trials would differ from the base by noise alone, and cost as much."""
+    with simulated_endpoint("--profile", "gpt-5") as base_url:
+        flags = ("--pilot", 2, "--vary", "temperature", "--vary", "alpha", "--run", "runs/t", "--base-url", base_url)
+        done = reasonrag("tune", "--model", "o", *flags, "--json")
+    tuning = tuning_of(done)
+    assert [each["name"] for each in tuning["trials"]] == ["base", "alpha-0.8", "alpha-1"]
+    assert "temperature-0.7 is not tried: o does not accept temperature" in tuning["warnings"]
 
 
 def test_a_failed_question_is_counted_in_its_trial() -> None:

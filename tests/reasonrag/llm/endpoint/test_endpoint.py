@@ -725,6 +725,23 @@ async def test_reasoning_that_the_template_opens_is_not_left_to_a_stop_string() 
     assert ["stop" in each for each in bodies] == [True, False]
 
 
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_trial_that_shows_reasoning_spares_the_first_requests_their_stop_strings(*, beside: bool) -> None:
+    """Before one could cut a paid reply; a prompt that asks for think tags keeps them."""
+    bodies: list[dict[str, object]] = []
+
+    async def thinking(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        return reasoned("yes", "They want a yes.") if beside else answer("<think>They want a yes.</think>yes")
+
+    async with endpoint_of(thinking) as base_url, client_of(base_url) as (client, _):
+        await client.check()
+        await client.complete(request_for(1))
+        await client.complete(request_for(1).model_copy(update={"think_in_format": True}))
+        assert client.refused == ["stop"]
+    assert ["stop" in each for each in bodies] == [True, False, True]
+
+
 async def test_think_tags_that_a_prompt_asks_for_teach_nothing() -> None:
     """Search-R1 stops within an open think block, as it should."""
 

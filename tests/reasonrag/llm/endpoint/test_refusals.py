@@ -58,11 +58,13 @@ def forbidden(*names: str) -> list[dict[str, Any]]:
         (refusal(openai("Invalid value", "body.stop[0]")), ["stop"]),
         (refusal({"message": "unknown argument seed", "code": 400}), ["seed"]),
         (refusal(b"temperature is not supported"), ["temperature"]),
+        (refusal(b"stop sequences are not supported"), ["stop"]),
         (refusal({"error": {"message": '{"error": {"message": "Unknown name \\"seed\\""}}'}}), ["seed"]),
         # about something else
         (refusal(openai("no 'seed' in it", "messages.[0].content")), []),
         (refusal({"detail": [{"loc": ["body", "messages", 0], "msg": "the seed is missing"}]}, 422), []),
         (refusal(openai("Bad request, and nothing more in it")), []),
+        (refusal(openai("Please stop sending this")), []),
         (refusal(openai("max_tokens is too large for this prompt", code="context_length_exceeded")), []),
         (refusal(openai("filtered because of 'stop'", code="content_filter")), []),
         (refusal(openai("'max_completion_tokens' is too large", "max_completion_tokens")), []),

@@ -30,7 +30,7 @@ BEARER = {"Authorization": "Bearer any"}
 AZURE_KEY = {"api-key": "any"}
 MOST_PARAMETERS = {"top_p": 0.9, "stop": ["</query>", "</answer>"], "n": 2, "temperature": 0.5}
 LEARNED = {
-    "gpt-5": ["max_tokens", "stop"],
+    "gpt-5": ["max_tokens", "stop", "temperature"],
     "gemini": ["seed"],
     "mistral": ["seed"],
     "fastapi-strict": ["seed"],
@@ -39,7 +39,8 @@ LEARNED = {
     "qwen3-think": ["stop"],
     "r1": ["stop"],
     "vllm-reasoning": ["stop"],
-    "openrouter": ["n"],
+    "deepseek": ["stop"],
+    "openrouter": ["n", "stop"],
     "ollama": ["n"],
 }
 """What a run with the default sampling has to leave out: it is refused, does nothing, or may cut the reasoning."""
