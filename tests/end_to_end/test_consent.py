@@ -8,7 +8,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import orjson
 import pytest
 
@@ -29,7 +29,7 @@ ESTIMATE = re.compile(
 
 def requests(base_url: str) -> int:
     """How many it has answered, the trial question of a session included."""
-    found: int = httpx.get(base_url.removesuffix("/v1") + "/stats").json()["requests"]
+    found: int = httpx2.get(base_url.removesuffix("/v1") + "/stats").json()["requests"]
     return found
 
 

@@ -33,7 +33,7 @@ from typing import Any, NoReturn, Self
 PRELOADED = (
     "aiohttp",
     "bm25s",
-    "httpx",
+    "httpx2",
     "jinja2",
     "numpy",
     "openai",
