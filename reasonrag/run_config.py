@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -164,6 +165,19 @@ def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
     if held and earlier and earlier.operational and earlier.operational.refused_parameters:
         config = config.with_refusals(earlier.operational.refused_parameters)
     write_file(path, config.to_bytes())
+
+
+@contextmanager
+def config_restored(directory: Path) -> Iterator[None]:
+    """Put config.json back as it was where the block ends by an InputError, so that nothing was started with it."""
+    path = directory / CONFIG
+    earlier = path.read_bytes() if path.exists() else None
+    try:
+        yield
+    except InputError:
+        if earlier is not None:
+            write_file(path, earlier)
+        raise
 
 
 def note_refusals(directory: Path, refused: dict[str, list[str]]) -> dict[str, list[str]]:

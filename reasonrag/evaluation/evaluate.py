@@ -33,6 +33,7 @@ from reasonrag.evaluation.methods.from_settings import (
     conditions_of_method,
     method_for,
     method_identity,
+    most_replies,
 )
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.metrics import MetricAggregator, latency_summary
@@ -61,7 +62,7 @@ from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.passage_length import cut_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import RunConfig, has_answers, keep_config, note_refusals, versions
+from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, versions
 from reasonrag.settings import resolve
 
 BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars")
@@ -135,6 +136,7 @@ async def _evaluate(
         for warning in setup.warnings:
             watcher.warn(warning)
         opened.enter_context(only_writer(settings.run))
+        opened.enter_context(config_restored(settings.run))
         keep_config(settings.run, setup.config, held=has_answers(settings.run))
         return await _Run(setup, chat_model, judge_chat_model, watcher).carry_out()
 
@@ -254,7 +256,8 @@ class _Run:
         if not needs_consent(specs, caps, yes=setup.settings.yes):
             return
         await models.check()
-        usages = await session.rehearse(owed, judged=setup.judge is not None)
+        most = most_replies(setup.settings)
+        usages = await session.rehearse(owed, most_replies=most, judged=setup.judge is not None)
         expected = [(spec, each.times(fresh, len(owed))) for spec, each in zip(specs, usages, strict=False)]
         work = questions_left(len(owed), len(setup.questions), setup.source, limited=setup.settings.limit is not None)
         get_consent(work, expected, self.watcher, models)

@@ -118,9 +118,12 @@ class EvaluationSession:
             raise
         return found
 
-    async def rehearse(self, owed: Sequence[Question], *, judged: bool) -> list[ExpectedUsage]:
+    async def rehearse(self, owed: Sequence[Question], *, most_replies: int, judged: bool) -> list[ExpectedUsage]:
         """Usage per question of the model, and of the judge if there is one, as the offline teacher has it on some of
-        the owed questions; empty if it could answer none. Sends no request."""
+        the owed questions; empty if it could answer none. Sends no request.
+
+        most_replies: of the method to one question, which every question takes at the high end.
+        """
         metered, answered = self._metered(OfflineTeacher(), OfflineTeacher() if judged else None), list[str]()
 
         async def answer(question: Question) -> None:
@@ -129,8 +132,8 @@ class EvaluationSession:
                 answered.append(question.id)
 
         await work_off(spread(owed, len(owed)), answer, at_once=self.at_once)
-        meters = [each for each in (metered.meter, metered.judges_meter) if each]
-        return [_expected([meter.spent[each] for each in answered]) for meter in meters] if answered else []
+        meters = [(metered.meter, most_replies)] + ([(metered.judges_meter, 1)] if metered.judges_meter else [])
+        return [_expected([meter.spent[each] for each in answered], most) for meter, most in meters] if answered else []
 
     def _metered(self, model: ChatModel, judge: ChatModel | None) -> _Metered:
         positions = {question.id: position for position, question in enumerate(self.questions)}
@@ -163,11 +166,10 @@ class EvaluationSession:
         return replace(outcome, seconds=seconds)
 
 
-def _expected(usages: Sequence[Tokens]) -> ExpectedUsage:
-    """high: every question takes as many calls as the longest of these."""
+def _expected(usages: Sequence[Tokens], most_calls: int) -> ExpectedUsage:
     calls = [each.calls for each in usages]
-    mean = sum(calls) / len(calls)
-    return ExpectedUsage.rehearsed(usages, scale=max(calls) / mean if mean else 1.0, thoughts=max(0.0, mean - 1) / 2)
+    mean, most = sum(calls) / len(calls), max(most_calls, *calls)
+    return ExpectedUsage.rehearsed(usages, scale=most / mean if mean else 1.0, thoughts=max(0.0, mean - 1) / 2)
 
 
 @dataclass(frozen=True)

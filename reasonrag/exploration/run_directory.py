@@ -25,7 +25,7 @@ from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer, storing, writing
 from reasonrag.llm.failure_log import FailureLog
-from reasonrag.run_config import RunConfig, has_answers, keep_config, note_refusals, read_config
+from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, read_config
 
 
 class RunDirectory:
@@ -45,6 +45,7 @@ class RunDirectory:
         with ExitStack() as files:
             with writing(f"the run directory {self.path}"):
                 files.enter_context(only_writer(self.path))
+                files.enter_context(config_restored(self.path))
                 self._rollouts = files.enter_context(self.rollouts_path.open("a+b", buffering=0))
                 self._read_back()
                 self._check_config()

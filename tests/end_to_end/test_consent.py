@@ -86,11 +86,11 @@ def test_yes_goes_on(answer: bytes, endpoint: str) -> None:
 def test_growing_a_run_asks_about_what_is_left(endpoint: str) -> None:
     """From three questions to a whole split: the three that are done are not counted, and a no leaves them."""
     assert in_a_terminal(*generate(endpoint), answer=b"y\n")[0] == 0
-    rollouts = Path("runs/a/rollouts.jsonl").read_bytes()
+    kept = {name: Path("runs/a", name).read_bytes() for name in ("rollouts.jsonl", "config.json")}
     before = requests(endpoint)
     status, shown = in_a_terminal(*generate(endpoint, limit=None), answer=b"n\n")
     assert (status, "765 left of all 768 questions of atlas/train (no --limit)" in shown) == (2, True), shown
-    assert Path("runs/a/rollouts.jsonl").read_bytes() == rollouts
+    assert {name: Path("runs/a", name).read_bytes() for name in kept} == kept
     assert requests(endpoint) <= before + 1
     status, shown = in_a_terminal(*generate(endpoint), answer=b"n\n")
     assert (status, "[y/N]" in shown) == (0, False), shown

@@ -47,6 +47,12 @@ def method_for(settings: EvaluateSettings, agent: Agent) -> Method:
     )
 
 
+def most_replies(settings: EvaluateSettings) -> int:
+    """Most replies of one attempt, repair turns apart."""
+    budgets = {"agent": settings.steps, "iter-retgen": settings.iterations, "search-r1": settings.max_searches + 1}
+    return budgets.get(settings.method, 1)
+
+
 def conditions_of_method(method: MethodName, asked: EvaluationConditions) -> EvaluationConditions:
     """The conditions that apply to a method: only the agent has its prompts and a step budget, and a method without
     search has no retriever."""
