@@ -133,8 +133,9 @@ def _open_locked(path: Path, taken: Callable[[], None]) -> BinaryIO:
             if not lock_descriptor(lock.fileno(), blocking=False):
                 taken()
                 lock_descriptor(lock.fileno())
-            if os.fstat(lock.fileno()).st_nlink:
-                return lock
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                    return lock
         except BaseException:
             lock.close()
             raise

@@ -28,9 +28,9 @@ _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
 ParseCause = Literal["withheld", "reasoning_cut", "cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
 """withheld: by the endpoint's content filter. reasoning_cut: the reasoning hit max_tokens before anything was said.
-cut_off: the reply hit max_tokens before its tag was closed. no_tag: no
-tag at all. wrong_tag: a tag this turn may not use. not_opened: a closing tag without its opening one. mixed_tags: one
-tag opened inside another. empty: nothing inside."""
+cut_off: the reply hit max_tokens before its tag was closed. no_tag: no tag at all. wrong_tag: a tag this turn may not
+use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened inside another. empty: nothing
+inside."""
 
 
 NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "reasoning_cut")

@@ -103,8 +103,7 @@ async def explore(
             if session.owes(questions):
                 await session.check()
                 if not free and needs_consent([each for each in (teacher, student) if each], caps, yes=settings.yes):
-                    begun = journal.questions
-                    await _agree(session, questions, teacher=teacher, student=student, begun=begun)
+                    await _agree(session, questions, teacher=teacher, student=student, begun=journal.questions)
             await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
+from reasonrag.llm.chat import USAGE, ChatModel, ChatRequest, Completion, WrappedModel
 
 _SPLIT = ("completion_tokens", "reasoning_tokens")
 """Numbers of a request that are split over its replies; the others are the whole request's."""
@@ -30,10 +30,10 @@ class Bill:
         for request in _requests(completions):
             self.replies_share_requests |= len(request) > 1
             lengths = [len(each.text) + len(each.reasoning) + 1 for each in request]
-            first = request[0].model_dump(exclude={"text", "finish_reason", "reasoning", *_SPLIT})
+            whole = {name: getattr(request[0], name) for name in USAGE}
             parts = {name: _parts(getattr(request[0], name), lengths) for name in _SPLIT}
             found += [
-                each.model_copy(update=first | {name: parts[name][position] for name in _SPLIT})
+                each.model_copy(update=whole | {name: parts[name][position] for name in _SPLIT})
                 for position, each in enumerate(request)
             ]
         return found
@@ -43,9 +43,9 @@ class Bill:
         time."""
         if not self.replies_share_requests:
             return list(apart)
-        unpaid = dict.fromkeys(("requests", "prompt_tokens", "cached_tokens", *_SPLIT), 0)
+        unpaid = dict.fromkeys(USAGE, 0) | {"tokens_bounded": False}
         paid = apart[0].model_copy(update={name: sum(getattr(each, name) for each in apart) for name in _SPLIT})
-        return [paid, *(each.model_copy(update=unpaid | {"tokens_bounded": False}) for each in apart[1:])]
+        return [paid, *(each.model_copy(update=unpaid) for each in apart[1:])]
 
 
 class BilledModel(WrappedModel):

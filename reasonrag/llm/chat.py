@@ -11,36 +11,31 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from preference import Message
+from preference.records import SparseRecord
 
 FinishReason = Literal["stop", "length", "content_filter"]
 """`stop`: the model ended by itself or at a stop string. `length`: the reply was cut at max_tokens. `content_filter`:
 the endpoint withheld the reply, wholly or from some point on."""
 
 
-class Sampling(BaseModel):
+class Sampling(SparseRecord):
     """Sampling parameters of an endpoint. Frozen; part of every answer's key.
 
     extra_body: further fields of a request's body, as JSON; absent from every dump where it is not set, so that keys
     and files are those of versions without it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
+    ABSENT_IF_EMPTY = ("extra_body",)
 
     temperature: float = Field(ge=0, le=2)
     top_p: float = Field(gt=0, le=1)
     max_tokens: int = Field(ge=1)
     stop: tuple[str, ...] = ()
     extra_body: dict[str, Any] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_unset(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        dumped: dict[str, Any] = dump(self)
-        if self.extra_body is None:
-            dumped.pop("extra_body", None)
-        return dumped
 
 
 class ChatRequest(BaseModel):

@@ -1,8 +1,8 @@
 """The reasoning of a reply: what a model says before its answer, apart from the text or in think blocks within it.
 
 Decides where reasoning ends and the reply begins, and when a reply holds nothing else. A journal keeps what the
-endpoint said; whoever reads replies takes the reasoning off first, so that tags inside it never count. Knows no step
-and no tag of an agent.
+endpoint said; readers of replies remove the reasoning first, so that tags inside it never count. Knows no step and no
+tag of an agent.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, Outcome
 from reasonrag.agent.prompting import Prompts, load_prompts
 from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.errors import InputError
-from reasonrag.exploration.from_settings import max_steps, value_model_name, value_spec
+from reasonrag.exploration.from_settings import find_agent, value_model_name, value_spec
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import CONFIG
 from reasonrag.llm.budget import Caps
@@ -32,7 +32,6 @@ from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
-from reasonrag.retrieval.passage_length import with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import Operational, RunConfig, read_config
 from reasonrag.studies.settings import CalibrateSettings
@@ -106,13 +105,7 @@ async def find_parts(
             "give the run's by --index, or its corpus by --corpus"
         )
     agent_of = partial(
-        Agent,
-        retriever=with_passages_cut(retriever, decides.max_passage_chars),
-        prompts=prompts,
-        sampling=continuing.model.sampling,
-        top_k=continuing.settings.top_k,
-        max_steps=max_steps(continuing.settings),
-        seed=continuing.settings.seed,
+        find_agent, continuing.settings, retriever=retriever, prompts=prompts, sampling=continuing.model.sampling
     )
     label_model = decides.student or decides.model or "unknown"
     return RunParts(

@@ -130,12 +130,10 @@ class _Endpoint:
         }
         if sampling.top_p != 1:
             body["top_p"] = sampling.top_p
-        if sampling.stop:
+        if sampling.stop and (request.think_in_format or not self.stop_cuts_reasoning):
             body["stop"] = list(sampling.stop)
         if len(request.samples) > 1:
             body["n"] = len(request.samples)
-        if self.stop_cuts_reasoning and not request.think_in_format:
-            body.pop("stop", None)
         for parameter in body.keys() & (self.refused | set(without)):
             value = body.pop(parameter)
             if parameter in RENAMED:
@@ -271,7 +269,7 @@ class EndpointModel:
             sampling=self._sampling.model_copy(update=tried),
             samples=(0,),
             seeds=(0,),
-            think_in_format=True,  # nothing is learned from where so short a reply ends
+            think_in_format=True,  # its stop string cuts nothing; what it shows of reasoning counts below
         )
 
         async def attempt() -> None:

@@ -747,8 +747,8 @@ def test_what_a_stop_string_cut_is_asked_again_without_it(cut: set[int], replaye
 @settings(max_examples=20)
 @given(cut=st.sets(st.integers(0, 3)), alone=st.booleans())
 def test_what_is_cut_is_paid_and_what_is_used_is_billed(cut: set[int], *, alone: bool) -> None:
-    """Everything delivered counts against the caps, in this session and the next; what is told to whoever asks is the
-    cost of every request that gave something used."""
+    """Everything delivered counts against the caps, in this session and the next; callers see the cost of every request
+    that gave something used."""
 
     async def spent() -> tuple[Tokens, Tokens, Tokens]:
         with tempfile.TemporaryDirectory() as home:

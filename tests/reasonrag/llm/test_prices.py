@@ -1,5 +1,4 @@
-"""What tokens cost: the list that comes with a package, what a user says instead, and models that nobody has a price
-of."""
+"""What tokens cost: the bundled price list, the user's own prices, and models without a known price."""
 
 from __future__ import annotations
 
@@ -87,7 +86,7 @@ def test_a_model_costs_what_is_listed_or_nobody_knows(model: str, price: Price |
     ],
 )
 def test_the_provider_whose_address_is_asked_decides(model: str, addresses: list[str], price: Price | None) -> None:
-    """An address that nobody knows leaves it to the name."""
+    """At an unknown address the name decides."""
     assert find_price(model, addresses=addresses) == price
 
 
@@ -114,7 +113,7 @@ def test_without_an_address_the_one_of_the_environment_is_asked(monkeypatch: pyt
 
 
 def test_a_server_of_ones_own_is_no_seller() -> None:
-    """What it serves may be free; what an unlisted model of a provider costs, nobody knows."""
+    """A self-hosted model may be free; the price of a provider's unlisted model is unknown."""
     assert is_sold_at([GATEWAY, OPENAI])
     assert not is_sold_at([GATEWAY, "http://127.0.0.1:8000/v1", ""])
 

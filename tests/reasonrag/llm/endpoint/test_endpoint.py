@@ -22,6 +22,7 @@ from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.simulator import serving
+from reasonrag.settings import fields_of_a_body
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -157,6 +158,24 @@ async def test_what_is_refused_is_left_out_from_then_on_and_said_once() -> None:
     assert failures == []
 
 
+async def test_logprobs_that_are_refused_are_left_out_too() -> None:
+    """Asked for by --extra-body: replies are the same without them."""
+    bodies: list[dict[str, object]] = []
+
+    async def picky(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        if "logprobs" in bodies[-1]:
+            return refusal(400, "Unsupported parameter: 'logprobs' is not supported with this model")
+        return answer("<answer>x</answer>")
+
+    asked = request_for(1)
+    sampling = asked.sampling.model_copy(update={"extra_body": {"logprobs": True}})
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
+        await client.complete(asked.model_copy(update={"sampling": sampling}))
+        assert client.refused == ["logprobs"]
+    assert ["logprobs" in each for each in bodies] == [True, False]
+
+
 async def test_requests_under_way_when_something_is_learned_are_asked_again_too() -> None:
     """All 64 are sent before the first refusal arrives, and none of them fails."""
     held, refused = asyncio.Event(), 0
@@ -223,7 +242,10 @@ async def test_fields_of_the_user_are_sent_and_change_the_key_of_an_answer() -> 
     asked = plain.model_copy(update={"sampling": thinking})
     async with endpoint_of(note) as base_url, client_of(base_url) as (client, _):
         await client.complete(asked)
-    assert bodies[0]["reasoning_effort"] == "low"
+    assert bodies[0].pop("reasoning_effort") == "low"
+    for own in bodies[0]:
+        with pytest.raises(ValueError, match=f"'{own}' is a field that reasonrag sets itself"):
+            fields_of_a_body({own: 1})
     assert asked.key(0, model="m") != plain.key(0, model="m")
     assert "extra_body" not in plain.sampling.model_dump()
 
