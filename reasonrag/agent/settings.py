@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mcts import RecipeName
-from reasonrag.retrieval.settings import MAX_TOP_K, MIN_PASSAGE_CHARS, TOP_K, SearchSettings
+from reasonrag.retrieval.settings import ReadingSettings
 from reasonrag.settings import (
     EXTRA_BODY,
     CompletionPrice,
@@ -28,7 +28,7 @@ MAX_REPLY_TOKENS, TIMEOUT_S = 512, 300.0
 """Default length limit of a reply, and default timeout of a request in seconds."""
 
 
-class AgentSettings(SearchSettings):
+class AgentSettings(ReadingSettings):
     """Questions, corpus, model and budget of a command that runs an agent over questions."""
 
     dataset: str | None = setting(
@@ -53,12 +53,6 @@ class AgentSettings(SearchSettings):
     )
     max_steps: int | None = setting(
         "Maximum steps to an answer; the last one must conclude [default: 7]", Panel.MODEL, ge=1
-    )
-    top_k: int = setting("Passages per search", Panel.RETRIEVAL, default=TOP_K, ge=1, le=MAX_TOP_K)
-    max_passage_chars: int | None = setting(
-        "Cut longer passages to this many characters (at least 100) at a sentence end, marked [...] [default: never]",
-        Panel.RETRIEVAL,
-        ge=MIN_PASSAGE_CHARS,
     )
     concurrency: Concurrency = setting("HTTP requests in flight, per model", default=32)
     seed: Seed = setting("Seed of the run", Panel.EXECUTION, default=0)

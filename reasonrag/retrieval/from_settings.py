@@ -38,7 +38,7 @@ from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
 from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
-from reasonrag.retrieval.settings import IndexKind, IndexType, SearchSettings
+from reasonrag.retrieval.settings import IndexKind, IndexType, ReadingSettings, SearchSettings
 
 if TYPE_CHECKING:
     from reasonrag.retrieval.remote import RemoteRetriever
@@ -71,7 +71,7 @@ async def open_retriever(
         corpus or by another encoder, and for a server that does not answer.
     """
     retriever = await _open(settings, corpus, opened, say=say, before_building=before_building)
-    most: int | None = getattr(settings, "max_passage_chars", None)
+    most = settings.max_passage_chars if isinstance(settings, ReadingSettings) else None
     if retriever.long_passages and (most is None or most > LONG_PASSAGE_CHARS):
         say(long_passages_warning(retriever.long_passages))
     return retriever

@@ -56,6 +56,18 @@ class SearchSettings(Settings):
     gpu: bool = setting("Search dense indexes on GPUs; needs the index-gpu extra", Panel.RETRIEVAL, default=False)
 
 
+class ReadingSettings(SearchSettings):
+    """What a prompt shows of the passages found."""
+
+    top_k: int = setting("Passages per search", Panel.RETRIEVAL, default=TOP_K, ge=1, le=MAX_TOP_K)
+    max_passage_chars: int | None = setting(
+        f"Cut longer passages to this many characters (at least {MIN_PASSAGE_CHARS}) at a sentence end, marked [...] "
+        "[default: never]",
+        Panel.RETRIEVAL,
+        ge=MIN_PASSAGE_CHARS,
+    )
+
+
 IndexKind = Literal["bm25", "dense"]
 
 
