@@ -51,6 +51,12 @@ def redact(text: str, known: Sequence[str] | None = None) -> str:
     return _LOOKS_LIKE_A_KEY.sub(HIDDEN, text)
 
 
+def excerpt(text: str, most: int, known: Sequence[str] | None = None) -> str:
+    """The first `most` characters of a text without its secrets: redacted before it is cut, since the beginning of a
+    key at the end would not be recognised."""
+    return redact(text, known)[:most]
+
+
 def secrets() -> list[str]:
     """The secrets in the environment now; longest first, so that none is replaced in part."""
     values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)}

@@ -19,7 +19,7 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Completion
-from reasonrag.redaction import redact
+from reasonrag.redaction import excerpt, redact
 from reasonrag.web import HttpClient, open_session
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _refusal(response: ClientResponse, content: bytes) -> APIError:
     said = body.get("error", body) if isinstance(body, dict) else None
     message = said.get("message") or said.get("detail") if isinstance(said, dict) else said
     message = message if message and isinstance(message, str) else content.decode("utf-8", "replace")
-    message = redact(message)[:_MOST_SAID]  # in this order: no part of a key is left at the end
+    message = excerpt(message, _MOST_SAID)
     if moved_to := response.headers.get("location"):
         message = f"moved to {moved_to}; give the address it moved to"
     headers = {name: value for name in _HEADERS if (value := response.headers.get(name, "")).isascii() and value}
