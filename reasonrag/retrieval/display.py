@@ -99,7 +99,8 @@ def show_check(check: IndexCheck) -> None:
         for each in check.recalls
     ]
     rows += _of_questions(check.found) if check.found else []
-    rows += [("fault", each) for each in check.faults] or [("sound", "corpus, rows and files are what was built")]
+    sound = "corpus, rows and files are what was built" if check.manifest.files else "corpus and rows; no file digests"
+    rows += [("fault", each) for each in check.faults] or [("sound", sound)]
     print_table(f"{check.manifest.kind} index  {check.directory}", rows)
 
 

@@ -24,12 +24,15 @@ from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 from reasonrag.retrieval.dense.manifest import (
+    CHECKED_AT_OPENING,
     MANIFEST,
+    NO_DIGESTS,
     OFFSETS,
     BM25Manifest,
     DenseManifest,
     IndexManifest,
     current_manifest,
+    damaged_files,
     default_index_directory,
     incomplete_index,
     read_manifest,
@@ -233,6 +236,8 @@ def open_index_places(
     if len({each.corpus_sha256 for each in manifests}) > 1:
         shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
         raise InputError(f"{shown}: these indexes are not of one corpus")
+    for place, manifest in zip(places, manifests, strict=True):
+        _refuse_damage(place.directory, manifest, options, watcher.say)
     rankings = [_open_ranking(each.directory, its, options) for each, its in zip(places, manifests, strict=True)]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
     reranker = None
@@ -242,6 +247,17 @@ def open_index_places(
         reranker = CrossEncoderReranker(options.reranker)
     corpus, long = open_corpus(places[0].directory, manifests[0]), manifests[0].long_passages
     return IndexRetriever(corpus, index, reranker=reranker, long_passages=long)
+
+
+def _refuse_damage(directory: Path, manifest: IndexManifest, options: IndexOptions, say: Callable[[str], None]) -> None:
+    """Raises InputError for a file of the wrong size, and for a small one of other content; `index check` reads all."""
+    names = [*manifest.files]
+    if isinstance(manifest, DenseManifest):
+        names.append(manifest.file_of(options.index_type, directory).file)
+    for fault in damaged_files(directory, manifest, names, most_bytes=CHECKED_AT_OPENING).values():
+        raise InputError(f"the index {directory} is damaged: {fault}")
+    if not manifest.files:
+        say(f"{directory} {NO_DIGESTS}")
 
 
 def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,14 @@ from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.check import RecallAgainstExact, check_dense
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import (
+    NO_DIGESTS,
     OFFSETS,
     DenseManifest,
     IndexManifest,
     current_manifest,
+    damaged_files,
     default_index_directory,
+    extra_files,
     read_manifest,
 )
 from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index, open_retriever
@@ -117,13 +120,16 @@ def index_check(
     place, watcher = Path(directory), watcher or SilentWatcher()
     source = open_questions(Path(questions), dataset=Path(questions).stem, split="") if questions else None
     manifest = read_manifest(place)
-    watcher.say(f"reading {manifest.corpus}")
-    faults = _check_corpus(place, manifest)
+    if not manifest.files:
+        watcher.say(f"{place} {NO_DIGESTS}")
     recalls: list[RecallAgainstExact] = []
     if isinstance(manifest, DenseManifest):
-        broken, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)
-        faults += broken
-    elif not faults:
+        damaged, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)
+    else:
+        damaged = damaged_files(place, manifest, manifest.all_files)
+    watcher.say(f"reading {manifest.corpus}")
+    faults = [*damaged.values(), *extra_files(place, manifest), *_check_corpus(place, manifest, damaged)]
+    if not faults and manifest.kind == "bm25":
         try:
             open_index(place)
         except InputError as error:
@@ -135,15 +141,16 @@ def index_check(
     return IndexCheck(directory=place, manifest=manifest, faults=faults, recalls=recalls, found=found)
 
 
-def _check_corpus(directory: Path, manifest: IndexManifest) -> list[str]:
-    """Faults of the current corpus against the manifest, checked line by line."""
+def _check_corpus(directory: Path, manifest: IndexManifest, damaged: Collection[str]) -> list[str]:
+    """Faults of the current corpus against the manifest, checked line by line. damaged: files whose fault is known."""
     try:
         scan = scan_corpus(Path(manifest.corpus))
         if scan.sha256 != manifest.corpus_sha256:
             return [f"the corpus {manifest.corpus} is not the one that was indexed"]
         current_manifest(directory, Path(manifest.corpus))  # updates the manifest of a corpus that was only touched
-        if not np.array_equal(open_corpus(directory, manifest).offsets, scan.offsets):
-            return [f"{OFFSETS} does not say where the passages are; delete it and build the index again"]
+        if OFFSETS not in damaged and not np.array_equal(open_corpus(directory, manifest).offsets, scan.offsets):
+            remedy = manifest.remedy(directory, OFFSETS)
+            return [f"{directory / OFFSETS} does not say where the passages are; delete it. {remedy}"]
     except InputError as error:
         return [str(error)]
     return []

@@ -156,9 +156,7 @@ SHOWN_BY = {
         reasonrag/curation/blockers reasonrag/publishing/licences reasonrag/rendering
         """,
     "reasonrag/publishing/test_publish": "reasonrag/publishing/hub reasonrag/publishing/staging",
-    "reasonrag/retrieval/dense/test_index": """
-        reasonrag/retrieval/dense/build reasonrag/retrieval/dense/check reasonrag/retrieval/dense/manifest
-        """,
+    "reasonrag/retrieval/dense/test_index": "reasonrag/retrieval/dense/build reasonrag/retrieval/dense/check",
     "reasonrag/retrieval/dense/test_vector_store": "reasonrag/retrieval/dense/build_progress",
     "reasonrag/retrieval/test_index": """
         reasonrag/retrieval/commands reasonrag/retrieval/display reasonrag/retrieval/from_settings

@@ -24,6 +24,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import build_lock, file_digest, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
+from reasonrag.retrieval.dense.check import vectors_digest
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, load_encoder, resolved, short_name
 from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, plan_index
 from reasonrag.retrieval.dense.index import (
@@ -40,6 +41,7 @@ from reasonrag.retrieval.dense.manifest import (
     OFFSETS,
     DenseManifest,
     FaissFile,
+    FileDigest,
     check_replaceable,
     current_manifest,
     put_in_place,
@@ -166,21 +168,35 @@ class _Build:
 
     def _with_type(self, manifest: DenseManifest) -> DenseManifest:
         """Add a type over the same vectors; a missing or truncated file is rebuilt."""
+        before = manifest
         wanted = self.options.index_type or manifest.searched
-        if not (self.directory / OFFSETS).exists():
-            self.watcher.stage("reading the corpus", total=self.stat.st_size)
-            np.save(self.directory / OFFSETS, scan_corpus(self.corpus, advanced=self.watcher.reached).offsets)
-        there = manifest.indexes.get(wanted)
         vectors = stored_vectors(self.directory, manifest)
+        manifest = self._with_offsets(manifest)
+        there = manifest.indexes.get(wanted)
         if there and is_whole(self.directory / there.file, there):
             self.watcher.say(f"{self.directory} already has its {wanted} index")
             file = there
         else:
             file = self._faiss_file(vectors, self.directory, manifest.encoder, wanted)
         added = manifest.model_copy(update={"indexes": manifest.indexes | {wanted: file}, "searched": wanted})
-        if added != manifest:
+        if added != before:
             write_manifest(added, self.directory)
         return added
+
+    def _with_offsets(self, manifest: DenseManifest) -> DenseManifest:
+        """Find the passages again where offsets are missing or damaged, or an earlier version recorded no digests."""
+        before = manifest.files.get(OFFSETS)
+        if before and not before.fault(self.directory / OFFSETS):
+            return manifest
+        if not manifest.files and vectors_digest(self.directory, manifest) != manifest.vectors_sha256:
+            name = manifest.vectors or manifest.read_back_from or ""
+            raise InputError(f"{self.directory / name} has changed. {manifest.remedy(self.directory, name)}")
+        self.watcher.stage("reading the corpus", total=self.stat.st_size)
+        np.save(self.directory / OFFSETS, scan_corpus(self.corpus, advanced=self.watcher.reached).offsets)
+        if not manifest.files:
+            return _with_digests(manifest, self.directory)
+        files = {**manifest.files, OFFSETS: FileDigest.of(self.directory / OFFSETS)}
+        return manifest.model_copy(update={"files": files})
 
     def _faiss_file(self, vectors: VectorRows, directory: Path, spec: EncoderSpec, index_type: IndexType) -> FaissFile:
         plan = plan_index(index_type, rows=vectors.rows, dimension=vectors.dimension)
@@ -234,6 +250,7 @@ class _Build:
             devices=list(encoder.devices),
             versions=_versions(),
         )
+        manifest = _with_digests(manifest, self.unfinished)
         write_manifest(manifest, self.unfinished)
         for name in (BUILD, ENCODED):  # no longer needed once the manifest exists
             (self.unfinished / name).unlink(missing_ok=True)
@@ -370,6 +387,16 @@ class _Build:
                 f"do not match their passages, for example row {int(strangers[0]):,}; "
                 "row i must be line i"
             )
+
+
+def _with_digests(manifest: DenseManifest, directory: Path) -> DenseManifest:
+    """The manifest with the digests of its offsets and vectors."""
+    files = {OFFSETS: FileDigest.of(directory / OFFSETS)}
+    if manifest.vectors:
+        files[manifest.vectors] = FileDigest.of(directory / manifest.vectors)
+    elif adopted := manifest.read_back_from:
+        files[adopted] = FileDigest(bytes=Path(adopted).stat().st_size, sha256=manifest.vectors_sha256)
+    return manifest.model_copy(update={"files": files})
 
 
 def _versions() -> dict[str, str]:

@@ -13,7 +13,7 @@ from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.faiss_index import open_faiss_index
 from reasonrag.retrieval.dense.index import SPARE, stored_vectors
-from reasonrag.retrieval.dense.manifest import DenseManifest
+from reasonrag.retrieval.dense.manifest import DenseManifest, damaged_files
 from reasonrag.retrieval.dense.vector_store import VectorRows, digest_of
 from reasonrag.retrieval.ranking import best
 from reasonrag.retrieval.settings import IndexType
@@ -70,40 +70,39 @@ def _exact(vectors: VectorRows, queries: npt.NDArray[np.float32], at: int) -> np
 
 def check_dense(
     directory: Path, manifest: DenseManifest, *, queries: int, at: int, watcher: BuildWatcher
-) -> tuple[list[str], list[RecallAgainstExact]]:
-    """Faults of an index's files, one line each, and the recall of every intact type."""
-    faults: list[str] = []
+) -> tuple[dict[str, str], list[RecallAgainstExact]]:
+    """Faults of an index's files, by file, and the recall of every intact type."""
+    watcher.say(f"reading the files of {directory}")
+    faults = damaged_files(directory, manifest, manifest.all_files)
     recalls: list[RecallAgainstExact] = []
-    watcher.say(f"reading {manifest.vectors or manifest.read_back_from}")
+    vectors = manifest.vectors or manifest.read_back_from or ""
     try:
-        stored_vectors(directory, manifest)
-        if _vectors_digest(directory, manifest) != manifest.vectors_sha256:
-            was = "encoded" if manifest.vectors else "adopted"
-            faults.append(
-                f"{manifest.vectors or manifest.read_back_from} has changed since it was {was}; build the index again"
-            )
+        if vectors not in faults:
+            stored_vectors(directory, manifest)
+            if not manifest.files and vectors_digest(directory, manifest) != manifest.vectors_sha256:
+                faults[vectors] = f"{directory / vectors} has changed. {manifest.remedy(directory, vectors)}"
     except InputError as error:
-        return [str(error)], []
+        faults[vectors] = str(error)
+    if vectors in faults:
+        return faults, []
     for index_type, file in manifest.indexes.items():
-        path = directory / file.file
-        watcher.say(f"reading {file.file}")
+        if file.file in faults:
+            continue
+        watcher.say(f"searching {file.file}")
         try:
-            if not path.exists() or file_digest(path) != file.sha256:
-                what = "has changed since it was built" if path.exists() else "is missing"
-                remedy = "" if file.file == manifest.read_back_from else "; delete it, and build the type again: "
-                faults.append(f"{file.file} {what}{remedy}{remedy and manifest.rebuild(directory, index_type)}")
-                continue
-            opened = open_faiss_index(path, file.plan)
+            opened = open_faiss_index(directory / file.file, file.plan)
             if (opened.rows, opened.dimension) != (manifest.passages, manifest.encoder.dimension):
-                faults.append(f"{file.file} has {opened.rows:,} rows, the manifest says {manifest.passages:,}")
+                what = f"has {opened.rows:,} rows, the manifest says {manifest.passages:,}"
+                faults[file.file] = f"{directory / file.file} {what}. {manifest.remedy(directory, file.file)}"
                 continue
             recalls.append(recall_against_exact(directory, manifest, index_type, queries=queries, at=at))
         except InputError as error:
-            faults.append(str(error))
+            faults[file.file] = str(error)
     return faults, recalls
 
 
-def _vectors_digest(directory: Path, manifest: DenseManifest) -> str:
+def vectors_digest(directory: Path, manifest: DenseManifest) -> str:
+    """What `vectors_sha256` is if nothing has changed."""
     if manifest.vectors is None:
         return file_digest(Path(manifest.read_back_from or ""))
     return digest_of(directory / manifest.vectors)

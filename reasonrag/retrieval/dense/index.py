@@ -76,14 +76,6 @@ class DenseIndex:
     ) -> None:
         file = manifest.file_of(index_type, directory)
         path = directory / file.file
-        if not is_whole(path, file):
-            what = "is cut off or was changed" if path.exists() else "is missing"
-            remedy = (
-                "It was adopted and holds the vectors: put it back, or delete the index and build it again"
-                if file.file == manifest.read_back_from
-                else f"Its vectors are there: {manifest.rebuild(directory, file.plan.type)}"
-            )
-            raise InputError(f"the faiss index {path} {what}. {remedy}")
         check_encoder(directory, manifest, encoder)
         self._vectors = stored_vectors(directory, manifest)
         self._neighbours = open_faiss_index(path, file.plan, gpu=gpu)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import re
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -17,7 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from preference.export.files import write_file
-from preference.records import SparseRecord
+from preference.records import SparseRecord, first_error
 from reasonrag.data.corpus import LongPassages
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
@@ -34,11 +35,45 @@ _OURS = re.compile(
 """Files of an index besides those named in its manifest; a build replaces only these."""
 
 
-class _CorpusManifest(SparseRecord):
-    """Fields of every index: its corpus."""
+CHECKED_AT_OPENING = 1 << 24
+"""Largest file, in bytes, whose content is read whenever an index is opened: 16 MiB take some 10 ms, and cover a whole
+BM25 index of 40,000 passages. Of larger files opening compares the size; `index check` reads them all."""
+NO_DIGESTS = "was built by an earlier version: its files have no digests; build it again to have them checked"
+_DIGEST = "manifest_sha256"
+"""Key of the digest of the manifest's other fields."""
+
+
+class FileDigest(BaseModel):
+    """A file as it was written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    ABSENT_IF_EMPTY = ("long_passages",)
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> FileDigest:
+        """Raises OSError."""
+        return cls(bytes=path.stat().st_size, sha256=file_digest(path))
+
+    def fault(self, path: Path, *, most_bytes: int | None = None) -> str | None:
+        """What is wrong with the file now. most_bytes: the largest file whose content is read; None: any. Raises
+        OSError."""
+        if not path.is_file():
+            return "is missing"
+        size = path.stat().st_size
+        if size != self.bytes:
+            return f"has changed since it was built: it has {size:,} bytes and had {self.bytes:,}"
+        if (most_bytes is None or size <= most_bytes) and file_digest(path) != self.sha256:
+            return "has changed since it was built"
+        return None
+
+
+class _CorpusManifest(SparseRecord):
+    """Fields of every index: its corpus and its files."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    ABSENT_IF_EMPTY = ("long_passages", "files")
 
     schema_version: Literal["reasonrag.index/1"] = "reasonrag.index/1"
     corpus: str
@@ -50,6 +85,9 @@ class _CorpusManifest(SparseRecord):
     long_passages: LongPassages | None = None
     """Also None where an older version built it, which did not look."""
     versions: dict[str, str]
+    files: Mapping[str, FileDigest] = {}
+    """The files that a search reads, by name, or absolute path if adopted; faiss indexes are in `indexes`. Empty where
+    an older version built it."""
 
     def matches(self, corpus: Path) -> bool:
         """Whether the corpus is the indexed file, by path, size and modification time."""
@@ -67,6 +105,15 @@ class BM25Manifest(_CorpusManifest):
     b: float
     stemmer: str
     stopwords: str
+
+    @property
+    def all_files(self) -> Mapping[str, FileDigest]:
+        """Every file of the index but the manifest."""
+        return self.files
+
+    def remedy(self, directory: Path, _: str) -> str:
+        """What to do about a damaged file."""
+        return f"Run: {_build_again(self, directory)}"
 
 
 class FaissFile(BaseModel):
@@ -114,6 +161,23 @@ class DenseManifest(_CorpusManifest):
             )
         return self.indexes[wanted]
 
+    @property
+    def all_files(self) -> Mapping[str, FileDigest]:
+        """Every file of the index but the manifest."""
+        types = self.indexes.values()
+        return {**self.files} | {each.file: FileDigest(bytes=each.bytes, sha256=each.sha256) for each in types}
+
+    def remedy(self, directory: Path, name: str) -> str:
+        """What to do about a damaged file."""
+        if name == OFFSETS:
+            return f"Run: {_build_again(self, directory)}"
+        if name == self.read_back_from:
+            return "It was adopted and holds the vectors: put it back, or delete the index and build it again"
+        for index_type, file in self.indexes.items():
+            if name == file.file:
+                return f"Its vectors are there: delete it, and run: {self.rebuild(directory, index_type)}"
+        return f"Delete the index and build it again: {_build_again(self, directory)} --encoder {self.encoder.model}"
+
     def rebuild(self, directory: Path, index_type: IndexType) -> str:
         """The command that builds one of its types; it needs no encoder flags."""
         return f"reasonrag index build --corpus {self.corpus} --out {directory} --type {index_type}"
@@ -127,26 +191,88 @@ def read_manifest(directory: Path) -> IndexManifest:
     """The manifest of a finished index. Raises InputError if there is none."""
     path = directory / MANIFEST
     try:
-        return _MANIFESTS.validate_python(orjson.loads(path.read_bytes()))
+        found = orjson.loads(path.read_bytes())
+        if not isinstance(found, dict):
+            raise InputError(f"{path} is not a JSON object. {_delete(directory)}")
+        if found.pop(_DIGEST, None) not in (None, _digest(found)):
+            raise InputError(f"{path} has changed since it was written. {_delete(directory)}")
+        return _MANIFESTS.validate_python(found)
     except FileNotFoundError as error:
         raise InputError(
             f"{directory} has no {MANIFEST}: its build did not finish, or it is not an index. "
             f"Run: reasonrag index build --corpus FILE --out {directory}, for a dense one with its --encoder"
         ) from error
-    except (OSError, orjson.JSONDecodeError, ValidationError) as error:
-        raise InputError(f"{path} cannot be read as an index manifest: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON ({error}). {_delete(directory)}") from error
+    except ValidationError as error:
+        raise InputError(
+            f"{path} is not the manifest of an index: {_first_problem(error)}. {_delete(directory)}"
+        ) from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    """The first problem, in words of the file; pydantic's are about its union of the kinds."""
+    first = error.errors(include_url=False)[0]
+    if first["type"] == "union_tag_not_found":
+        return "it has no `kind` (bm25 or dense)"
+    if first["type"] == "union_tag_invalid":
+        return f"its `kind` is {str(first['input']['kind'])[:40]!r}, not bm25 or dense"
+    return first_error(error).partition(".")[2]
+
+
+def _delete(directory: Path) -> str:
+    return (
+        f"Delete {directory} and build the index again: reasonrag index build --corpus FILE --out {directory}, for a "
+        "dense one with its --encoder"
+    )
 
 
 def incomplete_index(directory: Path, manifest: IndexManifest, error: Exception) -> InputError:
     return InputError(
         f"the index {directory} has a manifest, but not all of its files ({error}). "
-        f"Run: reasonrag index build --kind {manifest.kind} --corpus {manifest.corpus} --out {directory}"
+        f"Run: {_build_again(manifest, directory)}"
     )
+
+
+def _build_again(manifest: IndexManifest, directory: Path) -> str:
+    return f"reasonrag index build --kind {manifest.kind} --corpus {manifest.corpus} --out {directory}"
+
+
+def damaged_files(
+    directory: Path, manifest: IndexManifest, names: Iterable[str], *, most_bytes: int | None = None
+) -> dict[str, str]:
+    """What is wrong with these of the manifest's files, and what to do, by name. most_bytes: see `FileDigest.fault`."""
+    found = {}
+    for name in names:
+        try:
+            fault = manifest.all_files[name].fault(directory / name, most_bytes=most_bytes)
+        except OSError as error:
+            fault = f"cannot be read ({error.strerror or error})"
+        if fault:
+            found[name] = f"{directory / name} {fault}. {manifest.remedy(directory, name)}"
+    return found
+
+
+def extra_files(directory: Path, manifest: IndexManifest) -> list[str]:
+    """Faults for the files of an index's directory that are not the index's, if it lists its own; hidden ones do not
+    count."""
+    if not manifest.files:
+        return []
+    known = {*manifest.all_files, MANIFEST}
+    names = sorted(each.name for each in directory.iterdir() if not each.name.startswith("."))
+    return [f"{directory / name} is not a file of this index; move it elsewhere" for name in names if name not in known]
 
 
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
     """Write a manifest atomically."""
-    write_file(directory / MANIFEST, orjson.dumps(manifest.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
+    content = manifest.model_dump(mode="json")
+    write_file(directory / MANIFEST, orjson.dumps(content | {_DIGEST: _digest(content)}, option=orjson.OPT_INDENT_2))
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(orjson.dumps(content)).hexdigest()
 
 
 def default_index_directory(corpus: Path, home: Path, kind: str = "bm25") -> Path:

@@ -22,6 +22,7 @@ from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.manifest import (
     OFFSETS,
     BM25Manifest,
+    FileDigest,
     check_replaceable,
     incomplete_index,
     put_in_place,
@@ -111,6 +112,7 @@ def build_bm25_alone(corpus: Path, directory: Path, watcher: BuildWatcher) -> BM
             stemmer="snowball-english",
             stopwords="bm25s-english",
             versions={name: version(name) for name in ("bm25s", "PyStemmer")},
+            files={each.name: FileDigest.of(each) for each in sorted(unfinished.iterdir())},
         )
         write_manifest(manifest, unfinished)
         put_in_place(unfinished, directory)

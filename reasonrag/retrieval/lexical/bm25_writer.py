@@ -2,7 +2,8 @@
 
 bm25s builds its index from all tokens at once, with about 3 kB of memory per passage. Here documents come in chunks;
 each chunk's postings are written to disk sorted by token, then merged, one range of tokens at a time. The scores are
-bit-identical, and bm25s searches them. Knows tokens and numbers, no passages.
+bit-identical, and bm25s searches them; the same documents give the same bytes, in chunks of any size. Knows tokens and
+numbers, no passages.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -49,10 +51,13 @@ class Postings:
     def add(self, ids: Sequence[Sequence[int]], words: dict[str, int]) -> None:
         """Add documents as tokenised by bm25s: a list of token ids each, and the vocabulary."""
         lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
-        flat = np.fromiter((each for document in ids for each in document), dtype=np.int64, count=int(lengths.sum()))
+        flat = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum()))
         known = np.empty(max(words.values(), default=-1) + 1, dtype=np.int64)
-        for word, number in words.items():
-            known[number] = self.vocabulary.setdefault(word, len(self.vocabulary))
+        first = np.zeros(len(known), dtype=np.int64)
+        first[flat[::-1]] = np.arange(len(flat))[::-1]  # the last one assigned stays: where each number occurs first
+        appeared = first.tolist()
+        for word, number in sorted(words.items(), key=lambda each: appeared[each[1]]):
+            known[number] = self.vocabulary.setdefault(word, len(self.vocabulary))  # PYTHONHASHSEED orders `words`
         documents = np.repeat(np.arange(len(ids), dtype=np.int64), lengths)
         # one number for token and document: sorting it groups occurrences in merge order
         both, counts = np.unique(known[flat] * len(ids) + documents, return_counts=True)

@@ -65,6 +65,25 @@ def test_documents_stand_in_order_within_a_token(tmp_path: Path) -> None:
     assert index.scores["indices"][indptr[token] : indptr[token + 1]].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_the_bytes_do_not_depend_on_the_pieces_or_on_the_order_of_words(size: int, tmp_path: Path) -> None:
+    """bm25s numbers a piece's words in an order that PYTHONHASHSEED decides."""
+    documents = [["king", "town"], ["river"], ["hill", "town", "lake"], [], ["king", "film"]]
+    contents = []
+    for backwards in (False, True):
+        home = tmp_path / str(backwards)
+        home.mkdir()
+        with Postings(home) as written:
+            for start in range(0, len(documents), 5 if backwards else size):
+                piece = documents[start : start + (5 if backwards else size)]
+                words = sorted({word for document in piece for word in document}, reverse=backwards)
+                numbers = {word: number for number, word in enumerate(words)}
+                written.add([[numbers[word] for word in document] for document in piece], numbers)
+            written.save(home, k1=1.2, b=0.75, at_once=size)
+        contents.append({path.name: path.read_bytes() for path in home.iterdir()})
+    assert contents[0] == contents[1]
+
+
 def test_nothing_is_left_of_the_pieces(tmp_path: Path) -> None:
     """Only bm25s' own files."""
     in_pieces([["a"], ["b"]], 1, tmp_path)

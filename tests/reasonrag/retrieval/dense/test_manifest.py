@@ -1,0 +1,210 @@
+"""What an index's manifest says of its files: damage is found and named, and two builds write the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+import reasonrag as package
+from reasonrag.errors import InputError
+from reasonrag.retrieval.dense.manifest import (
+    CHECKED_AT_OPENING,
+    MANIFEST,
+    NO_DIGESTS,
+    OFFSETS,
+    damaged_files,
+    read_manifest,
+)
+from reasonrag.retrieval.from_settings import open_index
+from tests.helpers.command_line import CORPUS, Reasonrag
+
+pytest.importorskip("faiss", reason="the index extra is not installed")
+
+FLAGS = {"bm25": {}, "dense": {"encoder": "hashing-64"}}
+FILES = {
+    "bm25": [
+        *(f"{name}.csc.index.npy" for name in ("data", "indices", "indptr")),
+        *("vocab.index.json", "params.index.json", "offsets.npy", "manifest.json"),
+    ],
+    "dense": ["hashing-64_Flat.index", "vectors.npy", "offsets.npy", "manifest.json"],
+}
+EVERY_FILE = [(kind, name) for kind, names in FILES.items() for name in names]
+
+
+def built(kind: str) -> Path:
+    """A real index of a corpus in the current folder."""
+    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
+    Path("corpus.jsonl").write_bytes(b"\n".join(lines))
+    return package.index_build(corpus="corpus.jsonl", out="ix", kind=kind, **FLAGS[kind])[0]
+
+
+def change(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY_FILE)
+def test_one_changed_bit_is_found_wherever_it_is(kind: str, name: str, reasonrag: Reasonrag) -> None:
+    """By `check`, and at opening as the file is small; the message says what to do."""
+    index = built(kind)
+    assert {each.name for each in index.iterdir()} == set(FILES[kind])
+    assert reasonrag("index", "check", index).status == 0
+    whole = (index / name).read_bytes()
+    for position in (0, 1, 7, len(whole) // 3, len(whole) // 2, -7, -1):
+        change(index / name, position)
+        checked = reasonrag("index", "check", index, "--json")
+        assert checked.status == (2 if name == MANIFEST else 1), (position, checked.out)
+        said = checked.err if name == MANIFEST else " ".join(json.loads(checked.out)["faults"])
+        assert f"ix/{name} " in said, (position, said)
+        assert "uild" in said
+        with pytest.raises(InputError, match=rf"ix/{name} .* reasonrag index build"):
+            open_index(index)
+        (index / name).write_bytes(whole)
+
+
+@pytest.mark.parametrize(("kind", "name"), [each for each in EVERY_FILE if each[1] != MANIFEST])
+def test_a_file_too_large_to_read_at_opening_is_still_measured(kind: str, name: str) -> None:
+    """A changed size is found by every opening, a changed bit by `check` alone."""
+    index = built(kind)
+    manifest = read_manifest(index)
+    size = (index / name).stat().st_size
+    change(index / name, -1)
+    assert damaged_files(index, manifest, [name], most_bytes=size - 1) == {}
+    assert list(damaged_files(index, manifest, [name], most_bytes=size)) == [name]
+    os.truncate(index / name, size - 1)
+    message = f"it has {size - 1:,} bytes and had {size:,}"
+    assert message in damaged_files(index, manifest, [name], most_bytes=0)[name]
+    (index / name).unlink()
+    with pytest.raises(InputError, match=f"ix/{name} is missing"):
+        open_index(index)
+    assert CHECKED_AT_OPENING >= 1 << 20
+
+
+def test_a_file_that_does_not_belong_to_the_index_is_named(reasonrag: Reasonrag) -> None:
+    """By `check`: no search reads it."""
+    index = built("bm25")
+    (index / "nonoccurrence_array.index.npy").write_bytes(b"")
+    checked = reasonrag("index", "check", index, "--json")
+    assert checked.status == 1
+    [fault] = json.loads(checked.out)["faults"]
+    assert "nonoccurrence_array.index.npy is not a file of this index; move it elsewhere" in fault
+    assert len(open_index(index).search("Seine", 1)) == 1
+
+
+@pytest.mark.parametrize("kind", FLAGS)
+def test_the_command_that_is_named_mends_the_positions(kind: str) -> None:
+    """Without encoding again; a dense index is not given up for them."""
+    index = built(kind)
+    before = (index / OFFSETS).read_bytes()
+    change(index / OFFSETS, -1)
+    package.index_build(corpus="corpus.jsonl", out=index, kind=kind)
+    assert (index / OFFSETS).read_bytes() == before
+    assert package.index_check(index).faults == []
+
+
+@pytest.mark.parametrize("kind", FLAGS)
+def test_an_index_of_an_earlier_version_opens_and_is_said_to_be_unchecked_once(kind: str, reasonrag: Reasonrag) -> None:
+    """Built again it has digests."""
+    index = built(kind)
+    manifest = orjson.loads((index / MANIFEST).read_bytes())
+    del manifest["files"], manifest["manifest_sha256"]
+    (index / MANIFEST).write_bytes(orjson.dumps(manifest))
+    asked = ("ask", "Which river?", "--model", "offline", "--index", index)
+    opened = reasonrag(*asked)
+    assert (opened.status, opened.err.count(f"ix {NO_DIGESTS}")) == (0, 1), opened.err
+    checked = reasonrag("index", "check", index)
+    assert (checked.status, checked.err.count(NO_DIGESTS), "no file digests" in checked.out) == (0, 1, True)
+    package.index_build(corpus="corpus.jsonl", out=index, kind=kind)
+    assert set(read_manifest(index).all_files) == set(FILES[kind]) - {MANIFEST}
+    assert NO_DIGESTS not in reasonrag(*asked).err
+
+
+def test_vectors_of_an_earlier_version_get_no_digest_unless_they_are_as_encoded() -> None:
+    """What was damaged before is not declared sound."""
+    index = built("dense")
+    manifest = orjson.loads((index / MANIFEST).read_bytes())
+    del manifest["files"], manifest["manifest_sha256"]
+    (index / MANIFEST).write_bytes(orjson.dumps(manifest))
+    change(index / "vectors.npy", -1)
+    with pytest.raises(InputError, match=r"vectors\.npy has changed\. Delete the index and build it again"):
+        package.index_build(corpus="corpus.jsonl", out=index, kind="dense")
+
+
+def test_an_adopted_index_is_checked_where_it_lies(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """By its absolute path: it holds the vectors."""
+    theirs = tmp_path / "theirs.index"
+    (built("dense") / "hashing-64_Flat.index").rename(theirs)
+    flags = {"from_faiss": theirs, "encoder": "hashing-64"}
+    for index_type in ("flat", "sqfp16"):
+        package.index_build(corpus="corpus.jsonl", out=index_type, type=index_type, **flags)
+        assert reasonrag("index", "check", index_type).status == 0
+    change(theirs, -3)
+    for index_type in ("flat", "sqfp16"):
+        with pytest.raises(InputError, match=r"/theirs\.index has changed since it was built\. It was adopted"):
+            open_index(Path(index_type))
+        assert f"{theirs} has changed" in json.loads(reasonrag("index", "check", index_type, "--json").out)["faults"][0]
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        ({}, "is not the manifest of an index: it has no `kind` (bm25 or dense)"),
+        ([], "is not a JSON object"),
+        ({"kind": "sparse"}, "is not the manifest of an index: its `kind` is 'sparse', not bm25 or dense"),
+        ({"kind": "bm25"}, "is not the manifest of an index: corpus: Field required"),
+    ],
+)
+def test_a_manifest_that_is_none_is_explained_in_a_line(content: object, cause: str, reasonrag: Reasonrag) -> None:
+    """With what to do."""
+    Path("ix").mkdir()
+    Path("ix", MANIFEST).write_bytes(orjson.dumps(content))
+    refused = reasonrag("index", "info", "ix")
+    assert refused.status == 2
+    assert refused.err.startswith(f"error: ix/manifest.json {cause}. Delete ix and build the index again: reasonrag")
+    assert "pydantic" not in refused.err
+
+
+BUILDS = """
+import sys
+from reasonrag import index_build
+for kind, flags in (("bm25", {}), ("dense", {"encoder": "hashing-64"})):
+    index_build(corpus=sys.argv[1], out=kind, kind=kind, **flags)
+"""
+MEASURED = {"seconds", "encoding_seconds"}
+"""Of a manifest, what differs between two builds of one file on one machine."""
+
+
+def test_two_builds_of_one_corpus_write_the_same_bytes(tmp_path: Path) -> None:
+    """In other processes, with other hashes of strings, elsewhere; but for the measured seconds."""
+    rng, words = np.random.default_rng(0), [f"word{number}" for number in range(400)]
+    texts = [" ".join(rng.choice(words, size=20)) for _ in range(300)]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_bytes(
+        b"".join(orjson.dumps({"id": i, "contents": f"t\n{each}"}) + b"\n" for i, each in enumerate(texts))
+    )
+    homes = [tmp_path / name for name in ("one", "another")]
+    for seed, home in enumerate(homes):
+        home.mkdir()
+        environment = os.environ | {"PYTHONHASHSEED": str(seed)}
+        subprocess.run([sys.executable, "-c", BUILDS, corpus], cwd=home, env=environment, check=True)
+    for kind, names in FILES.items():
+        one, other = ({name: (home / kind / name).read_bytes() for name in names} for home in homes)
+        manifests = [
+            _without(orjson.loads(each.pop(MANIFEST)), {"manifest_sha256", *MEASURED}) for each in (one, other)
+        ]
+        assert one == other
+        assert manifests[0] == manifests[1]
+
+
+def _without(value: object, names: set[str]) -> object:
+    if not isinstance(value, dict):
+        return value
+    return {name: _without(each, names) for name, each in value.items() if name not in names}
