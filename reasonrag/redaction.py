@@ -1,25 +1,40 @@
 """Keeps secrets out of everything that is written or shown.
 
-A secret is the value of an environment variable with a telling name (OPENAI_API_KEY, HF_TOKEN, ..), a proxy's password,
-and anything that looks like an OpenAI or Hugging Face key. Checks of data sets go further: keys of many services, and
-passwords in addresses.
+A secret is the value of an environment variable with a telling name (OPENAI_API_KEY, HF_TOKEN, ..), the password or a
+query value of an address that was given, a proxy's password, and anything that looks like an OpenAI or Hugging Face
+key. Known secrets are also recognised as servers echo them: URL-encoded, in base64, escaped for HTML or JSON. Checks of
+data sets go further: keys of many services, and passwords in addresses.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from html import escape
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 from urllib.request import getproxies
 
 SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD)$")
 SHORTEST = 6
 """Shorter values are not treated as secrets: replacing them would spoil ordinary text."""
 _LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk-(?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{30,})")
-_PASSWORD = re.compile(r"^(?:\w+://)?[^/@]*?:([^/@]*)@")
 HIDDEN = "[secret]"
+_BEYOND = 1 << 16
+"""Characters that are redacted on the other side of a cut: longer than any key, and soon done in a text of any size."""
+
+API_VERSION = "api-version"
+"""The query parameter of Azure's dated addresses (Microsoft's reference of Azure OpenAI's REST API): no secret."""
+_NAMES_A_KEY = re.compile(r"key|token|secret|pass|pwd|sig|auth|code|cred", re.I)
+"""Query parameters whose values are secrets even if they are ordinary words."""
+_USER = re.compile(r"^(?:[A-Za-z][\w+.-]*://)?(.*)@", re.S)
+_UP_TO_THE_FIRST_AT = re.compile(r"^(?:[A-Za-z][\w+.-]*://)?(.*?)@", re.S)
+_of_given_addresses: set[str] = set()
+"""Secrets of the addresses that this process was given as flags."""
 
 KEY_SHAPES: dict[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
     "openai": (("sk-",), re.compile(r"\bsk-(?=[\w-]*\d)[\w-]{16,}")),
@@ -46,24 +61,93 @@ _SIGNS = tuple((sign, kind) for kind, (signs, _) in KEY_SHAPES.items() for sign 
 
 def redact(text: str, known: Sequence[str] | None = None) -> str:
     """The text with every secret replaced by `[secret]`. `known`: the result of `secrets`, if already computed."""
-    for secret in secrets() if known is None else known:
+    return _LOOKS_LIKE_A_KEY.sub(HIDDEN, _hide(text, secrets() if known is None else known))
+
+
+def _hide(text: str, known: Sequence[str]) -> str:
+    for secret in known:
         text = text.replace(secret, HIDDEN)
-    return _LOOKS_LIKE_A_KEY.sub(HIDDEN, text)
+    return text
 
 
 def excerpt(text: str, most: int, known: Sequence[str] | None = None) -> str:
-    """The first `most` characters of a text without its secrets: redacted before it is cut, since the beginning of a
-    key at the end would not be recognised."""
-    return redact(text, known)[:most]
+    """The first `most` characters of a text without its secrets; the last ones if `most` is negative. Redacted before
+    it is cut, since half of a key would not be recognised."""
+    if most < 0:
+        return redact(text[most - _BEYOND :], known)[most:]
+    return redact(text[: most + _BEYOND], known)[:most]
 
 
 def secrets() -> list[str]:
-    """The secrets in the environment now; longest first, so that none is replaced in part."""
-    values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)}
+    """The secrets in the environment and the given addresses now, each in every spelling; longest first, so that none
+    is replaced in part."""
+    values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)} | _of_given_addresses
+    for name, value in os.environ.items():
+        values |= _secrets_of_address(value) if name.endswith("BASE_URL") else set()
     for proxy in getproxies().values():
-        password = _PASSWORD.search(proxy)
-        values |= {password[1], unquote(password[1])} if password else set()
-    return sorted((value for value in values if len(value) >= SHORTEST), key=len, reverse=True)
+        values |= _passwords_of_address(proxy)
+    return sorted({each for value in values for each in spellings(value)}, key=len, reverse=True)
+
+
+@lru_cache(maxsize=256)
+def spellings(secret: str) -> frozenset[str]:
+    """A secret as it is, and as servers echo it: URL-encoded, in base64, escaped for HTML or JSON. Empty for one that
+    is shorter than SHORTEST."""
+    if len(secret) < SHORTEST:
+        return frozenset()
+    found = {secret, quote_plus(secret, errors="replace"), escape(secret), escape(secret, quote=False)}
+    found |= {json.dumps(secret)[1:-1], json.dumps(secret)[1:-1].replace("/", "\\/"), repr(secret)[1:-1]}
+    for kept in ("-_.~/", "-_.~", "-_.*", "", None):
+        for form in ("%{:02X}", "%{:02x}", "\\u{:04X}", "\\u{:04x}", "\\x{:02x}", "&#{};", "&#x{:X};", "&#x{:x};"):
+            found.add("".join(_escaped(each, form, kept) for each in secret))
+    for shift in range(3):  # of its beginning against a group of three bytes, as in base64("user:key")
+        whole = b64encode(bytes(shift) + secret.encode("utf-8", "replace")).decode()
+        # characters that neither what stands before the secret nor what follows it can change
+        stable = whole[-(-shift * 8 // 6) : (shift + len(secret.encode("utf-8", "replace"))) * 8 // 6]
+        found |= {stable, quote_plus(stable), stable.translate(str.maketrans("+/", "-_"))}
+    return frozenset(each for each in found if len(each) >= SHORTEST)
+
+
+def _escaped(character: str, form: str, kept: str | None) -> str:
+    """The character as `form` shows its code, unless it is a letter, a digit or one of `kept`; None: every character
+    is escaped."""
+    if kept is not None and (character in kept or (character.isascii() and character.isalnum())):
+        return character
+    codes = character.encode("utf-8", "replace") if form[0] == "%" or "x{:02" in form else [ord(character)]
+    return "".join(form.format(code) for code in codes)
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------
+
+
+def keep_secret(address: str) -> None:
+    """From now on, hide the password and the query values of an address that was given."""
+    _of_given_addresses.update(_secrets_of_address(address))
+
+
+def _secrets_of_address(address: str) -> set[str]:
+    """Passwords and query values, as written and decoded. Ordinary words are left out, unless the name of the parameter
+    says what they are, and so is API_VERSION."""
+    try:
+        query = urlsplit(address).query
+    except ValueError:
+        query = address.partition("?")[2]
+    found = _passwords_of_address(address)
+    for name, _, value in (each.partition("=") for each in query.split("&")):
+        if name != API_VERSION and (_NAMES_A_KEY.search(name) or not value.isalpha()):
+            found |= {value, unquote(value), unquote_plus(value)}
+    return found
+
+
+def _passwords_of_address(address: str) -> set[str]:
+    """The password, with or without a scheme before it, as written and decoded; or a user without one, who is a key."""
+    found = set()
+    for until in (_USER, _UP_TO_THE_FIRST_AT):  # a password may have an @ itself
+        if user := until.match(address):
+            name, colon, password = user[1].partition(":")
+            value = password if colon else name
+            found |= {value, unquote(value)} if colon or not name.isalpha() else set()
+    return found
 
 
 def keys_in(text: str, known: Sequence[str]) -> list[str]:
@@ -78,8 +162,7 @@ def keys_in(text: str, known: Sequence[str]) -> list[str]:
 
 def mask_secrets(text: str, known: Sequence[str]) -> str:
     """The text with everything that `keys_in` finds replaced."""
-    for secret in known:
-        text = text.replace(secret, HIDDEN)
+    text = _hide(text, known)
     for _, shape in KEY_SHAPES.values():
         text = shape.sub(HIDDEN, text)
     return text
@@ -105,6 +188,20 @@ def texts_in(value: object) -> Iterator[str]:
             left.extend(each.values())
         elif isinstance(each, list):
             left.extend(each)
+
+
+def hide_in(value: object, known: Sequence[str]) -> None:
+    """Replace the `known` secrets in every text inside a parsed value, in place; not in the keys of objects. What only
+    looks like a key is left: passages may name one."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict | list):
+            for place, item in each.items() if isinstance(each, dict) else enumerate(each):
+                if isinstance(item, str):
+                    each[place] = _hide(item, known)
+                else:
+                    left.append(item)
 
 
 def mask_secrets_in(value: Any, known: Sequence[str]) -> Any:

@@ -19,7 +19,7 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from reasonrag.errors import InputError, choices
-from reasonrag.redaction import keys_in, secrets, texts_in
+from reasonrag.redaction import keep_secret, keys_in, secrets, texts_in
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
@@ -181,6 +181,9 @@ def resolve(
         if name not in fields:
             raise InputError(f"{where}: {command} has no setting {name!r}; {choices(name, fields)}")
         values[name], origin[name] = value, where
+        if name.endswith(("base_url", "retriever")):
+            for each in texts_in(one_or_several(value)):
+                keep_secret(each)
 
     for name, value in _read_table(file, command).items():
         take(name, value, f"{file}, [{command}]")

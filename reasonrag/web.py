@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import re
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,10 +13,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from reasonrag.concurrency import calling_at
 from reasonrag.errors import InputError
+from reasonrag.redaction import API_VERSION
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, web
@@ -76,6 +78,16 @@ def http_address(url: str) -> SplitResult | None:
     except ValueError:  # unbalanced brackets, a malformed port
         return None
     return parts if valid else None
+
+
+def shown_url(url: str) -> str:
+    """An address safe for files and terminals, also if it is malformed: without user and password, and of its query
+    only Azure's version."""
+    parts = http_address(url)
+    if parts is None:  # no scheme, or a password with a slash: all that is before the last @ may belong to it
+        return re.split(r"[?#]", re.sub(r"^([A-Za-z][\w+.-]*://|//)?.*@", r"\1", url, flags=re.DOTALL))[0]
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name == API_VERSION])
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
 
 
 def open_session(

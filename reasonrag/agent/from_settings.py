@@ -17,13 +17,14 @@ from reasonrag.errors import InputError, choices
 from reasonrag.files import writing
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import Sampling
-from reasonrag.llm.endpoint.endpoint import Limits, shown_url
+from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import is_remote
 from reasonrag.settings import Settings
+from reasonrag.web import shown_url
 
 
 def shown_sampling(sampling: Sampling) -> dict[str, Any]:

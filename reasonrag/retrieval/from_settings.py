@@ -42,6 +42,7 @@ from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
 from reasonrag.retrieval.settings import IndexKind, IndexType, ReadingSettings, SearchSettings
+from reasonrag.web import shown_url
 
 if TYPE_CHECKING:
     from reasonrag.retrieval.remote import RemoteRetriever
@@ -118,7 +119,8 @@ async def _open_remote(
     for name in ("index", "encoder", "index_type", "reranker", "gpu"):
         if getattr(settings, name):
             flag = f"--{name.replace('_', '-')}"
-            raise InputError(f"{flag} is for a local index; leave it out with --retriever {settings.retriever}")
+            server = shown_url(settings.retriever or "")
+            raise InputError(f"{flag} is for a local index; leave it out with --retriever {server}")
     remote = await open_remote(
         settings.retriever or "",
         token=os.environ.get(TOKEN_VARIABLE) or None,
@@ -218,9 +220,8 @@ def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[
             kinds.add("dense")
         return KINDS["hybrid"] if len(kinds) > 1 else KINDS[kinds.pop()] if kinds else KINDS["bm25"]
     if settings.retriever not in KINDS:
-        raise InputError(
-            f"--retriever {settings.retriever}: {choices(settings.retriever, KINDS)}, or http://host:port of a server"
-        )
+        named = shown_url(settings.retriever)
+        raise InputError(f"--retriever {named}: {choices(named, KINDS)}, or http://host:port of a server")
     if "dense" not in KINDS[settings.retriever]:
         for name in ("encoder", "index_type", "gpu"):
             if getattr(settings, name):

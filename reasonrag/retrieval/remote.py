@@ -32,7 +32,6 @@ from reasonrag.retrieval.search_r1 import (
     ServerInfo,
     checked_address,
     checked_token,
-    decoded,
     identity_of,
     parsed_passages,
 )
@@ -239,7 +238,7 @@ class RemoteRetriever:
         """One unvalidated list for each query. Raises SearchFailed after the allowed attempts."""
         sent = [query.encode("utf-8", "replace").decode() for query in queries]  # JSON has no lone surrogates
         body = orjson.dumps({"queries": sent, "topk": top_k, "return_scores": True})
-        answer = decoded(await self._server.exchange("POST", "/retrieve", body, attempts))
+        answer = await self._server.ask("POST", "/retrieve", body, attempts)
         lists = answer.get("result") if isinstance(answer, dict) else None
         if not isinstance(answer, dict) or not isinstance(lists, list):
             raise SearchFailed("garbled", 'its answer is not {"result": [..]}')

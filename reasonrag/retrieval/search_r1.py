@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,9 +17,9 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from preference.export.sanitize import plain_text
 from reasonrag.data.corpus import LongPassages, Passage, parse_passage
 from reasonrag.errors import InputError
-from reasonrag.redaction import HIDDEN, redact
+from reasonrag.redaction import excerpt, hide_in, secrets, spellings
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
-from reasonrag.web import CONNECT_S, HttpClient, http_address, open_session, retry_after
+from reasonrag.web import CONNECT_S, HttpClient, http_address, open_session, retry_after, shown_url
 
 MAX_BATCH = 64
 """Most searches per request; larger ones save the server nothing, and all wait for the slowest."""
@@ -117,10 +116,13 @@ class SearchServer(HttpClient):
     timeout: float
     first_wait_s: float
 
+    def __post_init__(self) -> None:
+        self._secrets = [*spellings(self.token or ""), *secrets()]
+
     async def server_info(self) -> ServerInfo | None:
         """Info of our own server; None for another one. Raises SearchFailed."""
         try:
-            answer = decoded(await self.exchange("GET", "/health", None, ATTEMPTS_AT_OPENING))
+            answer = await self.ask("GET", "/health", None, ATTEMPTS_AT_OPENING)
         except SearchFailed as failed:
             if failed.kind in ("unreachable", "busy", "slow") or failed.status in _LOCKED_STATUSES:
                 raise
@@ -137,8 +139,17 @@ class SearchServer(HttpClient):
             _long_passages(answer.get("long_passages")),
         )
 
-    async def exchange(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> bytes:
-        """The body of a successful answer, with retries where they may help. Raises SearchFailed."""
+    async def ask(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> Any:
+        """A successful answer, without secrets that the server echoes. Raises SearchFailed, after retries where they
+        may help."""
+        try:
+            answer = orjson.loads(await self._exchange(method, path, body, attempts))
+        except orjson.JSONDecodeError:
+            raise SearchFailed("garbled", "its answer is not JSON") from None
+        hide_in(answer, self._secrets)
+        return answer
+
+    async def _exchange(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> bytes:
         trials = _RetryState(attempts, self.first_wait_s)
 
         async def attempt() -> bytes:
@@ -190,8 +201,7 @@ class SearchServer(HttpClient):
 
     def _clean(self, text: str) -> str:
         """A server's message on one line, shortened, without secrets and control characters."""
-        known = text.replace(self.token, HIDDEN) if self.token else text
-        line = " ".join(redact(plain_text(known)).split())
+        line = " ".join(plain_text(excerpt(text, 4 * MAX_SAID, self._secrets)).split())
         return line if len(line) <= MAX_SAID else f"{line[:MAX_SAID]}.."
 
     def _open(self) -> ClientSession:
@@ -214,7 +224,7 @@ async def _content(response: ClientResponse) -> bytes:
 
 def checked_address(url: str) -> str:
     """The normalised address, so that equal servers have equal ones. Raises InputError."""
-    shown = re.sub(r"//[^/]*@", "//", url).partition("?")[0]
+    shown = shown_url(url)
     parts = http_address(url.strip())
     if parts is None:
         raise InputError(f"{shown!r} is not a retriever's address; it should look like http://127.0.0.1:8001")
@@ -233,13 +243,6 @@ def checked_token(token: str | None) -> str | None:
     return token
 
 
-def decoded(content: bytes) -> Any:
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError:
-        raise SearchFailed("garbled", "its answer is not JSON") from None
-
-
 def _error_text(content: bytes) -> str:
     """The error message in a body: in our format, in FastAPI's, or else the beginning of the body."""
     try:
@@ -247,7 +250,7 @@ def _error_text(content: bytes) -> str:
     except orjson.JSONDecodeError:
         body = None
     said = body.get("error") or body.get("detail") or body if isinstance(body, dict) else None
-    return str(said or content[: 4 * MAX_SAID].decode("utf-8", "replace"))
+    return str(said or content.decode("utf-8", "replace"))
 
 
 def identity_of(answer: object) -> str:

@@ -46,7 +46,6 @@ from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writ
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
-from reasonrag.llm.endpoint.endpoint import shown_url
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -66,6 +65,7 @@ from reasonrag.studies.pareto import (
     suggest_trial,
 )
 from reasonrag.studies.settings import TuneSettings
+from reasonrag.web import shown_url
 
 BASE = "base"
 FIRST_WORDS = "# reasonrag tune suggests"

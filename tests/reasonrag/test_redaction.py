@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, quote_plus
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reasonrag.redaction import HIDDEN, SHORTEST, keys_in, mask_secrets, redact
+from reasonrag.redaction import (
+    HIDDEN,
+    SHORTEST,
+    excerpt,
+    hide_in,
+    keep_secret,
+    keys_in,
+    mask_secrets,
+    redact,
+    spellings,
+)
 
 OPENAI_KEY = "sk-proj-" + "aB3_d-" * 8
 HF_TOKEN = "hf_" + "AbCdEfGh" * 4
@@ -103,3 +121,151 @@ def test_ordinary_text_holds_no_key(text: str) -> None:
     """What names keys, or begins like one, is none."""
     assert keys_in(text, []) == []
     assert mask_secrets(text, []) == text
+
+
+# -- what servers make of a key ----------------------------------------------------------------------------------
+
+ENCODINGS: dict[str, Callable[[str], str]] = {
+    "as a path": quote,
+    "as a part of a query": lambda key: quote(key, safe=""),
+    "as a form": quote_plus,
+    "as a path in lower case": lambda key: re.sub("%..", lambda found: found[0].lower(), quote(key, safe="")),
+    "each byte": lambda key: "".join(f"%{byte:02X}" for byte in key.encode()),
+    "HTML": html.escape,
+    "HTML without quotes": lambda key: html.escape(key, quote=False),
+    "HTML by numbers": lambda key: "".join(f"&#{ord(each)};" for each in key),
+    "JSON": lambda key: json.dumps(key)[1:-1],
+    "JSON with slashes escaped": lambda key: json.dumps(key)[1:-1].replace("/", "\\/"),
+    "JSON, escaped": lambda key: "".join(each if each.isalnum() else f"\\u{ord(each):04x}" for each in key),
+    "repr": lambda key: repr(key)[1:-1],
+}
+KEYS = (
+    st.text(st.characters(codec="ascii", min_codepoint=32), min_size=8, max_size=40)
+    .map(str.strip)
+    .filter(lambda key: len(key) >= 8)
+)
+
+
+def holds_a_part(text: str, secret: str, *, length: int = 8) -> bool:
+    """Whether the text holds as many characters of the secret in a row."""
+    return any(secret[start : start + length] in text for start in range(len(secret) - length + 1))
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(key=KEYS, before=st.text(max_size=20), after=st.text(max_size=20))
+def test_a_key_is_recognised_as_servers_echo_it(name: str, key: str, before: str, after: str) -> None:
+    """Escaped for an address, a page or JSON."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SOME_API_KEY", key)
+        assert ENCODINGS[name](key) not in redact(before + ENCODINGS[name](key) + after)
+
+
+@given(key=KEYS, before=st.binary(max_size=9), after=st.binary(max_size=9), safe=st.booleans())
+def test_a_key_is_recognised_inside_of_base64(key: str, before: bytes, after: bytes, safe: bool) -> None:
+    """Wherever it stands in what was encoded, as in `Basic base64(user:key)`: what is left decodes to single characters
+    at its ends."""
+    encode = urlsafe_b64encode if safe else b64encode
+    encoded = encode(before + key.encode() + after).decode()
+    stable = max((each for each in spellings(key) if each in encoded), key=len)
+    assert len(stable) * 6 > 8 * len(key) - 2 * 8
+    assert stable not in redact(encoded, list(spellings(key)))
+
+
+@given(key=KEYS, text=st.text(max_size=300))
+def test_ordinary_text_is_not_changed(key: str, text: str) -> None:
+    """A spelling of a key is as long as the key at least, and stands nowhere by chance."""
+    assert all(len(each) >= SHORTEST for each in spellings(key))
+    known = list(spellings(key))
+    if not any(each in text for each in known):
+        assert redact(text, known) == text
+
+
+@pytest.mark.parametrize("value", ["none", "EMPTY", "x" * (SHORTEST - 1)])
+def test_a_short_value_has_no_spellings(value: str) -> None:
+    """Its base64 might be long enough, but would be an ordinary word's as well."""
+    assert not spellings(value)
+
+
+# -- redacted first, then cut ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [30, -30])
+@pytest.mark.parametrize("name", [None, "JSON, escaped", "each byte"])
+def test_no_part_of_a_key_is_left_at_a_cut(most: int, name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is cut, at the end or at the beginning."""
+    monkeypatch.setenv("SOME_API_KEY", OPENAI_KEY)
+    key = ENCODINGS[name](OPENAI_KEY) if name else OPENAI_KEY
+    for before in range(40):
+        text = "." * before + key + "." * (39 - before)
+        assert not holds_a_part(excerpt(text, most), key)
+        assert not holds_a_part(excerpt("." * 200_000 + text if most < 0 else text + "." * 200_000, most), key)
+
+
+def test_an_excerpt_of_an_ordinary_text_is_its_beginning_or_end() -> None:
+    """And a short text is whole."""
+    assert (excerpt("abcdef", 3), excerpt("abcdef", -3), excerpt("abc", 9), excerpt("abc", -9)) == (
+        *("abc", "def"),
+        *("abc", "abc"),
+    )
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "hidden"),
+    [
+        ("https://host/v1?key=s3cret-query", ["s3cret-query"]),
+        ("https://host/v1?api-version=2024-10-21&sig=a%2Fb%2Bcdef", ["a%2Fb%2Bcdef", "a/b+cdef"]),
+        ("https://host/v1?token=sesamesesame", ["sesamesesame"]),
+        ("user:s3cret-pass@host/v1", ["s3cret-pass"]),
+        ("http://user:s3cret/pass@host/v1", ["s3cret/pass"]),
+        ("http://user:s3c@ret-pass@host/v1", ["s3c@ret-pass"]),
+        ("http://user:s3cret%40pass@host:80", ["s3cret%40pass", "s3cret@pass"]),
+        ("http://s3cret-0@host", ["s3cret-0"]),
+        ("http://[user:s3cret-bracket@host", ["s3cret-bracket"]),
+    ],
+)
+def test_secrets_of_a_given_address_are_hidden(address: str, hidden: list[str]) -> None:
+    """In every text, like a key of the environment."""
+    assert all(redact(f"no {each}!") != f"no {HIDDEN}!" for each in hidden)
+    keep_secret(address)
+    assert all(redact(f"no {each}!") == f"no {HIDDEN}!" for each in hidden)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://host:8000/v1",
+        "https://host/v1?api-version=2024-10-21",
+        "http://h/v1?team=research",
+        "http://user@host/v1",
+    ],
+)
+def test_an_ordinary_word_of_an_address_is_none(address: str) -> None:
+    """Replies may hold it."""
+    keep_secret(address)
+    text = "8000, v1, 2024-10-21, research, user and host"
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "REASONRAG_JUDGE_BASE_URL"])
+def test_the_query_of_an_address_in_the_environment_is_hidden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is no argument that other users of the machine can see."""
+    monkeypatch.setenv(name, "https://host/v1?key=s3cret-s3cret")
+    assert redact("wrong key s3cret-s3cret") == f"wrong key {HIDDEN}"
+
+
+def test_secrets_in_a_parsed_value_are_hidden_at_any_depth() -> None:
+    """However deep it is nested; what only looks like a key is left, as passages name some."""
+    value: Any = {"a": ["s3cret-s3cret", 1, None, {"b": f"x s3cret-s3cret {HF_TOKEN}"}]}
+    hide_in(value, ["s3cret-s3cret"])
+    assert value == {"a": [HIDDEN, 1, None, {"b": f"x {HIDDEN} {HF_TOKEN}"}]}
+    deep: Any = "s3cret-s3cret"
+    for _ in range(5000):
+        deep = [deep]
+    hide_in(deep, ["s3cret-s3cret"])
+    while isinstance(deep, list):
+        [deep] = deep
+    assert deep == HIDDEN

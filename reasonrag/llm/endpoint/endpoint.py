@@ -11,20 +11,18 @@ import asyncio
 import math
 import os
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.llm.endpoint.http_client import (
-    API_VERSION,
     BadAnswerError,
     Connection,
     completions_of,
@@ -40,7 +38,7 @@ from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, re
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.reasoning import AMPLE_TOKENS, more_room, reasons, stops_may_cut, without_reasoning
 from reasonrag.redaction import redact, secrets
-from reasonrag.web import http_address, retry_after
+from reasonrag.web import http_address, retry_after, shown_url
 
 if TYPE_CHECKING:
     from openai import APIStatusError
@@ -551,21 +549,16 @@ def _clean(text: str) -> str:
 def _check_url(url: str) -> None:
     parts = http_address(url)
     if parts is None:
-        shown = re.sub(r"//[^/]*@", "//", url)
-        raise InputError(f"{shown!r} is not an endpoint's address; it should look like http://127.0.0.1:8000/v1")
+        raise InputError(
+            f"{shown_url(url)!r} is not an endpoint's address; it should look like http://127.0.0.1:8000/v1"
+        )
     if parts.username or parts.password:
         raise InputError(
             f"the address {shown_url(url)} contains a user or password, which conflicts with the "
             "Authorization header of this API; put the key into OPENAI_API_KEY"
         )
-
-
-def shown_url(url: str) -> str:
-    """A base URL safe for files and terminals: without user and password, and of its query only Azure's version."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name == API_VERSION])
-    return urlunsplit((parts.scheme, host, parts.path, query, ""))
+    if parts.fragment:  # it would be cut off, and with it the end of a key
+        raise InputError(f"the address {shown_url(url)} contains a #, which is never sent; write it as %23")
 
 
 def _wait(state: RetryCallState) -> float:

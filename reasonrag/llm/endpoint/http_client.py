@@ -19,16 +19,13 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Completion
-from reasonrag.redaction import excerpt, redact
+from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web import HttpClient, open_session
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from openai import APIError, APIStatusError
 
-API_VERSION = "api-version"
-"""The query parameter of Azure's dated addresses, which take the key in a header of their own (Microsoft's reference of
-Azure OpenAI's REST API); its /openai/v1 takes it like OpenAI does."""
 _BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
 """Finish reasons of incomplete replies; other unknown ones count as `stop`."""
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
@@ -68,6 +65,7 @@ class Connection(HttpClient):
     def _open(self) -> ClientSession:
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         if any(name == API_VERSION for name, _ in parse_qsl(urlsplit(self.base_url).query)):
+            # Azure's dated addresses; its /openai/v1 takes the key like OpenAI does
             headers["api-key"] = self.key
         return open_session(self.base_url, headers, timeout=self.timeout, proxy=_proxy_for(self.base_url))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -19,7 +21,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
 from reasonrag.retrieval.remote import LOST_AFTER, MAX_IN_FLIGHT, RemoteRetriever, open_remote
 from reasonrag.retrieval.retriever import SEARCHES_KEPT, TOKEN_VARIABLE, Retriever
-from reasonrag.retrieval.search_r1 import ATTEMPTS, MAX_ANSWER_BYTES, MAX_BATCH
+from reasonrag.retrieval.search_r1 import ATTEMPTS, MAX_ANSWER_BYTES, MAX_BATCH, SearchServer
 from reasonrag.retrieval.server import ServeLimits, serving
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
@@ -433,6 +435,8 @@ async def test_what_is_no_address_is_bad_input(url: str) -> None:
     [
         ("http://user:s3cret@host:8001", TOKEN_VARIABLE),
         ("http://s3cret@host:8001", TOKEN_VARIABLE),
+        ("user:s3cret@host:8001", "it should look like"),
+        ("http://user:s3cret/s3cret@host:8001", "it should look like"),
         ("http://host:8001?token=s3cret", "without"),
         ("http://host:8001/#s3cret", "without"),
     ],
@@ -652,6 +656,44 @@ async def test_what_a_server_says_is_shown_on_one_line_and_in_part() -> None:
     async with foreign(lambda _: status(400, said)(), token=TOKEN) as (_, found):
         with fails("status 400: first second [2J [secret] xxx") as _:
             await found.retrieve("cats", 1)
+
+
+@pytest.mark.parametrize("before", range(250, 310))
+def test_an_error_that_is_cut_within_the_token_shows_no_part_of_it(before: int) -> None:
+    """The beginning of a secret would not be recognised behind the cut."""
+    token = "k33p-0ut-" + "abcdefghij" * 4
+    said = SearchServer("http://host", token, 1, 1)._clean("." * before + token + "." * 1000)
+    assert not any(token[each : each + 8] in said for each in range(len(token) - 7))
+
+
+ECHOES: list[Callable[[str], str]] = [str, quote, lambda token: b64encode(f"user:{token}".encode()).decode()]
+
+
+@pytest.mark.parametrize("echoed", ECHOES)
+async def test_a_server_that_echoes_the_token_brings_it_into_no_passage_and_no_identity(
+    echoed: Callable[[str], str],
+) -> None:
+    """They are written into every file of a run; as a server sends it, or URL-encoded, or as base64 of user and token.
+    A key of the environment is hidden, too; what only looks like a key is the corpus's own."""
+    token = "k33p/0ut+t0ken=" + "0123456789" * 2
+    said, shape = echoed(token), "hf_" + "AbCdEfGh" * 4
+    held = {"id": f"p {said}", "contents": f'"t {said}"\nabout {said} and {shape}'}
+
+    async def health(_: web.Request) -> web.Response:
+        long = {"count": 1, "longest_id": said, "longest_title": said, "longest_chars": 10**6}
+        return web.json_response({"identity": f"bm25:{said}", "passages": 1, "long_passages": long})
+
+    async def retrieve(_: web.Request) -> web.Response:
+        return web.json_response({"identity": f"bm25:{said}", "result": [[{"document": held, "score": 1.0}]]})
+
+    app = web.Application()
+    app.add_routes([web.get("/health", health), web.post("/retrieve", retrieve)])
+    async with TestServer(app) as server, remote(str(server.make_url("")).rstrip("/"), token=token) as found:
+        passages = await found.retrieve("cats", 1)
+        shown = f"{found.identity} {found.long_passages} {passages} {found!r}"
+    assert shown.count("[secret]") >= 7
+    assert shape in passages[0].text
+    assert not any(said[each : each + 12] in shown for each in range(len(said) - 11))
 
 
 async def test_a_query_that_breaks_the_server_fails_alone() -> None:

@@ -17,7 +17,7 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError
 from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
-from reasonrag.llm.endpoint.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, Limits, shown_url
+from reasonrag.llm.endpoint.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, Limits
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
@@ -674,12 +674,45 @@ def test_openai_without_a_key_is_refused() -> None:
         EndpointModel("gpt-4o", Limits(concurrency=1, timeout=1))
 
 
-def test_shown_addresses_hold_no_password() -> None:
-    """User, password and query of a base URL are not written anywhere."""
-    assert shown_url("https://me:secret@host:8000/v1?token=t") == "https://host:8000/v1"
-    assert shown_url("http://[::1]:8000/v1") == "http://[::1]:8000/v1"
-    dated = "https://mine.openai.azure.com/openai/deployments/x?api-version=2024-10-21"
-    assert shown_url(f"{dated}&key=t") == dated
+@pytest.mark.parametrize(
+    "url",
+    [
+        "user:s3cret@host/v1",
+        "http://user:s3/cret@host/v1",
+        "http://user:s3cret@host/v1",
+        "//user:s3cret@host",
+        "s3cret@h",
+    ],
+)
+def test_an_address_with_a_password_is_refused_and_not_repeated(url: str) -> None:
+    """With a scheme or without one, and also if the password has a slash."""
+    with pytest.raises(InputError) as error:
+        EndpointModel("m", Limits(concurrency=1, timeout=1), base_urls=[url])
+    assert not any(part in str(error.value) for part in ("s3cret", "s3", "cret"))
+
+
+def test_an_address_with_a_number_sign_is_refused() -> None:
+    """A browser would not send what follows it, and it may be the end of a key."""
+    with pytest.raises(InputError, match=r"http://host/v1 contains a #.*%23") as error:
+        EndpointModel("m", Limits(concurrency=1, timeout=1), base_urls=["http://host/v1?key=s3#cret"])
+    assert "s3" not in str(error.value)
+    assert "cret" not in str(error.value)
+
+
+@pytest.mark.parametrize("query", ["key=s3cret-s3cret", "api-version=2024-10-21&key=s3cret-s3cret", "code=a%2Bb%3D%3D"])
+async def test_the_query_of_an_address_is_sent_behind_the_path(query: str) -> None:
+    """As it was given, with every request; and no message shows it."""
+    asked: list[str] = []
+
+    async def busy(request: web.Request) -> web.Response:
+        asked.append(request.raw_path)
+        return web.json_response({"error": f"no such key: {request.raw_path}"}, status=400)
+
+    async with endpoint_of(busy) as base_url, client_of(f"{base_url}?{query}") as (client, _):
+        with pytest.raises(ModelError) as error:
+            await client.complete(request_for(1))
+    assert asked == [f"/v1/chat/completions?{query}"]
+    assert base_url in str(error.value)
 
 
 async def test_a_request_cut_at_the_token_limit_says_so() -> None:
